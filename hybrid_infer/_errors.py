@@ -1,0 +1,90 @@
+"""Errors and warnings of the library: one base class, subclasses that carry what went wrong as fields."""
+
+from __future__ import annotations
+
+
+class HybridInferError(Exception):
+    """Base class of every error that this library raises on its own account."""
+
+
+class OptionError(HybridInferError, ValueError):
+    """An option has a value that is not allowed.
+
+    Parameters
+    ----------
+    name : the parameter, as the caller spelled it.
+    value : what was given.
+    allowed : what would have been accepted, in words.
+    """
+
+    def __init__(self, name: str, value: object, allowed: str) -> None:
+        super().__init__(name, value, allowed)
+        self.name, self.value, self.allowed = name, value, allowed
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value!r} is not allowed: {self.name} must be {self.allowed}"
+
+
+class _MethodError(HybridInferError):
+    """Base of errors about one method: which, why, and what the user can do."""
+
+    verb = "failed"
+
+    def __init__(self, method: str, reason: str, remedy: str = "") -> None:
+        super().__init__(method, reason, remedy)
+        self.method, self.reason, self.remedy = method, reason, remedy
+
+    def __str__(self) -> str:
+        text = f"{self.method} {self.verb}: {self.reason}"
+        return f"{text}. {self.remedy}" if self.remedy else text
+
+
+class CaptureError(_MethodError):
+    """A method could not be turned into a static graph.
+
+    Fields: ``method`` (qualified name), ``reason``, ``remedy`` (what to do, may be empty).
+    """
+
+    verb = "cannot be captured"
+
+
+class BackendError(_MethodError):
+    """No engine could build or run a captured graph, or its result did not agree with the eager one.
+
+    Fields: ``method`` (qualified name), ``reason``, ``remedy``.
+    """
+
+    verb = "cannot be served by an engine"
+
+
+class EngineError(HybridInferError):
+    """One engine refused a graph or failed to run it; the caller goes on with the next engine.
+
+    Fields: ``engine`` (its name), ``reason``.
+    """
+
+    def __init__(self, engine: str, reason: str) -> None:
+        super().__init__(engine, reason)
+        self.engine, self.reason = engine, reason
+
+    def __str__(self) -> str:
+        return f"{self.engine}: {self.reason}"
+
+
+class TraceError(HybridInferError):
+    """A frontend could not trace a call; ``reason`` is for the user, ``remedy`` says what usually helps."""
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(reason, remedy)
+        self.reason, self.remedy = reason, remedy
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class CacheWarning(UserWarning):
+    """The store could not be read or written; the call was answered all the same."""
+
+
+class FallbackWarning(UserWarning):
+    """A call was answered by the eager method, by a fault of ours rather than of the method."""

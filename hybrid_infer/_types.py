@@ -1,0 +1,155 @@
+"""Plain data that the rooms of the library exchange. This module imports nothing of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+#: An integer expression over the sizes and integers of a call, as JSON data:
+#: ``7``, ``["dim", tensor, axis]``, ``["int", index]``, ``["+", a, b, ...]``, ``["*", a, b, ...]``,
+#: ``["//", a, b]``, ``["%", a, b]`` (both floor, as Python's), ``["min", a, b, ...]``, ``["max", a, b, ...]``.
+Expr = Any
+
+#: A condition over such expressions: ``["==", a, b]``, ``["!=", a, b]``, ``["<", a, b]``, ``["<=", a, b]``,
+#: ``["and", c, ...]``, ``["or", c, ...]``, ``["not", c]``.
+Condition = Any
+
+#: Names of element types, the same for every framework and engine.
+DTYPES = (
+    "bool", "uint8", "int8", "int16", "int32", "int64",
+    "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Element type, sizes (None: varies) and device of one tensor of a graph."""
+
+    dtype: str
+    shape: tuple[int | None, ...]
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Graph:
+    """An ONNX graph that holds no weights, and the names that its caller binds.
+
+    ``model`` is a serialised ModelProto. ``weights[i]`` is the name of the graph input that takes the i-th weight,
+    None where the graph does not use it; ``inputs`` names the inputs for the tensors of a call followed by its
+    integer inputs (int64 scalars), None where unused; ``outputs`` names the results. Graph inputs stand in the
+    order: weights, inputs. No name occurs twice.
+    """
+
+    model: bytes
+    weights: tuple[str | None, ...]
+    inputs: tuple[str | None, ...]
+    outputs: tuple[str, ...]
+    input_specs: tuple[TensorSpec, ...]
+    output_specs: tuple[TensorSpec, ...]
+
+
+@dataclass(frozen=True)
+class Captured:
+    """What a frontend found out about one call.
+
+    ``conditions``: all that the tracer assumed about the sizes and integers of the call (see ``Condition``).
+    ``dynamic``: the (tensor, axis) pairs that vary in the graph; ``specialised``: those that were asked for but
+    that the tracer fixed to the example's size. ``impure``: why the method must not be replaced by its graph
+    (mutation of an input or weight, random numbers), empty if it may.
+    """
+
+    graph: Graph
+    conditions: tuple[Condition, ...] = ()
+    dynamic: frozenset[tuple[int, int]] = frozenset()
+    specialised: frozenset[tuple[int, int]] = frozenset()
+    dynamic_ints: frozenset[int] = frozenset()
+    impure: tuple[str, ...] = ()
+
+
+class Tracee(Protocol):
+    """One call prepared for tracing; made by the twin, consumed by a frontend.
+
+    ``weights``: the live tensors of the layer, one per distinct tensor. ``tensors``: the tensors of the call.
+    ``ints``: those integers of the call that may become inputs. ``run`` puts traced weights into the twin's slots,
+    calls the undecorated method on the twin with traced arguments and returns the computed results as a flat list
+    of traced tensors and (traced) integers; results that are an input or a weight itself are not in that list.
+    ``convert`` is applied to the user's function first (Paddle rewrites control flow there).
+    """
+
+    name: str
+    weights: Sequence[Any]
+    tensors: Sequence[Any]
+    ints: Sequence[int]
+
+    def run(
+        self,
+        weights: Sequence[Any],
+        tensors: Sequence[Any],
+        ints: Sequence[Any],
+        convert: Callable[[Callable[..., Any]], Callable[..., Any]] = ...,
+    ) -> list[Any]: ...
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """What an engine may need to know when it builds a program.
+
+    ``threads``: width of its pool, from the framework's own setting. ``optimise``: False lowers the engine's own
+    optimisation to its lowest. ``live``: weights are fed at each run instead of bound at load. ``handover``: hand
+    the cores over between the framework's pool and the engine's. ``framework``: "torch", "paddle" or "" (whose
+    pool that is). ``workers``: how many idle worker threads the engine may add to this process in total.
+    """
+
+    threads: int = 1
+    optimise: bool = True
+    live: bool = False
+    handover: bool = True
+    framework: str = ""
+    device: str = "cpu"
+    precision: str = "float32"
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Program(Protocol):
+    """A graph loaded by an engine, with its weights bound (or fed, if live). Safe to run from many threads.
+
+    ``input_dtypes``/``output_dtypes``: the element types in which arrays are exchanged, which may differ from the
+    graph's where NumPy or the engine has no such type (bfloat16 is exchanged as float32).
+    """
+
+    engine: str
+    input_dtypes: tuple[str, ...]
+    output_dtypes: tuple[str, ...]
+
+    def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        """Run on arrays in the order of ``Graph.inputs`` (None-named ones included, and ignored).
+
+        A live program takes the weights' arrays first, in the order of ``Graph.weights``. The arrays that come
+        back belong to the caller. Raises EngineError.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give memory and threads back; the program is not used afterwards."""
+        ...
+
+
+class Engine(Protocol):
+    """A way to run a graph on this machine."""
+
+    name: str
+
+    def missing(self) -> str:
+        """Why this machine cannot host the engine, with the remedy; empty if it can."""
+        ...
+
+    def version(self) -> str: ...
+
+    def load(self, graph: Graph, weights: Sequence[Any], options: EngineOptions) -> Program:
+        """Build a program with `weights` (NumPy arrays in the graph's order, None-named ones may be None).
+
+        Arrays are bound without a copy where the engine allows it, and are kept alive by the program.
+        Raises EngineError.
+        """
+        ...

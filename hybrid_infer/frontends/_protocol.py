@@ -1,0 +1,90 @@
+"""What a framework must offer, so that the rest of the library never imports it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from typing import Any, Protocol
+
+from hybrid_infer._types import Captured, Tracee
+
+
+class Frontend(Protocol):
+    """One framework: its tensors, its layers, its tracer.
+
+    ``groups`` are the attributes in which a layer keeps parameters, buffers and sublayers in dicts;
+    ``internal`` the attributes that belong to the framework and say nothing about the computation;
+    ``hooks`` the dict attributes whose entries run user code around a layer's forward;
+    ``tensor_types`` the exact classes of tensors that an engine can be given.
+    """
+
+    name: str
+    layer_type: type
+    tensor_type: type
+    tensor_types: frozenset[type]
+    groups: tuple[str, ...]
+    internal: frozenset[str]
+    hooks: tuple[str, ...]
+
+    def versions(self) -> Mapping[str, str]:
+        """Distributions whose versions decide what a capture gives, without importing them."""
+        ...
+
+    def ambient(self) -> Hashable:
+        """State of this thread that a capture depends on (autocast, default dtype), cheap to read."""
+        ...
+
+    def transparent(self) -> bool:
+        """Is another tracer or transform active on this thread, so that a decorated method must step aside?"""
+        ...
+
+    def grad_enabled(self) -> bool: ...
+
+    def requires_grad(self, tensor: Any) -> bool: ...
+
+    def describe(self, tensor: Any) -> tuple[str, tuple[int, ...], str]:
+        """(dtype, shape, device) in this library's names, e.g. ("float32", (2, 8), "cpu")."""
+        ...
+
+    def key(self, tensor: Any) -> Hashable:
+        """What the memo compares: cheap, and different wherever `describe` is."""
+        ...
+
+    def refuse(self, tensor: Any) -> str:
+        """Why no engine can be given this tensor (sparse, quantised, a lazy view); empty if it can."""
+        ...
+
+    def exporter(self, dtype: str, wire: str) -> Callable[[Any], Any]:
+        """A function from a tensor of `dtype` to a NumPy array of `wire`, sharing memory where they agree."""
+        ...
+
+    def importer(self, dtype: str, wire: str, device: str) -> Callable[[Any], Any]:
+        """The way back: the tensor owns or shares the array's memory."""
+        ...
+
+    def stamp(self, tensor: Any) -> Hashable:
+        """Cheap evidence that a weight is unchanged: data pointer and version counter, as far as they exist."""
+        ...
+
+    def sampler(self, tensor: Any) -> Callable[[], Hashable]:
+        """A function that reads a few values of the tensor through a view made once."""
+        ...
+
+    def shares_memory(self, tensor: Any, others: Collection[Any]) -> bool: ...
+
+    def capture(self, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
+        """Trace the call into a graph. Raises TraceError with a reason for the user."""
+        ...
+
+    def eager_backward(
+        self, function: Callable[..., Any], forward: Callable[[], Sequence[Any]], tensors: Sequence[Any]
+    ) -> Sequence[Any]:
+        """Give `forward()`'s tensors a backward pass that recomputes `function(*tensors)` eagerly."""
+        ...
+
+    def threads(self) -> int:
+        """The width of the framework's own thread pool."""
+        ...
+
+    def no_grad(self) -> Any:
+        """A context manager in which no gradient is recorded."""
+        ...
