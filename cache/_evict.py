@@ -1,0 +1,219 @@
+"""Keeping a store within its size: what it takes, and what goes first.
+
+Least recently used entries go first, never one in use (see ``_in_use``). An entry disappears in one rename, then its
+files are deleted. Publications keep a ledger, ``usage``: a first line with the size found by the last full count, then
+one appended line per publication. So a publication costs one append, and the tree is walked only once a day or when
+the ledger says that the cap is passed. Lines lost to a race are found by the next count.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hybrid_infer.cache import _failures, _files, _in_use, _layout, _lock
+from hybrid_infer.cache._report import explain, logger
+from hybrid_infer.cache._root import Root
+
+DAY = 86_400.0
+#: Longer than any publication takes; what lies in staging for longer was left there by a process that died.
+ORPHAN_AGE = 3_600.0
+#: How long damaged entries are kept for a post-mortem, and how many.
+DAMAGED_AGE = 30 * DAY
+MAX_DAMAGED = 32
+#: Eviction goes below the cap, so that the next publication does not walk the tree again.
+LOW_WATER = 0.9
+
+_LEDGER_LIMIT = 1 << 16
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What a removal did: entries removed, bytes given back, and entries that stayed only since they are in use."""
+
+    removed: int = 0
+    freed: int = 0
+    in_use: int = 0
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    used: float
+    size: int
+    method: str
+    version: str
+
+
+def account(root: Root, published: int, max_bytes: int) -> None:
+    """Enter a publication into the ledger, and evict if the store has outgrown `max_bytes`; raises OSError."""
+    _append(root.layout.usage, published)
+    total = _ledger_total(root)
+    if total is not None and total <= max_bytes:
+        return
+    # Whoever holds it is doing this work now.
+    with _lock.exclusive(root.layout.lock("evict"), 0) as held:
+        if held:
+            prune(root, max_bytes, slack=LOW_WATER)
+
+
+def _append(path: str, size: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+    fd = os.open(path, flags, _files.FILE_MODE)
+    try:
+        os.write(fd, f"+{size}\n".encode())
+    finally:
+        os.close(fd)
+
+
+def _ledger_total(root: Root) -> int | None:
+    """Size of the store by its ledger, None where only a count can tell."""
+    try:
+        lines = _files.read(root.layout.usage, root.owners, limit=_LEDGER_LIMIT).decode("ascii").splitlines()
+        total, counted = lines[0].split()
+        if not 0 <= time.time() - float(counted) <= DAY:
+            return None
+        return int(total) + sum(int(line) for line in lines[1:])
+    except (_files.Damage, OSError, ValueError, IndexError):
+        return None
+
+
+def prune(root: Root, max_bytes: int | None, *, older_than: float | None = None, slack: float = 1.0) -> Pruned:
+    """Remove what is older than `older_than` seconds, then least recently used entries down to `max_bytes`.
+
+    The target is `slack` times `max_bytes`, once that is passed. Raises OSError.
+    """
+    sweep(root)
+    now = time.time()
+    candidates = sorted(_candidates(root), key=lambda item: (min(item.used, now), item.method, item.version))
+    total = overhead = _overhead(root)
+    total += sum(item.size for item in candidates)
+    goal = None if max_bytes is None else (int(max_bytes * slack) if total > max_bytes else max_bytes)
+    if goal is not None and total > goal and overhead:
+        total -= _drop_damaged(root, keep=0)
+    removed = freed = in_use = 0
+    for item in candidates:
+        old = older_than is not None and now - item.used > older_than
+        if not old and (goal is None or total <= goal):
+            break
+        if _remove(root, item):
+            removed, freed, total = removed + 1, freed + item.size, total - item.size
+        else:
+            in_use += 1
+    _write_ledger(root, total)
+    return Pruned(removed, freed, in_use)
+
+
+def sweep(root: Root) -> None:
+    """Remove what crashed processes left in staging, old damaged entries, and lock files that nobody needs."""
+    now = time.time()
+    for item in _scan(root.layout.staging):
+        # An absolute difference: after the clock was set back an orphan may lie far in the future.
+        if abs(now - _mtime(item)) > ORPHAN_AGE:
+            _files.remove_tree(item.path)
+    _drop_damaged(root, keep=MAX_DAMAGED)
+    for item in _scan(root.layout.locks):
+        if abs(now - _mtime(item)) > DAY:
+            try:
+                _lock.discard(item.path)
+            except (OSError, NotImplementedError, RuntimeError) as error:
+                logger.debug("lock file %s stays: %s", item.path, explain(error))
+
+
+def _drop_damaged(root: Root, *, keep: int) -> int:
+    freed = 0
+    now = time.time()
+    # Names begin with the time at which they were set aside.
+    for place, item in enumerate(sorted(_scan(root.layout.damaged), key=lambda item: item.name, reverse=True)):
+        moved = item.name.partition("-")[0]
+        if place >= keep or not moved.isdigit() or abs(now - int(moved)) > DAMAGED_AGE:
+            freed += _files.tree_size(item.path)
+            _files.remove_tree(item.path)
+    return freed
+
+
+def _candidates(root: Root) -> Iterator[_Candidate]:
+    for shard in _scan(root.layout.methods):
+        for method in _scan(shard.path):
+            if not _layout.is_digest(method.name):
+                continue
+            empty = True
+            for version in _scan(method.path):
+                empty = False
+                if version.name == _layout.FAILURES:
+                    _failures.drop_expired(root, method.name)
+                elif _layout.is_digest(version.name):
+                    used = _used(os.path.join(version.path, _layout.MANIFEST))
+                    yield _Candidate(used, _files.tree_size(version.path), method.name, version.name)
+            if empty:
+                _remove_empty(root, method.name)
+
+
+def _used(manifest: str) -> float:
+    try:
+        return os.lstat(manifest).st_mtime
+    except OSError:
+        return 0.0
+
+
+def _overhead(root: Root) -> int:
+    return sum(_files.tree_size(path) for path in (root.layout.damaged, root.layout.staging))
+
+
+def _remove(root: Root, item: _Candidate) -> bool:
+    """Remove one entry; False: it is in use. Raises OSError."""
+    directory = root.layout.version(item.method, item.version)
+    manifest = os.path.join(directory, _layout.MANIFEST)
+    gone = os.path.join(root.layout.staging, _files.unique_name("gone"))
+    _files.make_directories(root.layout.staging)
+    with _in_use.removable(manifest, item.used) as free:
+        if not free:
+            return False
+        try:
+            os.rename(directory, gone)
+        except FileNotFoundError:
+            return True
+        except PermissionError:
+            # Windows refuses while somebody has a file of it open.
+            if os.name != "nt":
+                raise
+            return False
+    _files.remove_tree(gone)
+    _remove_empty(root, item.method)
+    return True
+
+
+def _remove_empty(root: Root, method: str) -> None:
+    try:
+        os.rmdir(root.layout.method(method))
+        os.rmdir(root.layout.shard(method))
+    except OSError as error:
+        # Not empty, in nearly every case.
+        logger.debug("directory kept: %s", explain(error))
+
+
+def _write_ledger(root: Root, total: int) -> None:
+    if not os.path.isdir(root.layout.staging):
+        return
+    scratch = os.path.join(root.layout.staging, _files.unique_name("usage"))
+    _files.replace(root.layout.usage, scratch, f"{total} {time.time()}\n".encode("ascii"))
+
+
+def _scan(directory: str) -> list[os.DirEntry[str]]:
+    """What lies in a directory of the store; nothing behind a link, since what is found here gets removed."""
+    try:
+        if not stat.S_ISDIR(os.lstat(directory).st_mode):
+            return []
+        with os.scandir(directory) as found:
+            return list(found)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _mtime(item: os.DirEntry[str]) -> float:
+    try:
+        return item.stat(follow_symlinks=False).st_mtime
+    except FileNotFoundError:
+        return time.time()

@@ -1,0 +1,220 @@
+"""One directory tree of a store: what may be trusted in it, how entries come out of it, go in, and are set aside."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+
+from hybrid_infer.cache import _files, _layout, _manifest
+from hybrid_infer.cache._entry import Entry, Plan
+from hybrid_infer.cache._report import DamagedEntry, explain, logger, warn
+
+
+class Root:
+    """One store directory. A base store is only read, and may belong to whoever owns the directory that was named."""
+
+    def __init__(self, path: str, *, writable: bool, sync: bool) -> None:
+        self.layout = _layout.Layout(path)
+        self.writable = writable
+        self.sync = sync
+        self._owners: frozenset[int] | None = None
+        # Unusable entries that could not be moved away, each to be reported once; by the identity of their directory,
+        # so that a rebuilt one is seen.
+        self._shunned: set[tuple[str, _files.Identity | None]] = set()
+
+    @property
+    def owners(self) -> frozenset[int]:
+        """Users whose files are believed: this one; for a base store also root and the owner of its directory."""
+        if self._owners is None:
+            if self.writable:
+                self._owners = frozenset({_files.current_user()})
+            else:
+                self._owners = frozenset({_files.current_user(), 0, os.stat(self.layout.root).st_uid})
+        return self._owners
+
+    # Reading
+
+    def entries(self, method: str) -> list[Entry]:
+        """All sound versions of a method, in no order; damaged ones are set aside."""
+        versions = self.version_names(method)
+        if not versions or not self._trusted(method):
+            return []
+        found = (self.entry(method, version) for version in versions)
+        return [entry for entry in found if entry is not None]
+
+    def version_names(self, method: str) -> list[str]:
+        """Versions of which there is a directory, sound or not."""
+        return [name for name in self._listing(self.layout.method(method)) if _layout.is_digest(name)]
+
+    def entry(self, method: str, version: str) -> Entry | None:
+        """One version, None if it is not there or not sound (after it was set aside)."""
+        try:
+            return self.load_entry(method, version)
+        except DamagedEntry as error:
+            logger.debug("not used: %s", error)
+            return None
+
+    def load_entry(self, method: str, version: str) -> Entry:
+        """One version; raises DamagedEntry, after it was set aside or if it is gone."""
+        directory = self.layout.version(method, version)
+        identity, manifest = self._read_manifest(directory, {"method": method, "version": version})
+        return Entry(self, directory, identity, manifest, method, version)
+
+    def plan(self, entry: Entry, plan: str) -> Plan | None:
+        """A plan of a version that lies in this root, None if it is not there or not sound."""
+        try:
+            return self.load_plan(entry, plan)
+        except DamagedEntry as error:
+            logger.debug("not used: %s", error)
+            return None
+
+    def load_plan(self, entry: Entry, plan: str) -> Plan:
+        """A plan; raises DamagedEntry, after it was set aside or if it is gone."""
+        directory = self.layout.plan(entry.method, entry.version, plan)
+        identity = {"method": entry.method, "version": entry.version, "plan": plan}
+        where, manifest = self._read_manifest(directory, identity)
+        return Plan(self, directory, where, manifest, entry, plan)
+
+    def plans(self, entry: Entry) -> list[str]:
+        """Keys of the plans of a version, sorted."""
+        try:
+            found = os.listdir(os.path.join(self.layout.version(entry.method, entry.version), _layout.PLANS))
+        except OSError:
+            return []
+        return sorted(name for name in found if _layout.is_name(name))
+
+    def methods(self) -> Iterator[str]:
+        """Every method of which anything is stored."""
+        for shard in self._listing(self.layout.methods):
+            for name in self._listing(os.path.join(self.layout.methods, shard)):
+                if _layout.is_digest(name) and name.startswith(shard):
+                    yield name
+
+    def _listing(self, directory: str) -> list[str]:
+        try:
+            return sorted(os.listdir(directory))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            warn(f"the cache could not be listed: {explain(error)}")
+            return []
+
+    def _trusted(self, method: str) -> bool:
+        layout = self.layout
+        try:
+            for directory in (layout.top, layout.methods, layout.shard(method), layout.method(method)):
+                _files.check_directory(directory, self.owners)
+        except _files.Damage as error:
+            if (layout.top, None) not in self._shunned:
+                self._shunned.add((layout.top, None))
+                warn(f"the cache in {layout.root} is not used, since it {error.reason}")
+            return False
+        except OSError as error:
+            logger.debug("the cache changed while it was searched: %s", error)
+            return False
+        return True
+
+    def _read_manifest(self, directory: str, names: Mapping[str, str]) -> tuple[_files.Identity, _manifest.Manifest]:
+        identity: _files.Identity | None = None
+        try:
+            identity = _files.check_directory(directory, self.owners)
+            if (directory, identity) in self._shunned:
+                raise DamagedEntry(directory, "could not be used before and is still the same")
+            raw = _files.read(os.path.join(directory, _layout.MANIFEST), self.owners)
+            return identity, _manifest.decode(raw, names)
+        except _manifest.Newer as error:
+            raise DamagedEntry(directory, f"was written by a newer release ({error})", absent=True) from error
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if identity is None or not os.path.lexists(directory):
+                raise DamagedEntry(directory, "is not in the store", absent=True) from error
+            reason = "has no manifest"
+        except _files.Damage as error:
+            reason = error.reason
+        except OSError as error:
+            reason = f"could not be read: {explain(error)}"
+            warn(f"cache entry {directory} {reason}")
+            raise DamagedEntry(directory, reason) from error
+        self.set_aside(directory, identity, reason)
+        raise DamagedEntry(directory, reason)
+
+    # Writing
+
+    def set_aside(self, directory: str, identity: _files.Identity | None, reason: str) -> None:
+        """Move an unusable entry or plan out of the way, so that a sound one can take its place, and warn.
+
+        With `identity`, only that directory is moved: somebody else may have put a sound one there meanwhile.
+        """
+        told = f"cache entry {directory} {reason}"
+        if not self.writable:
+            self._shun(directory, identity)
+            warn(f"{told}; it lies in a read-only store and is ignored")
+            return
+        name = f"{int(time.time())}-{_files.unique_name(os.path.basename(directory))}"
+        try:
+            if identity is not None and _files.identity(os.lstat(directory)) != identity:
+                return
+            _files.make_directories(self.layout.damaged)
+            os.rename(directory, os.path.join(self.layout.damaged, name))
+        except FileNotFoundError:
+            logger.info("%s; it is gone already", told)
+            return
+        except OSError as error:
+            self._shun(directory, identity)
+            warn(f"{told}; it could not be set aside ({explain(error)}) and is ignored")
+            return
+        warn(f"{told}; it was set aside in {self.layout.damaged} and will be built again")
+
+    def _shun(self, directory: str, identity: _files.Identity | None) -> None:
+        if len(self._shunned) >= 4096:
+            self._shunned.clear()
+        self._shunned.add((directory, identity))
+
+    def put(self, target: str, manifest: _manifest.Manifest, files: Mapping[str, bytes], *, parents: bool) -> bool:
+        """Publish a directory in one rename; False: there is one already. Raises OSError or Damage.
+
+        Without `parents`, the directory two levels up must exist: a plan must not bring back an evicted entry.
+        """
+        for last in (False, True):
+            try:
+                return self._put(target, manifest, files, parents)
+            except FileNotFoundError:
+                # Somebody deleted the store, or pruned an empty directory, between two of our steps.
+                if last:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _put(self, target: str, manifest: _manifest.Manifest, files: Mapping[str, bytes], parents: bool) -> bool:
+        layout = self.layout
+        _files.make_directories(layout.staging)
+        for directory in (layout.top, layout.staging):
+            _files.check_directory(directory, self.owners)
+        stage = os.path.join(layout.staging, _files.unique_name("put"))
+        os.mkdir(stage, _files.DIRECTORY_MODE)
+        try:
+            for name, data in files.items():
+                _files.write_new(os.path.join(stage, name), data, sync=self.sync)
+            _files.write_new(os.path.join(stage, _layout.MANIFEST), _manifest.encode(manifest), sync=self.sync)
+            if self.sync:
+                _files.sync_directory(stage)
+            parent = os.path.dirname(target)
+            if parents:
+                _files.make_directories(parent)
+            else:
+                _files.make_directory(parent)
+            self.check_way(parent)
+            try:
+                os.rename(stage, target)
+            except OSError:
+                if not os.path.lexists(target):
+                    raise
+                return False
+            return True
+        finally:
+            if os.path.lexists(stage):
+                _files.remove_tree(stage)
+
+    def check_way(self, directory: str) -> None:
+        while len(directory) > len(self.layout.top):
+            _files.check_directory(directory, self.owners)
+            directory = os.path.dirname(directory)
