@@ -1,0 +1,260 @@
+"""What a code object does, apart from where it stands and what it says about itself."""
+
+from __future__ import annotations
+
+import opcode
+import struct
+import sys
+from dataclasses import dataclass
+from types import CodeType
+
+from hybrid_infer import _keys
+
+#: How far an instruction's argument is shifted left of the name's index.
+_SHIFTS = {
+    opcode.opmap[name]: shift
+    for name, shift, since in (
+        ("LOAD_GLOBAL", 1, (3, 11)),
+        ("LOAD_ATTR", 1, (3, 12)),
+        ("LOAD_SUPER_ATTR", 2, (3, 12)),
+    )
+    if name in opcode.opmap and sys.version_info >= since
+}
+_NAMES = frozenset(opcode.hasname)
+_CONSTS = frozenset(opcode.hasconst)
+_SMALL_INT = opcode.opmap.get("LOAD_SMALL_INT", -1)
+_READS_GLOBAL = frozenset(
+    opcode.opmap[name]
+    for name in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS", "STORE_GLOBAL", "DELETE_GLOBAL")
+    if name in opcode.opmap
+)
+_WRITES_LOCAL_NAME = frozenset(opcode.opmap[name] for name in ("STORE_NAME", "DELETE_NAME") if name in opcode.opmap)
+_IMPORT = opcode.opmap["IMPORT_NAME"]
+_EXTENDED = opcode.opmap["EXTENDED_ARG"]
+_RELEVANT = _NAMES | _CONSTS | {_EXTENDED, _SMALL_INT}
+_FORMATS = frozenset(code for name, code in opcode.opmap.items() if name.startswith(("FORMAT_", "CONVERT_VALUE")))
+#: Loads of one object by name; an attribute chain from there may follow before ``getattr``'s second argument.
+_SIMPLE_LOADS = frozenset(
+    opcode.opmap[name]
+    for name in ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME")
+    if name in opcode.opmap
+)
+_LOAD_ATTR = opcode.opmap["LOAD_ATTR"]
+_SKIPPED = frozenset(opcode.opmap[name] for name in ("CACHE", "PUSH_NULL") if name in opcode.opmap)
+#: Assignments in a class body that say where it stands or describe it.
+_DESCRIPTIVE = frozenset({"__doc__", "__firstlineno__"})
+#: Where instruction formats are not known to this module, every name counts as every kind of name.
+_KNOWN_FORMAT = sys.version_info < (3, 15)
+
+#: Reading one of these reaches attributes by names that no code object holds.
+_DYNAMIC = frozenset(
+    {"vars", "dir", "attrgetter", "methodcaller", "getmembers", "getattr_static", "__dict__", "__getattribute__"}
+)
+#: Reading one of these reaches globals by names that no code object holds.
+_NAMESPACE = frozenset({"eval", "exec", "globals", "__globals__"})
+_IMPORTERS = frozenset({"__import__", "import_module"})
+_MAX_CACHED = 20_000
+
+
+@dataclass(frozen=True)
+class Code:
+    """A code object and those nested in it.
+
+    ``digest`` leaves out file, lines, names of functions and docstrings. ``globals``: global names it reads or
+    writes; ``attributes``: names it uses on objects, as attributes or as constant arguments of ``getattr``;
+    ``imports``: (module, level) of its import statements. ``dynamic``: it reaches attributes by computed names;
+    ``namespace``: it reaches globals by computed names; ``importer``: it may import modules by computed names.
+    ``formats``: it may call ``__repr__``, ``__str__`` or ``__format__``.
+    """
+
+    digest: bytes
+    globals: tuple[str, ...]
+    attributes: frozenset[str]
+    imports: tuple[tuple[str, int], ...]
+    dynamic: bool
+    namespace: bool
+    importer: bool
+    formats: bool
+
+
+_cache: dict[int, tuple[CodeType, Code]] = {}
+
+
+def describe(code: CodeType) -> Code:
+    """The description of `code`; computed once per code object."""
+    known = _cache.get(id(code))
+    if known is not None and known[0] is code:
+        return known[1]
+    described = _describe(code)
+    if len(_cache) >= _MAX_CACHED:
+        _cache.clear()
+    _cache[id(code)] = (code, described)
+    return described
+
+
+def _describe(code: CodeType) -> Code:
+    scan = _Scan(code)
+    nested = [describe(const) for const in code.co_consts if isinstance(const, CodeType)]
+    names = set(code.co_names)
+    # A name accessor is handed a name that some other code used: those names are followed already.
+    dynamic = scan.computed_getattr and code.co_name not in ("__getattr__", "__getattribute__")
+    return Code(
+        scan.digest(),
+        tuple(dict.fromkeys([*scan.globals, *(name for part in nested for name in part.globals)])),
+        frozenset(scan.attributes).union(*(part.attributes for part in nested)),
+        tuple(dict.fromkeys([*scan.imports, *(item for part in nested for item in part.imports)])),
+        dynamic or bool(names & _DYNAMIC) or any(part.dynamic for part in nested),
+        bool(names & _NAMESPACE) or any(part.namespace for part in nested),
+        bool(names & _IMPORTERS) or any(part.importer for part in nested),
+        scan.formats or any(part.formats for part in nested),
+    )
+
+
+class _Scan:
+    """One pass over the instructions of one code object."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.code = code
+        # Indices of constants move when a docstring comes or goes: they are blanked here, and the constants
+        # themselves are listed in the order of their use.
+        self.blanked = bytearray(code.co_code)
+        self.consts: list[object] = []
+        self.globals: list[str] = []
+        self.attributes: set[str] = set()
+        self.imports: list[tuple[str, int]] = []
+        self.computed_getattr = False
+        raw = code.co_code
+        ops = raw[::2]
+        self.formats = not _FORMATS.isdisjoint(ops)
+        extended = 0
+        start = 0
+        level: object = 0
+        previous: object = None
+        for i, op in enumerate(ops):
+            if op not in _RELEVANT:
+                extended = 0
+                start = i + 1
+                continue
+            if op == _EXTENDED:
+                extended = (extended | raw[2 * i + 1]) << 8
+                continue
+            arg = extended | raw[2 * i + 1]
+            if op in _CONSTS or op == _SMALL_INT:
+                const = code.co_consts[arg] if op in _CONSTS else arg
+                if self._describes(ops, i):
+                    const = None
+                self.blanked[2 * start + 1 : 2 * i + 2 : 2] = bytes(i - start + 1)
+                self.consts.append(const)
+                level, previous = previous, const
+            else:
+                name = code.co_names[arg >> _SHIFTS.get(op, 0)]
+                if op == _IMPORT:
+                    self.imports.append((name, level if isinstance(level, int) else 0))
+                elif op in _READS_GLOBAL:
+                    self.globals.append(name)
+                    if name in ("getattr", "hasattr", "setattr", "delattr"):
+                        self._getattr(ops, i)
+                elif op not in _WRITES_LOCAL_NAME:
+                    self.attributes.add(name)
+            extended = 0
+            start = i + 1
+        if not _KNOWN_FORMAT:
+            self.globals.extend(code.co_names)
+            self.attributes.update(code.co_names)
+
+    def _describes(self, ops: bytes, i: int) -> bool:
+        following = i + 1
+        return (
+            following < len(ops)
+            and ops[following] in _WRITES_LOCAL_NAME
+            and self.code.co_names[self.code.co_code[2 * following + 1]] in _DESCRIPTIVE
+        )
+
+    def _getattr(self, ops: bytes, i: int) -> None:
+        """Take the attribute's name from ``getattr(object.chain, "name")``, or note that it is computed."""
+        rest = [j for j in range(i + 1, min(i + 64, len(ops))) if ops[j] not in _SKIPPED]
+        if not rest or ops[rest[0]] not in _SIMPLE_LOADS:
+            self.computed_getattr = True
+            return
+        for j in rest[1:]:
+            if ops[j] == _LOAD_ATTR:
+                continue
+            const = self.code.co_consts[self.code.co_code[2 * j + 1]] if ops[j] in _CONSTS else None
+            if isinstance(const, str):
+                self.attributes.add(const)
+            else:
+                self.computed_getattr = True
+            return
+        self.computed_getattr = True
+
+    def digest(self) -> bytes:
+        code = self.code
+        shape = (
+            code.co_argcount,
+            code.co_posonlyargcount,
+            code.co_kwonlyargcount,
+            # 0x4000000 says that there is a docstring (3.14).
+            code.co_flags & ~0x4000000,
+            code.co_names,
+            code.co_varnames,
+            code.co_freevars,
+            code.co_cellvars,
+            bytes(self.blanked),
+            getattr(code, "co_exceptiontable", b""),
+        )
+        parts = [describe(const).digest if isinstance(const, CodeType) else _const(const) for const in self.consts]
+        return bytes.fromhex(_keys.hash_bytes(_keys.frame(b"k", _keys.Encoder().encode(shape), *parts)))
+
+
+def _const(const: object) -> bytes:
+    # A code object's constants are marshalable: plain data, and code objects nested in nothing but tuples.
+    return struct.pack("<B", 0) + _keys.Encoder().encode(const)
+
+
+_CACHE = opcode.opmap.get("CACHE", -1)
+#: Cells are numbered apart from locals.
+_CELLS_APART = sys.version_info < (3, 11)
+_LOADS_LOCAL = {code: name.count("LOAD_FAST") for name, code in opcode.opmap.items() if "LOAD_FAST" in name}
+_LOADS_CELL = frozenset(opcode.opmap[name] for name in ("LOAD_DEREF", "LOAD_CLASSDEREF") if name in opcode.opmap)
+_ON_ATTRIBUTES = frozenset(
+    opcode.opmap[name]
+    for name in ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR")
+    if name in opcode.opmap
+)
+
+
+def escapes(code: CodeType, name: str = "") -> bool:
+    """Is the first parameter (or variable `name`) used for anything but its attributes: called, passed on, stored?"""
+    if not name:
+        if not code.co_argcount:
+            return False
+        name = code.co_varnames[0]
+    raw = code.co_code
+    extended = 0
+    for i in range(0, len(raw), 2):
+        op, arg = raw[i], raw[i + 1] | extended
+        extended = arg << 8 if op == _EXTENDED else 0
+        if op in _LOADS_CELL:
+            loaded: tuple[str, ...] = (_cell_name(code, arg),)
+        elif op in _LOADS_LOCAL:
+            pair = _LOADS_LOCAL[op] > 1 or opcode.opname[op].startswith("STORE_FAST")
+            loaded = tuple(
+                code.co_varnames[k] if k < len(code.co_varnames) else "" for k in (divmod(arg, 16) if pair else (arg,))
+            )
+        else:
+            continue
+        if name in loaded[:-1]:
+            return True
+        if loaded[-1] == name and next((x for x in raw[i + 2 :: 2] if x != _CACHE), -1) not in _ON_ATTRIBUTES:
+            return True
+    return any(
+        escapes(const, name) for const in code.co_consts if isinstance(const, CodeType) and name in const.co_freevars
+    )
+
+
+def _cell_name(code: CodeType, arg: int) -> str:
+    if _CELLS_APART:
+        return (code.co_cellvars + code.co_freevars)[arg]
+    # Locals, then the cells that are no parameters, then free variables share one numbering.
+    names = (*code.co_varnames, *(cell for cell in code.co_cellvars if cell not in code.co_varnames), *code.co_freevars)
+    return names[arg]

@@ -1,0 +1,775 @@
+"""The user code and the values that a method reaches, as labelled digests.
+
+What counts is decided by reachability, not by files: code objects are followed through the globals, closures,
+defaults and classes that they use, and through every attribute name that they mention. An attribute name that occurs
+anywhere in the code reached so far is looked up in every user class and user module reached so far, since what
+stands before the dot is not known. So too much may count, never too little. Library code counts by its version.
+"""
+
+from __future__ import annotations
+
+import builtins
+import copyreg
+import enum
+import functools
+import importlib
+import logging
+import sys
+import types
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hybrid_infer import _code, _keys, _origin
+
+Test = Callable[[Any], bool]
+
+#: Stands for a name that was looked up and not found.
+ABSENT = enum.Enum("ABSENT", "ABSENT").ABSENT  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class External:
+    """A tensor, layer or ndarray that code reaches outside its layer.
+
+    ``kind``: "closure", "global", "default", "attribute" or "argument" (of a partial or bound method). ``holder``:
+    what holds it, in words; ``name``: under which name or path there.
+    """
+
+    kind: str
+    holder: str
+    name: str
+    object: Any
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What `fingerprint` found.
+
+    ``ingredients``: label -> digest, or version for the labels that start with "library"; the same in every process.
+    ``opaque``: "what: why" of each thing that has no fingerprint: with any, ``digest`` must not name anything on disk.
+    ``globals``: (mapping, name, value) of each global name that user code reads, ``ABSENT`` for one that is not there;
+    ``cells``: (cell, value) of its closures; ``classes_read``: (class, name, value) of each class attribute that
+    counted; ``functions``: (function, code, defaults, kwdefaults) of each user function. They are for `rebound`.
+    """
+
+    digest: str
+    ingredients: Mapping[str, str]
+    opaque: tuple[str, ...]
+    externals: tuple[External, ...]
+    globals: tuple[tuple[Mapping[str, Any], str, Any], ...]
+    cells: tuple[tuple[types.CellType, Any], ...]
+    classes_read: tuple[tuple[type, str, Any], ...]
+    functions: tuple[tuple[types.FunctionType, types.CodeType, Any, Any], ...]
+
+    def rebound(self) -> str:
+        """The first name that no longer holds the object that was fingerprinted; empty if all do.
+
+        Compares by identity. A list or object that was changed in place is not seen.
+        """
+        for mapping, name, value in self.globals:
+            if mapping.get(name, ABSENT) is not value:
+                return f"global {name}"
+        for owner, name, value in self.classes_read:
+            if owner.__dict__.get(name, ABSENT) is not value:
+                return f"{_name(owner)}.{name}"
+        for function, code, defaults, kwdefaults in self.functions:
+            if (
+                function.__code__ is not code
+                or function.__defaults__ is not defaults
+                or function.__kwdefaults__ is not kwdefaults
+            ):
+                return f"function {_name(function)}"
+        for cell, value in self.cells:
+            if _contents(cell) is not value:
+                return "a closure cell"
+        return ""
+
+
+def fingerprint(
+    functions: Iterable[Any],
+    classes: Iterable[type],
+    *,
+    is_tensor: Test,
+    is_layer: Test,
+    skip: Test = lambda value: False,
+    owner: type | None = None,
+) -> Fingerprint:
+    """Fingerprint `functions` (any callables) and all that they reach, given the `classes` of the layer tree.
+
+    ``forward`` and the implicit methods of every class count from the start, its other attributes where code that is
+    reached mentions their name. ``owner`` is the class of the layer whose method this is, if no sublayer has that
+    class: its ``forward`` then counts only where something reaches it. Objects for which `skip` is true are left out.
+    Values are read, and no code of the user is run, except for imports that a reached function would make itself.
+    """
+    walk = _Walk(is_tensor, is_layer, skip)
+    for kind in classes:
+        walk.layer_class(kind, entry=kind is not owner)
+    walk.owner = owner
+    for function in functions:
+        walk.root(function)
+    walk.finish()
+    ingredients = dict(sorted(walk.ingredients.items()))
+    return Fingerprint(
+        _keys.digest(tuple(ingredients.items())),
+        ingredients,
+        tuple(dict.fromkeys(walk.opaque)),
+        tuple(walk.externals),
+        tuple(walk.globals.values()),
+        tuple(walk.cells.values()),
+        tuple(walk.classes_read.values()),
+        tuple((f, f.__code__, f.__defaults__, f.__kwdefaults__) for f in walk.functions),
+    )
+
+
+#: Names that describe a class or belong to its machinery.
+_NEVER = frozenset(
+    {
+        "__doc__",
+        "__module__",
+        "__dict__",
+        "__weakref__",
+        "__qualname__",
+        "__name__",
+        "__firstlineno__",
+        "__static_attributes__",
+        "__slots__",
+        "__abstractmethods__",
+        "_abc_impl",
+        "__orig_bases__",
+        "__parameters__",
+        "__match_args__",
+        "__dataclass_params__",
+        "__classcell__",
+        "__conditional_annotations__",
+        "__type_params__",
+        "__annotations_cache__",
+        "__annotate__",
+        "__annotate_func__",
+        "__annotations__",
+        "__del__",
+        "__dir__",
+        "__sizeof__",
+        "__set_name__",
+    }
+)
+#: Run when an instance is made, which is over for the layers of a tree.
+_CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__", "__init_subclass__"})
+_COPIERS = frozenset(
+    {
+        "__reduce__",
+        "__reduce_ex__",
+        "__getstate__",
+        "__setstate__",
+        "__getnewargs__",
+        "__getnewargs_ex__",
+        "__copy__",
+        "__deepcopy__",
+        "__replace__",
+    }
+)
+_FORMATTERS = frozenset({"__repr__", "__str__", "__format__"})
+_ENTRIES = frozenset({"forward", "__call__", "__wrapped__"})
+#: Root classes of the frameworks' layers: a user method that replaces one of theirs is not thereby called in forward.
+_ROOTS = frozenset({("torch.nn.modules.module", "Module"), ("paddle.nn.layer.layers", "Layer")})
+_PLAIN_METACLASSES = frozenset({"builtins", "abc", "enum", "typing"})
+_NO_INSTANTIATION = 1 << 7
+
+_BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
+_DESCRIPTOR = (
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+)
+_LRU = type(functools.lru_cache(lambda: None))
+_PLAIN = (bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset)
+_MAX_OBJECTS = 100_000
+
+
+def _name(value: Any) -> str:
+    module = getattr(value, "__module__", None) or "?"
+    # A spawned worker runs the program's main module under another name.
+    module = "__main__" if module == "__mp_main__" else module
+    return f"{module}.{getattr(value, '__qualname__', None) or type(value).__qualname__}"
+
+
+def _root(kind: type) -> bool:
+    return (kind.__module__, kind.__qualname__) in _ROOTS
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return ABSENT
+
+
+def _library_of(function: types.FunctionType) -> str:
+    module = function.__globals__.get("__name__")
+    return _origin.of_file(function.__code__.co_filename, module if isinstance(module, str) else "")
+
+
+def _undecorated(value: Any) -> Any:
+    """The function behind a wrapper of this library, whose own state has no part in a fingerprint."""
+    method = getattr(value, "__hybrid_infer__", None)
+    return getattr(method, "function", None) or getattr(value, "__wrapped__", value)
+
+
+class _Namespace:
+    """Attributes that code may reach by name: of a user class, a user module or a function."""
+
+    def __init__(self, mapping: Mapping[str, Any], label: str, owner: Any) -> None:
+        self.mapping, self.label, self.owner = mapping, label, owner
+        self.extra: set[str] = set()
+        self.done: set[str] = set()
+        self.constructible = False
+        self.library = False
+
+
+class _Walk(_keys.Encoder):
+    """One traversal. Everything that is reached becomes an ingredient under a label of its own."""
+
+    def __init__(self, is_tensor: Test, is_layer: Test, skip: Test) -> None:
+        super().__init__()
+        self.is_tensor, self.is_layer, self.skip = is_tensor, is_layer, skip
+        self.ingredients: dict[str, str] = {}
+        self.opaque: list[str] = []
+        self.externals: list[External] = []
+        self.globals: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
+        self.cells: dict[int, tuple[types.CellType, Any]] = {}
+        self.classes_read: dict[tuple[int, str], tuple[type, str, Any]] = {}
+        self.functions: list[types.FunctionType] = []
+        self.methods: set[int] = set()
+        self.pending: deque[tuple[types.FunctionType, str]] = deque()
+        self.labels: dict[int, tuple[Any, str]] = {}
+        self.taken: dict[str, int] = {}
+        self.spaces: dict[int, _Namespace] = {}
+        self.used: set[str] = set()
+        self.dynamic = False
+        self.formats = False
+        self.objects: dict[int, tuple[Any, bytes | None]] = {}
+        self.place = ("argument", "the call", "")
+        self.owner: type | None = None
+        self.overridden: set[type] = set()
+        self.library("python")
+
+    # Roots and the fixed point
+
+    def root(self, function: Any) -> None:
+        label = self.unique(f"method {_name(function)}")
+        self.ingredient(label, function, ("argument", label, "function"))
+
+    def finish(self) -> None:
+        """Follow code and names until neither gives anything new."""
+        while True:
+            while self.pending:
+                self.function_body(*self.pending.popleft())
+            if self.owner is not None and self.calls_itself(self.owner):
+                self.entries(self.owner)
+                self.owner = None
+            for space in list(self.spaces.values()):
+                self.names_of(space)
+            if not self.pending and not any(self.wanted(space) for space in self.spaces.values()):
+                return
+
+    def calls_itself(self, owner: type) -> bool:
+        """May the owner's ``forward`` be called, although no code that is reached names it?
+
+        It may where ``self`` is used for anything but its attributes, or where a library's code is entered with it.
+        """
+        if any(_code.escapes(function.__code__) for function in self.functions if id(function) in self.methods):
+            return True
+        return any(
+            not self.used.isdisjoint(vars(base))
+            for base in owner.__mro__[:-1]
+            if _origin.of_object(base) and not _root(base)
+        )
+
+    def ingredient(self, label: str, value: Any, place: tuple[str, str, str]) -> None:
+        """Record the digest of `value` under `label`."""
+        outer, self.place = self.place, place
+        trail, self.trail = self.trail, []
+        try:
+            self.ingredients[label] = _keys.hash_bytes(self.encode(value))
+        except _keys.Unhashable as error:
+            self.note(error.what)
+            self.ingredients[label] = "opaque"
+        finally:
+            self.place, self.trail = outer, trail
+
+    def note(self, why: str) -> None:
+        kind, holder, name = self.place
+        path = f"`{name}{self.path}`" if name else self.path
+        self.opaque.append(f"{kind} {path} of {holder}: {why}")
+
+    def unique(self, label: str) -> str:
+        count = self.taken[label] = self.taken.get(label, 0) + 1
+        return label if count == 1 else f"{label} #{count}"
+
+    def library(self, label: str) -> bytes:
+        if label != _origin.USER:
+            self.ingredients.setdefault(f"library {label}", _origin.version(label))
+        return label.encode()
+
+    # Code
+
+    def function(self, function: types.FunctionType) -> bytes:
+        """A reference to a function; the function itself is followed later."""
+        if self.place[0] in ("attribute", "argument"):
+            self.methods.add(id(function))
+        known = self.labels.get(id(function))
+        if known is not None:
+            return _keys.frame(b"f", known[1].encode())
+        library = _library_of(function)
+        if library == "hybrid_infer":
+            inner = _undecorated(function)
+            if inner is not function:
+                return self.encode(inner)
+        if library and "registry" in function.__dict__ and "dispatch" in function.__dict__:
+            # functools.singledispatch: its cache fills as it is called.
+            return self.parts(b"G", dict(function.__dict__["registry"]))
+        if library and self.named_in_library(function):
+            self.library(library)
+            return _keys.frame(b"L", library.encode(), _name(function).encode())
+        label = self.unique(f"{'library function' if library else 'function'} {_name(function)}")
+        self.labels[id(function)] = (function, label)
+        self.pending.append((function, label))
+        return _keys.frame(b"f", label.encode())
+
+    @staticmethod
+    def named_in_library(function: types.FunctionType) -> bool:
+        """Is it all the library's own, so that its version says everything?
+
+        A wrapper that a library made around something else (``torch.no_grad()`` on a user's function) is not.
+        """
+        if function.__closure__ is None and "__wrapped__" not in function.__dict__:
+            return True
+        found: Any = sys.modules.get(function.__module__)
+        for part in function.__qualname__.split("."):
+            found = getattr(found, "__dict__", {}).get(part)
+        if isinstance(found, (staticmethod, classmethod)):
+            found = found.__func__
+        home = getattr(sys.modules.get(function.__module__), "__dict__", {})
+        return (found is function or home.get(function.__name__) is function) and bool(
+            _origin.of_module(function.__module__)
+        )
+
+    def function_body(self, function: types.FunctionType, label: str) -> None:
+        library = _library_of(function)
+        if library:
+            self.library(library)
+            self.ingredients[label] = _keys.digest(library)
+        else:
+            self.functions.append(function)
+            self.code(function.__code__, function.__globals__, label)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+            value = _contents(cell)
+            self.cells[id(cell)] = (cell, value)
+            if name == "__class__" and isinstance(value, type):
+                # Only `super()` reads it: the class is looked up in, not called.
+                self.user_class(value)
+                continue
+            self.ingredient(f"closure {name} of {label}", value, ("closure", label, name))
+        if not library or function.__closure__:
+            names = function.__code__.co_varnames[: function.__code__.co_argcount]
+            for name, value in zip(reversed(names), reversed(function.__defaults__ or ()), strict=False):
+                self.ingredient(f"default {name} of {label}", value, ("default", label, name))
+            for name, value in (function.__kwdefaults__ or {}).items():
+                self.ingredient(f"default {name} of {label}", value, ("default", label, name))
+        if function.__dict__:
+            self.space(function.__dict__, label, function).extra.add("__wrapped__")
+
+    def code(self, code: types.CodeType, scope: dict[str, Any], label: str) -> None:
+        info = _code.describe(code)
+        self.ingredients[label] = info.digest.hex()
+        self.used |= info.attributes
+        self.dynamic |= info.dynamic or info.namespace
+        self.formats |= info.formats or not {"repr", "str", "format", "ascii"}.isdisjoint(info.globals)
+        if info.importer:
+            self.opaque.append(f"{label}: it imports modules by computed names")
+        home = str(scope.get("__name__", "?"))
+        home = "__main__" if home == "__mp_main__" else home
+        names = sorted({*info.globals, *_plain_names(scope)}) if info.namespace else info.globals
+        for name in names:
+            self.global_name(name, scope, home)
+        for name, level in info.imports:
+            self.imported(name, level, scope, label)
+
+    def global_name(self, name: str, scope: dict[str, Any], home: str) -> None:
+        if (id(scope), name) in self.globals:
+            return
+        value = scope.get(name, ABSENT)
+        if value is ABSENT and hasattr(builtins, name):
+            return
+        self.globals[id(scope), name] = (scope, name, value)
+        self.ingredient(self.unique(f"global {home}.{name}"), value, ("global", home, name))
+
+    def imported(self, name: str, level: int, scope: dict[str, Any], label: str) -> None:
+        """An import statement inside a function: what the function would import is reached."""
+        if level:
+            package = str(scope.get("__package__") or scope.get("__name__", "")).split(".")
+            name = ".".join([*package[: len(package) - level + 1], *([name] if name else [])])
+        parts = name.split(".")
+        for count in range(1, len(parts) + 1):
+            module = ".".join(parts[:count])
+            if module not in sys.modules and _origin.of_file(self.spec_file(parts[0]), "") != _origin.USER:
+                # Not loaded only to learn that it is a library: its version is on disk.
+                self.library(_origin.of_file(self.spec_file(parts[0]), ""))
+                return
+            try:
+                value = importlib.import_module(module)
+            except Exception as error:
+                self.ingredients[f"import {module} of {label}"] = f"fails: {type(error).__name__}"
+                return
+            self.ingredient(f"import {module} of {label}", value, ("import", label, module))
+
+    @staticmethod
+    def spec_file(top: str) -> str:
+        for finder in sys.meta_path:
+            spec = getattr(finder, "find_spec", lambda *a: None)(top, None)
+            if spec is not None:
+                folders = spec.submodule_search_locations or ()
+                return spec.origin if isinstance(spec.origin, str) else next(iter(folders), "")
+        return ""
+
+    # Names on classes, modules and functions
+
+    def space(self, mapping: Mapping[str, Any], label: str, owner: Any) -> _Namespace:
+        space = self.spaces.get(id(owner))
+        if space is None:
+            space = self.spaces[id(owner)] = _Namespace(mapping, label, owner)
+        return space
+
+    def wanted(self, space: _Namespace) -> list[str]:
+        mapping = space.mapping
+        is_class = isinstance(space.owner, type)
+        if space.library:
+            names = set(mapping) if is_class else mapping.keys() & self.used
+        elif self.dynamic:
+            names = {name for name in mapping if not _dunder(name)} if is_class else _plain_names(mapping)
+            names |= mapping.keys() & self.used
+        else:
+            names = mapping.keys() & self.used
+        names |= mapping.keys() & space.extra
+        if is_class and not space.library:
+            implicit = {name for name in mapping if _dunder(name)}
+            if self.used.isdisjoint(("copy", "deepcopy", "replace")):
+                implicit -= _COPIERS
+            if not self.formats:
+                implicit -= _FORMATTERS
+            names |= implicit
+            if not space.constructible:
+                names -= _CONSTRUCTORS
+        if not space.library:
+            names -= _NEVER - {"__annotations__"} if is_class and "__annotations__" in self.used else _NEVER
+        return sorted(names - space.done)
+
+    def names_of(self, space: _Namespace) -> None:
+        for name in self.wanted(space):
+            space.done.add(name)
+            value = space.mapping.get(name, ABSENT)
+            if space.library and not self.patched(value):
+                continue
+            if isinstance(space.owner, type):
+                self.classes_read[id(space.owner), name] = (space.owner, name, value)
+            else:
+                self.globals[id(space.mapping), name] = (space.mapping, name, value)
+            self.ingredient(f"attribute {name} of {space.label}", value, ("attribute", space.label, name))
+
+    @staticmethod
+    def patched(value: Any) -> bool:
+        """Was this member of a library put there by the user?"""
+        if isinstance(value, (staticmethod, classmethod)):
+            value = value.__func__
+        if isinstance(value, property):
+            value = value.fget
+        return isinstance(value, types.FunctionType) and _library_of(value) == _origin.USER
+
+    # Classes
+
+    def layer_class(self, kind: type, *, entry: bool = True) -> None:
+        """A class of the layer tree: its layers exist, and their ``forward`` is called unless `entry` is false."""
+        self.ingredients.setdefault(f"layers {_name(kind)}", _keys.hash_bytes(self.user_class(kind)))
+        if entry:
+            self.entries(kind)
+        self.overrides(kind)
+
+    def entries(self, kind: type) -> None:
+        for base in kind.__mro__:
+            if id(base) in self.spaces:
+                self.spaces[id(base)].extra |= _ENTRIES
+
+    def overrides(self, kind: type) -> None:
+        """User methods that replace a library's: the library's code, which is not read, may call them."""
+        if kind in self.overridden:
+            return
+        self.overridden.add(kind)
+        names: set[str] = set()
+        for base in reversed(kind.__mro__[:-1]):
+            if _origin.of_object(base):
+                if not _root(base):
+                    names |= {name for name in vars(base) if not name.startswith("__")} - {"forward"}
+            elif names and id(base) in self.spaces:
+                self.spaces[id(base)].extra |= names
+
+    def user_class(self, kind: type) -> bytes:
+        """A reference to a class; for a user's class, and its bases, names are followed from now on."""
+        known = self.labels.get(id(kind))
+        if known is not None:
+            return _keys.frame(b"c", known[1].encode())
+        library = _origin.of_object(kind)
+        if library:
+            self.library(library)
+            token = f"{library}: {_name(kind)}"
+            self.labels[id(kind)] = (kind, token)
+            if kind.__module__.partition(".")[0] != "builtins":
+                for base in kind.__mro__:
+                    self.space(base.__dict__, _name(base), base).library = bool(_origin.of_object(base))
+            return _keys.frame(b"c", token.encode())
+        label = self.unique(f"class {_name(kind)}")
+        self.labels[id(kind)] = (kind, label)
+        bases = [self.user_class(base) for base in kind.__mro__[1:]]
+        meta = type(kind)
+        plain = meta.__module__ in _PLAIN_METACLASSES
+        self.ingredients[label] = _keys.hash_bytes(_keys.frame(b"k", b"" if plain else self.user_class(meta), *bases))
+        space = self.space(kind.__dict__, label, kind)
+        if isinstance(kind, enum.EnumMeta):
+            space.extra.add("_member_map_")
+        return _keys.frame(b"c", label.encode())
+
+    # Values
+
+    def cycle(self, distance: int) -> bytes:
+        return b"^" + distance.to_bytes(8, "little")
+
+    def external(self, value: Any) -> None:
+        kind, holder, name = self.place
+        self.externals.append(External(kind, holder, name + self.path, value))
+
+    def other(self, value: Any) -> bytes:
+        if self.skip(value):
+            return b"-"
+        if self.is_tensor(value):
+            self.external(value)
+            return b"="
+        if self.is_layer(value):
+            return self.layer(value)
+        if value is ABSENT:
+            return b"0"
+        if isinstance(value, types.FunctionType):
+            return self.function(value)
+        if isinstance(value, type):
+            token = self.user_class(value)
+            space = self.spaces.get(id(value))
+            if space is not None:
+                for base in value.__mro__:
+                    if id(base) in self.spaces:
+                        self.spaces[id(base)].constructible = True
+                self.overrides(value)
+            return token
+        known = self.objects.get(id(value))
+        if known is not None:
+            # An object met again inside itself is known by its place in the order of the walk.
+            return known[1] or _keys.frame(b"@", str(list(self.objects).index(id(value))).encode())
+        if len(self.objects) >= _MAX_OBJECTS:
+            raise _keys.Unhashable(self.path, f"it reaches more than {_MAX_OBJECTS} objects")
+        self.objects[id(value)] = (value, None)
+        try:
+            token = self.object(value)
+        except _keys.Unhashable as error:
+            # One opaque thing does not hide the next: the walk goes on behind it.
+            self.note(error.what)
+            token = b"?"
+        except RecursionError:
+            self.note("it is nested too deeply")
+            token = b"?"
+        self.objects[id(value)] = (value, token)
+        return token
+
+    def layer(self, value: Any) -> bytes:
+        self.external(value)
+        seen = {id(value)}
+        stack = [value]
+        while stack:
+            layer = stack.pop()
+            self.layer_class(type(layer))
+            queue = list(vars(layer).values())
+            while queue:
+                item = queue.pop()
+                if id(item) in seen or not (isinstance(item, (dict, list, tuple)) or self.is_layer(item)):
+                    continue
+                seen.add(id(item))
+                if self.is_layer(item):
+                    stack.append(item)
+                else:
+                    queue.extend(item.values() if isinstance(item, dict) else item)
+        return _keys.frame(b"y", _name(type(value)).encode())
+
+    def object(self, value: Any) -> bytes:
+        """Anything that is not plain data, a function, a class, a tensor or a layer."""
+        kind = type(value)
+        if isinstance(value, types.ModuleType):
+            return self.module(value)
+        if isinstance(value, types.MethodType):
+            return self.parts(b"M", value.__func__, value.__self__)
+        if isinstance(value, (staticmethod, classmethod)):
+            return self.parts(b"S", kind.__name__, value.__func__)
+        if isinstance(value, property):
+            return self.parts(b"P", value.fget, value.fset, value.fdel, kind)
+        if kind is functools.partial:
+            return self.parts(b"p", value.func, value.args, value.keywords)
+        if kind is functools.cached_property:
+            return self.parts(b"Q", value.func)
+        if kind is _LRU:
+            return self.parts(b"W", value.__wrapped__)
+        if _origin.of_object(kind) == "hybrid_infer" and _undecorated(value) is not value:
+            return self.parts(b"W", _undecorated(value))
+        if isinstance(value, _BUILTIN) or kind.__name__ == "cython_function_or_method":
+            owner = getattr(value, "__self__", None)
+            library = _origin.of_object(value)
+            if library == _origin.USER:
+                return self.compiled(value)
+            self.library(library)
+            bound = None if isinstance(owner, types.ModuleType) else owner
+            return self.parts(b"B", _name(value), bound)
+        if isinstance(value, _DESCRIPTOR):
+            return self.parts(b"D", value.__name__, _name(value.__objclass__))
+        if isinstance(value, types.CodeType):
+            return _keys.frame(b"K", _code.describe(value).digest)
+        if isinstance(value, types.CellType):
+            return self.parts(b"V", _contents(value))
+        if isinstance(value, types.MappingProxyType):
+            return self.parts(b"m", dict(value))
+        if kind is weakref.ref:
+            return self.parts(b"w", value())
+        if isinstance(value, logging.Logger):
+            # What it does with messages has no part in results, and its handlers hold files and locks.
+            return self.parts(b"l", value.name)
+        if isinstance(value, enum.Enum):
+            return self.parts(b"E", kind, value._name_, value._value_)
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic, numpy.dtype)):
+            if isinstance(value, numpy.ndarray):
+                self.external(value)
+            if type(value) is numpy.ndarray or not isinstance(value, numpy.ndarray):
+                return self.special(value)
+        return self.instance(value, kind)
+
+    def compiled(self, value: Any) -> bytes:
+        """A function of an extension module that no distribution brought: by the content of its file."""
+        filename = getattr(sys.modules.get(value.__module__), "__file__", None)
+        if not isinstance(filename, str):
+            raise _keys.Unhashable(self.path, f"{_name(value)} is compiled and has no file")
+        try:
+            with open(filename, "rb") as file:
+                return _keys.frame(b"O", _name(value).encode(), _keys.hash_bytes(file.read()).encode())
+        except OSError as error:
+            raise _keys.Unhashable(self.path, f"{filename} cannot be read: {error.strerror}") from None
+
+    def parts(self, tag: bytes, *values: Any) -> bytes:
+        return _keys.frame(tag, *(self.encode(value) for value in values))
+
+    def module(self, module: types.ModuleType) -> bytes:
+        name = "__main__" if module.__name__ == "__mp_main__" else module.__name__
+        library = _origin.of_module(module.__name__)
+        if library:
+            self.library(library)
+        self.space(module.__dict__, f"module {name}", module).library = bool(library)
+        return _keys.frame(b"X", library.encode(), name.encode())
+
+    def instance(self, value: Any, kind: type) -> bytes:
+        """An object by its class and state. Raises Unhashable if it has state that cannot be read."""
+        parts = [self.user_class(kind)]
+        self.overrides(kind)
+        native = _native_base(kind)
+        if native is None:
+            pass
+        elif native in _CONTENTS:
+            parts.append(self.at("", _CONTENTS[native](value)))
+        elif _origin.of_object(kind):
+            reduced = _reduced(value, kind)
+            if reduced is None:
+                raise _keys.Unhashable(self.path, f"the state of a {_name(kind)} cannot be read")
+            return self.parts(b"R", *reduced) if isinstance(reduced, tuple) else self.parts(b"R", reduced)
+        else:
+            raise _keys.Unhashable(self.path, f"the state of its base class {_name(native)} cannot be read")
+        state = getattr(value, "__dict__", None)
+        if isinstance(state, dict):
+            for name, item in state.items():
+                if name == "__doc__":
+                    continue
+                parts += (name.encode() if isinstance(name, str) else b"", self.at(f".{name}", item))
+        for base in kind.__mro__:
+            slots = base.__dict__.get("__slots__", ())
+            for name in (slots,) if isinstance(slots, str) else slots:
+                member = base.__dict__.get(_mangled(name, base))
+                if isinstance(member, types.MemberDescriptorType):
+                    try:
+                        item = member.__get__(value, kind)
+                    except AttributeError:
+                        item = ABSENT
+                    parts += (name.encode(), self.at(f".{name}", item))
+        return _keys.frame(b"I", *parts)
+
+
+def _dunder(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+def _plain_names(mapping: Mapping[str, Any]) -> set[str]:
+    """Names of functions, classes and plain data: what code may fetch from a module by a computed name."""
+    kinds = (types.FunctionType, type, functools.partial, *_PLAIN)
+    return {name for name, value in mapping.items() if not _dunder(name) and isinstance(value, kinds)}
+
+
+def _mangled(name: str, kind: type) -> str:
+    return f"_{kind.__name__.lstrip('_')}{name}" if name.startswith("__") and not name.endswith("__") else name
+
+
+#: Builtin types whose content can be read past any override in a subclass.
+_CONTENTS: dict[type, Callable[[Any], Any]] = {
+    list: lambda value: list(list.__iter__(value)),
+    tuple: lambda value: tuple(tuple.__iter__(value)),
+    dict: lambda value: dict(dict.items(value)),
+    OrderedDict: lambda value: dict(OrderedDict.items(value)),
+    set: lambda value: set(set.__iter__(value)),
+    frozenset: lambda value: frozenset(frozenset.__iter__(value)),
+    str: lambda value: str.__str__(value),
+    bytes: lambda value: bytes.__getitem__(value, slice(None)),
+    bytearray: lambda value: bytes(value),
+    int: lambda value: int.__int__(value),
+    float: lambda value: float.__float__(value),
+    complex: lambda value: complex(value.real, value.imag),
+    BaseException: lambda value: value.args,
+}
+
+
+def _native_base(kind: type) -> type | None:
+    """The class in C that holds state of its own in instances of `kind`; None if there is none.
+
+    Such a class has its own ``__new__``, or none that can be called.
+    """
+    for base in kind.__mro__[:-1]:
+        if base.__flags__ & _NO_INSTANTIATION:
+            return base
+        made = base.__dict__.get("__new__")
+        if isinstance(made, types.BuiltinFunctionType):
+            return base if not issubclass(base, BaseException) else BaseException
+    return None
+
+
+def _reduced(value: Any, kind: type) -> Sequence[Any] | str | None:
+    """What a library's object says of its own state for copying; None if it says nothing."""
+    reducer = copyreg.dispatch_table.get(kind)
+    try:
+        reduced: Any = reducer(value) if reducer else value.__reduce_ex__(4)
+    except Exception:
+        return None
+    if isinstance(reduced, str):
+        return reduced
+    # Items of lists and dicts come as iterators.
+    return [*reduced[:3], *(list(part) if part is not None else None for part in reduced[3:5])]
