@@ -60,8 +60,7 @@ def account(root: Root, published: int, max_bytes: int) -> None:
 
 
 def _append(path: str, size: int) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-    fd = os.open(path, flags, _files.FILE_MODE)
+    fd = os.open(path, _files.APPEND, _files.FILE_MODE)
     try:
         os.write(fd, f"+{size}\n".encode())
     finally:

@@ -16,13 +16,14 @@ DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 
 _CHUNK = 1 << 20
-_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_BASIC = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 # A link is refused, and a pipe put in a file's place must not block the one who opens it.
-_READ_SAFELY = _READ | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-_CREATE = (
-    os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
-)  # fmt: skip
+_WARY = _BASIC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+READ = os.O_RDONLY | _WARY
+READ_WRITE = os.O_RDWR | _WARY
+APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _WARY
+CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _WARY
 
 _HAS_OWNERS = hasattr(os, "geteuid")
 
@@ -73,7 +74,7 @@ def check_directory(path: str, owners: frozenset[int]) -> Identity:
 def open_trusted(path: str, owners: frozenset[int]) -> tuple[int, os.stat_result]:
     """Descriptor and status of a regular file that may be trusted; raises Damage or OSError."""
     try:
-        fd = os.open(path, _READ_SAFELY)
+        fd = os.open(path, READ)
     except OSError as error:
         # FreeBSD says EMLINK and NetBSD EFTYPE where others say ELOOP.
         if error.errno in (errno.ELOOP, errno.EMLINK, getattr(errno, "EFTYPE", errno.ELOOP)):
@@ -156,7 +157,7 @@ def make_directories(path: str) -> None:
 
 def write_new(path: str, data: bytes, *, sync: bool) -> None:
     """Write a file that must not exist yet; raises OSError and may then leave a part of it."""
-    fd = os.open(path, _CREATE, FILE_MODE)
+    fd = os.open(path, CREATE, FILE_MODE)
     try:
         view = memoryview(data)
         while view:
@@ -171,7 +172,7 @@ def sync_directory(path: str) -> None:
     """Make the names in a directory durable, where the platform can open one."""
     if os.name == "nt":
         return
-    fd = os.open(path, _READ)
+    fd = os.open(path, os.O_RDONLY | _BASIC)
     try:
         os.fsync(fd)
     finally:

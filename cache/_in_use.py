@@ -105,7 +105,7 @@ def removable(path: str, used: float) -> Iterator[bool]:
         yield True
         return
     try:
-        fd = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0))
+        fd = os.open(path, _files.READ_WRITE)
     except OSError as error:
         # What cannot be opened cannot be used either, unless it is this process that has run out of descriptors.
         yield error.errno not in (errno.EMFILE, errno.ENFILE)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from hybrid_infer._errors import OptionError
@@ -25,7 +25,7 @@ class _Held:
     def __init__(self, name: str, meta: dict[str, Any], data: Mapping[str, bytes]) -> None:
         self._name = name
         self._data = dict(data)
-        self._folder: TemporaryDirectory[str] | None = None
+        self._folder: str | None = None
         self._guard = threading.Lock()
         self.meta: Mapping[str, Any] = meta
         self.created = self.used = time.time()
@@ -59,11 +59,14 @@ class _Held:
 
     def path_of(self, name: str) -> Path:
         """A private temporary copy for an engine that opens files itself; it goes with this object. Raises OSError."""
+        import tempfile
+
         data = self.read(name)
         with self._guard:
             if self._folder is None:
-                self._folder = TemporaryDirectory(prefix="hybrid_infer-", ignore_cleanup_errors=True)
-            path = os.path.join(self._folder.name, name)
+                self._folder = tempfile.mkdtemp(prefix="hybrid_infer-")
+                weakref.finalize(self, _files.remove_tree, self._folder)
+            path = os.path.join(self._folder, name)
             if not os.path.lexists(path):
                 _files.write_new(path, data, sync=False)
         return Path(path)
