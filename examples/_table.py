@@ -76,7 +76,7 @@ def served(method: str) -> dict[str, Any]:
     """The statistics of the decorated `method`, which an engine must have served without exception."""
     import hybrid_infer
 
-    (counts,) = (counts for name, counts in hybrid_infer.stats().items() if name.endswith(method))
+    (counts,) = (counts for name, counts in hybrid_infer.stats().items() if name.endswith(f".{method}"))
     if counts["eager_calls"] or counts["fallbacks"]:
         raise SystemExit(f"{method} was not served by an engine: {counts}")
     return counts

@@ -1,0 +1,38 @@
+"""Run every benchmark, or those that are named: ``python -m benchmarks [name ...]``. JSON goes to out/benchmarks."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+from benchmarks import _measure, first_call, hybrid, imports, memory, overhead, steady
+
+BENCHMARKS: dict[str, Callable[[int], str]] = {
+    "imports": imports.main,
+    "first_call": first_call.main,
+    "overhead": overhead.main,
+    "steady": steady.main,
+    "hybrid": hybrid.main,
+    "memory": memory.main,
+}
+
+
+def main() -> int:
+    parser = _measure.arguments(__doc__ or "")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"which of {', '.join(BENCHMARKS)} (default: all)")
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(BENCHMARKS):
+        parser.error(f"no benchmark is called {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
+    machine = _measure.machine()
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    print(f"{machine['cores']} cores, load {machine['load']}, Python {machine['python']}; {versions}\n")
+    for name in options.names or BENCHMARKS:
+        start = time.perf_counter()
+        print(BENCHMARKS[name](options.rounds))
+        print(f"  [{name}: {time.perf_counter() - start:.0f} s]\n", file=sys.stderr, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
