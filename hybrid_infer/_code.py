@@ -40,6 +40,7 @@ _SIMPLE_LOADS = frozenset(
     if name in opcode.opmap
 )
 _LOAD_ATTR = opcode.opmap["LOAD_ATTR"]
+_CALLS = frozenset(opcode.opmap[name] for name in ("PRECALL", "CALL", "CALL_FUNCTION") if name in opcode.opmap)
 _SKIPPED = frozenset(opcode.opmap[name] for name in ("CACHE", "PUSH_NULL") if name in opcode.opmap)
 #: Assignments in a class body that say where it stands or describe it.
 _DESCRIPTIVE = frozenset({"__doc__", "__firstlineno__"})
@@ -172,20 +173,26 @@ class _Scan:
 
     def _getattr(self, ops: bytes, i: int) -> None:
         """Take the attribute's name from ``getattr(object.chain, "name")``, or note that it is computed."""
-        rest = [j for j in range(i + 1, min(i + 64, len(ops))) if ops[j] not in _SKIPPED]
-        if not rest or ops[rest[0]] not in _SIMPLE_LOADS:
+        rest = [j for j in range(i + 1, min(i + 100, len(ops))) if ops[j] not in _SKIPPED]
+        at = self._operand(ops, rest, 0)
+        name = self.code.co_consts[self.code.co_code[2 * rest[at] + 1]] if at and ops[rest[at]] in _CONSTS else None
+        end = at + 1 if at else 0
+        if end and ops[rest[end]] not in _CALLS:
+            end = self._operand(ops, rest, end)
+        if isinstance(name, str) and end and ops[rest[end]] in _CALLS:
+            self.attributes.add(name)
+        else:
             self.computed_getattr = True
-            return
-        for j in rest[1:]:
-            if ops[j] == _LOAD_ATTR:
-                continue
-            const = self.code.co_consts[self.code.co_code[2 * j + 1]] if ops[j] in _CONSTS else None
-            if isinstance(const, str):
-                self.attributes.add(const)
-            else:
-                self.computed_getattr = True
-            return
-        self.computed_getattr = True
+
+    @staticmethod
+    def _operand(ops: bytes, rest: list[int], at: int) -> int:
+        """The position behind one name with its chain of attributes, or one constant; 0 for any other expression."""
+        if at >= len(rest) or ops[rest[at]] not in _SIMPLE_LOADS | _CONSTS:
+            return 0
+        at += 1
+        while at < len(rest) and ops[rest[at]] == _LOAD_ATTR:
+            at += 1
+        return at if at + 1 < len(rest) else 0
 
     def digest(self) -> bytes:
         code = self.code

@@ -261,6 +261,7 @@ class _Walk(_keys.Encoder):
 
     def root(self, function: Any) -> None:
         label = self.unique(f"method {_name(function)}")
+        self.methods.add(id(function))
         self.ingredient(label, function, ("argument", label, "function"))
 
     def finish(self) -> None:
@@ -281,8 +282,11 @@ class _Walk(_keys.Encoder):
 
         It may where ``self`` is used for anything but its attributes, or where a library's code is entered with it.
         """
-        if any(_code.escapes(function.__code__) for function in self.functions if id(function) in self.methods):
-            return True
+        for function in self.functions:
+            code = function.__code__
+            # Wrapped methods are not found on a class: they are known by the custom of the name.
+            if (id(function) in self.methods or code.co_varnames[:1] == ("self",)) and _code.escapes(code):
+                return True
         return any(
             not self.used.isdisjoint(vars(base))
             for base in owner.__mro__[:-1]
@@ -319,8 +323,6 @@ class _Walk(_keys.Encoder):
 
     def function(self, function: types.FunctionType) -> bytes:
         """A reference to a function; the function itself is followed later."""
-        if self.place[0] in ("attribute", "argument"):
-            self.methods.add(id(function))
         known = self.labels.get(id(function))
         if known is not None:
             return _keys.frame(b"f", known[1].encode())
@@ -476,6 +478,7 @@ class _Walk(_keys.Encoder):
                 continue
             if isinstance(space.owner, type):
                 self.classes_read[id(space.owner), name] = (space.owner, name, value)
+                self.methods.update(map(id, (value.fget, value.fset) if isinstance(value, property) else (value,)))
             else:
                 self.globals[id(space.mapping), name] = (space.mapping, name, value)
             self.ingredient(f"attribute {name} of {space.label}", value, ("attribute", space.label, name))
