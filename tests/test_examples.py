@@ -1,0 +1,42 @@
+"""The examples run as they stand, an engine serves them, and their second run traces nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+
+def run(example: str, cache: Path, folder: Path) -> str:
+    """What the example prints; it exits with an error if a call was answered eagerly or a result differs."""
+    script = REPOSITORY / "examples" / f"{example}.py"
+    command = [sys.executable, str(script), "--cache", str(cache), "--seconds", "0"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("example", "tables"),
+    [
+        pytest.param("sentence_embedding", 1, id="torch_sentence_embedding"),
+        pytest.param("transformer_blocks", 1, id="paddle_transformer_blocks"),
+        pytest.param("reference_example", 2, id="paddle_and_torch_reference_example"),
+    ],
+)
+def test_an_example_is_served_and_its_second_run_comes_from_disk(example: str, tables: int, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    first = run(example, cache, tmp_path)
+    assert first.count("static model from disk   no:") == tables
+    second = run(example, cache, tmp_path)
+    assert second.count("static model from disk   yes:") == tables
+    assert second.count("nothing traced") == tables
