@@ -130,8 +130,12 @@ class Program(Protocol):
         """
         ...
 
+    def usable(self) -> bool:
+        """False once closed, and in a process forked from the one that loaded the program: load it anew there."""
+        ...
+
     def close(self) -> None:
-        """Give memory and threads back; the program is not used afterwards."""
+        """Give memory and threads back; the program is not used afterwards. Calls in flight end as they would."""
         ...
 
 
@@ -146,10 +150,29 @@ class Engine(Protocol):
 
     def version(self) -> str: ...
 
-    def load(self, graph: Graph, weights: Sequence[Any], options: EngineOptions) -> Program:
+    def plan_key(self, options: EngineOptions) -> str:
+        """Names the plan that `prepare` makes: engine, version, device, precision and the options that matter."""
+        ...
+
+    def wire(self, dtype: str) -> str:
+        """The element type of the NumPy arrays that carry tensors and weights of `dtype`. Raises EngineError."""
+        ...
+
+    def prepare(self, graph: Graph, options: EngineOptions) -> dict[str, bytes]:
+        """Files, by name, from which `load` builds faster: made once, kept as a plan. Raises EngineError."""
+        ...
+
+    def load(
+        self,
+        graph: Graph,
+        weights: Sequence[Any],
+        options: EngineOptions,
+        files: Mapping[str, bytes] | None = None,
+    ) -> Program:
         """Build a program with `weights` (NumPy arrays in the graph's order, None-named ones may be None).
 
-        Arrays are bound without a copy where the engine allows it, and are kept alive by the program.
+        ``files``: what `prepare` gave for this graph under an equal `plan_key`; made here if None. If
+        ``options.live``, weights may be left empty. Arrays are bound without a copy where the engine allows it, and are kept alive by the program.
         Raises EngineError.
         """
         ...

@@ -1,0 +1,40 @@
+"""Engines that run a captured graph, behind the one `Engine` protocol of `hybrid_infer._types`."""
+
+from __future__ import annotations
+
+from hybrid_infer._errors import OptionError
+from hybrid_infer._types import Engine
+
+#: Every engine that may be chosen, in the order in which they are offered where nothing has been measured.
+ENGINES: tuple[str, ...] = ("onnxruntime",)
+
+#: Which kinds of device each engine computes on.
+_DEVICES: dict[str, tuple[str, ...]] = {"onnxruntime": ("cpu",)}
+
+
+def engine(name: str) -> Engine:
+    """The engine called `name`, one of `ENGINES`; its file is imported now, the engine itself when it is used.
+
+    ``"null"``, which refuses every graph, is served too but is never among the candidates. Raises OptionError.
+    """
+    if name == "onnxruntime":
+        from hybrid_infer.backends import onnxruntime
+
+        return onnxruntime.ENGINE
+    if name == "null":
+        from hybrid_infer.backends import null
+
+        return null.ENGINE
+    raise OptionError("backend", name, "one of " + ", ".join(ENGINES))
+
+
+def candidates(device: str) -> tuple[Engine, ...]:
+    """The engines that compute on `device` ("cpu", "gpu:0", ...), best first, installed or not.
+
+    What keeps one of them from being used is told by its ``missing()``.
+    """
+    kind = device.partition(":")[0]
+    return tuple(engine(name) for name in ENGINES if kind in _DEVICES[name])
+
+
+__all__ = ["ENGINES", "candidates", "engine"]

@@ -1,0 +1,67 @@
+"""Patterns that ONNX Runtime 1.31 computes wrongly in silence, written so that it computes them rightly.
+
+Each was seen to be wrong with the engine's optimisations on and right without them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def avoid_faults(model: Any) -> None:
+    """Rewrite the outer graph of `model` (an onnx.ModelProto) in place."""
+    _drop_identity_transposes(model.graph)
+    _raise_vectors(model)
+
+
+def _drop_identity_transposes(graph: Any) -> None:
+    """GemmTransposeFusion takes any Transpose for one that swaps the axes (microsoft/onnxruntime 32228)."""
+    for node in graph.node:
+        if node.op_type == "Transpose" and not node.domain:
+            order = next((list(attribute.ints) for attribute in node.attribute if attribute.name == "perm"), None)
+            if order is not None and order == sorted(order):
+                node.op_type = "Identity"
+                del node.attribute[:]
+
+
+def _raise_vectors(model: Any) -> None:
+    """MatmulTransposeFusion computes ``a @ vector`` for ``Transpose(a) @ vector``; with a column it is right.
+
+    The vector's rank comes from the types in the graph, completed by shape inference where they say nothing.
+    """
+    from onnx import TensorProto, helper, shape_inference
+
+    graph = model.graph
+    turned = {node.output[0] for node in graph.node if node.op_type == "Transpose" and not node.domain}
+    # The fusion also looks through a Cast.
+    turned |= {node.output[0] for node in graph.node if node.op_type == "Cast" and node.input[0] in turned}
+    suspects = {
+        node.output[0]
+        for node in graph.node
+        if node.op_type == "MatMul" and not node.domain and node.input[0] in turned
+    }
+    if not suspects:
+        return
+    inferred = shape_inference.infer_shapes(model).graph
+    ranks = {
+        value.name: len(value.type.tensor_type.shape.dim)
+        for value in (*inferred.input, *inferred.value_info, *inferred.output)
+        if value.type.tensor_type.HasField("shape")
+    }
+    ranks |= {tensor.name: len(tensor.dims) for tensor in graph.initializer}
+    nodes, axis = [], ""
+    for node in graph.node:
+        if not (node.output and node.output[0] in suspects and ranks.get(node.input[1]) == 1):
+            nodes.append(node)
+            continue
+        result = node.output[0]
+        if not axis:
+            axis = f"{result}::last_axis"
+            graph.initializer.append(helper.make_tensor(axis, TensorProto.INT64, [1], [-1]))
+        nodes.append(helper.make_node("Unsqueeze", [node.input[1], axis], [f"{result}::column"]))
+        nodes.append(helper.make_node("MatMul", [node.input[0], f"{result}::column"], [f"{result}::product"]))
+        nodes.append(helper.make_node("Squeeze", [f"{result}::product", axis], [result]))
+    if axis:
+        nodes = [type(node).FromString(node.SerializeToString()) for node in nodes]
+        del graph.node[:]
+        graph.node.extend(nodes)
