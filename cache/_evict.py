@@ -84,6 +84,8 @@ def prune(root: Root, max_bytes: int | None, *, older_than: float | None = None,
 
     The target is `slack` times `max_bytes`, once that is passed. Raises OSError.
     """
+    if not root.trusts():
+        return Pruned()
     sweep(root)
     now = time.time()
     candidates = sorted(_candidates(root), key=lambda item: (min(item.used, now), item.method, item.version))
@@ -117,7 +119,7 @@ def sweep(root: Root) -> None:
         if abs(now - _mtime(item)) > DAY:
             try:
                 _lock.discard(item.path)
-            except (OSError, NotImplementedError, RuntimeError) as error:
+            except (OSError, NotImplementedError, RuntimeError, _files.Damage) as error:
                 logger.debug("lock file %s stays: %s", item.path, explain(error))
 
 

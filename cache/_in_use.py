@@ -40,7 +40,11 @@ class Mark:
         self._close: Callable[[int], None] = os.close
 
     def __del__(self) -> None:
-        self._close(self._fd)
+        try:
+            self._close(self._fd)
+        except OSError:
+            # A network disk may only now say that it has lost the file; nothing was written through it.
+            return
 
 
 _marks: WeakValueDictionary[tuple[str, _files.Identity], Mark] = WeakValueDictionary()

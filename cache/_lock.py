@@ -81,7 +81,7 @@ def exclusive(path: str, timeout: float) -> Iterator[bool]:
         lock = None
         try:
             lock = _acquire(path, max(0.0, deadline - time.monotonic()))
-        except (OSError, NotImplementedError, RuntimeError) as error:
+        except (OSError, NotImplementedError, RuntimeError, _files.Damage) as error:
             _tell(path, error)
             yield True
             return
@@ -95,10 +95,13 @@ def exclusive(path: str, timeout: float) -> Iterator[bool]:
 
 
 def _acquire(path: str, timeout: float) -> Any | None:
-    """The lock, or None if somebody else holds it; raises OSError and the like if there can be none."""
+    """The lock, or None if somebody else holds it; raises OSError, Damage and the like if there can be none."""
     import filelock
 
-    _files.make_directories(os.path.dirname(path))
+    directory = os.path.dirname(path)
+    _files.make_directories(directory)
+    for part in (os.path.dirname(directory), directory):
+        _files.check_directory(part, frozenset({_files.current_user()}))
     options: dict[str, Any] = {"mode": _files.FILE_MODE, "thread_local": False}
     try:
         # A lock by mere existence would outlive a killed holder.

@@ -38,9 +38,9 @@ class Root:
     def entries(self, method: str) -> list[Entry]:
         """All sound versions of a method, in no order; damaged ones are set aside."""
         versions = self.version_names(method)
-        if not versions or not self._trusted(method):
+        if not versions or not self.trusts(method):
             return []
-        found = (self.entry(method, version) for version in versions)
+        found = (self._sound(method, version) for version in versions)
         return [entry for entry in found if entry is not None]
 
     def version_names(self, method: str) -> list[str]:
@@ -49,6 +49,9 @@ class Root:
 
     def entry(self, method: str, version: str) -> Entry | None:
         """One version, None if it is not there or not sound (after it was set aside)."""
+        return self._sound(method, version) if self.trusts(method) else None
+
+    def _sound(self, method: str, version: str) -> Entry | None:
         try:
             return self.load_entry(method, version)
         except DamagedEntry as error:
@@ -73,8 +76,19 @@ class Root:
         """A plan; raises DamagedEntry, after it was set aside or if it is gone."""
         directory = self.layout.plan(entry.method, entry.version, plan)
         identity = {"method": entry.method, "version": entry.version, "plan": plan}
+        self._check_plans(os.path.dirname(directory))
         where, manifest = self._read_manifest(directory, identity)
         return Plan(self, directory, where, manifest, entry, plan)
+
+    def _check_plans(self, directory: str) -> None:
+        try:
+            _files.check_directory(directory, self.owners)
+        except _files.Damage as error:
+            # The room of all plans, not the one that was asked for: behind a link that one is not ours to move.
+            self.set_aside(directory, None, error.reason)
+            raise DamagedEntry(directory, error.reason) from error
+        except OSError as error:
+            raise DamagedEntry(directory, "is not in the store", absent=True) from error
 
     def plans(self, entry: Entry) -> list[str]:
         """Keys of the plans of a version, sorted."""
@@ -100,18 +114,22 @@ class Root:
             warn(f"the cache could not be listed: {explain(error)}")
             return []
 
-    def _trusted(self, method: str) -> bool:
+    def trusts(self, method: str | None = None) -> bool:
+        """Whether the store, and the way to a method in it, is there and only this user can have filled it."""
         layout = self.layout
+        way = [layout.top]
+        if method is not None:
+            way += [layout.methods, layout.shard(method), layout.method(method)]
         try:
-            for directory in (layout.top, layout.methods, layout.shard(method), layout.method(method)):
+            for directory in way:
                 _files.check_directory(directory, self.owners)
         except _files.Damage as error:
             if (layout.top, None) not in self._shunned:
-                self._shunned.add((layout.top, None))
+                self._shun(layout.top, None)
                 warn(f"the cache in {layout.root} is not used, since it {error.reason}")
             return False
         except OSError as error:
-            logger.debug("the cache changed while it was searched: %s", error)
+            logger.debug("the cache changed while it was searched: %s", explain(error))
             return False
         return True
 
@@ -187,8 +205,7 @@ class Root:
     def _put(self, target: str, manifest: _manifest.Manifest, files: Mapping[str, bytes], parents: bool) -> bool:
         layout = self.layout
         _files.make_directories(layout.staging)
-        for directory in (layout.top, layout.staging):
-            _files.check_directory(directory, self.owners)
+        self.check_way(layout.staging)
         stage = os.path.join(layout.staging, _files.unique_name("put"))
         os.mkdir(stage, _files.DIRECTORY_MODE)
         try:
@@ -215,6 +232,7 @@ class Root:
                 _files.remove_tree(stage)
 
     def check_way(self, directory: str) -> None:
-        while len(directory) > len(self.layout.top):
+        """Check a directory of the store and all above it, up to the store's top; raises Damage or OSError."""
+        while len(directory) >= len(self.layout.top):
             _files.check_directory(directory, self.owners)
             directory = os.path.dirname(directory)

@@ -242,7 +242,7 @@ class Store:
         """Read everything; what is damaged is set aside, with a CacheWarning each, and returned."""
         found = []
         for root in self._roots:
-            for method in root.methods():
+            for method in filter(root.trusts, root.methods()):
                 for version in root.version_names(method):
                     found += _verify(root, method, version)
         return found

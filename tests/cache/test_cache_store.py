@@ -146,7 +146,23 @@ def test_setting_aside(any_store: AnyStore) -> None:
 
 
 BAD_DIGESTS = ["", "..", "../" * 8 + "ab", "AB" * 16, "ab" * 7, "ab" * 65, "ab" * 16 + "\n", "/" + "ab" * 16, None, 7]
-BAD_NAMES = ["", ".", "..", ".hidden", "a/b", "a\\b", "a\0b", "a\n", "con", "NUL.txt", "x" * 129, "é", "a.", "a:b", None]
+BAD_NAMES = [
+    "",
+    ".",
+    "..",
+    ".hidden",
+    "a/b",
+    "a\\b",
+    "a\0b",
+    "a\n",
+    "con",
+    "NUL.txt",
+    "x" * 129,
+    "é",
+    "a.",
+    "a:b",
+    None,
+]
 
 
 @pytest.mark.parametrize("bad", BAD_DIGESTS, ids=repr)
@@ -184,7 +200,9 @@ def test_names_that_clash_are_refused(any_store: AnyStore, names: list[str]) -> 
         any_store.publish(METHOD, {}, {name: b"" for name in names})
 
 
-@pytest.mark.parametrize("bad", [{"root": ""}, {"root": "a\0b"}, {"max_bytes": 0}, {"max_bytes": True}, {"base": "abc"}])
+@pytest.mark.parametrize(
+    "bad", [{"root": ""}, {"root": "a\0b"}, {"max_bytes": 0}, {"max_bytes": True}, {"base": "abc"}]
+)
 def test_a_bad_setting_is_named(bad: dict[str, object], tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=next(iter(bad))):
         Store(**{"root": tmp_path, **bad})  # type: ignore[arg-type]
