@@ -19,8 +19,8 @@ def version() -> str:
     return found.group(1)
 
 
-# A lower bound is the oldest release that the test suite was run with. An upper bound stands only where the next
-# release is known to break something, or promises to.
+# The lower bound of a framework, an exporter or a tool is the oldest release that the test suite was run with. An upper
+# bound stands only where the next major release may change what we rest on.
 EXTRAS = {
     "torch": ["torch>=2.13", "onnxscript>=0.7"],
     # Newer paddle2onnx releases decide which onnx can be installed: 2.1 needs onnx 1.17.
