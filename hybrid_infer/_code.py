@@ -32,6 +32,7 @@ _WRITES_LOCAL_NAME = frozenset(opcode.opmap[name] for name in ("STORE_NAME", "DE
 _IMPORT = opcode.opmap["IMPORT_NAME"]
 _EXTENDED = opcode.opmap["EXTENDED_ARG"]
 _RELEVANT = _NAMES | _CONSTS | {_EXTENDED, _SMALL_INT}
+_MATCH_CLASS = opcode.opmap["MATCH_CLASS"]
 _FORMATS = frozenset(code for name, code in opcode.opmap.items() if name.startswith(("FORMAT_", "CONVERT_VALUE")))
 #: Loads of one object by name; an attribute chain from there may follow before ``getattr``'s second argument.
 _SIMPLE_LOADS = frozenset(
@@ -144,6 +145,10 @@ class _Scan:
                 const = code.co_consts[arg] if op in _CONSTS else arg
                 if self._describes(ops, i):
                     const = None
+                # Printf-style formatting has no instruction of its own.
+                self.formats |= isinstance(const, str) and "%" in const
+                if isinstance(const, tuple) and _MATCH_CLASS in ops:
+                    self.attributes.update(name for name in const if isinstance(name, str))
                 self.blanked[2 * start + 1 : 2 * i + 2 : 2] = bytes(i - start + 1)
                 self.consts.append(const)
                 level, previous = previous, const

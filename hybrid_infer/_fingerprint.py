@@ -12,8 +12,9 @@ import builtins
 import copyreg
 import enum
 import functools
-import importlib
+import importlib.util
 import logging
+import os
 import sys
 import types
 import weakref
@@ -140,7 +141,6 @@ _NEVER = frozenset(
         "_abc_impl",
         "__orig_bases__",
         "__parameters__",
-        "__match_args__",
         "__dataclass_params__",
         "__classcell__",
         "__conditional_annotations__",
@@ -170,6 +170,7 @@ _COPIERS = frozenset(
         "__replace__",
     }
 )
+_COPYING = frozenset({"copy", "deepcopy", "replace", "dumps"})
 _FORMATTERS = frozenset({"__repr__", "__str__", "__format__"})
 _ENTRIES = frozenset({"forward", "__call__", "__wrapped__"})
 #: Root classes of the frameworks' layers: a user method that replaces one of theirs is not thereby called in forward.
@@ -249,6 +250,7 @@ class _Walk(_keys.Encoder):
         self.taken: dict[str, int] = {}
         self.spaces: dict[int, _Namespace] = {}
         self.used: set[str] = set()
+        self.mentioned: set[str] = set()
         self.dynamic = False
         self.formats = False
         self.objects: dict[int, tuple[Any, bytes | None]] = {}
@@ -395,7 +397,8 @@ class _Walk(_keys.Encoder):
             self.opaque.append(f"{label}: it imports modules by computed names")
         home = str(scope.get("__name__", "?"))
         home = "__main__" if home == "__mp_main__" else home
-        names = sorted({*info.globals, *_plain_names(scope)}) if info.namespace else info.globals
+        names = sorted({*info.globals, *_plain_names(scope, types.ModuleType)}) if info.namespace else info.globals
+        self.mentioned.update(info.globals)
         for name in names:
             self.global_name(name, scope, home)
         for name, level in info.imports:
@@ -431,12 +434,14 @@ class _Walk(_keys.Encoder):
 
     @staticmethod
     def spec_file(top: str) -> str:
-        for finder in sys.meta_path:
-            spec = getattr(finder, "find_spec", lambda *a: None)(top, None)
-            if spec is not None:
-                folders = spec.submodule_search_locations or ()
-                return spec.origin if isinstance(spec.origin, str) else next(iter(folders), "")
-        return ""
+        try:
+            spec = importlib.util.find_spec(top)
+        except (ImportError, ValueError):
+            return ""
+        if spec is None:
+            return ""
+        folders = spec.submodule_search_locations or ()
+        return spec.origin if spec.has_location and spec.origin else next(iter(folders), "<frozen>")
 
     # Names on classes, modules and functions
 
@@ -459,7 +464,7 @@ class _Walk(_keys.Encoder):
         names |= mapping.keys() & space.extra
         if is_class and not space.library:
             implicit = {name for name in mapping if _dunder(name)}
-            if self.used.isdisjoint(("copy", "deepcopy", "replace")):
+            if _COPYING.isdisjoint(self.used) and _COPYING.isdisjoint(self.mentioned):
                 implicit -= _COPIERS
             if not self.formats:
                 implicit -= _FORMATTERS
@@ -549,6 +554,19 @@ class _Walk(_keys.Encoder):
     def cycle(self, distance: int) -> bytes:
         return b"^" + distance.to_bytes(8, "little")
 
+    def elements(self, values: Iterable[Any]) -> Iterable[Any]:
+        values = list(values)
+        if all(type(value) in _keys.LEAVES for value in values):
+            return values
+        # Labels are given in the order of the walk, and the order of a set is that of addresses.
+        return sorted(values, key=self.alone)
+
+    def alone(self, value: Any) -> str:
+        walk = _Walk(self.is_tensor, self.is_layer, self.skip)
+        walk.root(value)
+        walk.finish()
+        return _keys.digest(tuple(sorted(walk.ingredients.items())))
+
     def external(self, value: Any) -> None:
         kind, holder, name = self.place
         self.externals.append(External(kind, holder, name + self.path, value))
@@ -572,6 +590,7 @@ class _Walk(_keys.Encoder):
                 for base in value.__mro__:
                     if id(base) in self.spaces:
                         self.spaces[id(base)].constructible = True
+                self.entries(value)
                 self.overrides(value)
             return token
         known = self.objects.get(id(value))
@@ -581,6 +600,7 @@ class _Walk(_keys.Encoder):
         if len(self.objects) >= _MAX_OBJECTS:
             raise _keys.Unhashable(self.path, f"it reaches more than {_MAX_OBJECTS} objects")
         self.objects[id(value)] = (value, None)
+        depth = len(self.trail)
         try:
             token = self.object(value)
         except _keys.Unhashable as error:
@@ -590,6 +610,7 @@ class _Walk(_keys.Encoder):
         except RecursionError:
             self.note("it is nested too deeply")
             token = b"?"
+        del self.trail[depth:]
         self.objects[id(value)] = (value, token)
         return token
 
@@ -654,6 +675,9 @@ class _Walk(_keys.Encoder):
             return self.parts(b"l", value.name)
         if isinstance(value, enum.Enum):
             return self.parts(b"E", kind, value._name_, value._value_)
+        if value is os.environ:
+            # Reading it keeps a method from being captured; a key over all of it would never be met again.
+            return b"e"
         numpy = sys.modules.get("numpy")
         if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic, numpy.dtype)):
             if isinstance(value, numpy.ndarray):
@@ -687,22 +711,28 @@ class _Walk(_keys.Encoder):
     def instance(self, value: Any, kind: type) -> bytes:
         """An object by its class and state. Raises Unhashable if it has state that cannot be read."""
         parts = [self.user_class(kind)]
+        self.entries(kind)
         self.overrides(kind)
         native = _native_base(kind)
-        if native is None:
+        foreign = _origin.of_object(kind) != _origin.USER
+        # A library's own account of its state leaves out what it only keeps at hand (a path's hash).
+        reduces = kind in copyreg.dispatch_table or any(
+            "__reduce__" in vars(base) or "__reduce_ex__" in vars(base) for base in kind.__mro__[:-1]
+        )
+        if native is None and not (foreign and reduces):
             pass
-        elif native in _CONTENTS:
+        elif native in _CONTENTS and not (foreign and reduces):
             parts.append(self.at("", _CONTENTS[native](value)))
-        elif _origin.of_object(kind):
+        elif foreign:
             reduced = _reduced(value, kind)
             if reduced is None:
                 raise _keys.Unhashable(self.path, f"the state of a {_name(kind)} cannot be read")
-            return self.parts(b"R", *reduced) if isinstance(reduced, tuple) else self.parts(b"R", reduced)
+            return _keys.frame(b"R", parts[0], self.encode(reduced))
         else:
-            raise _keys.Unhashable(self.path, f"the state of its base class {_name(native)} cannot be read")
+            raise _keys.Unhashable(self.path, f"the state of its base class {_name(native or kind)} cannot be read")
         state = getattr(value, "__dict__", None)
         if isinstance(state, dict):
-            for name, item in state.items():
+            for name, item in list(state.items()):
                 if name == "__doc__":
                     continue
                 parts += (name.encode() if isinstance(name, str) else b"", self.at(f".{name}", item))
@@ -723,10 +753,10 @@ def _dunder(name: str) -> bool:
     return name.startswith("__") and name.endswith("__")
 
 
-def _plain_names(mapping: Mapping[str, Any]) -> set[str]:
+def _plain_names(mapping: Mapping[str, Any], *others: type) -> set[str]:
     """Names of functions, classes and plain data: what code may fetch from a module by a computed name."""
-    kinds = (types.FunctionType, type, functools.partial, *_PLAIN)
-    return {name for name, value in mapping.items() if not _dunder(name) and isinstance(value, kinds)}
+    kinds = (types.FunctionType, type, functools.partial, *_PLAIN, *others)
+    return {name for name, value in list(mapping.items()) if not _dunder(name) and isinstance(value, kinds)}
 
 
 def _mangled(name: str, kind: type) -> str:

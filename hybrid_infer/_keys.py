@@ -73,7 +73,7 @@ def _encode_str(value: str) -> bytes:
 
 #: Each encoding starts with its own tag and carries its length: no encoding is the beginning of another, and
 #: concatenations can be taken apart in one way only.
-_LEAVES: dict[type, Callable[[Any], bytes]] = {
+LEAVES: dict[type, Callable[[Any], bytes]] = {
     type(None): lambda value: b"N",
     bool: lambda value: b"T" if value else b"F",
     int: _encode_int,
@@ -100,7 +100,7 @@ class Encoder:
 
     def encode(self, value: object) -> bytes:
         kind = type(value)
-        leaf = _LEAVES.get(kind)
+        leaf = LEAVES.get(kind)
         if leaf is not None:
             return leaf(value)
         container = _CONTAINERS.get(kind)
@@ -127,7 +127,7 @@ class Encoder:
 
     def at(self, step: str, value: object) -> bytes:
         """Encode `value`, one step further down the path."""
-        leaf = _LEAVES.get(type(value))
+        leaf = LEAVES.get(type(value))
         if leaf is not None:
             return leaf(value)
         self.trail.append(step)
@@ -135,6 +135,10 @@ class Encoder:
         # On an error the trail is left as it is: the walk ends there and the error has its path.
         self.trail.pop()
         return encoded
+
+    def elements(self, values: Iterable[Any]) -> Iterable[Any]:
+        """The elements of a set, for encoders whose result depends on the order in which they see things."""
+        return list(values)
 
     def special(self, value: object) -> bytes:
         """Encode enum members, classes and NumPy's values; raises Unhashable for everything else."""
@@ -188,14 +192,15 @@ def _encode_sequence(encoder: Encoder, values: Any) -> bytes:
 
 def _encode_dict(encoder: Encoder, values: Any) -> bytes:
     parts = [b"m", _size(len(values))]
-    for key, value in values.items():
-        parts.append(encoder.at(f".keys()[{key!r}]" if type(key) not in _LEAVES else "", key))
-        parts.append(encoder.at(f"[{key!r}]" if type(key) in _LEAVES else "[...]", value))
+    # Copied at once: another thread may be writing.
+    for key, value in list(values.items()):
+        parts.append(encoder.at(f".keys()[{key!r}]" if type(key) not in LEAVES else "", key))
+        parts.append(encoder.at(f"[{key!r}]" if type(key) in LEAVES else "[...]", value))
     return b"".join(parts)
 
 
 def _encode_set(encoder: Encoder, values: Any) -> bytes:
-    parts = sorted(encoder.at("{...}", value) for value in values)
+    parts = sorted(encoder.at("{...}", value) for value in encoder.elements(values))
     return b"".join([b"z" if type(values) is frozenset else b"y", _size(len(parts)), *parts])
 
 

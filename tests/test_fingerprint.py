@@ -7,14 +7,16 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hybrid_infer
+from hybrid_infer._fingerprint import Fingerprint, fingerprint
 
 pytestmark = pytest.mark.processes
 
@@ -25,7 +27,7 @@ class Layer: pass
 
 #: Imports every case in one process and prints what the fingerprint of each says.
 RUNNER = """
-import importlib, json, sys, traceback
+import importlib, json, sys
 import fake
 from hybrid_infer._fingerprint import fingerprint
 found = {}
@@ -57,7 +59,6 @@ class Case:
     old: str
     new: str
     changes: bool
-    opaque: tuple[str, ...] = field(default=())
 
 
 CASES: list[Case] = []
@@ -174,7 +175,12 @@ case(
     "* 2",
     "* 3",
 )
-case("lru_cache", "import functools\n@functools.lru_cache\ndef g(x): return 2\ndef f(x): return g(x)", "return 2", "return 3")
+case(
+    "lru_cache",
+    "import functools\n@functools.lru_cache\ndef g(x): return 2\ndef f(x): return g(x)",
+    "return 2",
+    "return 3",
+)
 case(
     "context_decorator",
     """
@@ -205,7 +211,12 @@ case("function_attribute", "def g(x): return x * g.scale\ng.scale = 2\ndef f(x):
 case("set_of_functions", "def a(x): return x\ndef b(x): return x * 2\nS = {a, b}\ndef f(x): return S", "x * 2", "x * 3")
 case("enum_value", "import enum\nclass E(enum.Enum):\n A = 1\ndef f(x): return x * E.A.value", "A = 1", "A = 2")
 case("enum_iterated", "import enum\nclass E(enum.Enum):\n A = 1\ndef f(x): return len(E)", "A = 1", "A = 1; B = 2")
-case("named_tuple", "from collections import namedtuple\nP = namedtuple('P', 'a b')\nT = P(1, 2)\ndef f(x): return T.a", "1, 2", "1, 3")  # fmt: skip
+case(
+    "named_tuple",
+    "from collections import namedtuple\nP = namedtuple('P', 'a b')\nT = P(1, 2)\ndef f(x): return T.a",
+    "1, 2",
+    "1, 3",
+)
 case("global_regex", "import re\nR = re.compile('a+')\ndef f(x): return R.match(x)", "a+", "b+")
 case("math_constant", "import math\nA = math.pi\ndef f(x): return x * A", "math.pi", "math.e")
 case("builtin", "g = len\ndef f(x): return g(x)", "g = len", "g = sum")
@@ -216,20 +227,49 @@ case("globals_call", "def g(x): return x * 2\ndef f(x): return globals()['g'](x)
 case("instance", "class C:\n def __init__(s, k): s.k = k\nc = C(2)\ndef f(x): return x * c.k", "C(2)", "C(3)")
 case("instance_method", "class C:\n def m(s, x): return x * 2\nc = C()\ndef f(x): return c.m(x)", "x * 2", "x * 3")
 case("instance_call", "class C:\n def __call__(s, x): return x * 2\nc = C()\ndef f(x): return c(x)", "x * 2", "x * 3")
-case("instance_operator", "class C:\n def __mul__(s, x): return x * 2\nc = C()\ndef f(x): return c * x", "x * 2", "x * 3")
+case(
+    "instance_operator", "class C:\n def __mul__(s, x): return x * 2\nc = C()\ndef f(x): return c * x", "x * 2", "x * 3"
+)
 case("slots", "class C:\n __slots__ = ('k', 'n')\nc = C()\nc.k = 2\ndef f(x): return x * c.k", "c.k = 2", "c.k = 3")
-case("private_slot", "class C:\n __slots__ = ('__k',)\n def __init__(s, k): s.__k = k\nc = C(2)\ndef f(x): return c", "C(2)", "C(3)")  # fmt: skip
-case("frozen", "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass C:\n k: int\nc = C(2)\ndef f(x): return c.k", "C(2)", "C(3)")  # fmt: skip
-case("nested_instance", "class C: pass\nc = C()\nc.d = C()\nc.d.up = c\nc.d.k = [2]\ndef f(x): return c.d.k", "[2]", "[3]")
+case(
+    "private_slot",
+    "class C:\n __slots__ = ('__k',)\n def __init__(s, k): s.__k = k\nc = C(2)\ndef f(x): return c",
+    "C(2)",
+    "C(3)",
+)
+case(
+    "frozen",
+    "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass C:\n k: int\nc = C(2)\ndef f(x): return c.k",
+    "C(2)",
+    "C(3)",
+)
+case(
+    "nested_instance",
+    "class C: pass\nc = C()\nc.d = C()\nc.d.up = c\nc.d.k = [2]\ndef f(x): return c.d.k",
+    "[2]",
+    "[3]",
+)
 case("list_subclass", "class L(list): pass\nl = L([1, 2])\ndef f(x): return l[0]", "[1, 2]", "[1, 3]")
 case("dict_subclass", "class D(dict): pass\nd = D(a=2)\ndef f(x): return d['a']", "a=2", "a=3")
 case("int_subclass", "class I(int): pass\ni = I(2)\ndef f(x): return x * i", "I(2)", "I(3)")
 case("ordered_dict", "from collections import OrderedDict\nd = OrderedDict(a=2)\ndef f(x): return d['a']", "a=2", "a=3")
-case("default_dict", "from collections import defaultdict\nd = defaultdict(int, a=2)\ndef f(x): return d['a']", "a=2", "a=3")
-case("bound_method", "class C:\n k = 2\n def m(s, x): return x * s.k\nm = C().m\ndef f(x): return m(x)", "k = 2", "k = 3")
+case(
+    "default_dict",
+    "from collections import defaultdict\nd = defaultdict(int, a=2)\ndef f(x): return d['a']",
+    "a=2",
+    "a=3",
+)
+case(
+    "bound_method", "class C:\n k = 2\n def m(s, x): return x * s.k\nm = C().m\ndef f(x): return m(x)", "k = 2", "k = 3"
+)
 case("bound_builtin", "l = [1, 2]\ng = l.index\ndef f(x): return g(x)", "[1, 2]", "[2, 1]")
 case("constructed", "class C:\n def __init__(s): s.k = 2\ndef f(x): return x * C().k", "s.k = 2", "s.k = 3")
-case("metaclass", "class M(type):\n def k(c): return 2\nclass C(metaclass=M): pass\ndef f(x): return C.k()", "return 2", "return 3")
+case(
+    "metaclass",
+    "class M(type):\n def k(c): return 2\nclass C(metaclass=M): pass\ndef f(x): return C.k()",
+    "return 2",
+    "return 3",
+)
 case("namespace", "import types\nn = types.SimpleNamespace(k=2)\ndef f(x): return n.k", "k=2", "k=3")
 case("weak", "import weakref\nclass C: k = 2\nc = C()\nr = weakref.ref(c)\ndef f(x): return r().k", "k = 2", "k = 3")
 case("decimal", "import decimal\nd = decimal.Decimal('2')\ndef f(x): return d", "'2'", "'3'")
@@ -291,7 +331,12 @@ for edit, number in {
 case("layer_sublayer_forward", LAYER, "return self._inner(x)", "return -self._inner(x)")
 case("layer_global", LAYER, "SCALE = 5", "SCALE = 7")
 case("layer_new_override", LAYER, "    def unused", "    def shared(self, x): return x\n    def unused")
-case("layer_new_base", LAYER, "class Block(Base)", "class Mixin:\n    def __call__(self): return 1\nclass Block(Mixin, Base)")
+case(
+    "layer_new_base",
+    LAYER,
+    "class Block(Base)",
+    "class Mixin:\n    def __call__(self): return 1\nclass Block(Mixin, Base)",
+)
 case(
     "layer_computed_name",
     LAYER.replace("return self.block.scale(x)", "return getattr(self.block, 'unu' + x)()"),
@@ -308,7 +353,12 @@ case("layer_escaping_self", LAYER.replace("super().shared(x)", "self(x)"), "+ 67
 case("layer_self_in_closure", LAYER.replace("super().shared(x)", "(lambda: self(x))()"), "+ 67", "+ 68")
 case("layer_with_no_owner", LAYER.replace("OWNER = Model", ""), "+ 67", "+ 68")
 case("layer_forward_named", LAYER.replace("super().shared(x)", "self.forward(x)"), "+ 67", "+ 68")
-case("external_layer_class", LAYER + "m = Block()\ndef f(x): return m(x)\nFUNCTIONS = [f]\nCLASSES = []\n", "+ 43", "+ 44")
+case(
+    "external_layer_class",
+    LAYER + "m = Block()\ndef f(x): return m(x)\nFUNCTIONS = [f]\nCLASSES = []\n",
+    "+ 43",
+    "+ 44",
+)
 case(
     "external_sublayer_class",
     LAYER + "m = Model()\ndef f(x): return m(x)\nFUNCTIONS = [f]\nCLASSES = []\n",
@@ -335,13 +385,51 @@ case("comment", "def f(x):\n    return x + 1", "\n    return", "\n    # why\n\n 
 case("docstring", "def f(x):\n    'Old.'\n    return x + 1", "Old.", "New, longer.", **SAME)
 case("docstring_added", "def f(x):\n    return x + 1.5", "    return", "    'Doc.'\n    return", **SAME)
 case("docstring_removed", "def f(x):\n    'Doc.'\n    return (x, 'b', None)", "    'Doc.'\n", "", **SAME)
-case("docstring_used", "def g(x, y): return x\ndef f(x):\n    'relu'\n    return g(x, 'relu')", "    'relu'\n", "    'gelu'\n", **SAME)  # fmt: skip
-case("literal_like_docstring", "def g(x, y): return x\ndef f(x):\n    'relu'\n    return g(x, 'relu')", "g(x, 'relu')", "g(x, 'gelu')")  # fmt: skip
-case("docstring_nested", "def f(x):\n    def g(y):\n        'Old.'\n        return y\n    return g(x)", "Old.", "New.", **SAME)
-case("docstring_local_class", "def f(x):\n    class A:\n        'Old.'\n        k = 2\n    return A.k", "Old.", "New.", **SAME)
+case(
+    "docstring_used",
+    "def g(x, y): return x\ndef f(x):\n    'relu'\n    return g(x, 'relu')",
+    "    'relu'\n",
+    "    'gelu'\n",
+    **SAME,
+)
+case(
+    "literal_like_docstring",
+    "def g(x, y): return x\ndef f(x):\n    'relu'\n    return g(x, 'relu')",
+    "g(x, 'relu')",
+    "g(x, 'gelu')",
+)
+case(
+    "docstring_nested",
+    "def f(x):\n    def g(y):\n        'Old.'\n        return y\n    return g(x)",
+    "Old.",
+    "New.",
+    **SAME,
+)
+case(
+    "docstring_local_class",
+    "def f(x):\n    class A:\n        'Old.'\n        k = 2\n    return A.k",
+    "Old.",
+    "New.",
+    **SAME,
+)
 case("docstring_module", "'Old.'\ndef f(x): return x", "Old.", "New.", **SAME)
 case("docstring_helper", "def g(x):\n    'Old.'\n    return x\ndef f(x): return g(x)", "Old.", "New.", **SAME)
-case("docstring_cached", "import functools\nclass C:\n @functools.cached_property\n def a(s):\n  'Old.'\n  return 1\nc = C()\ndef f(x): return c.a", "Old.", "New.", **SAME)  # fmt: skip
+case(
+    "docstring_cached",
+    """
+    import functools
+    class C:
+        @functools.cached_property
+        def a(self):
+            'Old.'
+            return 1
+    c = C()
+    def f(x): return c.a
+    """,
+    "Old.",
+    "New.",
+    **SAME,
+)
 case("position", "X = 1\ndef f(x):\n    return x + 1", "X = 1\n", "X = 1\n" + "\n" * 300, **SAME)
 case("position_lambda", "GS = [\n lambda x: x,\n]\ndef f(x): return GS[0](x)", "GS = [\n", "GS = [\n\n\n", **SAME)
 case("position_local_class", "def f(x):\n    class A:\n        k = 2\n    return A.k", "def f", "\n\n\ndef f", **SAME)
@@ -350,17 +438,64 @@ case("unrelated_function", "def g(x): return x * 2\ndef f(x): return x", "x * 2"
 case("unrelated_constant", "A = 2\nB = 3\ndef f(x): return x * A", "B = 3", "B = 4", **SAME)
 case("unrelated_class", "class C:\n k = 2\ndef f(x): return x", "k = 2", "k = 3", **SAME)
 case("unrelated_import", "import math\ndef f(x): return x", "import math", "import json, math", **SAME)
-case("unrelated_in_helper_module", "from . import a\ndef f(x): return a.g(x)", "x * 3", "x * 4", **SAME, a="def g(x): return x * 2\ndef h(x): return x * 3")  # fmt: skip
-case("unrelated_module", "from . import a\nfrom . import b\ndef f(x): return a.g(x)", "x * 3", "x * 4", **SAME, a="def g(x): return x * 2", b="def h(x): return x * 3")  # fmt: skip
+case(
+    "unrelated_in_helper_module",
+    "from . import a\ndef f(x): return a.g(x)",
+    "x * 3",
+    "x * 4",
+    **SAME,
+    a="def g(x): return x * 2\ndef h(x): return x * 3",
+)
+case(
+    "unrelated_module",
+    "from . import a\nfrom . import b\ndef f(x): return a.g(x)",
+    "x * 3",
+    "x * 4",
+    **SAME,
+    a="def g(x): return x * 2",
+    b="def h(x): return x * 3",
+)
 case("name_of_attribute", "def norm(x): return x * 2\ndef f(x): return x.norm()", "x * 2", "x * 3", **SAME)
-case("logger", "import logging\nlog = logging.getLogger('a')\nlog.addHandler(logging.StreamHandler())\ndef f(x):\n log.info('a')\n return x", "import logging", "import logging; logging.basicConfig()", **SAME)  # fmt: skip
-for edit, number in {"save": 17, "constructor": 29, "repr": 53, "unused_method": 59, "outer_init": 61, "outer_forward": 67}.items():  # fmt: skip
+case(
+    "logger",
+    """
+    import logging
+    log = logging.getLogger('a')
+    log.addHandler(logging.StreamHandler())
+    def f(x):
+        log.info('a')
+        return x
+    """,
+    "import logging",
+    "import logging; logging.basicConfig()",
+    **SAME,
+)
+for edit, number in {
+    "save": 17,
+    "constructor": 29,
+    "repr": 53,
+    "unused_method": 59,
+    "outer_init": 61,
+    "outer_forward": 67,
+}.items():
     case(f"layer_unrelated_{edit}", LAYER, f"{number}", f"{number}0", **SAME)
 case("layer_unrelated_attribute", LAYER, '"base"', '"other"', **SAME)
 case("layer_docstring", LAYER, "A block.", "One block.", **SAME)
 case("layer_comment", LAYER, "    def unused", "    # why\n    def unused", **SAME)
 case("layer_new_method", LAYER, "    def unused", "    def export(self): return 1\n    def unused", **SAME)
-case("name_accessor", "class W:\n def __getattr__(s, n): return getattr(s.__class__, n)\n def save(s): return 2\nw = W()\ndef f(x): return w", "return 2", "return 3", **SAME)  # fmt: skip
+case(
+    "name_accessor",
+    """
+    class W:
+        def __getattr__(self, name): return getattr(self.__class__, name)
+        def save(self): return 2
+    w = W()
+    def f(x): return w
+    """,
+    "return 2",
+    "return 3",
+    **SAME,
+)
 
 
 def write(folder: Path, edited: bool) -> Path:
@@ -418,3 +553,329 @@ def test_edit(each: Case, results: dict[str, Any]) -> None:
 def differing(a: Any, b: Any) -> list[str]:
     a, b = a["ingredients"], b["ingredients"]
     return [label for label in {**a, **b} if a.get(label) != b.get(label)]
+
+
+# What has no fingerprint.
+
+OPAQUE = {
+    "file": ("HANDLE = open(__file__)\ndef f(x): return HANDLE.read()", "global HANDLE", "TextIOWrapper"),
+    "lock": ("import threading\nLOCK = threading.Lock()\ndef f(x):\n with LOCK: return x", "global LOCK", "lock"),
+    "socket": ("import socket\nS = socket.socket()\ndef f(x): return S", "global S", "socket"),
+    "generator": ("G = (i for i in range(3))\ndef f(x): return next(G)", "global G", "generator"),
+    "thread_local": ("import threading\nT = threading.local()\ndef f(x): return T.x", "global T", "_thread._local"),
+    "nested": ("S = {'a': [1, open(__file__)]}\ndef f(x): return S", "`S['a'][1]`", "TextIOWrapper"),
+    "attribute": ("class C: pass\nc = C()\nc.h = open(__file__)\ndef f(x): return c.h", "`c.h`", "TextIOWrapper"),
+    "closure": ("def make(h):\n def f(x): return h\n return f\nf = make(open(__file__))", "closure `h`", "TextIOWrapper"),
+    "default": ("def f(x, h=open(__file__)): return h", "default `h`", "TextIOWrapper"),
+    "class_attribute": (
+        "class C:\n h = open(__file__)\nCLASSES = [C]\ndef f(self, x): return self.h",
+        "attribute `h`",
+        "TextIOWrapper",
+    ),
+    "computed_import": ("import importlib\ndef f(x): return importlib.import_module(x)", "function", "computed names"),
+    "refusing": (
+        "import ctypes\nP = ctypes.pointer(ctypes.c_int(1))\ndef f(x): return P",
+        "global P",
+        "cannot be read",
+    ),
+    "second_of_two": ("A = [open(__file__)]\nB = [open(__file__)]\ndef f(x): return A, B", "global `B[0]`", "TextIO"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def opaque(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return run_sources(tmp_path_factory.mktemp("opaque"), {name: row[0] for name, row in OPAQUE.items()})
+
+
+def run_sources(folder: Path, sources: Mapping[str, str], **environment: str) -> Any:
+    (folder / "fake.py").write_text(FAKE)
+    for name, source in sources.items():
+        (folder / f"case_{name}").mkdir()
+        (folder / f"case_{name}" / "main.py").write_text(textwrap.dedent(source))
+    return run(folder, list(sources), **environment)
+
+
+@pytest.mark.parametrize("name", OPAQUE)
+def test_what_has_no_fingerprint_is_named(name: str, opaque: Any) -> None:
+    _, where, why = OPAQUE[name]
+    where = where if "`" in where or where == "function" else f"{where.split()[0]} `{where.split()[1]}`"
+    assert any(where in line and why in line for line in opaque[name]["opaque"]), opaque[name]["opaque"]
+
+
+EXTERNALS = {
+    "closure": (
+        "def make(w):\n def f(x): return x @ w\n return f\nf = make(fake.Tensor())",
+        ["closure", "w", "Tensor"],
+    ),
+    "global": ("W = fake.Tensor()\ndef f(x): return x @ W", ["global", "W", "Tensor"]),
+    "nested": ("W = {'a': [fake.Tensor()]}\ndef f(x): return x @ W['a'][0]", ["global", "W['a'][0]", "Tensor"]),
+    "default": ("def f(x, w=fake.Tensor()): return x @ w", ["default", "w", "Tensor"]),
+    "of_instance": ("class C: pass\nc = C()\nc.w = fake.Tensor()\ndef f(x): return c.w", ["global", "c.w", "Tensor"]),
+    "layer": ("m = fake.Layer()\ndef f(x): return m(x)", ["global", "m", "Layer"]),
+    "array": ("import numpy as np\nT = np.ones(3)\ndef f(x): return x * T", ["global", "T", "ndarray"]),
+    "class": ("class C:\n w = fake.Tensor()\nCLASSES = [C]\ndef f(s, x): return s.w", ["attribute", "w", "Tensor"]),
+    "helper": ("W = fake.Tensor()\ndef g(x): return x @ W\ndef f(x): return g(x)", ["global", "W", "Tensor"]),
+    "bound": ("class C(fake.Layer):\n def m(s, x): return x\nf = C().m", ["argument", "function", "C"]),
+}
+
+
+@pytest.fixture(scope="module")
+def externals(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return run_sources(
+        tmp_path_factory.mktemp("externals"), {name: "import fake\n" + row[0] for name, row in EXTERNALS.items()}
+    )
+
+
+@pytest.mark.parametrize("name", EXTERNALS)
+def test_tensors_and_layers_outside_are_reported(name: str, externals: Any) -> None:
+    found = [[kind, path, type_name] for kind, _, path, type_name in externals[name]["externals"]]
+    assert found == [EXTERNALS[name][1]]
+    assert externals[name]["opaque"] == []
+
+
+# Installed code.
+
+LIBRARY = "def g(x): return x * 2\ndef deco(h):\n def inner(x): return h(x)\n return inner\nclass C:\n k = 2\n"
+USES_LIBRARY = """
+import lib, lib.part
+from lib import g, C, deco
+K = C()
+@deco
+def own(x): return x * 5
+def f(x): return lib.g(x) + g(x) + lib.part.h(x) + K.k + own(x)
+"""
+
+
+def install(root: Path, version: str, source: str, direct_url: str = "", own: str = "x * 5") -> Any:
+    site = root / "site-packages"
+    (site / "lib").mkdir(parents=True)
+    (site / "lib" / "__init__.py").write_text(source)
+    (site / "lib" / "part.py").write_text("def h(x): return x * 2")
+    info = site / f"lib-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Name: lib\nVersion: {version}\n")
+    if direct_url:
+        (info / "direct_url.json").write_text(direct_url)
+    path = os.pathsep.join([str(Path(hybrid_infer.__file__).parents[1]), str(site)])
+    return run_sources(root, {"uses": USES_LIBRARY.replace("x * 5", own)}, PYTHONPATH=path)["uses"]
+
+
+def test_libraries_count_by_version(tmp_path: Path) -> None:
+    base = install(tmp_path / "a", "1.0", LIBRARY)
+    assert base["ingredients"]["library lib"] == "lib 1.0" and base["opaque"] == []
+    assert install(tmp_path / "b", "1.0", LIBRARY.replace("* 2", "* 3"))["digest"] == base["digest"]
+    newer = install(tmp_path / "c", "1.1", LIBRARY)
+    assert differing(base, newer) == ["library lib"] and base["digest"] != newer["digest"]
+
+
+def test_a_library_s_wrapper_does_not_hide_the_user_s_function(tmp_path: Path) -> None:
+    base = install(tmp_path / "a", "1.0", LIBRARY)
+    assert base["digest"] != install(tmp_path / "b", "1.0", LIBRARY, own="x * 6")["digest"]
+
+
+@pytest.mark.parametrize(
+    ("direct_url", "by_content"),
+    [
+        ('{"url": "file:///home/lib", "dir_info": {}}', True),
+        ('{"url": "https://host/lib", "vcs_info": {"vcs": "git", "commit_id": "aaa"}}', False),
+    ],
+)
+def test_installs_from_a_directory_count_by_content(tmp_path: Path, direct_url: str, by_content: bool) -> None:
+    base = install(tmp_path / "a", "1.0", LIBRARY, direct_url)
+    edited = install(tmp_path / "b", "1.0", LIBRARY.replace("* 2", "* 3"), direct_url)
+    assert (base["digest"] != edited["digest"]) == by_content
+    other = install(tmp_path / "c", "1.0", LIBRARY, direct_url.replace("aaa", "bbb"))
+    assert (base["digest"] != other["digest"]) == (not by_content)
+
+
+def test_an_editable_install_counts_by_content(tmp_path: Path) -> None:
+    digests = []
+    for name, source in (("a", LIBRARY), ("b", LIBRARY.replace("* 2", "* 3")), ("c", LIBRARY + "\n# more\n")):
+        root = tmp_path / name
+        (root / "source" / "lib").mkdir(parents=True)
+        (root / "source" / "lib" / "__init__.py").write_text(source)
+        (root / "source" / "lib" / "part.py").write_text("def h(x): return x * 2")
+        info = root / "site-packages" / "lib-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text("Name: lib\nVersion: 1.0\n")
+        folders = [Path(hybrid_infer.__file__).parents[1], root / "site-packages", root / "source"]
+        found = run_sources(root, {"uses": USES_LIBRARY}, PYTHONPATH=os.pathsep.join(map(str, folders)))["uses"]
+        digests.append(found["digest"])
+    assert digests[0] != digests[1] and digests[0] == digests[2]
+
+
+# In one process.
+
+
+def of(*functions: Any, classes: Any = (), **options: Any) -> Fingerprint:
+    options = {"is_tensor": lambda value: False, "is_layer": lambda value: False, **options}
+    return fingerprint(functions, classes, **options)
+
+
+def define(source: str, **names: Any) -> dict[str, Any]:
+    scope: dict[str, Any] = {"__name__": "user_module", **names}
+    exec(compile(textwrap.dedent(source), "user_module.py", "exec"), scope)
+    return scope
+
+
+REBOUND = {
+    "global": ("K = 2\ndef f(x): return x * K", "K = 3", "global K"),
+    "helper": ("def g(x): return x\ndef f(x): return g(x)", "g = lambda x: -x", "global g"),
+    "appearing": ("def f(x): return K", "K = 3", "global K"),
+    "class_attribute": ("class C:\n k = 2\nc = C()\ndef f(x): return c.k", "C.k = 3", "user_module.C.k"),
+    "method": ("class C:\n def m(s): return 2\nc = C()\ndef f(x): return c.m()", "C.m = print", "user_module.C.m"),
+    "code": ("def g(x): return x\ndef f(x): return g(x)", "g.__code__ = (lambda x: 0).__code__", "function user_module.g"),
+    "default": ("def f(x, k=2): return x", "f.__defaults__ = (3,)", "function user_module.f"),
+    "cell": (
+        """
+        def make():
+            k = 2
+            def f(x): return x * k
+            def put(v):
+                nonlocal k
+                k = v
+            return f, put
+        f, put = make()
+        """,
+        "put(3)",
+        "a closure cell",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REBOUND)
+def test_rebinding_is_seen_at_run_time(name: str) -> None:
+    source, change, what = REBOUND[name]
+    scope = define(source)
+    before = of(scope["f"])
+    assert before.rebound() == ""
+    exec(change, scope)
+    assert before.rebound() == what
+    assert of(scope["f"]).digest != before.digest
+    assert of(scope["f"]).rebound() == ""
+
+
+def test_what_is_skipped_is_left_out() -> None:
+    scope = define("class C: pass\nc = C()\nc.k = 2\ndef f(x): return c.k")
+    before = of(scope["f"], skip=lambda value: value is scope["c"])
+    scope["c"].k = open(os.devnull)  # noqa: SIM115
+    with scope["c"].k:
+        after = of(scope["f"], skip=lambda value: value is scope["c"])
+        assert after.digest == before.digest and after.opaque == ()
+        assert of(scope["f"]).opaque != ()
+
+
+def test_cycles_and_depth_are_survived() -> None:
+    scope = define(
+        """
+        class Node: pass
+        ring = Node(); ring.next = Node(); ring.next.next = ring
+        loop = [1]; loop.append({"loop": loop})
+        chain = None
+        for _ in range(100_000):
+            node = Node(); node.next = chain; chain = node
+        def f(x): return ring, loop
+        def g(x): return chain
+        """
+    )
+    assert of(scope["f"]).opaque == () and of(scope["f"]).digest == of(scope["f"]).digest
+    assert any("nested too deeply" in line for line in of(scope["g"]).opaque)
+    before = of(scope["f"]).digest
+    scope["loop"][1]["more"] = 1
+    assert of(scope["f"]).digest != before
+
+
+def test_user_code_in_a_library_s_place_is_followed() -> None:
+    import json.decoder
+
+    own = define("def scan(self, s): return 2")["scan"]
+    plain = of(lambda s: json.decoder.JSONDecoder().decode(s))
+    original = json.decoder.JSONDecoder.decode
+    json.decoder.JSONDecoder.decode = own
+    try:
+        patched = of(classes=[json.decoder.JSONDecoder])
+    finally:
+        json.decoder.JSONDecoder.decode = original
+    assert any("user_module.scan" in label for label in patched.ingredients)
+    assert plain.opaque == patched.opaque == ()
+
+
+def test_sets_of_equal_names_have_one_digest() -> None:
+    source = "S = {lambda x, k=i: x * k for i in %s}\ndef f(x): return S"
+    digests = {of(define(source % order)["f"]).digest for order in ("range(5)", "range(4, -1, -1)")}
+    assert len(digests) == 1
+    assert of(define(source % "range(6)")["f"]).digest not in digests
+
+
+def test_a_library_s_method_that_may_call_back_counts() -> None:
+    class Decoder(json.JSONDecoder):
+        def raw_decode(self, s: str, idx: int = 0) -> Any:
+            return super().raw_decode(s, idx)
+
+        def save(self) -> None: ...
+
+    labels = of(classes=[Decoder]).ingredients
+    assert any(label.startswith("attribute raw_decode of class") for label in labels)
+    assert not any("save" in label for label in labels)
+
+
+@pytest.mark.torch
+def test_torch_by_version_and_its_values_as_data() -> None:
+    torch = pytest.importorskip("torch")
+    source = """
+    import torch
+    import torch.nn.functional as F
+    from torch.nn.functional import max_pool2d, relu
+    DTYPE, SIZE, DEVICE, LAYOUT = torch.float32, torch.Size([2]), torch.device("cpu"), torch.strided
+    class Sign(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x): return x.sign() * 2
+    @torch.no_grad()
+    def helper(x): return x * 3
+    class Block(torch.nn.Module):
+        def forward(self, x):
+            x = F.gelu(relu(max_pool2d(helper(Sign.apply(x)), 2)))
+            return x.to(DTYPE), SIZE, DEVICE, LAYOUT, torch.cuda.is_available()
+    """
+    options = dict(
+        is_tensor=lambda value: isinstance(value, torch.Tensor),
+        is_layer=lambda value: isinstance(value, torch.nn.Module),
+    )
+
+    def probe(old: str = "", new: str = "") -> Fingerprint:
+        scope = define(textwrap.dedent(source).replace(old, new) if old else source)
+        return of(classes=[scope["Block"]], **options)
+
+    base = probe()
+    assert base.opaque == () and base.externals == ()
+    assert base.ingredients["library torch"] == torch.__version__
+    assert len(base.ingredients) < 60, sorted(base.ingredients)
+    assert probe().digest == base.digest
+    for old, new in {
+        "torch.float32": "torch.float16", "Size([2])": "Size([3])", '"cpu"': '"meta"', "sign() * 2": "sign() * 3",
+        "x * 3": "x * 4", "F.gelu": "F.relu", "torch.strided": "torch.sparse_coo",
+    }.items():  # fmt: skip
+        assert probe(old, new).digest != base.digest, old
+
+
+@pytest.mark.torch
+def test_cost_for_a_bert(capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    model = transformers.BertModel(
+        transformers.BertConfig(num_hidden_layers=12, hidden_size=48, num_attention_heads=4, intermediate_size=48)
+    )
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        found = fingerprint(
+            [type(model).forward],
+            [type(layer) for layer in model.modules()],
+            is_tensor=lambda value: isinstance(value, torch.Tensor),
+            is_layer=lambda value: isinstance(value, torch.nn.Module),
+        )
+        seconds.append(time.perf_counter() - start)
+    assert found.opaque == () and found.externals == ()
+    assert found.ingredients["library transformers"] == f"transformers {transformers.__version__}"
+    with capsys.disabled():
+        print(f"\nfingerprint of a 12-layer BERT: first {1e3 * seconds[0]:.1f} ms, then {1e3 * min(seconds):.1f} ms")
