@@ -1,3 +1,29 @@
-"""Static-graph inference for one hot method of an eager program."""
+"""Static-graph inference for one hot method of an eager Paddle or PyTorch program."""
+
+from hybrid_infer._api import inference, is_inference_mode
+from hybrid_infer._errors import (
+    BackendError,
+    CacheWarning,
+    CaptureError,
+    EngineError,
+    FallbackWarning,
+    HybridInferError,
+    OptionError,
+)
+from hybrid_infer._stats import reset_stats, stats
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "BackendError",
+    "CacheWarning",
+    "CaptureError",
+    "EngineError",
+    "FallbackWarning",
+    "HybridInferError",
+    "OptionError",
+    "inference",
+    "is_inference_mode",
+    "reset_stats",
+    "stats",
+]

@@ -14,16 +14,27 @@ class Frontend(Protocol):
     ``groups`` are the attributes in which a layer keeps parameters, buffers and sublayers in dicts;
     ``internal`` the attributes that belong to the framework and say nothing about the computation;
     ``hooks`` the dict attributes whose entries run user code around a layer's forward;
-    ``tensor_types`` the exact classes of tensors that an engine can be given.
+    ``tensor_types`` the exact classes of tensors that an engine can be given; ``constant_types`` the framework's own
+    plain values (dtypes, devices), whose ``str`` tells them apart. Inside a trace tensors are of ``traced_types`` and
+    integers that depend on sizes of ``symbolic_types`` (may be empty). ``ignored_writes`` are attributes that the tracer
+    itself sets on layers.
     """
 
     name: str
     layer_type: type
     tensor_type: type
     tensor_types: frozenset[type]
+    constant_types: tuple[type, ...]
+    traced_types: tuple[type, ...]
+    symbolic_types: tuple[type, ...]
+    ignored_writes: frozenset[str]
     groups: tuple[str, ...]
     internal: frozenset[str]
     hooks: tuple[str, ...]
+
+    def constant(self, kind: type, text: str) -> Any:
+        """The plain value of one of ``constant_types`` that ``str`` gave as `text`."""
+        ...
 
     def versions(self) -> Mapping[str, str]:
         """Distributions whose versions decide what a capture gives, without importing them."""
@@ -69,6 +80,18 @@ class Frontend(Protocol):
         """A function that reads a few values of the tensor through a view made once."""
         ...
 
+    def can_require_grad(self, tensor: Any) -> bool:
+        """Is its element type one that can have a gradient?"""
+        ...
+
+    def watch(self, slots: Sequence[tuple[Any, Any, Any]], *, values: bool = True) -> Callable[[], bool]:
+        """A check, as cheap as can be, that each (container, key, tensor) still holds that tensor, unchanged.
+
+        Stamps and samples of all weights in one loop: it runs at every call of a decorated method. With `values` off
+        only the memory has to be the same. A container that lost the key may raise KeyError or IndexError.
+        """
+        ...
+
     def shares_memory(self, tensor: Any, others: Collection[Any]) -> bool: ...
 
     def capture(self, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
@@ -76,9 +99,17 @@ class Frontend(Protocol):
         ...
 
     def eager_backward(
-        self, function: Callable[..., Any], forward: Callable[[], Sequence[Any]], tensors: Sequence[Any]
+        self,
+        function: Callable[..., Sequence[Any]],
+        forward: Callable[[], Sequence[Any]],
+        tensors: Sequence[Any],
+        weights: Sequence[Any],
     ) -> Sequence[Any]:
-        """Give `forward()`'s tensors a backward pass that recomputes `function(*tensors)` eagerly."""
+        """Give `forward()`'s tensors a backward pass that recomputes `function(*tensors)` eagerly.
+
+        `function` takes the tensors of the call (detached copies in the backward pass) and uses `weights`, the
+        live ones, by itself; gradients reach both.
+        """
         ...
 
     def threads(self) -> int:

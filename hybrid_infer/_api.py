@@ -1,0 +1,177 @@
+"""The public functions: validate, wrap, bind."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from hybrid_infer import _method, _options
+from hybrid_infer._errors import HybridInferError
+from hybrid_infer._method import Bound, HotMethod
+
+
+def inference(
+    function: Any = None,
+    cache_static_model: bool = True,
+    save_model_dir: str | None = None,
+    memory_pool_init_size_mb: int = 1000,
+    precision_mode: str = "float32",
+    switch_ir_optim: bool = True,
+    switch_ir_debug: bool = False,
+    enable_cinn: bool = False,
+    with_trt: bool = False,
+    trt_precision_mode: str = "float32",
+    trt_use_static: bool = False,
+    collect_shape: bool = False,
+    enable_new_ir: bool = False,
+    exp_enable_use_cutlass: bool = False,
+    delete_pass_lists: list[str] | None = None,
+    skip_prune_program: bool = False,
+    *,
+    backend: str | list[str] = "auto",
+    device: str | None = None,
+    input_spec: list[Any] | None = None,
+    weights: str = "auto",
+    fallback: str = "eager",
+    verify: str = "build",
+    rtol: float | None = None,
+    atol: float | None = None,
+    background: bool = False,
+    core_handover: bool = True,
+    max_versions: int = 8,
+    cache_key: str | None = None,
+) -> Any:
+    """Serve a hot method, a function or a whole layer from a static graph; the rest of the program stays eager.
+
+    The first call traces the method into a graph, builds a plan with an engine, compares its result with the eager
+    one and keeps the graph on disk; the next process starts from there. What the method returns is what it returns
+    eagerly. A method that cannot be captured or built runs eagerly, with one logged reason.
+
+    Forms: ``@inference()`` or ``@inference`` above a method of a layer's class, or above a function of tensors;
+    ``layer = inference(layer)``, which gives back the same layer with its ``forward`` replaced; ``layer.f =
+    inference(layer.f)`` for one bound method. What is wrapped already is returned as it is.
+
+    Parameters
+    ----------
+    function : a function, a bound method, a ``torch.nn.Module`` or a ``paddle.nn.Layer``; None gives a decorator.
+    cache_static_model : keep static models on disk and reuse them. False: nothing is read from or left there.
+    save_model_dir : root of the store. Default: ``HYBRID_INFER_CACHE_DIR``, else the user's cache directory.
+    memory_pool_init_size_mb : MB, first reservation of the GPU arena (of no effect on a CPU).
+    precision_mode : "float32", "float16" or "bfloat16": the type of the arithmetic inside.
+    switch_ir_optim : False: none of our passes, and the engine's optimisation at its lowest.
+    switch_ir_debug : write the graph after every pass.
+    enable_cinn : demand the fusing compiler of the GPU executor.
+    with_trt, trt_precision_mode, trt_use_static, collect_shape : TensorRT, its precision, its profiles.
+    enable_new_ir, exp_enable_use_cutlass : accepted for programs written for Paddle; without effect.
+    delete_pass_lists : names of passes to leave out.
+    skip_prune_program : leave our pruning pass out.
+    backend : "auto", or the name of an engine, or a list of names in the order to try them.
+    device : "cpu", "gpu" or "gpu:<index>"; default: where the tensors of the call are.
+    input_spec : specs of the inputs, to compile ahead of the first call.
+    weights : "bound": packed by the engine, watched for changes at every call. "live": fed at every call, so that
+        any change is seen, at a tenth of the speed. "auto": bound, and live once they have changed several times.
+    fallback : "eager", or "error" to raise CaptureError or BackendError instead of running eagerly.
+    verify : compare with the eager method: "build" (once for each plan and machine), "first" (once per process and
+        instance), "always", "off".
+    rtol, atol : tolerances of that comparison, in place of those of the element type.
+    background : compile while calls are answered eagerly.
+    core_handover : hand the cores over between the framework's threads and the engine's around each call.
+    max_versions : how many static models one instance may have; calls that need more run eagerly.
+    cache_key : vouches for what cannot be fingerprinted, so that the method may be kept on disk all the same.
+
+    Raises
+    ------
+    OptionError
+        a value is not allowed. TypeError: an unknown option, or something that is no function or layer.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from hybrid_infer import inference
+    >>> class Block(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.linear = torch.nn.Linear(4, 4)
+    ...     @inference(cache_static_model=False)
+    ...     def forward(self, x):
+    ...         return torch.relu(self.linear(x))
+    >>> block, x = Block().eval(), torch.ones(2, 4)
+    >>> with torch.no_grad():
+    ...     first, second = block(x), block(x)
+    >>> bool(torch.allclose(first, second)), first.shape
+    (True, torch.Size([2, 4]))
+    """
+    given = {name: value for name, value in locals().items() if name != "function"}
+    options = _options.make(given)
+    if function is None:
+        return lambda target: _wrap(target, options)
+    return _wrap(function, options)
+
+
+def _wrap(target: Any, options: _options.Options) -> Any:
+    if is_inference_mode(target):
+        return target
+    if isinstance(target, types.MethodType):
+        if is_inference_mode(target.__func__):
+            return target
+        return Bound(HotMethod(target.__func__, options, has_owner=True), target.__self__)
+    if isinstance(target, types.FunctionType):
+        return _decorate(target, options)
+    if _method.frontend_of(target) is not None and hasattr(target, "forward"):
+        return _wrap_layer(target, options)
+    raise TypeError(
+        f"inference() was given {_described(target)}; it takes a function, a bound method, a torch.nn.Module or a "
+        "paddle.nn.Layer" + _hint(target)
+    )
+
+
+def _described(target: Any) -> str:
+    kind = target if isinstance(target, type) else type(target)
+    what = "the class" if isinstance(target, type) else "an object of class"
+    return f"{what} {kind.__module__}.{kind.__qualname__}"
+
+
+def _hint(target: Any) -> str:
+    if isinstance(target, type):
+        return ". Put the decorator on the class's method, or wrap an instance"
+    if hasattr(target, "forward") and not {"torch", "paddle"} & sys.modules.keys():
+        return ". Neither torch nor paddle is imported, so it is a layer of a framework that is not known here"
+    return ""
+
+
+def _decorate(function: types.FunctionType, options: _options.Options) -> Callable[..., Any]:
+    """A function in a class body has an instance for its first argument; any other is a function of tensors."""
+    parent = function.__qualname__.rpartition(".")[0]
+    if parent and not parent.endswith("<locals>"):
+        return _method.decorate(function, options)
+    return _method.decorate_function(function, options)
+
+
+def _wrap_layer(layer: Any, options: _options.Options) -> Any:
+    forward = layer.forward
+    if is_inference_mode(forward):
+        return layer
+    if not isinstance(forward, types.MethodType):
+        raise HybridInferError(
+            f"forward of {_described(layer)} is {_described(forward)}, not a method of the layer; "
+            "decorate the method that it calls"
+        )
+    layer.forward = Bound(HotMethod(forward.__func__, options, has_owner=True), layer)
+    return layer
+
+
+def is_inference_mode(function: Any) -> bool:
+    """Is a function, method or layer served by ``inference()``?
+
+    >>> from hybrid_infer import inference, is_inference_mode
+    >>> def double(x):
+    ...     return x + x
+    >>> is_inference_mode(double), is_inference_mode(inference(double))
+    (False, True)
+    """
+    if hasattr(function, "__hybrid_infer__"):
+        return True
+    forward = getattr(function, "forward", None) if not isinstance(function, type) else None
+    return hasattr(forward, "__hybrid_infer__")

@@ -1,0 +1,295 @@
+"""The attributes that a capture read: kept as data with a version, and checked by identity at every call.
+
+A read is (path of the object, name, kind, digest). Kinds: ``value`` (plain data on the instance), ``class`` (plain data
+on its class), ``method`` (a function or descriptor on its class), ``missing``, ``tensor``, ``layer``, ``group`` (a whole
+dict of sublayers or weights), ``object`` (an instance whose own attributes are reads of their own).
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hybrid_infer import _keys
+from hybrid_infer._census import Census, Path, has_state
+from hybrid_infer._signature import class_path
+
+_CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
+_ARRAY_WHOLE = 1 << 20  # bytes: larger arrays are sampled at each call and compared in full at a look-up
+
+
+class Read(NamedTuple):
+    """One attribute that a capture depends on."""
+
+    path: Path
+    name: str
+    kind: str
+    digest: str
+
+
+class Opaque(Exception):
+    """A value that cannot be described for another process; ``str()`` says what and where."""
+
+
+class Attributes:
+    """Describes, compares and watches attributes for one framework."""
+
+    def __init__(self, frontend: Any, code: Callable[[Any], str]) -> None:
+        self.frontend = frontend
+        self.code = code  # the fingerprint of a function
+
+    def reads(self, census: Census, names: dict[Path, set[str]], whole: set[int]) -> tuple[list[Read], list[str]]:
+        """Reads for the names looked up on each object, and what in them cannot be told to another process.
+
+        `whole` holds ids of objects on which no look-up can be noted: they are described with all they hold.
+        """
+        found, opaque = [], []
+        for path in sorted(names):
+            value = census.objects[path]
+            for name in sorted(names[path]):
+                if (name.startswith("__") and name.endswith("__")) or name in self.frontend.internal:
+                    continue
+                try:
+                    kind, digest = self._state(value, name, census, whole)
+                    if kind != "framework":
+                        found.append(Read(path, name, kind, digest))
+                except Opaque as fault:
+                    opaque.append(str(fault))
+                    found.append(Read(path, name, "opaque", ""))
+        return found, opaque
+
+    def _state(self, value: Any, name: str, census: Census, whole: set[int]) -> tuple[str, str]:
+        state = vars(value)
+        groups = self.frontend.groups if isinstance(value, self.frontend.layer_type) else ()
+        if name in groups:
+            return "group", _keys.digest([(k, self._kind(v)) for k, v in state[name].items()])
+        box = self._box(value, name)
+        if box is not None:
+            held = box[name]
+            if isinstance(held, self.frontend.tensor_type):
+                return "tensor", ""
+            if isinstance(held, self.frontend.layer_type):
+                return "layer", class_path(type(held))
+            if has_state(held) and not isinstance(held, (*_CODE, dict, list)) and id(held) in census.paths:
+                if id(held) in whole:
+                    return "value", self.describe(held, ".".join((*census.paths[id(value)], name)))
+                return "object", class_path(type(held))
+            return "value", self.describe(held, ".".join((*census.paths[id(value)], name)))
+        for kind in type(value).__mro__:
+            if name in vars(kind):
+                if kind in (object, self.frontend.layer_type):
+                    return "framework", ""
+                held = vars(kind)[name]
+                if isinstance(held, (types.FunctionType, staticmethod, classmethod, property)) or hasattr(
+                    type(held), "__get__"
+                ):
+                    return "method", class_path(kind)
+                if isinstance(held, self.frontend.tensor_type):
+                    raise Opaque(f"{class_path(kind)}.{name} is a tensor held by a class")
+                return "class", self.describe(held, f"{class_path(kind)}.{name}")
+        return "missing", ""
+
+    def _box(self, value: Any, name: str) -> dict[str, Any] | None:
+        state = vars(value)
+        if name in state:
+            return state
+        if isinstance(value, self.frontend.layer_type):
+            for group in self.frontend.groups:
+                inner: dict[str, Any] | None = state.get(group)
+                if inner is not None and name in inner:
+                    return inner
+        return None
+
+    def _kind(self, value: Any) -> str:
+        if value is None:
+            return "none"
+        return "tensor" if isinstance(value, self.frontend.tensor_type) else class_path(type(value))
+
+    def describe(self, value: Any, where: str) -> str:
+        """A digest of a value that is the same in every process. Raises Opaque."""
+        return _keys.digest(self._data(value, where, ()))
+
+    def _data(self, value: Any, where: str, above: tuple[int, ...]) -> Any:
+        if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+            if type(value) in (type(None), bool, int, float, complex, str, bytes):
+                return value
+        if id(value) in above:
+            return ["again", above.index(id(value))]
+        inside = (*above, id(value))
+        if isinstance(value, self.frontend.tensor_type):
+            return ["tensor"]
+        if isinstance(value, self.frontend.layer_type):
+            return ["layer", class_path(type(value))]
+        if isinstance(value, self.frontend.constant_types):
+            return ["constant", class_path(type(value)), str(value)]
+        if isinstance(value, _CODE):
+            return ["code", self.code(value)]
+        if isinstance(value, dict):
+            items = [
+                [self._data(k, f"{where} key", inside), self._data(v, f"{where}[{k!r}]", inside)]
+                for k, v in value.items()
+            ]
+            return ["dict", class_path(type(value)), items]
+        if isinstance(value, (list, tuple)):
+            kind = class_path(type(value))
+            return ["sequence", kind, [self._data(v, f"{where}[{i}]", inside) for i, v in enumerate(value)]]
+        try:
+            _keys.digest(value)
+            return ["plain", value]
+        except _keys.Unhashable:
+            pass
+        if has_state(value):
+            kind = class_path(type(value))
+            return ["object", kind, [[k, self._data(v, f"{where}.{k}", inside)] for k, v in sorted(vars(value).items())]]
+        raise Opaque(f"{where} is of class {class_path(type(value))}")
+
+    def match(self, reads: Iterable[Read], census: Census) -> Read | None:
+        """The first read that does not hold for a live layer; None if all do."""
+        for read in reads:
+            value = census.objects.get(read.path)
+            if value is None or read.kind == "opaque":
+                return read
+            try:
+                state = self._state(value, read.name, census, set() if read.kind == "object" else _all(census))
+            except Opaque:
+                return read
+            if state != (read.kind, read.digest):
+                return read
+        return None
+
+    def arm(self, reads: Sequence[Read], census: Census, watched: set[int]) -> Callable[[], bool]:
+        """A check, cheap enough for every call, that nothing which was read has changed since now.
+
+        It may report a change where there is none (an equal object put in place of another), never the opposite.
+        `watched` holds ids of tensors that are watched elsewhere.
+        """
+        rows: list[tuple[Any, Any, Any]] = []
+        lengths: list[tuple[Any, int]] = []
+        absent: dict[Any, tuple[Any, set[str]]] = {}
+        arrays: list[tuple[Any, Any]] = []
+        defined: dict[tuple[type, str], tuple[Any, Any, Any]] = {}
+
+        def container(value: Any) -> None:
+            self._contents(value, rows, lengths, arrays, census.paths, 0)
+
+        for read in reads:
+            value = census.objects[read.path]
+            state = vars(value)
+            if read.kind == "group":
+                group = state[read.name]
+                lengths.append((group, len(group)))
+                rows.extend((group, key, item) for key, item in group.items() if id(item) not in watched)
+                continue
+            box = self._box(value, read.name)
+            if box is not None:
+                held = box[read.name]
+                if id(held) not in watched:
+                    rows.append((box, read.name, held))
+                if read.kind == "value":
+                    container(held)
+                    if has_state(held) and not isinstance(held, _CODE) and not isinstance(held, (dict, list)):
+                        container(vars(held))
+                continue
+            places = [state]
+            if isinstance(value, self.frontend.layer_type):
+                places += [state[group] for group in self.frontend.groups if state.get(group) is not None]
+            for place in places if read.kind == "missing" else places[:1]:
+                absent.setdefault(id(place), (place, set()))[1].add(read.name)
+            for base in type(value).__mro__:
+                if read.name in vars(base):
+                    defined.setdefault((base, read.name), (vars(base), read.name, vars(base)[read.name]))
+                    break
+                if base is not object:
+                    absent.setdefault(base, (vars(base), set()))[1].add(read.name)
+        hooks = self._hooks(census, {read.path for read in reads})
+        outside = [(place, frozenset(names)) for place, names in absent.values()]
+        unique = {(id(box), key): (box, key, held) for box, key, held in rows + list(defined.values())}
+        return _checker(list(unique.values()), lengths, outside, hooks, arrays)
+
+    def contents(self, values: Iterable[Any]) -> Callable[[], bool]:
+        """A check that no list, dict, array or plain object among `values` was changed in place; large ones are left out."""
+        rows: list[tuple[Any, Any, Any]] = []
+        lengths: list[tuple[Any, int]] = []
+        arrays: list[tuple[Any, Any]] = []
+        for value in values:
+            if isinstance(value, (dict, list, tuple)) or type(value).__name__ == "ndarray":
+                self._contents(value, rows, lengths, arrays, {}, 0)
+        return _checker(rows, lengths, [], [], arrays)
+
+    def _contents(
+        self,
+        value: Any,
+        rows: list[tuple[Any, Any, Any]],
+        lengths: list[tuple[Any, int]],
+        arrays: list[tuple[Any, Any]],
+        known: Mapping[int, Any],
+        depth: int,
+    ) -> None:
+        if depth > 8 or (isinstance(value, (dict, list, tuple)) and len(value) > 4096):
+            return
+        inner: list[Any] = []
+        if isinstance(value, dict):
+            lengths.append((value, len(value)))
+            rows.extend((value, key, item) for key, item in value.items())
+            inner = list(value.values())
+        elif isinstance(value, list):
+            lengths.append((value, len(value)))
+            rows.extend((value, i, item) for i, item in enumerate(value))
+            inner = value
+        elif isinstance(value, tuple):
+            inner = list(value)
+        elif type(value).__name__ == "ndarray":
+            arrays.append((value, _sample(value)))
+        elif has_state(value) and not isinstance(value, (*_CODE, self.frontend.tensor_type, self.frontend.layer_type)):
+            if id(value) not in known:
+                inner = [vars(value)]
+        for item in inner:
+            self._contents(item, rows, lengths, arrays, known, depth + 1)
+
+    def _hooks(self, census: Census, paths: set[Path]) -> list[Any]:
+        found = []
+        for path, layer in census.layers:
+            if path in paths and len(path) > 1:
+                found += [vars(layer)[name] for name in self.frontend.hooks if name in vars(layer)]
+        return found
+
+
+def _checker(
+    rows: list[tuple[Any, Any, Any]],
+    lengths: list[tuple[Any, int]],
+    outside: list[tuple[Any, frozenset[str]]],
+    hooks: list[Any],
+    arrays: list[tuple[Any, Any]],
+) -> Callable[[], bool]:
+    def unchanged() -> bool:
+        try:
+            for box, key, held in rows:
+                if box[key] is not held:
+                    return False
+            for box, length in lengths:
+                if len(box) != length:
+                    return False
+        except (KeyError, IndexError):
+            return False
+        for state, names in outside:
+            if not state.keys().isdisjoint(names):
+                return False
+        for array, sample in arrays:
+            if _sample(array) != sample:
+                return False
+        return not any(hooks)
+
+    return unchanged
+
+
+def _sample(array: Any) -> Any:
+    flat = array.reshape(-1)
+    if array.nbytes > _ARRAY_WHOLE:
+        flat = flat[:: flat.size // 4096]
+    return array.shape, array.dtype.str, flat.tobytes()
+
+
+def _all(census: Census) -> set[int]:
+    return set(census.paths)

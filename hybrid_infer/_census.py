@@ -1,0 +1,146 @@
+"""A walk over what a method's state consists of: layers, plain objects, containers and the tensors in them."""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+#: Where something stands below a root: names of attributes, keys and indices, e.g. ("self", "layers", "0", "weight").
+Path = tuple[str, ...]
+
+_LEAVES = (
+    type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, str, bytes, int, float,
+    complex, bool, type(None), enum.Enum, range, slice,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place that holds a tensor: `box[key]` (a dict or list), below `path`."""
+
+    box: Any
+    key: Any
+    path: Path
+    tensor: Any
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path)
+
+
+@dataclass(frozen=True)
+class TupleSlot:
+    """A tuple that holds tensors: it can only be replaced as a whole, in `box[key]`."""
+
+    box: Any
+    key: Any
+    path: Path
+    value: tuple[Any, ...]
+
+
+@dataclass
+class Census:
+    """What a walk found: slots in order, and every object with state by its path (the first one that led there)."""
+
+    slots: list[Slot] = field(default_factory=list)
+    tuples: list[TupleSlot] = field(default_factory=list)
+    objects: dict[Path, Any] = field(default_factory=dict)
+    paths: dict[int, Path] = field(default_factory=dict)
+    layers: list[tuple[Path, Any]] = field(default_factory=list)
+    grouped: set[int] = field(default_factory=set)  # ids of the dicts in which layers keep parameters and sublayers
+
+    def weights(self) -> dict[str, list[Slot]]:
+        """Slots of each distinct tensor, under the name of the first."""
+        first: dict[int, str] = {}
+        groups: dict[str, list[Slot]] = {}
+        for slot in self.slots:
+            groups.setdefault(first.setdefault(id(slot.tensor), slot.name), []).append(slot)
+        return groups
+
+
+def has_state(value: Any) -> bool:
+    """Is it an instance whose attributes are plain data of the program (and not a class, function or number)?"""
+    return hasattr(value, "__dict__") and not isinstance(value, _LEAVES)
+
+
+def take(roots: Mapping[str, Any], frontend: Any) -> Census:
+    """Walk the roots: a layer, an object, a container or a tensor each, under its name."""
+    census = Census()
+    box = dict(roots)
+    census.objects[()] = box
+    for name in roots:
+        _visit(box, name, (name,), census, frontend)
+    return census
+
+
+def _visit(box: Any, key: Any, path: Path, census: Census, frontend: Any) -> None:
+    value = box[key]
+    if isinstance(value, frontend.tensor_type):
+        census.slots.append(Slot(box, key, path, value))
+        return
+    if isinstance(value, _LEAVES) or id(value) in census.paths:
+        return
+    if isinstance(value, tuple):
+        found = list(_tuple_tensors(value, path, frontend))
+        if found:
+            census.tuples.append(TupleSlot(box, key, path, value))
+            for place, tensor in found:
+                census.slots.append(Slot(None, None, place, tensor))
+        for i, item in enumerate(value):
+            if not isinstance(item, (tuple, frontend.tensor_type)):
+                _visit(value, i, (*path, str(i)), census, frontend)
+        return
+    is_layer = isinstance(value, frontend.layer_type)
+    if not (is_layer or isinstance(value, (dict, list)) or has_state(value)):
+        return
+    census.paths[id(value)] = path
+    census.objects[path] = value
+    if is_layer:
+        census.layers.append((path, value))
+    for inner, name in _items(value, is_layer, census, frontend):
+        _visit(inner, name, (*path, str(name)), census, frontend)
+
+
+def _items(value: Any, is_layer: bool, census: Census, frontend: Any) -> Iterator[tuple[Any, Any]]:
+    if is_layer:
+        state = vars(value)
+        for name in list(state):
+            if name not in frontend.groups and name not in frontend.internal:
+                yield state, name
+        for group in frontend.groups:
+            inner = state.get(group)
+            if inner is not None:
+                census.grouped.add(id(inner))
+                for name in list(inner):
+                    if inner[name] is not None:
+                        yield inner, name
+        return
+    if isinstance(value, dict):
+        for name in list(value):
+            yield value, name
+    elif isinstance(value, list):
+        for i in range(len(value)):
+            yield value, i
+    if has_state(value):
+        state = vars(value)
+        for name in list(state):
+            yield state, name
+
+
+def _tuple_tensors(value: tuple[Any, ...], path: Path, frontend: Any) -> Iterator[tuple[Path, Any]]:
+    for i, item in enumerate(value):
+        if isinstance(item, frontend.tensor_type):
+            yield (*path, str(i)), item
+        elif isinstance(item, tuple):
+            yield from _tuple_tensors(item, (*path, str(i)), frontend)
+
+
+def rebuilt(value: Any, replacement: Mapping[int, Any]) -> Any:
+    """A tuple with tensors replaced by identity, nested tuples included."""
+    if isinstance(value, tuple):
+        items = [rebuilt(item, replacement) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return replacement.get(id(value), value)

@@ -1,0 +1,328 @@
+"""The miss path: look up, else capture, run the passes, build, verify, publish."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hybrid_infer import _keys, _verify
+from hybrid_infer._errors import EngineError, TraceError
+from hybrid_infer._family import GRAPH, Family, Held
+from hybrid_infer._options import Options
+from hybrid_infer._route import Compiled
+from hybrid_infer._signature import Layout, Parameters, Signatures, Unsupported
+from hybrid_infer._subject import Subject
+from hybrid_infer._twin import Twin
+from hybrid_infer._types import Captured, EngineOptions, Graph, TensorSpec
+from hybrid_infer._version import Call, Version
+
+_log = logging.getLogger("hybrid_infer")
+
+#: Tracers keep state of their own in the process; two at a time fail.
+CAPTURING = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call that no route of its state answers."""
+
+    frontend: Any
+    options: Options
+    function: Any
+    name: str
+    parameters: Parameters
+    layout: Layout
+    call: Call
+    subject: Subject
+    store: Any
+    live: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of a capture: a version, with its graph unless it has a ``reason``, and what keeps it off the disk."""
+
+    version: Version
+    graph: Graph | None = None
+    kept_off: tuple[str, ...] = ()
+
+
+def capture(request: Request, family: Family) -> Outcome:
+    """Trace the call on a twin."""
+    call, siblings = request.call, family.siblings(request.call, request.subject)
+    dynamic, ints = _varying(call, siblings)
+    attempts = [(dynamic, ints), (dynamic, frozenset[int]()), (frozenset[tuple[int, int]](), frozenset[int]())]
+    fault: TraceError | None = None
+    for n, (dims, numbers) in enumerate(attempts):
+        if n and (dims, numbers) in attempts[:n]:
+            continue
+        twin: Twin | None = None
+        try:
+            twin = Twin(
+                request.frontend, request.function, request.subject.roots, request.subject.census,
+                request.parameters, request.layout, request.name, numbers,
+            )  # fmt: skip
+            captured = request.frontend.capture(twin, dims, numbers)
+        except TraceError as error:
+            fault = error
+            _log.debug("%s: capture with dynamic %s, %s failed: %s", request.name, sorted(dims), sorted(numbers), error)
+            continue
+        if captured.dynamic_ints != numbers:
+            continue
+        lost = dynamic - dims
+        return _version(request, twin, replace(captured, specialised=captured.specialised | lost))
+    if fault is None:
+        fault = TraceError("an integer argument could neither be an input nor a constant")
+    return Outcome(failure(request, twin, fault.reason, fault.remedy, "capture"))
+
+
+def _varying(call: Call, siblings: Sequence[Version]) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:
+    """Dimensions and integers in which the call differs from what was captured before.
+
+    A tracer bakes sizes of 0 and 1 in, so these stay fixed, and so do dimensions that it has fixed before.
+    """
+    dims: set[tuple[int, int]] = set()
+    ints: set[int] = set()
+    fixed: set[tuple[int, int]] = set()
+    for version in siblings:
+        fixed |= version.specialised
+        for i, (mine, given) in enumerate(zip(version.tensors, call.tensors, strict=True)):
+            for axis, (m, g) in enumerate(zip(mine.shape, given.shape, strict=True)):
+                if m is None or m != g:
+                    dims.add((i, axis))
+        ints |= {i for i, (m, g) in enumerate(zip(version.ints, call.ints, strict=True)) if m is None or m != g}
+    usable = {(i, a) for i, a in dims - fixed if call.shapes[i][a] >= 2}
+    return frozenset(usable), frozenset(ints)
+
+
+def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
+    reads, opaque = request.subject.attributes.reads(request.subject.census, twin.names, twin.whole)
+    reasons = [*captured.impure, *twin.writes]
+    if reasons:
+        training = any(r.name == "training" for r in reads)
+        remedy = "Call eval() on the layer first" if training and _training(request) else ""
+        return Outcome(failure(request, twin, "; ".join(reasons[:3]), remedy, "capture"))
+    graph = captured.graph
+    passes = request.options
+    if passes.switch_ir_optim and not passes.skip_prune_program and "prune" not in passes.delete_pass_lists:
+        from hybrid_infer.passes.prune import prune
+
+        graph = prune(graph)
+    assert twin.results is not None
+    call = request.call
+    tensors = tuple(
+        TensorSpec(t.dtype, tuple(None if (i, a) in captured.dynamic else n for a, n in enumerate(t.shape)), t.device)
+        for i, t in enumerate(call.tensors)
+    )
+    version = replace(
+        _empty(request),
+        tensors=tensors,
+        ints=tuple(None if i in captured.dynamic_ints else n for i, n in enumerate(call.ints)),
+        conditions=captured.conditions,
+        reads=tuple(reads),
+        results=twin.results.tree,
+        sources=tuple(twin.sources),
+        example=tuple(map(tuple, call.shapes)),
+        specialised=captured.specialised,
+        graph=replace(graph, model=b""),
+    )
+    kept_off = [*request.subject.opaque, *opaque] if request.options.cache_key is None else []
+    for tree in (request.layout, twin.results):
+        if tree.local:
+            kept_off.append(f"class {tree.local} cannot be imported by its name")
+    return Outcome(version, graph, tuple(kept_off))
+
+
+def _training(request: Request) -> bool:
+    return any(getattr(layer, "training", False) for _, layer in request.subject.census.layers)
+
+
+def _empty(request: Request) -> Version:
+    call = request.call
+    return Version(request.name, call.tree, call.tensors, call.ints, call.ambient, request.subject.weights)
+
+
+def failure(request: Request, twin: Twin | None, reason: str, remedy: str, kind: str) -> Version:
+    """A record that the call cannot be served, valid as long as what was read up to there is unchanged."""
+    names = {} if twin is None else twin.names
+    reads, _ = request.subject.attributes.reads(request.subject.census, names, set())
+    return replace(
+        _empty(request), reads=tuple(r for r in reads if r.kind != "opaque"), reason=reason, remedy=remedy, kind=kind
+    )
+
+
+def unserved(request: Request, version: Version, reason: str) -> Version:
+    """A record that no engine serves a version, valid as long as what the version depends on is unchanged."""
+    reads = tuple(r for r in version.reads if r.kind != "opaque")
+    return replace(_empty(request), reads=reads, reason=reason, kind="build")
+
+
+@functools.cache
+def _machine() -> str:
+    """The processor, as far as it decides which kernels an engine picks."""
+    import platform
+
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            lines = dict.fromkeys(line for line in file if line.startswith(("model name", "flags", "Features")))
+        text = "".join(sorted(lines))
+    except OSError:
+        text = platform.processor()
+    return _keys.digest([platform.machine(), text])
+
+
+def engine_options(request: Request) -> EngineOptions:
+    """What the engine is told: widths and switches from the user's options and the framework's own settings."""
+    return EngineOptions(
+        threads=request.frontend.threads(),
+        optimise=request.options.switch_ir_optim,
+        live=request.live,
+        handover=request.options.core_handover,
+        framework=request.frontend.name,
+        device=request.options.device or "cpu",
+    )
+
+
+def engines(request: Request) -> list[Any]:
+    """Engines to try, in order. Raises EngineError where none can be had, with the reasons."""
+    from hybrid_infer import backends
+
+    device = request.call.tensors[0].device if request.call.tensors else "cpu"
+    names = [n for n in request.options.backend if n in backends.ENGINES or n == "null"]
+    found, reasons = [], []
+    for each in [backends.engine(n) for n in names] if names else backends.candidates(device):
+        missing = each.missing()
+        if missing:
+            reasons.append(f"{each.name}: {missing}")
+        else:
+            found.append(each)
+    if not found:
+        raise EngineError("any engine", "; ".join(reasons) or f"none computes on {device}")
+    return found
+
+
+class Built:
+    """A program of an engine, and what is still to be done for it: verification, publication of its plan."""
+
+    def __init__(self, engine: Any, program: Any, plan: str, files: Any, fresh: bool, verified: bool) -> None:
+        self.engine, self.program, self.plan, self.files = engine, program, plan, files
+        self.fresh, self.verified = fresh, verified
+
+
+def build(request: Request, held: Held, graph: Graph | None) -> Built:
+    """Load the plan of a version for this machine, or make one, and bind the live weights. Raises EngineError."""
+    options = engine_options(request)
+    reasons = []
+    for engine in engines(request):
+        plan = _keys.digest([engine.plan_key(options), _machine()])
+        try:
+            files, verified, fresh = held.plans.get(plan), plan in held.verified, False
+            if files is None and held.entry is not None:
+                stored = request.store.plan(held.entry, plan)
+                if stored is not None:
+                    files, verified = {n: stored.read(n) for n in stored.files}, True
+            source = graph or held.version.graph
+            if files is None:
+                source = graph or held.graph()
+                files, fresh = engine.prepare(source, options), True
+            program = engine.load(source, _weights(request, held.version, engine), options, files)
+        except EngineError as error:
+            reasons.append(str(error))
+            continue
+        held.plans[plan] = files
+        return Built(engine, program, plan, files, fresh, verified)
+    raise EngineError("every engine", "; ".join(reasons))
+
+
+def _weights(request: Request, version: Version, engine: Any) -> list[Any]:
+    """The instance's weights as arrays, in the order of the graph; None where the graph does not use one."""
+    assert version.graph is not None
+    if request.live:
+        return []
+    found: list[Any] = []
+    groups = request.subject.census.weights()
+    for name, (slots, weight) in zip(
+        version.graph.weights, zip(groups.values(), version.weights, strict=True), strict=True
+    ):
+        export = request.frontend.exporter(weight.dtype, engine.wire(weight.dtype)) if name is not None else None
+        found.append(None if export is None else export(slots[0].tensor))
+    return found
+
+
+def bind(request: Request, held: Held, family: Family, built: Built) -> Compiled:
+    """A route for the instance that the request is about."""
+    return Compiled(request.frontend, request.subject, held, family, built.program, request.live)
+
+
+def check(
+    frontend: Any, route: Compiled, tensors: Any, ints: Any, eager: Any, rtol: float | None, atol: float | None
+) -> None:
+    """Compare a route with the eager result of the same call. Raises Disagreement, Inconclusive or EngineError."""
+    version = route.held.version
+    signatures = Signatures(frontend)
+    try:
+        results = signatures.results(eager, _is_int)
+    except Unsupported as fault:
+        raise _verify.Disagreement(str(fault)) from fault
+    if _without_ints(results.tree) != _without_ints(version.results):
+        raise _verify.Disagreement("the eager result has another structure than the captured one")
+    mine = signatures.results(route.assemble(route.compute(tensors, ints), tensors), _is_int)
+    if mine.ints != results.ints:
+        raise _verify.Disagreement(f"integers among the results are {mine.ints}, the eager ones {results.ints}")
+    left, right, dtypes = [], [], []
+    others = [*tensors, *route.weights]
+    for origin, expected, own in zip(route.tensor_sources, results.tensors, mine.tensors, strict=True):
+        if origin[0] != "y":
+            if expected is not own:
+                raise _verify.Disagreement("a result that was an input at capture is not that object")
+            continue
+        (dtype, _, device), (own_dtype, _, own_device) = frontend.describe(expected), frontend.describe(own)
+        if (dtype, device) != (own_dtype, own_device):
+            raise _verify.Disagreement(f"a result is {own_dtype} on {own_device}, the eager one {dtype} on {device}")
+        if frontend.shares_memory(expected, others):
+            raise _verify.Disagreement("a result is a view of an argument or a weight, which a static graph copies")
+        export = frontend.exporter(dtype, "float32" if dtype == "bfloat16" else dtype)
+        left.append(export(expected))
+        right.append(export(own))
+        dtypes.append(dtype)
+    floats = any(t.dtype in _verify.TOLERANCES for t in (*version.tensors, *version.weights))
+    worst = _verify.compare(left, right, dtypes, from_floats=floats, rtol=rtol, atol=atol)
+    _log.debug("%s: largest difference from eager %.3g", version.method, worst)
+
+
+def _is_int(value: Any) -> bool:
+    return type(value) is int
+
+
+def _without_ints(node: Any) -> Any:
+    """A tree in which an integer is an integer, whether it was computed or constant at capture."""
+    if not isinstance(node, list):
+        return node
+    if node[:1] == ["i"] or node[:2] == ["c", "int"]:
+        return ["i"]
+    return [_without_ints(child) for child in node]
+
+
+def publish(request: Request, held: Held, family: Family, outcome: Outcome) -> None:
+    """Put a captured version on disk, unless something in it keeps it off; otherwise it lives in this process."""
+    graph = outcome.graph
+    assert graph is not None
+    if outcome.kept_off:
+        _log.info("%s is not kept on disk: %s", request.name, "; ".join(outcome.kept_off[:3]))
+    else:
+        meta = {**held.version.to_meta(), "key": [list(item) for item in request.subject.key.items]}
+        held.entry = request.store.publish(family.key, meta, {GRAPH: graph.model})
+    if held.entry is None:
+        held.version = replace(held.version, graph=graph)
+
+
+def publish_plan(request: Request, held: Held, built: Built) -> None:
+    """Put a verified plan beside its version."""
+    held.verified.add(built.plan)
+    if held.entry is not None and not built.verified:
+        meta = {"engine": built.engine.name, "version": built.engine.version()}
+        request.store.publish_plan(held.entry, built.plan, meta, built.files)

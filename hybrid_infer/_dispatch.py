@@ -1,0 +1,374 @@
+"""The hit path: signature -> route -> run. One state per method and instance."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from typing import Any
+
+from hybrid_infer import _compile, _family, _verify
+from hybrid_infer._compile import CAPTURING, Outcome, Request
+from hybrid_infer._errors import BackendError, CaptureError, EngineError
+from hybrid_infer._family import Family, Held
+from hybrid_infer._route import Compiled, Eager, for_a_while
+from hybrid_infer._signature import Signatures, Unsupported
+from hybrid_infer._subject import Subject
+from hybrid_infer._types import TensorSpec
+from hybrid_infer._version import Call, Version
+
+_log = logging.getLogger("hybrid_infer")
+
+_MEMO = 256  # signatures of one instance that are kept ready
+_WAIT = 1.0  # seconds that a call waits for somebody else's capture or build before it answers eagerly
+_RETRY = 0.2  # seconds after which such a call looks again
+_REBINDS = 3  # changes of weights after which they are fed as inputs instead of bound
+_TIES = 3  # inconclusive verifications after which a plan is taken
+
+_NOTHING: Any = object()
+_BUSY = threading.local()
+
+
+def capturing() -> bool:
+    """Is this thread inside a capture of ours?"""
+    return getattr(_BUSY, "capturing", False)
+
+
+class State:
+    """What a method knows about one instance. ``owner`` is passed to each call and never kept."""
+
+    def __init__(self, method: Any, frontend: Any) -> None:
+        self.method, self.frontend = method, frontend
+        self.counters = method.counters
+        self.parameters = method.parameters
+        self.memo: OrderedDict[Any, Compiled | Eager] = OrderedDict()
+        self.routes: dict[int, Compiled] = {}
+        self.family: Family | None = None
+        self.seen: dict[str, Version] = {}
+        self.rebinds = 0
+        self.ties = 0
+        self._store: Any = None
+        self._signatures = Signatures(frontend)
+        self._key = self._signatures.key
+        self._bind = method.parameters.bind
+        self._defaults = method.parameters.defaults
+        self._transparent, self._ambient, self._grad = frontend.transparent, frontend.ambient, frontend.grad_enabled
+        self._always = method.options.verify == "always"
+        _STATES.add(self)
+
+    def call(self, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Answer one call; `owner` is (instance,) or ()."""
+        if self._transparent() or capturing():
+            return self.method.function(*owner, *args, **kwargs)
+        values = self._bind(args, kwargs)
+        if values is None:
+            return self.method.function(*owner, *args, **kwargs)  # a wrong call: the method's own error
+        tensors: list[Any] = []
+        try:
+            key = (self._key(values, tensors, self._defaults), self._ambient())
+            route = self.memo.get(key)
+        except (Unsupported, TypeError) as fault:
+            return self._eagerly(owner, args, kwargs, str(fault), "Pass tensors and plain values")
+        if route is None or not route.valid():
+            route, result = self._miss(owner, args, kwargs, values, key)
+            if result is not _NOTHING:
+                return result
+        else:
+            self.memo.move_to_end(key)
+        if route.eager:
+            return self._eagerly(owner, args, kwargs, route.reason, "")  # type: ignore[union-attr]
+        ints = [v for v in values if type(v) is int] if route.ints else ()  # type: ignore[union-attr]
+        if ints and len(ints) != len(route.held.version.ints):  # type: ignore[union-attr]
+            ints = self._signatures.layout(values, self.parameters.names, self._defaults).ints
+        if self._always:
+            return self._compared(owner, args, kwargs, values, route)
+        try:
+            if self._grad() and self._wants_gradient(tensors, route):
+                result = self._differentiable(owner, route, values, tensors, ints)
+            else:
+                result = route.run(tensors, ints)  # type: ignore[union-attr]
+        except EngineError as fault:
+            return self._eagerly(owner, args, kwargs, str(fault), "", kind="build")
+        self.counters.hits += 1
+        return result
+
+    def _compared(self, owner: Any, args: Any, kwargs: Any, values: Any, route: Any) -> Any:
+        """The eager result, and a fallback counted where the program's differs from it (``verify="always"``)."""
+        result = self.method.function(*owner, *args, **kwargs)
+        layout = self._signatures.layout(values, self.parameters.names, self._defaults)
+        options = self.method.options
+        try:
+            _compile.check(self.frontend, route, layout.tensors, layout.ints, result, options.rtol, options.atol)
+        except (_verify.Disagreement, EngineError) as fault:
+            self.counters.fall_back(str(fault))
+            self.method.warn(str(fault), "")
+            if options.fallback == "error":
+                raise BackendError(self.method.name, str(fault)) from fault
+        except _verify.Inconclusive as fault:
+            _log.debug("%s: verification was inconclusive: %s", self.method.name, fault)
+        else:
+            self.counters.hits += 1
+        return result
+
+    def _wants_gradient(self, tensors: list[Any], route: Any) -> bool:
+        needs = self.frontend.requires_grad
+        return any(map(needs, tensors)) or any(map(needs, route.differentiable))
+
+    def _differentiable(self, owner: tuple[Any, ...], route: Any, values: Any, tensors: list[Any], ints: Any) -> Any:
+        """The compiled forward pass, with a backward pass that recomputes the method eagerly."""
+        frontend, function, parameters = self.frontend, self.method.function, self.parameters
+        signatures, version = self._signatures, route.held.version
+        rebuild = route.rebuild_arguments(values, signatures, parameters)
+
+        def again(*inputs: Any) -> list[Any]:
+            args, kwargs = parameters.unbind(rebuild(inputs))
+            found = signatures.results(function(*owner, *args, **kwargs), lambda leaf: type(leaf) is int)
+            flat: list[Any] = [None] * route.computed
+            for (origin, index), tensor in zip(route.tensor_sources, found.tensors, strict=True):
+                if origin == "y":
+                    flat[index] = tensor
+            return [flat[i] for i in route.tensor_outputs]
+
+        kept: list[Any] = []
+
+        def forward() -> list[Any]:
+            with frontend.no_grad():
+                kept.extend(route.compute(tensors, ints))
+            return [kept[i] for i in route.tensor_outputs]
+
+        weights = [w for w in route.differentiable if frontend.requires_grad(w)]
+        found = frontend.eager_backward(again, forward, tensors, weights)
+        for i, tensor in zip(route.tensor_outputs, found, strict=True):
+            kept[i] = tensor
+        return route.assemble(kept, tensors)
+
+    def _eagerly(
+        self, owner: tuple[Any, ...], args: Any, kwargs: Any, reason: str, remedy: str, kind: str = "capture"
+    ) -> Any:
+        self.counters.fall_back(reason)
+        self.method.warn(reason, remedy)
+        if self.method.options.fallback == "error":
+            error = CaptureError if kind == "capture" else BackendError
+            raise error(self.method.name, reason, remedy)
+        return self.method.function(*owner, *args, **kwargs)
+
+    def _miss(self, owner: tuple[Any, ...], args: Any, kwargs: Any, values: Any, key: Any) -> tuple[Any, Any]:
+        """A route for a call that none answers, or its result if the eager method had to be run for it anyhow."""
+        try:
+            layout = self._signatures.layout(values, self.parameters.names, self._defaults)
+            for tensor, place in zip(layout.tensors, layout.places, strict=True):
+                refused = self.frontend.refuse(tensor)
+                if refused:
+                    raise Unsupported(f"{place} ({refused})", tensor)
+        except Unsupported as fault:
+            return None, self._eagerly(owner, args, kwargs, str(fault), "Pass tensors and plain values")
+        call = Call(
+            layout.tree,
+            tuple(TensorSpec(*self._spec(t)) for t in layout.tensors),
+            tuple(layout.ints),
+            tuple(map(str, key[1])) if isinstance(key[1], tuple) else (str(key[1]),),
+            tuple(layout.places),
+            tuple(layout.int_places),
+        )
+        method = self.method
+        subject = Subject(
+            self.frontend, method.function, owner[0] if owner else None, bool(owner), method.name,
+            method.options.cache_key,
+        )  # fmt: skip
+        store = self._choose_store(subject)
+        live = method.options.weights == "live" or (
+            method.options.weights == "auto" and self.rebinds >= _REBINDS
+        )
+        request = Request(
+            self.frontend, method.options, method.function, method.name, self.parameters, layout, call, subject, store, live
+        )
+        route, result = self._resolve(request, owner, args, kwargs)
+        if route is not None:
+            self._remember(key, route)
+        return route, result
+
+    def _spec(self, tensor: Any) -> tuple[str, tuple[int, ...], str]:
+        found: tuple[str, tuple[int, ...], str] = self.frontend.describe(tensor)
+        return found
+
+    def _choose_store(self, subject: Subject) -> Any:
+        """The disk; for what must stay off it, a store in memory that lives as long as this state."""
+        if self.method.options.cache_static_model and not subject.opaque:
+            return self.method.store()
+        if self._store is None:
+            from hybrid_infer.cache import MemoryStore
+
+            self._store = MemoryStore()
+            if subject.opaque:
+                _log.info("%s is not kept on disk: %s", self.method.name, "; ".join(subject.opaque[:3]))
+        return self._store
+
+    def _remember(self, key: Any, route: Any) -> None:
+        self.memo[key] = route
+        self.memo.move_to_end(key)
+        while len(self.memo) > _MEMO:
+            self.memo.popitem(last=False)
+
+    def _resolve(self, request: Request, owner: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        self.family = family = _family.family(request.store, request.subject.key.hex)
+        held = family.find(request.call, request.subject)
+        if held is None:
+            family.refresh(request.store)
+            held = family.find(request.call, request.subject)
+        if held is not None:
+            return self._use(request, family, held, owner, args, kwargs)
+        if len(self.seen) >= self.method.options.max_versions:
+            reason = self._too_many(request.call)
+            return Eager(reason, request.subject.code_unchanged), _NOTHING
+        with request.store.lock(family.key, _WAIT) as alone:
+            if alone:
+                family.refresh(request.store)
+                held = family.find(request.call, request.subject)
+                if held is not None:
+                    return self._use(request, family, held, owner, args, kwargs)
+                if CAPTURING.acquire(timeout=_WAIT):
+                    _BUSY.capturing = True
+                    try:
+                        outcome = _compile.capture(request, family)
+                    finally:
+                        _BUSY.capturing = False
+                        CAPTURING.release()
+                    return self._adopt(request, family, outcome, owner, args, kwargs)
+        return Eager("another thread or process is compiling this method", for_a_while(_RETRY)), _NOTHING
+
+    def _adopt(
+        self, request: Request, family: Family, outcome: Outcome, owner: Any, args: Any, kwargs: Any
+    ) -> tuple[Any, Any]:
+        held = Held(outcome.version, None, disk=False)
+        if outcome.version.reason:
+            self._fail(request, family, held)
+            return self._refused(request, held), _NOTHING
+        self.counters.count("captures")
+        return self._use(request, family, held, owner, args, kwargs, outcome)
+
+    def _fail(self, request: Request, family: Family, held: Held) -> None:
+        family.add(held, "")
+        if not request.subject.opaque:
+            request.store.remember_failure(family.key, held.version.to_meta())
+
+    def _refused(self, request: Request, held: Held) -> Eager:
+        version = held.version
+        reason = f"{version.reason}. {version.remedy}" if version.remedy else version.reason
+        unread = request.subject.attributes.arm(version.reads, request.subject.census, set())
+        code = request.subject.code_unchanged
+        return Eager(reason, lambda: unread() and code())
+
+    def _use(
+        self, request: Request, family: Family, held: Held, owner: Any, args: Any, kwargs: Any,
+        outcome: Outcome | None = None,
+    ) -> tuple[Any, Any]:  # fmt: skip
+        """Bind a version to the instance; verify it if that has not been done on this machine."""
+        if held.version.reason:
+            return self._refused(request, held), _NOTHING
+        ready = self.routes.get(id(held))
+        if ready is not None and ready.held is held and ready.valid():
+            return ready, _NOTHING
+        try:
+            built = _compile.build(request, held, outcome.graph if outcome else None)
+        except EngineError as fault:
+            return self._unserved(request, family, held, str(fault))
+        route = _compile.bind(request, held, family, built)
+        result = _NOTHING
+        verify = self.method.options.verify
+        if (not built.verified and verify != "off") or (verify == "first" and ready is None):
+            result = self.method.function(*owner, *args, **kwargs)
+            try:
+                options, layout = self.method.options, request.layout
+                _compile.check(self.frontend, route, layout.tensors, layout.ints, result, options.rtol, options.atol)
+            except _verify.Inconclusive as fault:
+                self.ties += 1
+                _log.debug("%s: verification was inconclusive: %s", self.method.name, fault)
+                if self.ties < _TIES:
+                    return None, result
+            except (_verify.Disagreement, EngineError) as fault:
+                route.close()
+                return self._unserved(request, family, held, str(fault), result)
+        if outcome is not None:
+            _compile.publish(request, held, family, outcome)
+            family.add(held, "" if held.entry is None else held.entry.version)
+            for old in family.drop_covered(held.version):
+                self._release(old)
+        elif held.disk:
+            held.disk = False
+            self.counters.count("disk_loads")
+        if built.fresh:
+            self.counters.count("builds")
+        _compile.publish_plan(request, held, built)
+        self.counters.count("bindings")
+        if ready is not None:
+            self.rebinds += 1
+        self.routes[id(held)] = route
+        self.seen[held.version.identity] = held.version
+        return route, result
+
+    def _unserved(
+        self, request: Request, family: Family, held: Held, reason: str, result: Any = _NOTHING
+    ) -> tuple[Any, Any]:
+        """No engine serves the version, or its result was wrong: remembered, and answered eagerly from now on."""
+        failed = Held(_compile.unserved(request, held.version, reason), None, disk=False)
+        family.drop(held)
+        self._fail(request, family, failed)
+        self.method.warn(reason, "")
+        if self.method.options.fallback == "error":
+            raise BackendError(self.method.name, reason)
+        if result is not _NOTHING:
+            self.counters.fall_back(reason)
+        return self._refused(request, failed), result
+
+    def _release(self, held: Held) -> None:
+        """Let go of a version's program and of the memo's references to it."""
+        route = self.routes.pop(id(held), None)
+        if route is not None:
+            for key in [k for k, r in list(self.memo.items()) if r is route]:
+                self.memo.pop(key, None)
+
+    def _too_many(self, call: Call) -> str:
+        last = next(reversed(self.seen.values()))
+        return (
+            f"{len(self.seen)} versions are kept (max_versions) and this call needs another: "
+            f"{_difference(last, call)} differs"
+        )
+
+
+def _difference(version: Version, call: Call) -> str:
+    """The first argument in which a call differs from a version."""
+    if version.tree != call.tree:
+        names = [p.split("`")[1] for p in (*call.places, *call.int_places) if "`" in p]
+        for mine, given, i in zip(version.tree[-1], call.tree[-1], range(len(call.tree[-1])), strict=False):
+            if mine != given:
+                return f"argument number {i + 1} ({given[1:] if given[0] == 'c' else 'its structure'})"
+        return f"the structure of the arguments ({', '.join(names[:4])})"
+    for mine, given, place in zip(version.tensors, call.tensors, call.places, strict=True):
+        if mine.dtype != given.dtype or len(mine.shape) != len(given.shape):
+            return f"the type of {place}"
+        if any(m is not None and m != g for m, g in zip(mine.shape, given.shape, strict=True)):
+            return f"the shape of {place}, {given.shape}"
+    for number, given_int, place in zip(version.ints, call.ints, call.int_places, strict=True):
+        if number is not None and number != given_int:
+            return f"{place}, {given_int}"
+    return "an attribute of the layer, or a condition on sizes,"
+
+
+_STATES: weakref.WeakSet[State] = weakref.WeakSet()
+_INHERITED: list[Any] = []
+
+
+def _enter_child() -> None:
+    """A forked child gets programs of its own; the parent's are kept untouched for ever: dropping one would hang."""
+    global CAPTURING
+    _compile.CAPTURING = CAPTURING = threading.Lock()
+    _family.renew_after_fork()
+    for state in list(_STATES):
+        _INHERITED.append((state.memo, state.routes))
+        state.memo, state.routes = OrderedDict(), {}
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_enter_child)

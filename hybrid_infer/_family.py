@@ -1,0 +1,137 @@
+"""The versions of one method key in this process, shared by every instance that has that key."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from hybrid_infer._census import Census
+from hybrid_infer._subject import Subject
+from hybrid_infer._types import Graph
+from hybrid_infer._version import Call, Version
+
+_log = logging.getLogger("hybrid_infer")
+
+GRAPH = "graph.onnx"
+
+
+class Held:
+    """A version, the store's entry that it came from (None: not on disk) and what engines have made of its graph."""
+
+    def __init__(self, version: Version, entry: Any, *, disk: bool) -> None:
+        self.version, self.entry, self.disk = version, entry, disk
+        self.plans: dict[str, Mapping[str, bytes]] = {}
+        self.verified: set[str] = set()
+
+    def graph(self) -> Graph:
+        """The graph with its bytes; they are read from the store when an engine needs them. Raises DamagedEntry."""
+        graph = self.version.graph
+        assert graph is not None
+        return graph if graph.model else replace(graph, model=self.entry.read(GRAPH))
+
+
+class Family:
+    """Versions by method key; ``lock`` guards the list, never a capture."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.lock = threading.Lock()
+        self.held: list[Held] = []
+        self._known: set[str] = set()
+
+    def find(self, call: Call, subject: Subject) -> Held | None:
+        """The widest version that is valid for a call on an instance, a remembered failure last."""
+        with self.lock:
+            candidates = sorted(self.held, key=lambda h: (bool(h.version.reason), -h.version.width))
+        for held in candidates:
+            if held.version.fits(call) and self.suits(held.version, subject):
+                return held
+        return None
+
+    def suits(self, version: Version, subject: Subject) -> bool:
+        """Do the instance's weights and the attributes that were read agree with a version?"""
+        return version.weights == subject.weights and self._match(version, subject.census, subject) is None
+
+    @staticmethod
+    def _match(version: Version, census: Census, subject: Subject) -> Any:
+        return subject.attributes.match(version.reads, census)
+
+    def siblings(self, call: Call, subject: Subject) -> list[Version]:
+        """Versions that differ from a call in sizes and integers alone."""
+        with self.lock:
+            held = list(self.held)
+        return [h.version for h in held if h.version.graph and h.version.similar(call) and self.suits(h.version, subject)]
+
+    def refresh(self, store: Any) -> None:
+        """Take over what the store holds for this key and is not known yet."""
+        for entry in store.versions(self.key):
+            if entry.version in self._known:
+                continue
+            version = _parse(entry.meta, entry)
+            if version is not None and version.graph is not None:
+                self.add(Held(version, entry, disk=True), entry.version)
+        with self.lock:
+            known = {h.version.identity for h in self.held if h.version.reason}
+        for record in store.failures(self.key):
+            version = _parse(record, None)
+            if version is not None and version.reason and version.identity not in known:
+                self.add(Held(version, None, disk=True), "")
+
+    def add(self, held: Held, name: str) -> None:
+        with self.lock:
+            if name:
+                if name in self._known:
+                    return
+                self._known.add(name)
+            self.held.append(held)
+
+    def drop_covered(self, by: Version) -> list[Held]:
+        """Forget the versions that a wider one serves as well; returns them."""
+        with self.lock:
+            covered = [h for h in self.held if h.version is not by and by.covers(h.version)]
+            self.held = [h for h in self.held if h not in covered]
+        return covered
+
+    def drop(self, held: Held) -> None:
+        with self.lock:
+            self.held = [h for h in self.held if h is not held]
+            if held.entry is not None:
+                self._known.discard(held.entry.version)
+
+
+def _parse(meta: Any, entry: Any) -> Version | None:
+    try:
+        return Version.from_meta(meta)
+    except (KeyError, TypeError, ValueError) as fault:
+        _log.debug("an entry of another format is left alone: %s (%s)", entry, fault)
+        return None
+
+
+_FAMILIES: weakref.WeakValueDictionary[tuple[str, str], Family] = weakref.WeakValueDictionary()
+_LOCK = threading.Lock()
+
+
+def family(store: Any, key: str) -> Family:
+    """The family of a key in a store; it lives as long as some instance's state refers to it."""
+    name = f"{id(store)}" if not hasattr(store, "root") else str(store.root)
+    with _LOCK:
+        found = _FAMILIES.get((name, key))
+        if found is None:
+            found = _FAMILIES[name, key] = Family(key)
+        return found
+
+
+def _renew() -> None:
+    global _LOCK
+    _LOCK = threading.Lock()
+    for each in list(_FAMILIES.values()):
+        each.lock = threading.Lock()
+
+
+def renew_after_fork() -> None:
+    """Replace locks that another thread of the parent may have held when it forked."""
+    _renew()

@@ -1,0 +1,93 @@
+"""Conditions under which a version is valid, as data; nothing of them is ever compiled or evaluated as code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hybrid_infer._types import Condition, Expr
+
+Shapes = Sequence[Sequence[int]]
+
+
+def value(expression: Expr, shapes: Shapes, ints: Sequence[int]) -> int:
+    """The integer that an expression has for a call.
+
+    >>> value(["+", ["dim", 0, 1], ["*", 2, ["int", 0]]], [(4, 7)], [5])
+    17
+    """
+    if isinstance(expression, int):
+        return expression
+    operator, *arguments = expression
+    if operator == "dim":
+        return shapes[arguments[0]][arguments[1]]
+    if operator == "int":
+        return ints[arguments[0]]
+    numbers = [value(a, shapes, ints) for a in arguments]
+    if operator == "+":
+        return sum(numbers)
+    if operator == "*":
+        product = 1
+        for number in numbers:
+            product *= number
+        return product
+    if operator == "//":
+        return numbers[0] // numbers[1]
+    if operator == "%":
+        return numbers[0] % numbers[1]
+    if operator == "min":
+        return min(numbers)
+    if operator == "max":
+        return max(numbers)
+    raise ValueError(f"unknown operator {operator!r} in a guard")
+
+
+def holds(condition: Condition, shapes: Shapes, ints: Sequence[int]) -> bool:
+    """Whether a condition is met by a call; a division by zero in it means that it is not.
+
+    >>> holds(["and", ["==", ["%", ["dim", 0, 0], 2], 0], ["not", ["<", ["dim", 0, 1], 3]]], [(4, 3)], [])
+    True
+    """
+    operator, *arguments = condition
+    if operator == "and":
+        return all(holds(c, shapes, ints) for c in arguments)
+    if operator == "or":
+        return any(holds(c, shapes, ints) for c in arguments)
+    if operator == "not":
+        return not holds(arguments[0], shapes, ints)
+    try:
+        left, right = (value(a, shapes, ints) for a in arguments)
+    except ZeroDivisionError:
+        return False
+    if operator == "==":
+        return left == right
+    if operator == "!=":
+        return left != right
+    if operator == "<":
+        return left < right
+    if operator == "<=":
+        return left <= right
+    raise ValueError(f"unknown comparison {operator!r} in a guard")
+
+
+def text(condition: Condition) -> str:
+    """A condition as a person would write it, for ``explain()`` and logs.
+
+    >>> text(["!=", ["%", ["dim", 0, 1], 3], 0])
+    'tensor 0 axis 1 % 3 != 0'
+    """
+    if not isinstance(condition, (list, tuple)):
+        return str(condition)
+    operator, *arguments = condition
+    if operator == "dim":
+        return f"tensor {arguments[0]} axis {arguments[1]}"
+    if operator == "int":
+        return f"integer {arguments[0]}"
+    parts = [text(a) for a in arguments]
+    if operator == "not":
+        return f"not ({parts[0]})"
+    if operator in ("min", "max"):
+        return f"{operator}({', '.join(parts)})"
+    if operator in ("and", "or"):
+        return f" {operator} ".join(f"({p})" for p in parts)
+    return f" {operator} ".join(parts)

@@ -1,0 +1,206 @@
+"""HotMethod: what a decorated function is, and its two outer forms: a function of a class, and one bound to an instance."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from hybrid_infer import _options, _stats
+from hybrid_infer._dispatch import State
+from hybrid_infer._options import Options
+from hybrid_infer._signature import Parameters
+
+_log = logging.getLogger("hybrid_infer")
+
+
+class HotMethod:
+    """A decorated function: its options, its counters, and one state per instance, each held weakly."""
+
+    def __init__(self, function: Any, options: Options, *, has_owner: bool) -> None:
+        self.function, self.options, self.has_owner = function, options, has_owner
+        self.name = f"{function.__module__}.{function.__qualname__}"
+        self.parameters = Parameters(function, owner=has_owner)
+        self.counters = _stats.counters(self.name)
+        self.states: dict[int, tuple[weakref.ref[Any], State]] = {}
+        self._alone: State | None = None
+        self._store: Any = None
+        self._lock = threading.Lock()
+        self._warned: set[str] = set()
+
+    def state(self, owner: Any) -> State | None:
+        """The state of an instance; None where its framework is not known."""
+        found = self.states.get(id(owner))
+        if found is not None and found[0]() is owner:
+            return found[1]
+        frontend = frontend_of(owner)
+        if frontend is None:
+            frontend = frontend_of_state(self.function, owner)
+        if frontend is None:
+            return None
+        state = State(self, frontend)
+        number, states = id(owner), self.states
+
+        def forget(reference: Any) -> None:
+            if number in states and states[number][0] is reference:
+                del states[number]
+
+        states[number] = (weakref.ref(owner, forget), state)
+        return state
+
+    def alone(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> State | None:
+        """The state of a function that has no instance; None where no framework's tensor is in sight."""
+        if self._alone is None:
+            frontend = frontend_of_values([*args, *kwargs.values()]) or frontend_of_state(self.function, None)
+            if frontend is None:
+                return None
+            self._alone = State(self, frontend)
+        return self._alone
+
+    def store(self) -> Any:
+        """The store on disk, opened at first use."""
+        if self._store is None:
+            with self._lock:
+                if self._store is None:
+                    from hybrid_infer.cache import Store
+
+                    self._store = Store(_options.store_root(self.options))
+        return self._store
+
+    def warn(self, reason: str, remedy: str) -> None:
+        """Log a reason for an eager answer, once."""
+        if reason not in self._warned:
+            if len(self._warned) < 64:
+                self._warned.add(reason)
+            text = f"{reason.rstrip('.')}. {remedy}" if remedy else reason
+            _log.warning("%s runs eagerly: %s", self.name, text)
+
+    def __call__(self, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        found = self.states.get(id(owner))
+        state = found[1] if found is not None and found[0]() is owner else self.state(owner)
+        if state is None:
+            self.warn(f"{type(owner).__name__} holds no layer or tensor of a framework that is known here", "")
+            return self.function(owner, *args, **kwargs)
+        return state.call((owner,), args, kwargs)
+
+
+def decorate(function: Any, options: Options) -> Callable[..., Any]:
+    """The function of a class, decorated: calls look up the state of their first argument."""
+    method = HotMethod(function, options, has_owner=True)
+
+    @functools.wraps(function)
+    def hot(*args: Any, **kwargs: Any) -> Any:
+        if not args:
+            return function(*args, **kwargs)
+        return method(args[0], args[1:], kwargs)
+
+    hot.__hybrid_infer__ = method  # type: ignore[attr-defined]
+    return hot
+
+
+def decorate_function(function: Any, options: Options) -> Callable[..., Any]:
+    """A plain function of tensors, decorated."""
+    method = HotMethod(function, options, has_owner=False)
+
+    @functools.wraps(function)
+    def hot(*args: Any, **kwargs: Any) -> Any:
+        state = method.alone(args, kwargs)
+        if state is None:
+            return function(*args, **kwargs)
+        return state.call((), args, kwargs)
+
+    hot.__hybrid_infer__ = method  # type: ignore[attr-defined]
+    return hot
+
+
+class Bound:
+    """A decorated method bound to one instance; copies and pickles follow the instance."""
+
+    def __init__(self, method: HotMethod, owner: Any) -> None:
+        self.__hybrid_infer__ = method
+        self.__self__ = owner
+        functools.update_wrapper(self, method.function, updated=())
+
+    @property
+    def __func__(self) -> Any:
+        return self.__hybrid_infer__.function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__hybrid_infer__(self.__self__, args, kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Bound:
+        import copy
+
+        return Bound(self.__hybrid_infer__, copy.deepcopy(self.__self__, memo))
+
+    def __reduce__(self) -> Any:
+        return _rebind, (self.__self__, self.__hybrid_infer__.function.__name__, self.__hybrid_infer__.options)
+
+    def __repr__(self) -> str:
+        return f"<inference of {self.__hybrid_infer__.name} bound to a {type(self.__self__).__name__}>"
+
+
+def _rebind(owner: Any, name: str, options: Options) -> Bound:
+    function = getattr(type(owner), name)
+    found = getattr(function, "__hybrid_infer__", None)
+    return Bound(HotMethod(function if found is None else found.function, options, has_owner=True), owner)
+
+
+def frontend_of(value: Any) -> Any:
+    """The frontend of a layer or tensor; None if it is of no framework known here. Imports no framework."""
+    for name in ("torch", "paddle"):
+        if name in sys.modules:
+            frontend = _frontend(name)
+            if frontend is not None and isinstance(value, (frontend.layer_type, frontend.tensor_type)):
+                return frontend
+    return None
+
+
+@functools.cache
+def _frontend(name: str) -> Any:
+    module = sys.modules[name]
+    if name == "torch":
+        if not hasattr(module, "nn"):
+            return None
+        from hybrid_infer.frontends.torch import FRONTEND as torch_frontend
+
+        return torch_frontend
+    if not hasattr(module, "nn"):
+        return None
+    from hybrid_infer.frontends.paddle import FRONTEND as paddle_frontend
+
+    return paddle_frontend
+
+
+def frontend_of_values(values: Any) -> Any:
+    """The frontend of the first tensor among some values, nested ones included."""
+    for value in values:
+        found = frontend_of(value)
+        if found is None and isinstance(value, dict):
+            found = frontend_of_values(value.values())
+        elif found is None and isinstance(value, (list, tuple)):
+            found = frontend_of_values(value)
+        if found is not None:
+            return found
+    return None
+
+
+def frontend_of_state(function: Any, owner: Any) -> Any:
+    """The frontend of the first layer or tensor that an object holds or a function reaches."""
+    from hybrid_infer import _census, _roots
+
+    for name in ("torch", "paddle"):
+        frontend = _frontend(name) if name in sys.modules else None
+        if frontend is None:
+            continue
+        roots = _roots.find(function, frontend)
+        if owner is not None:
+            roots["self"] = owner
+        census = _census.take(roots, frontend)
+        if census.layers or census.slots:
+            return frontend
+    return None

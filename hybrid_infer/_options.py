@@ -1,0 +1,174 @@
+"""What a user may ask for, checked once; the only reader of the environment."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from hybrid_infer._errors import OptionError
+
+_log = logging.getLogger("hybrid_infer")
+
+BACKENDS = ("onnxruntime", "openvino", "native", "tensorrt", "null")
+PRECISIONS = ("float32", "float16", "bfloat16")
+_SERVED = ("onnxruntime", "null")
+
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "precision_mode": PRECISIONS,
+    "trt_precision_mode": PRECISIONS,
+    "weights": ("auto", "bound", "live"),
+    "fallback": ("eager", "error"),
+    "verify": ("build", "first", "always", "off"),
+}
+_FLAGS = (
+    "cache_static_model", "switch_ir_optim", "switch_ir_debug", "enable_cinn", "with_trt", "trt_use_static",
+    "collect_shape", "enable_new_ir", "exp_enable_use_cutlass", "skip_prune_program", "background", "core_handover",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of ``inference()``; see there for their meaning."""
+
+    cache_static_model: bool = True
+    save_model_dir: str | None = None
+    memory_pool_init_size_mb: int = 1000
+    precision_mode: str = "float32"
+    switch_ir_optim: bool = True
+    switch_ir_debug: bool = False
+    enable_cinn: bool = False
+    with_trt: bool = False
+    trt_precision_mode: str = "float32"
+    trt_use_static: bool = False
+    collect_shape: bool = False
+    enable_new_ir: bool = False
+    exp_enable_use_cutlass: bool = False
+    delete_pass_lists: tuple[str, ...] = ()
+    skip_prune_program: bool = False
+    backend: tuple[str, ...] = ()
+    device: str | None = None
+    input_spec: tuple[Any, ...] | None = None
+    weights: str = "auto"
+    fallback: str = "eager"
+    verify: str = "build"
+    rtol: float | None = None
+    atol: float | None = None
+    background: bool = False
+    core_handover: bool = True
+    max_versions: int = 8
+    cache_key: str | None = None
+
+
+def make(given: dict[str, Any]) -> Options:
+    """Options from the keyword arguments of ``inference()``. Raises OptionError, or TypeError for an unknown name."""
+    known = {f.name for f in fields(Options)}
+    for name in given:
+        if name not in known:
+            raise TypeError(f"inference() has no option {name!r}; its options are {', '.join(sorted(known))}")
+    values = dict(given)
+    for name, allowed in _CHOICES.items():
+        if name in values and values[name] not in allowed:
+            raise OptionError(name, values[name], f"one of {', '.join(map(repr, allowed))}")
+    for name in _FLAGS:
+        if name in values and not isinstance(values[name], bool):
+            raise OptionError(name, values[name], "True or False")
+    _check_path(values)
+    for name in ("rtol", "atol"):
+        number = values.get(name)
+        if number is not None and not (isinstance(number, (int, float)) and number >= 0):
+            raise OptionError(name, number, "None or a number not below 0")
+    for name, least in (("memory_pool_init_size_mb", 0), ("max_versions", 1)):
+        number = values.get(name, least)
+        if not isinstance(number, int) or isinstance(number, bool) or number < least:
+            raise OptionError(name, number, f"an integer not below {least}")
+    if values.get("cache_key") is not None and not isinstance(values["cache_key"], str):
+        raise OptionError("cache_key", values["cache_key"], "None or a string")
+    if values.get("device") not in (None, "cpu"):
+        device = values["device"]
+        if not isinstance(device, str) or device.partition(":")[0] not in ("gpu", "cuda"):
+            raise OptionError("device", device, "None, 'cpu', 'gpu' or 'cuda', the latter two with ':<index>'")
+    values["delete_pass_lists"] = _names("delete_pass_lists", values.get("delete_pass_lists"))
+    values["backend"] = _backend(values.get("backend", "auto"))
+    if values.get("input_spec") is not None:
+        if not isinstance(values["input_spec"], (list, tuple)):
+            raise OptionError("input_spec", values["input_spec"], "None or a list of InputSpec")
+        values["input_spec"] = tuple(values["input_spec"])
+    options = Options(**values)
+    _announce(options)
+    return options
+
+
+def _check_path(values: dict[str, Any]) -> None:
+    path = values.get("save_model_dir")
+    if path is None:
+        return
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+        raise OptionError("save_model_dir", path, "None or the path of a directory")
+    values["save_model_dir"] = os.fspath(path)
+
+
+def _names(name: str, value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) for v in value):
+        raise OptionError(name, value, "None or a list of names")
+    return tuple(value)
+
+
+def _backend(value: Any) -> tuple[str, ...]:
+    """Names of engines in the order to try them; empty: the library chooses."""
+    if value == "auto":
+        value = os.environ.get("HYBRID_INFER_BACKEND") or "auto"
+        if value == "auto":
+            return ()
+        value = [v.strip() for v in value.split(",")]
+    names: Sequence[Any] = [value] if isinstance(value, str) else value
+    if not isinstance(names, (list, tuple)) or not names or any(n not in BACKENDS for n in names):
+        raise OptionError("backend", value, f"'auto', or one or a list of {', '.join(map(repr, BACKENDS))}")
+    return tuple(names)
+
+
+_LATER = {
+    "with_trt": (False, "TensorRT is not served by this version; the next engine is used"),
+    "collect_shape": (False, "it records shapes for TensorRT, which is not served by this version"),
+    "trt_precision_mode": ("float32", "TensorRT is not served by this version"),
+    "trt_use_static": (False, "TensorRT is not served by this version"),
+    "enable_cinn": (False, "the fusing compiler is part of the GPU executor, which this version does not have"),
+    "precision_mode": ("float32", "reduced precision is not served by this version; float32 is used"),
+    "background": (False, "compilation in the background is not served by this version; the first call compiles"),
+    "switch_ir_debug": (False, "graphs between passes are not written by this version"),
+    "input_spec": (None, "compilation ahead of the first call is not served by this version"),
+    "enable_new_ir": (False, "it is internal to Paddle and has no effect here"),
+    "exp_enable_use_cutlass": (False, "it is internal to Paddle and has no effect here"),
+}
+
+
+def _announce(options: Options) -> None:
+    """One INFO line for each option that was asked for and has no effect in this version."""
+    for name, (default, text) in _LATER.items():
+        if getattr(options, name) != default:
+            _log.info("option %s=%r: %s", name, getattr(options, name), text)
+    for name in options.backend:
+        if name not in _SERVED:
+            _log.info("option backend=%r: this version does not have that engine; the next one is used", name)
+    if options.delete_pass_lists:
+        ours = ("prune",)
+        unknown = [name for name in options.delete_pass_lists if name not in ours]
+        if unknown:
+            _log.info("option delete_pass_lists: no pass %s here; ours are %s", ", ".join(unknown), ", ".join(ours))
+
+
+def store_root(options: Options) -> Path:
+    """Where static models are kept: the option, HYBRID_INFER_CACHE_DIR, or the user's cache directory."""
+    if options.save_model_dir is not None:
+        return Path(options.save_model_dir)
+    named = os.environ.get("HYBRID_INFER_CACHE_DIR")
+    if named:
+        return Path(named)
+    from platformdirs import user_cache_path
+
+    return Path(user_cache_path("hybrid_infer", appauthor=False))

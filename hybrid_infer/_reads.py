@@ -1,0 +1,84 @@
+"""Which attributes a capture read: the objects of a twin note every look-up while they are traced.
+
+A twin's objects are given a subclass of their own class whose only addition is that note. It is put on copies alone, so
+the live program never sees it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+
+class Recorder:
+    """Notes of the names looked up on each of a set of objects."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, set[str]] = {}
+        self._kept: list[Any] = []
+
+    def watch(self, objects: Iterable[Any]) -> list[Any]:
+        """Start to note; returns the objects whose class cannot be replaced: what they give is guarded as a whole."""
+        left = []
+        for value in objects:
+            recording = _recording(type(value))
+            if recording is None:
+                left.append(value)
+                continue
+            try:
+                object.__setattr__(value, "__class__", recording)
+            except TypeError:  # its memory layout is its own: slots, or a class written in C
+                left.append(value)
+                continue
+            self.names[id(value)] = _SINKS[id(value)] = set()
+            self._kept.append(value)
+        return left
+
+    def stop(self) -> None:
+        for value in self._kept:
+            _SINKS.pop(id(value), None)
+            object.__setattr__(value, "__class__", type(value).__mro__[1])
+
+
+_SINKS: dict[int, set[str]] = {}
+_CLASSES: weakref.WeakKeyDictionary[type, type | None] = weakref.WeakKeyDictionary()
+
+
+class _Blank:
+    """A base to be replaced: so a class comes to be without its family's ``__init_subclass__`` being run."""
+
+
+def _recording(kind: type) -> type | None:
+    if kind not in _CLASSES:
+        _CLASSES[kind] = _make(kind)
+    return _CLASSES[kind]
+
+
+def _make(kind: type) -> type | None:
+    if "__dict__" not in dir(kind):
+        return None
+    look_up = kind.__getattribute__
+
+    def __getattribute__(self: Any, name: str) -> Any:
+        sink = _SINKS.get(id(self))
+        if sink is not None:
+            sink.add(name)
+        return look_up(self, name)
+
+    body = {
+        "__getattribute__": __getattribute__,
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__doc__": kind.__doc__,
+        "__slots__": (),
+    }
+    try:
+        if not any("__init_subclass__" in vars(base) for base in kind.__mro__[:-1]):
+            return type(kind)(kind.__name__, (kind,), body)
+        made = type(kind.__name__, (_Blank,), body)
+        made.__bases__ = (kind,)
+        return made
+    except Exception:
+        # a metaclass with rules of its own; its instances are guarded as a whole instead
+        return None

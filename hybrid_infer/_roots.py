@@ -1,0 +1,118 @@
+"""Layers and tensors that a function reaches outside its arguments, and a copy of the function that reaches a twin's."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from hybrid_infer import _census
+
+_Function = types.FunctionType
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+def _names(function: _Function) -> set[str]:
+    return {name for code in _codes(function.__code__) for name in code.co_names}
+
+
+def _references(function: _Function) -> Iterator[tuple[str, str, Any]]:
+    """(kind, name, value) of every closure cell and global that the code of a function names."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield "closure", name, cell.cell_contents
+        except ValueError:  # a cell that is not filled yet: a recursive function being defined
+            continue
+    for name in sorted(_names(function)):
+        if name in function.__globals__:
+            yield "global", name, function.__globals__[name]
+
+
+def undecorated(value: Any) -> Any:
+    """The function behind one that this library has wrapped."""
+    method = getattr(value, "__hybrid_infer__", None)
+    return value if method is None else method.function
+
+
+def _holds_state(value: Any, frontend: Any) -> bool:
+    if isinstance(value, (frontend.tensor_type, frontend.layer_type)):
+        return True
+    if isinstance(value, (dict, list, tuple)) and len(value) <= 4096:
+        census = _census.take({"value": value}, frontend)
+        return bool(census.slots or census.layers)
+    return False
+
+
+def _is_program(function: Any, of: _Function) -> bool:
+    """Does a helper belong to the user's program? Its module shares the top-level package of the function's."""
+    if not isinstance(function, _Function):
+        return False
+    top = (function.__module__ or "").partition(".")[0]
+    if top == (of.__module__ or "").partition(".")[0]:
+        return True
+    file = function.__code__.co_filename
+    return "site-packages" not in file and "dist-packages" not in file and "/lib/python" not in file
+
+
+def find(function: _Function, frontend: Any) -> dict[str, Any]:
+    """Roots by name: layers, tensors and containers of them in closures and globals, helpers' included."""
+    roots: dict[str, Any] = {}
+    _find(function, frontend, roots, set())
+    return roots
+
+
+def _find(function: _Function, frontend: Any, roots: dict[str, Any], seen: set[int]) -> None:
+    if id(function) in seen:
+        return
+    seen.add(id(function))
+    for kind, name, value in _references(function):
+        target = undecorated(value)
+        if _holds_state(value, frontend):
+            roots.setdefault(_name(function, kind, name), value)
+        elif _is_program(target, function):
+            _find(target, frontend, roots, seen)
+
+
+def _name(function: _Function, kind: str, name: str) -> str:
+    return f"{kind} {name} of {function.__module__}.{function.__qualname__}"
+
+
+def clone(function: _Function, twins: Mapping[str, Any], made: dict[int, Any] | None = None) -> Callable[..., Any]:
+    """A copy of a function whose closure cells and globals name the twins of its roots.
+
+    Only what has to differ is copied: a function that reaches no root, directly or through a helper, is itself.
+    """
+    made = {} if made is None else made
+    if id(function) in made:
+        return made[id(function)]  # type: ignore[no-any-return]
+    made[id(function)] = function  # a recursive helper finds the original unless a root makes a copy necessary
+    cells: dict[str, Any] = {}
+    names: dict[str, Any] = {}
+    for kind, name, value in _references(function):
+        target = undecorated(value)
+        twin = twins.get(_name(function, kind, name))
+        if twin is None and _is_program(target, function):
+            copied = clone(target, twins, made)
+            twin = copied if copied is not target else None
+        if twin is not None:
+            (cells if kind == "closure" else names)[name] = twin
+    if not cells and not names:
+        return function
+    closure = tuple(
+        types.CellType(cells[name]) if name in cells else cell
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    )
+    copy = _Function(
+        function.__code__, {**function.__globals__, **names}, function.__name__, function.__defaults__, closure
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
+    copy.__dict__.update(function.__dict__)
+    made[id(function)] = copy
+    return copy

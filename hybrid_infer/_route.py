@@ -1,0 +1,154 @@
+"""Where the calls with one signature go: to a program bound to an instance's weights, or to the eager method."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hybrid_infer._family import Family, Held
+from hybrid_infer._signature import Parameters, Signatures, builder, constants
+from hybrid_infer._subject import Subject
+from hybrid_infer._types import Program
+
+
+class Eager:
+    """Answers with the eager method, for a reason, as long as `valid` holds."""
+
+    eager = True
+
+    def __init__(self, reason: str, valid: Callable[[], bool], family: Family | None = None) -> None:
+        self.reason, self.valid, self.family = reason, valid, family
+
+
+def for_a_while(seconds: float) -> Callable[[], bool]:
+    """A validity that ends by itself: somebody else is at work on what this call needs."""
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() < end
+
+
+class Compiled:
+    """A program with everything that a call needs around it. Immutable: a changed weight makes another one."""
+
+    eager = False
+
+    def __init__(self, frontend: Any, subject: Subject, held: Held, family: Family, program: Program, live: bool) -> None:
+        version = held.version
+        graph = version.graph
+        assert graph is not None
+        self.frontend, self.held, self.family, self.program, self.live = frontend, held, family, program, live
+        groups = subject.census.weights()
+        used = [w is not None for w in graph.weights]
+        self.weights = [slots[0].tensor for slots in groups.values()]
+        kept = [slots for slots, needed in zip(groups.values(), used, strict=True) if needed]
+        slots = [
+            (s.box, s.key, s.tensor) if s.box is not None else ({"value": s.tensor}, "value", s.tensor)
+            for group in kept
+            for s in group
+        ]
+        self._unchanged = frontend.watch(slots + subject.loose_tensors(), values=not live)
+        watched = {id(tensor) for _, _, tensor in slots}
+        self._attributes = subject.attributes.arm(version.reads, subject.census, watched)
+        self._code = subject.code_unchanged
+        self._usable = program.usable  # type: ignore[attr-defined]
+        self.differentiable = [group[0].tensor for group in kept if frontend.can_require_grad(group[0].tensor)]
+        self._fixed = self._weight_arrays(kept, graph) if live else []
+        wires = program.input_dtypes[-len(graph.inputs) :] if graph.inputs else ()
+        count = len(version.tensors)
+        self._exporters = [
+            frontend.exporter(spec.dtype, wire) for spec, wire in zip(version.tensors, wires[:count], strict=True)
+        ]
+        self.ints = [i for i, n in enumerate(version.ints) if n is None]
+        devices = [t.device for t in version.tensors] or ["cpu"]
+        self._importers = [
+            frontend.importer(spec.dtype, wire, devices[0])
+            for spec, wire in zip(graph.output_specs, program.output_dtypes, strict=True)
+        ]
+        self._sources = version.sources
+        self._kinds = leaf_kinds(version.results)
+        self._build = builder(version.results, constants(frontend))
+        self._simple = version.results == ["t"] and self._sources == (("y", 0),) and not live and not self.ints
+        self.computed = len(graph.outputs)
+        self.tensor_sources = [s for s, k in zip(self._sources, self._kinds, strict=True) if k == "t"]
+        self.tensor_outputs = sorted({i for origin, i in self.tensor_sources if origin == "y"})
+
+    def valid(self) -> bool:
+        """Are the weights, the attributes that were read and the code as they were when this was made?"""
+        try:
+            return self._unchanged() and self._attributes() and self._code() and self._usable()
+        except (KeyError, IndexError):  # a container lost a weight
+            return False
+
+    def _weight_arrays(self, kept: Sequence[Any], graph: Any) -> list[Callable[[], Any]]:
+        found = []
+        dtypes = {w.name: w.dtype for w in self.held.version.weights}
+        for group in kept:
+            dtype = dtypes[group[0].name]
+            wire = "float32" if dtype == "bfloat16" else dtype
+            export, tensor = self.frontend.exporter(dtype, wire), group[0].tensor
+            if wire == dtype:
+                array = export(tensor)
+                found.append(lambda array=array: array)
+            else:
+                found.append(lambda export=export, tensor=tensor: export(tensor))
+        return found
+
+    def run(self, tensors: Sequence[Any], ints: Sequence[int]) -> Any:
+        """Results of one call in the structure of the eager method's. Raises EngineError."""
+        if self._simple:
+            arrays = [export(tensor) for export, tensor in zip(self._exporters, tensors, strict=True)]
+            return self._importers[0](self.program.run(arrays)[0])
+        return self.assemble(self.compute(tensors, ints), tensors)
+
+    def compute(self, tensors: Sequence[Any], ints: Sequence[int]) -> list[Any]:
+        """The computed results as tensors, flat."""
+        arrays = [export(tensor) for export, tensor in zip(self._exporters, tensors, strict=True)]
+        if self.ints:
+            import numpy as np
+
+            arrays += [np.asarray(ints[i], dtype=np.int64) for i in self.ints]
+        if self.live:
+            fixed = iter(self._fixed)
+            graph = self.held.version.graph
+            assert graph is not None
+            arrays = [None if name is None else next(fixed)() for name in graph.weights] + arrays
+        found = self.program.run(arrays)
+        return [bring(array) for bring, array in zip(self._importers, found, strict=True)]
+
+    def assemble(self, computed: Sequence[Any], tensors: Sequence[Any]) -> Any:
+        """Flat computed results to the method's own structure."""
+        leaves = []
+        for (origin, index), kind in zip(self._sources, self._kinds, strict=True):
+            if origin == "x":
+                leaves.append(tensors[index])
+            elif origin == "w":
+                leaves.append(self.weights[index])
+            else:
+                leaves.append(int(computed[index]) if kind == "i" else computed[index])
+        return self._build(leaves)
+
+    def rebuild_arguments(
+        self, values: Sequence[Any], signatures: Signatures, parameters: Parameters
+    ) -> Callable[[Sequence[Any]], Any]:
+        """A function from other tensors to the values of a call that is otherwise the same."""
+        layout = signatures.layout(values, parameters.names, parameters.defaults)
+
+        def constant(kind: str, value: Any) -> Any:
+            return parameters.defaults[value] if kind == "default" else constants(self.frontend)(kind, value)
+
+        build = builder(layout.tree, constant)
+        return lambda tensors: build([tensors[i] if kind == "t" else layout.ints[i] for kind, i in layout.leaves])
+
+    def close(self) -> None:
+        self.program.close()
+
+
+def leaf_kinds(node: Any) -> list[str]:
+    if not node:
+        return []
+    if node[0] in ("t", "i"):
+        return [node[0]]
+    if node[0] == "c":
+        return []
+    return [kind for child in node[-1] for kind in leaf_kinds(child)]
+

@@ -1,0 +1,76 @@
+"""Counts of what happened to the calls of each decorated method."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+_LOCK = threading.Lock()
+_ALL: dict[str, Counters] = {}
+
+
+class Counters:
+    """Counts of one method (all instances of its class together).
+
+    Plain integers that are bumped without a lock: under contention a hit may go uncounted, which is worth less than
+    a lock on every call. The rare events are counted under one.
+    """
+
+    __slots__ = ("bindings", "builds", "captures", "disk_loads", "eager_calls", "fallbacks", "hits", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.clear()
+
+    def clear(self) -> None:
+        self.captures = self.builds = self.disk_loads = self.bindings = self.hits = self.eager_calls = 0
+        self.fallbacks: dict[str, int] = {}
+
+    def count(self, event: str) -> None:
+        with _LOCK:
+            setattr(self, event, getattr(self, event) + 1)
+
+    def fall_back(self, reason: str) -> None:
+        with _LOCK:
+            self.eager_calls += 1
+            self.fallbacks[reason] = self.fallbacks.get(reason, 0) + 1
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__ if name not in ("name", "fallbacks")} | {
+            "fallbacks": dict(self.fallbacks)
+        }
+
+
+def counters(name: str) -> Counters:
+    """The counters of a method; the same object for the same name."""
+    with _LOCK:
+        return _ALL.setdefault(name, Counters(name))
+
+
+def stats() -> dict[str, dict[str, Any]]:
+    """Counts by method since the start of the process or the last ``reset_stats()``.
+
+    Keys are ``module.Class.method``. Each value has ``captures`` (methods traced into a graph), ``builds`` (plans
+    made by an engine), ``disk_loads`` (static models taken from the store), ``bindings`` (static models bound to the
+    weights of an instance), ``hits`` (calls answered by a program that was ready), ``eager_calls`` (calls answered by
+    the eager method because no engine could) and ``fallbacks`` (those calls by reason). The one eager run that
+    verifies a new plan is none of these.
+
+    >>> import hybrid_infer
+    >>> hybrid_infer.reset_stats()
+    >>> hybrid_infer.stats()
+    {}
+    """
+    with _LOCK:
+        return {name: found.as_dict() for name, found in sorted(_ALL.items()) if any(_values(found))}
+
+
+def _values(found: Counters) -> list[Any]:
+    return list(found.as_dict().values())
+
+
+def reset_stats() -> None:
+    """Set all counts to zero."""
+    with _LOCK:
+        for found in _ALL.values():
+            found.clear()

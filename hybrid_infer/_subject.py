@@ -1,0 +1,132 @@
+"""What a method works on at one moment: its roots, their census, its key. Made anew at every miss, since each may change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hybrid_infer import _census, _fingerprint, _keys, _roots
+from hybrid_infer._attributes import Attributes
+from hybrid_infer._version import FORMAT, Weight
+
+
+class Subject:
+    """The state of one instance, as far as a version can depend on it.
+
+    ``opaque`` says what keeps the method off the disk (empty if nothing does). ``loose`` are tensors that code
+    reaches where no twin can take their place; they are constants of a graph and part of the key by content.
+    """
+
+    def __init__(
+        self, frontend: Any, function: Any, owner: Any, has_owner: bool, name: str, cache_key: str | None
+    ) -> None:
+        self.frontend, self.name = frontend, name
+        self.roots: dict[str, Any] = {"self": owner} if has_owner else {}
+        self.roots.update(
+            {k: v for k, v in _roots.find(function, frontend).items() if not has_owner or v is not owner}
+        )
+        self.census = _census.take(self.roots, frontend)
+        inside = set(self.census.paths) | {id(slot.tensor) for slot in self.census.slots}
+        classes = list(dict.fromkeys(type(layer) for _, layer in self.census.layers))
+        layer_type = frontend.layer_type
+        below = {type(layer) for path, layer in self.census.layers if len(path) > 1}
+        owner_class = type(owner) if has_owner and isinstance(owner, layer_type) and type(owner) not in below else None
+        self.code = _fingerprint.fingerprint(
+            [function],
+            classes if has_owner or not classes else classes,
+            is_tensor=lambda value: isinstance(value, frontend.tensor_type),
+            is_layer=lambda value: isinstance(value, layer_type),
+            skip=lambda value: id(value) in inside,
+            owner=owner_class,
+        )
+        self.attributes = Attributes(frontend, self._code_of)
+        self.loose = [each for each in self.code.externals if id(each.object) not in inside]
+        self.weights = tuple(self._weight(n, slots) for n, slots in self.census.weights().items())
+        self.opaque = () if cache_key is not None else self.code.opaque
+        self.key = self._key(cache_key)
+        self.code_unchanged = _watch_code(self.code, self.attributes)
+
+    def _code_of(self, function: Any) -> str:
+        frontend = self.frontend
+        found = _fingerprint.fingerprint(
+            [function],
+            [],
+            is_tensor=lambda value: isinstance(value, frontend.tensor_type),
+            is_layer=lambda value: isinstance(value, frontend.layer_type),
+        )
+        return found.digest
+
+    def _weight(self, name: str, slots: Any) -> Weight:
+        dtype, shape, _ = self.frontend.describe(slots[0].tensor)
+        return Weight(name, tuple(slot.name for slot in slots), dtype, tuple(shape))
+
+    def _key(self, cache_key: str | None) -> _keys.Key:
+        from hybrid_infer import __version__
+
+        ingredients: dict[str, Any] = {
+            "format": FORMAT,
+            "hybrid_infer": __version__,
+            **{f"version {name}": version for name, version in self.frontend.versions().items()},
+            "method": self.name,
+            "layers": [[list(path), f"{type(v).__module__}:{type(v).__qualname__}"] for path, v in self.census.layers],
+            "weights": [[w.name, list(w.paths), w.dtype, list(w.shape)] for w in self.weights],
+            "constants": [[e.kind, e.holder, e.name, self._content(e.object)] for e in self.loose],
+        }
+        if cache_key is not None:
+            ingredients["cache_key"] = cache_key
+        ingredients.update({f"code {label}": digest for label, digest in self.code.ingredients.items()})
+        return _keys.method_key(ingredients)
+
+    def _content(self, value: Any) -> str:
+        """A digest of a tensor's, array's or layer's values."""
+        found = _census.take({"value": value}, self.frontend)
+        tensors = [slot.tensor for slot in found.slots]
+        if not tensors:
+            return _keys.digest(value) if type(value).__name__ == "ndarray" else _keys.digest(repr(type(value)))
+        parts = []
+        for tensor in tensors:
+            dtype, shape, _ = self.frontend.describe(tensor)
+            wire = "float32" if dtype == "bfloat16" else dtype
+            parts.append([dtype, list(shape), _keys.digest(self.frontend.exporter(dtype, wire)(tensor))])
+        return _keys.digest(parts)
+
+    def loose_tensors(self) -> list[tuple[dict[str, Any], str, Any]]:
+        """The loose tensors as slots of boxes of our own, to be watched for changes of value."""
+        found = []
+        for each in self.loose:
+            for slot in _census.take({"value": each.object}, self.frontend).slots:
+                found.append(({"value": slot.tensor}, "value", slot.tensor))
+        return found
+
+
+def _watch_code(code: _fingerprint.Fingerprint, attributes: Attributes) -> Callable[[], bool]:
+    """A cheap check that no global, class attribute, closure or function body which counted was replaced."""
+    rows: list[tuple[Mapping[str, Any], str, Any]] = [
+        *code.globals,
+        *((vars(owner), name, value) for owner, name, value in code.classes_read),
+    ]
+    present = [(m, n, v) for m, n, v in rows if v is not _fingerprint.ABSENT]
+    absent = [(m, n) for m, n, v in rows if v is _fingerprint.ABSENT]
+    bodies = [(function, body) for function, body, _, _ in code.functions]
+    cells = list(code.cells)
+    held = attributes.contents([v for _, _, v in present] + [v for _, v in cells])
+
+    def unchanged() -> bool:
+        try:
+            for mapping, name, value in present:
+                if mapping[name] is not value:
+                    return False
+            for cell, value in cells:
+                if cell.cell_contents is not value:
+                    return False
+        except (KeyError, ValueError):
+            return False
+        for mapping, name in absent:
+            if name in mapping:
+                return False
+        for function, body in bodies:
+            if function.__code__ is not body:
+                return False
+        return held()
+
+    return unchanged

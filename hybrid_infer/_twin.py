@@ -1,0 +1,234 @@
+"""A structural twin of what a method works on: traced in its place, so that the live program never sees a tracer.
+
+The twin is a deep copy whose memo maps every tensor to itself: no weight is copied. Traced weights are put into its
+slots while the undecorated function runs on it. A comparison of its state before and after shows what the method writes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hybrid_infer import _census, _outside, _roots
+from hybrid_infer._census import Census, Path, rebuilt
+from hybrid_infer._reads import Recorder
+from hybrid_infer._signature import Layout, Parameters, Signatures, Unsupported, builder, constants
+from hybrid_infer._errors import TraceError
+
+SELF = "self"
+
+
+class Twin:
+    """One call prepared for tracing (see ``Tracee``).
+
+    After ``run``: ``results`` is the layout of what the method returned, ``sources`` says for each of its leaves
+    where it comes from (``("y", k)`` computed, ``("x", i)`` a tensor of the call, ``("w", i)`` a weight), ``names``
+    which attributes were read on which object, ``writes`` what the method did besides computing its results.
+    """
+
+    def __init__(
+        self,
+        frontend: Any,
+        function: Any,
+        roots: Mapping[str, Any],
+        live: Census,
+        parameters: Parameters,
+        layout: Layout,
+        name: str,
+        dynamic_ints: frozenset[int],
+    ) -> None:
+        self.frontend, self.name, self.layout, self.parameters = frontend, name, layout, parameters
+        self.live = live
+        self._refuse_hooks()
+        twins, memo = _copy(roots, live)
+        self._copies = {path: memo[id(v)] for path, v in live.objects.items() if id(v) in memo}
+        self.census = _census.take(twins, frontend)
+        if [s.path for s in self.census.slots] != [s.path for s in live.slots]:
+            raise TraceError("a copy of the layer does not have the layer's structure", "Check its __deepcopy__")
+        self._refuse_shared()
+        groups = live.weights()
+        self.weight_names = list(groups)
+        self.weights = [slots[0].tensor for slots in groups.values()]
+        self.tensors = layout.tensors
+        self._dynamic_ints = sorted(dynamic_ints)
+        self.ints: list[int] = [layout.ints[i] for i in self._dynamic_ints]
+        self.function = _roots.clone(function, twins)
+        self.owner = twins.get(SELF)
+        self.has_owner = SELF in twins
+        self.results: Layout | None = None
+        self.sources: list[tuple[str, int]] = []
+        self.writes: list[str] = []
+        self.names: dict[Path, set[str]] = {}
+        self.whole: set[int] = set()
+        self._build = builder(layout.tree, lambda kind, value: self._constant(kind, value))
+
+    def _constant(self, kind: str, value: Any) -> Any:
+        if kind == "default":
+            return self.parameters.defaults[value]
+        return constants(self.frontend)(kind, value)
+
+    def _refuse_hooks(self) -> None:
+        for path, layer in self.live.layers:
+            if len(path) == 1:
+                continue  # the method itself is called, and the caller of the whole layer runs its hooks
+            for name in self.frontend.hooks:
+                if getattr(layer, name, None):
+                    raise TraceError(f"{'.'.join(path)} has a hook ({name})", "Remove the hook, or decorate below it")
+
+    def _refuse_shared(self) -> None:
+        """A copy that is the live object itself would be traced into: nothing of it may be written."""
+        for path, value in self.live.objects.items():
+            if path and self._copies.get(path) is None:
+                holds = isinstance(value, (dict, list, self.frontend.layer_type))
+                if holds and id(value) not in self.live.grouped:
+                    raise TraceError(f"{'.'.join(path)} of class {type(value).__name__} cannot be copied")
+
+    def run(
+        self,
+        weights: Sequence[Any],
+        tensors: Sequence[Any],
+        ints: Sequence[Any],
+        convert: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
+    ) -> list[Any]:
+        """See ``Tracee.run``."""
+        groups = self.census.weights()
+        traced = dict(zip(groups, weights, strict=True))
+        replacement = {id(slots[0].tensor): traced[name] for name, slots in groups.items()}
+        places = [(slot, traced[name]) for name, slots in groups.items() for slot in slots if slot.box is not None]
+        leaves: list[Any] = []
+        chosen = dict(zip(self._dynamic_ints, ints, strict=True))
+        for kind, i in self.layout.leaves:
+            leaves.append(tensors[i] if kind == "t" else chosen.get(i, self.layout.ints[i]))
+        args, kwargs = self.parameters.unbind(self._build(leaves))
+        before = _state(self.census, self.frontend)
+        recorder = Recorder()
+        watched = self._recorded()
+        unwatched = recorder.watch(watched.values())
+        try:
+            for slot, value in places:
+                slot.box[slot.key] = value
+            for place in self.census.tuples:
+                place.box[place.key] = rebuilt(place.value, replacement)
+            with _outside.watch() as outside:
+                owner = (self.owner,) if self.has_owner else ()
+                value = convert(self.function)(*owner, *args, **kwargs)
+            self.writes = list(outside.reasons)
+            self._compare(places, before)
+        finally:
+            recorder.stop()
+            for slot, _ in places:
+                if slot.box is not None and (not isinstance(slot.box, list) or slot.key < len(slot.box)):
+                    slot.box[slot.key] = slot.tensor
+            for place in self.census.tuples:
+                place.box[place.key] = place.value
+        ids = {id(obj): path for path, obj in watched.items()}
+        self.names = {ids[i]: names for i, names in recorder.names.items() if names}
+        left = {id(v) for v in unwatched}
+        self.whole = {id(self.live.objects[path]) for path, obj in watched.items() if id(obj) in left}
+        return self._collect(value, weights, tensors)
+
+    def _recorded(self) -> dict[Path, Any]:
+        """Objects of the twin on which look-ups are noted: layers and plain objects, each a copy."""
+        found = {}
+        for path, obj in self.census.objects.items():
+            live = self.live.objects.get(path)
+            if path and obj is not live and (
+                isinstance(obj, self.frontend.layer_type) or (_census.has_state(obj) and type(obj) not in (dict, list))
+            ):
+                found[path] = obj
+        return found
+
+    def _compare(self, places: Sequence[tuple[Any, Any]], before: dict[Path, Any]) -> None:
+        for slot, value in places:
+            try:
+                same = slot.box[slot.key] is value
+            except (KeyError, IndexError):
+                same = False
+            if not same:
+                self.writes.append(f"it replaces the tensor {slot.name}")
+        after = _state(self.census, self.frontend)
+        for path, held in before.items():
+            if after.get(path) != held:
+                changed = set(_differing(held, after.get(path)))
+                self.writes.append(f"it changes {'.'.join((*path, *sorted(map(str, changed))[:1]))}")
+
+    def _collect(self, value: Any, weights: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
+        symbolic = self.frontend.symbolic_types
+        signatures = Signatures(self.frontend, traced=True)
+        try:
+            layout = signatures.results(value, lambda leaf: isinstance(leaf, symbolic))
+        except Unsupported as fault:
+            raise TraceError(str(fault), "Return tensors, numbers, or lists, tuples and dicts of them") from fault
+        computed: list[Any] = []
+        known: dict[int, tuple[str, int]] = {id(t): ("x", i) for i, t in reversed(list(enumerate(tensors)))}
+        known.update({id(w): ("w", i) for i, w in enumerate(weights)})
+        sources = []
+        for kind, i in layout.leaves:
+            leaf = layout.tensors[i] if kind == "t" else layout.ints[i]
+            if id(leaf) not in known:
+                known[id(leaf)] = ("y", len(computed))
+                computed.append(leaf)
+            sources.append(known[id(leaf)])
+        self.results, self.sources = layout, sources
+        return computed
+
+
+def _copy(roots: Mapping[str, Any], live: Census) -> tuple[dict[str, Any], dict[int, Any]]:
+    memo: dict[int, Any] = {id(slot.tensor): slot.tensor for slot in live.slots}
+    try:
+        return copy.deepcopy(dict(roots), memo), memo
+    except TraceError:
+        raise
+    except Exception as fault:
+        place = _culprit(live)
+        raise TraceError(f"{place} cannot be copied ({fault})", "Keep it outside of the layer") from fault
+
+
+def _culprit(live: Census) -> str:
+    """The innermost attribute that prevents a copy."""
+    worst: Path = ()
+    for path, value in live.objects.items():
+        inside = value if isinstance(value, dict) else vars(value) if _census.has_state(value) else {}
+        for name, held in inside.items():
+            if len(path) < len(worst) or id(held) in live.paths or id(held) in live.grouped:
+                continue
+            try:
+                copy.deepcopy(held, {id(slot.tensor): slot.tensor for slot in live.slots})
+            except Exception:
+                worst = (*path, str(name))
+    return ".".join(worst) or "the layer"
+
+
+_SIMPLE = (int, float, str, bool, bytes, complex, type(None))
+
+
+def _token(value: Any) -> Any:
+    return (type(value), repr(value)) if isinstance(value, _SIMPLE) else id(value)
+
+
+def _state(census: Census, frontend: Any) -> dict[Path, Any]:
+    """A description of the non-tensor state of a twin, for a comparison."""
+    tensor = frontend.tensor_type
+    slots = {(id(slot.box), slot.key) for slot in census.slots}
+    slots |= {(id(place.box), place.key) for place in census.tuples}
+    found: dict[Path, Any] = {}
+    for path, value in census.objects.items():
+        if isinstance(value, frontend.layer_type):
+            boxes = [vars(value), *(vars(value)[g] for g in frontend.groups if vars(value).get(g) is not None)]
+        else:
+            boxes = [value] if isinstance(value, (dict, list)) else []
+            boxes += [vars(value)] if _census.has_state(value) else []
+        state: dict[Any, Any] = {}
+        for n, box in enumerate(boxes):
+            for key, held in enumerate(box) if isinstance(box, list) else list(box.items()):
+                if key in frontend.ignored_writes and isinstance(value, frontend.layer_type):
+                    continue
+                state[n, key] = "tensor" if isinstance(held, tensor) or (id(box), key) in slots else _token(held)
+        found[path] = state
+    return found
+
+
+def _differing(before: Any, after: Any) -> list[Any]:
+    after = after or {}
+    return [key[1] for key in before.keys() | after.keys() if before.get(key) != after.get(key)]

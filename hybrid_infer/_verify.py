@@ -1,0 +1,99 @@
+"""Does an engine's result agree with the eager one?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+#: Relative and absolute tolerance by element type; the absolute one is scaled by the largest finite eager value, since
+#: a sum of many terms errs in proportion to the terms, not to what is left of them.
+TOLERANCES = {
+    "float64": (1e-6, 1e-7),
+    "complex128": (1e-6, 1e-7),
+    "float32": (1e-3, 1e-4),
+    "complex64": (1e-3, 1e-4),
+    "float16": (1e-2, 1e-2),
+    "bfloat16": (4e-2, 4e-2),
+}
+
+
+class Disagreement(Exception):
+    """Results differ; ``str()`` says where and by how much."""
+
+
+class Inconclusive(Exception):
+    """Integers differ where the floats they come from may have been a near-tie."""
+
+
+def _is_real(array: Any) -> bool:
+    return array.dtype.kind in "fc"
+
+
+def error(eager: Any, found: Any, where: str, dtype: str, rtol: float | None, atol: float | None) -> float:
+    """The largest absolute difference of two arrays. Raises Disagreement."""
+    import numpy as np
+
+    if eager.shape != found.shape:
+        raise Disagreement(f"{where} has shape {found.shape}, the eager result {eager.shape}")
+    if not eager.size:
+        return 0.0
+    finite = np.isfinite(eager)
+    if not np.array_equal(finite, np.isfinite(found)):
+        raise Disagreement(f"{where} is not finite in other places than the eager result")
+    odd = ~finite
+    if odd.any() and not np.array_equal(eager[odd], found[odd], equal_nan=True):
+        raise Disagreement(f"{where} holds other infinities or NaNs than the eager result")
+    relative, absolute = TOLERANCES[dtype]
+    relative = relative if rtol is None else rtol
+    wide = np.complex128 if eager.dtype.kind == "c" else np.float64
+    left, right = eager[finite].astype(wide), found[finite].astype(wide)
+    if not left.size:
+        return 0.0
+    size = np.abs(left)
+    limit = (absolute * float(size.max()) if atol is None else atol) + relative * size
+    difference = np.abs(left - right)
+    worst = int(np.argmax(difference - limit))
+    if difference[worst] > limit[worst]:
+        raise Disagreement(
+            f"{where} differs by {difference[worst]:.3g} where the eager value is {size[worst]:.3g} "
+            f"({dtype}, tolerance {limit[worst]:.3g})"
+        )
+    return float(difference.max())
+
+
+def compare(
+    eager: Sequence[Any],
+    found: Sequence[Any],
+    dtypes: Sequence[str],
+    *,
+    from_floats: bool,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> float:
+    """The largest difference between two lists of arrays of the given element types.
+
+    Floats agree within the tolerance of their type; integers and booleans exactly, unless they may come from floats
+    (``from_floats``) and few of them differ, which is Inconclusive. Raises Disagreement.
+
+    >>> import numpy as np
+    >>> compare([np.float32([1, 2])], [np.float32([1, 2.0001])], ["float32"], from_floats=True) < 2e-4
+    True
+    """
+    import numpy as np
+
+    worst, ties = 0.0, 0
+    for i, (left, right, dtype) in enumerate(zip(eager, found, dtypes, strict=True)):
+        where = f"result {i}"
+        if dtype in TOLERANCES:
+            worst = max(worst, error(left, right, where, dtype, rtol, atol))
+            continue
+        if left.shape != right.shape:
+            raise Disagreement(f"{where} has shape {right.shape}, the eager result {left.shape}")
+        wrong = int(np.count_nonzero(left != right))
+        if wrong:
+            if not from_floats or wrong > max(1, left.size // 50):
+                raise Disagreement(f"{where} ({dtype}) differs in {wrong} of {left.size} elements")
+            ties += wrong
+    if ties:
+        raise Inconclusive(f"{ties} integers differ, which near-ties of floats would explain")
+    return worst

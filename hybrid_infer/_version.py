@@ -1,0 +1,186 @@
+"""One static model of a method: for which calls it is valid, what it returns, and the graph. All of it plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hybrid_infer import _guards, _keys
+from hybrid_infer._attributes import Read
+from hybrid_infer._types import Condition, Graph, TensorSpec
+
+#: Raised when the meaning of a field changes; another number is never read.
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a version is compared with: the structure, tensors, integers and ambient state of one call."""
+
+    tree: list[Any]
+    tensors: tuple[TensorSpec, ...]
+    ints: tuple[int, ...]
+    ambient: tuple[str, ...]
+    places: tuple[str, ...] = ()
+    int_places: tuple[str, ...] = ()
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [spec.shape for spec in self.tensors]  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A distinct tensor of the layer: its places, and the element type and sizes that the graph was traced with."""
+
+    name: str
+    paths: tuple[str, ...]
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Version:
+    """A captured call; with ``reason``, the record that it cannot be captured or served.
+
+    ``tensors`` hold None for dimensions that vary, ``ints`` None for integers that do. ``example`` are the sizes that
+    the call was traced with. ``results`` and ``sources`` give the structure of what the method returns (see ``Twin``).
+    """
+
+    method: str
+    tree: list[Any]
+    tensors: tuple[TensorSpec, ...]
+    ints: tuple[int | None, ...]
+    ambient: tuple[str, ...]
+    weights: tuple[Weight, ...]
+    conditions: tuple[Condition, ...] = ()
+    reads: tuple[Read, ...] = ()
+    results: list[Any] = field(default_factory=list)
+    sources: tuple[tuple[str, int], ...] = ()
+    example: tuple[tuple[int, ...], ...] = ()
+    specialised: frozenset[tuple[int, int]] = frozenset()
+    graph: Graph | None = None
+    reason: str = ""
+    remedy: str = ""
+    kind: str = "capture"  # which step failed, where one did: capture or build
+
+    def similar(self, call: Call) -> bool:
+        """Is it of the same structure, element types and ranks, whatever the sizes?"""
+        return (
+            self.tree == call.tree
+            and self.ambient == call.ambient
+            and len(self.ints) == len(call.ints)
+            and [(t.dtype, t.device, len(t.shape)) for t in self.tensors]
+            == [(t.dtype, t.device, len(t.shape)) for t in call.tensors]
+        )
+
+    def fits(self, call: Call) -> bool:
+        """Is it valid for the structure, sizes and integers of a call?"""
+        if not self.similar(call):
+            return False
+        if self.reason:
+            return True
+        for mine, given in zip(self.tensors, call.tensors, strict=True):
+            if any(m is not None and m != g for m, g in zip(mine.shape, given.shape, strict=True)):
+                return False
+        if any(m is not None and m != g for m, g in zip(self.ints, call.ints, strict=True)):
+            return False
+        return all(_guards.holds(c, call.shapes, call.ints) for c in self.conditions)
+
+    @property
+    def width(self) -> int:
+        """How many dimensions and integers vary."""
+        return sum(n is None for t in self.tensors for n in t.shape) + sum(n is None for n in self.ints)
+
+    def covers(self, other: Version) -> bool:
+        """Does it serve whatever another, narrower version serves?"""
+        if not other.graph or other.width >= self.width or other.reads != self.reads:
+            return False
+        example = tuple(TensorSpec(t.dtype, s, t.device) for t, s in zip(other.tensors, other.example, strict=True))
+        ints = tuple(n for n in other.ints if n is not None)
+        return len(ints) == len(other.ints) and self.fits(Call(other.tree, example, ints, other.ambient))
+
+    def to_meta(self) -> dict[str, Any]:
+        """As JSON data, without the graph's bytes."""
+        graph = self.graph
+        return {
+            "format": FORMAT,
+            "method": self.method,
+            "tree": self.tree,
+            "tensors": [_spec(t) for t in self.tensors],
+            "ints": list(self.ints),
+            "ambient": list(self.ambient),
+            "weights": [[w.name, list(w.paths), w.dtype, list(w.shape)] for w in self.weights],
+            "conditions": list(self.conditions),
+            "reads": [[list(r.path), r.name, r.kind, r.digest] for r in self.reads],
+            "results": self.results,
+            "sources": [list(s) for s in self.sources],
+            "example": [list(s) for s in self.example],
+            "specialised": sorted(map(list, self.specialised)),
+            "reason": self.reason,
+            "remedy": self.remedy,
+            "kind": self.kind,
+            "graph": None
+            if graph is None
+            else {
+                "weights": list(graph.weights),
+                "inputs": list(graph.inputs),
+                "outputs": list(graph.outputs),
+                "input_specs": [_spec(s) for s in graph.input_specs],
+                "output_specs": [_spec(s) for s in graph.output_specs],
+            },
+        }
+
+    @staticmethod
+    def from_meta(meta: Mapping[str, Any]) -> Version:
+        """Raises KeyError, TypeError or ValueError where `meta` is not what ``to_meta`` gives."""
+        if meta["format"] != FORMAT:
+            raise ValueError(f"format {meta['format']} is not {FORMAT}")
+        found = meta["graph"]
+        graph = None
+        if found is not None:
+            graph = Graph(
+                b"",
+                tuple(found["weights"]),
+                tuple(found["inputs"]),
+                tuple(found["outputs"]),
+                tuple(map(_to_spec, found["input_specs"])),
+                tuple(map(_to_spec, found["output_specs"])),
+            )
+        return Version(
+            method=meta["method"],
+            tree=meta["tree"],
+            tensors=tuple(map(_to_spec, meta["tensors"])),
+            ints=tuple(meta["ints"]),
+            ambient=tuple(meta["ambient"]),
+            weights=tuple(Weight(n, tuple(p), d, tuple(s)) for n, p, d, s in meta["weights"]),
+            conditions=tuple(meta["conditions"]),
+            reads=tuple(Read(tuple(p), n, k, d) for p, n, k, d in meta["reads"]),
+            results=meta["results"],
+            sources=tuple((kind, i) for kind, i in meta["sources"]),
+            example=tuple(map(tuple, meta["example"])),
+            specialised=frozenset((i, a) for i, a in meta["specialised"]),
+            graph=graph,
+            reason=meta["reason"],
+            remedy=meta["remedy"],
+            kind=meta["kind"],
+        )
+
+    @property
+    def identity(self) -> str:
+        """A digest of all that decides for which calls it is valid."""
+        return _keys.digest([self.tree, *(_spec(t) for t in self.tensors), list(self.ints), list(self.ambient),
+                             [list(r) for r in self.reads], _plain(self.conditions)])  # fmt: skip
+
+
+def _spec(spec: TensorSpec) -> list[Any]:
+    return [spec.dtype, list(spec.shape), spec.device]
+
+
+def _to_spec(data: Sequence[Any]) -> TensorSpec:
+    return TensorSpec(data[0], tuple(data[1]), data[2])
+
+
+def _plain(data: Any) -> Any:
+    return [_plain(d) for d in data] if isinstance(data, (list, tuple)) else data

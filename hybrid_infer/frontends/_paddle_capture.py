@@ -1,0 +1,103 @@
+"""Capture of one Paddle call: trace, purity, conversion, and which dims could be kept open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hybrid_infer._errors import TraceError
+from hybrid_infer._types import Captured, Graph, TensorSpec, Tracee
+from hybrid_infer.frontends._paddle_onnx import convert, finish
+from hybrid_infer.frontends._paddle_purity import impurities
+from hybrid_infer.frontends._paddle_trace import Trace, trace
+
+_Dims = frozenset[tuple[int, int]]
+
+
+def capture(tracee: Tracee, dynamic: _Dims, dynamic_ints: frozenset[int], dtype_of: Callable[[Any], str]) -> Captured:
+    """See ``Frontend.capture``.
+
+    The tracer never sees the size of a dynamic dim (it is -1), so it cannot assume anything about it, and there are
+    no conditions to report: what needs the number fails, and that dim is fixed to the example's size instead.
+    Static dims are the caller's to compare.
+    """
+    try:
+        return _attempt(tracee, dynamic, dynamic_ints, frozenset(), dtype_of)
+    except TraceError:
+        if not dynamic and not dynamic_ints:
+            raise
+    captured = _attempt(tracee, frozenset(), frozenset(), dynamic, dtype_of)
+    kept: _Dims = frozenset()
+    numbers: frozenset[int] = frozenset()
+    if len(dynamic) + len(dynamic_ints) == 1:
+        return captured
+    for dim in sorted(dynamic):
+        try:
+            captured = _attempt(tracee, kept | {dim}, numbers, dynamic - kept - {dim}, dtype_of)
+        except TraceError:
+            continue
+        kept |= {dim}
+    for number in sorted(dynamic_ints):
+        try:
+            captured = _attempt(tracee, kept, numbers | {number}, dynamic - kept, dtype_of)
+        except TraceError:
+            continue
+        numbers |= {number}
+    return captured
+
+
+def _attempt(
+    tracee: Tracee, dynamic: _Dims, numbers: frozenset[int], specialised: _Dims, dtype_of: Callable[[Any], str]
+) -> Captured:
+    traced = trace(tracee, dynamic, numbers)
+    if numbers and _types(traced) != _types(trace(tracee, dynamic, frozenset())):
+        raise TraceError("an integer argument decides a result's element type, and cannot vary")
+    impure = (*traced.impure, *impurities(traced.program, traced.inputs))
+    graph = _graph(tracee, traced, numbers, dtype_of) if not impure else _no_graph()
+    return Captured(
+        graph=graph,
+        dynamic=dynamic,
+        specialised=specialised,
+        dynamic_ints=numbers,
+        impure=tuple(dict.fromkeys(impure)),
+    )
+
+
+def _types(traced: Trace) -> list[tuple[Any, int]]:
+    return [(value.dtype, len(value.shape)) for value in traced.results]
+
+
+def _no_graph() -> Graph:
+    """Of an impure method: nothing may run it, and the serialiser would drop what makes it impure."""
+    return Graph(b"", (), (), (), (), ())
+
+
+def _graph(tracee: Tracee, traced: Trace, numbers: frozenset[int], dtype_of: Callable[[Any], str]) -> Graph:
+    def spec(value: Any) -> TensorSpec:
+        return TensorSpec(dtype_of(value.dtype), tuple(None if size < 0 else int(size) for size in value.shape))
+
+    if not traced.results:
+        raise TraceError("it computes nothing from its arguments")
+    specs = {name: spec(value) for name, value in zip(traced.names, traced.inputs, strict=True)}
+    results = [spec(value) for value in traced.results]
+    weights = [f"w{i}" for i in range(len(tracee.weights))]
+    inputs: list[str | None] = [f"x{i}" for i in range(len(tracee.tensors))]
+    inputs += [f"n{i}" if i in numbers else None for i in range(len(tracee.ints))]
+    return finish(
+        convert(lambda path: _serialise(traced, path)),
+        weights,
+        inputs,
+        [specs[name] if name is not None else TensorSpec("int64", ()) for name in inputs],
+        [specs[name] for name in weights],
+        results,
+    )
+
+
+def _serialise(traced: Trace, path: str) -> None:
+    import paddle
+    from paddle.base import framework
+    from paddle.static.pir_io import normalize_pir_program
+
+    with framework._dygraph_guard(None):
+        program = normalize_pir_program(traced.program, traced.inputs, traced.results)
+        paddle.base.core.serialize_pir_program(program, path)

@@ -1,0 +1,226 @@
+"""From a serialised Paddle program to the library's graph: conversion in a child process, then one tidy form."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hybrid_infer._errors import TraceError
+from hybrid_infer._types import Graph, TensorSpec
+
+_OPSET = 17
+_TIMEOUT_S = 600
+_CONVERTER = Path(__file__).with_name("_paddle_convert.py")
+
+
+def _folder(package: str) -> str:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise TraceError(f"{package} is not installed", f"pip install {package}")
+    return next(iter(spec.submodule_search_locations))
+
+
+def _reason(output: str) -> str:
+    """What the converter complained about, without its prefixes and the framework's stack trace."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in output.split("C++ Traceback")[0].splitlines()]
+    said = [re.sub(r"^(\[\w+\]\s*)+", "", line) for line in lines if line.startswith("[")]
+    said = [line for line in said if line and not line.startswith(("Start parsing", "Use opset_version"))]
+    return "; ".join(said) or "; ".join(line for line in lines[-3:] if line) or "the converter gave no reason"
+
+
+def convert(serialise: Any) -> bytes:
+    """Convert the program that ``serialise(path)`` writes; returns a ModelProto. Raises TraceError.
+
+    A child process does it, since paddle2onnx aborts on what it does not know.
+    """
+    with tempfile.TemporaryDirectory(prefix="hybrid_infer_") as folder:
+        program, model = os.path.join(folder, "program.json"), os.path.join(folder, "model.onnx")
+        serialise(program)
+        request = {
+            "paddle": _folder("paddle"),
+            "paddle2onnx": _folder("paddle2onnx"),
+            "program": program,
+            "onnx": model,
+            "opset": _OPSET,
+            "path": sys.path,
+        }
+        described = os.path.join(folder, "request.json")
+        Path(described).write_text(json.dumps(request), encoding="utf-8")
+        log = os.path.join(folder, "log")
+        try:
+            with open(log, "wb") as out:
+                subprocess.run(
+                    [sys.executable, "-I", "-S", str(_CONVERTER), described],
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    timeout=_TIMEOUT_S,
+                    check=True,
+                    cwd=folder,
+                )
+            return Path(model).read_bytes()
+        except subprocess.CalledProcessError as error:
+            said = _reason(Path(log).read_text(encoding="utf-8", errors="replace"))
+            raise TraceError(f"paddle2onnx refused the program: {said}") from error
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise TraceError(f"the process that runs paddle2onnx failed: {error}") from error
+
+
+def _subgraphs(graph: Any) -> list[Any]:
+    import onnx
+
+    found = [graph]
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                found += _subgraphs(attribute.g)
+            elif attribute.type == onnx.AttributeProto.GRAPHS:
+                for inner in attribute.graphs:
+                    found += _subgraphs(inner)
+    return found
+
+
+def _float_for_bfloat16(model: Any) -> bool:
+    """Compute in float32 wherever the graph says bfloat16; True if it said so anywhere.
+
+    The converter wraps some operators in casts and leaves others in bfloat16, so that its graphs do not type-check.
+    Intermediate results are therefore not rounded to bfloat16; only the graph's outputs are.
+    """
+    import numpy
+    import onnx
+
+    low, wide = onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT
+    found = False
+
+    def widen(tensor: Any) -> None:
+        nonlocal found
+        if tensor.data_type != low:
+            return
+        found = True
+        bits = numpy.frombuffer(tensor.raw_data, "<u2") if tensor.raw_data else numpy.array(tensor.int32_data, "<u2")
+        array = (bits.astype("<u4") << 16).view("<f4").reshape(tuple(tensor.dims))
+        tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+
+    for graph in _subgraphs(model.graph):
+        for info in [*graph.input, *graph.output, *graph.value_info]:
+            if info.type.tensor_type.elem_type == low:
+                info.type.tensor_type.elem_type, found = wide, True
+        for tensor in graph.initializer:
+            widen(tensor)
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.type == onnx.AttributeProto.TENSOR:
+                    widen(attribute.t)
+                elif attribute.type == onnx.AttributeProto.INT and attribute.i == low:
+                    if (node.op_type, attribute.name) in _TYPE_ATTRIBUTES:
+                        attribute.i, found = wide, True
+    return found
+
+
+#: Integer attributes that hold an element type.
+_TYPE_ATTRIBUTES = frozenset(
+    [("Cast", "to")] + [(op, "dtype") for op in ("EyeLike", "RandomNormal", "RandomUniform", "RandomNormalLike")]
+)
+
+
+def finish(model_bytes: bytes, weights: Sequence[str], inputs: Sequence[str | None], specs: Sequence[TensorSpec],
+           weight_specs: Sequence[TensorSpec], results: Sequence[TensorSpec]) -> Graph:  # fmt: skip
+    """Put a converted model into the library's form.
+
+    Every result has its own name, its declared rank and element type; inputs that nothing reads are dropped; dims
+    that vary are named after the input that they come from. Raises TraceError.
+    """
+    import onnx
+    from onnx import helper
+
+    model = onnx.load_from_string(model_bytes)
+    graph = model.graph
+    if len(graph.output) != len(results):
+        raise TraceError(f"the converted graph has {len(graph.output)} results instead of {len(results)}")
+    _float_for_bfloat16(model)
+    known = dict(zip([*weights, *(name or "" for name in inputs)], [*weight_specs, *specs], strict=True))
+    known.pop("", None)
+
+    def proto(spec: TensorSpec) -> int:
+        return int(getattr(onnx.TensorProto, _ONNX_NAMES[spec.dtype]))
+
+    def info(name: str, spec: TensorSpec, dim: str) -> Any:
+        shape = [f"{dim}_{axis}" if size is None else size for axis, size in enumerate(spec.shape)]
+        return helper.make_tensor_value_info(name, proto(spec), shape)
+
+    # Results: behind a cast (the element type) and a reshape (the converter makes rank 1 of rank 0).
+    outputs, tail, constants = [], [], []
+    for index, (old, spec) in enumerate(zip(graph.output, results, strict=True)):
+        name, source = f"out_{index}", old.name
+        if not spec.shape:
+            constants = [onnx.numpy_helper.from_array(_empty_shape(), "hi_scalar_shape")]
+            tail.append(helper.make_node("Reshape", [source, "hi_scalar_shape"], [f"hi_scalar_{index}"]))
+            source = f"hi_scalar_{index}"
+        tail.append(helper.make_node("Cast", [source], [name], to=proto(spec)))
+        outputs.append(info(name, spec, name))
+    nodes = [*graph.node, *tail]
+
+    # Inputs: bfloat16 ones are widened once, at their entry.
+    used = {name for inner in _subgraphs(graph) for node in inner.node for name in node.input}
+    used |= {name for node in tail for name in node.input}
+    used |= {result.name for inner in _subgraphs(graph) for result in inner.output}
+    present = {value.name for value in graph.input}
+    heads, rename, declared = [], {}, []
+    for name, spec in known.items():
+        if name not in used or name not in present:
+            continue
+        declared.append(info(name, spec, name))
+        if spec.dtype == "bfloat16":
+            rename[name] = f"{name}_float32"
+            heads.append(helper.make_node("Cast", [name], [rename[name]], to=onnx.TensorProto.FLOAT))
+    for inner in _subgraphs(graph):
+        for node in inner.node:
+            node.input[:] = [rename.get(name, name) for name in node.input]
+        if inner is not graph:
+            for result in inner.output:
+                result.name = rename.get(result.name, result.name)
+    for node in tail:
+        node.input[:] = [rename.get(name, name) for name in node.input]
+
+    del graph.node[:], graph.input[:], graph.output[:], graph.value_info[:]
+    graph.node.extend([*heads, *nodes])
+    graph.input.extend(declared)
+    graph.output.extend(outputs)
+    graph.initializer.extend(constants)
+    graph.name = "graph"
+    names = {value.name for value in declared}
+    try:
+        onnx.checker.check_model(model)
+        model = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=False)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise TraceError(f"the converted graph is not valid ONNX: {error}") from error
+    del model.graph.value_info[:]
+    return Graph(
+        model=model.SerializeToString(deterministic=True),
+        weights=tuple(name if name in names else None for name in weights),
+        inputs=tuple(name if name in names else None for name in inputs),
+        outputs=tuple(value.name for value in outputs),
+        input_specs=tuple(specs),
+        output_specs=tuple(results),
+    )
+
+
+_ONNX_NAMES = {
+    "bool": "BOOL", "uint8": "UINT8", "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64",
+    "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT", "float64": "DOUBLE",
+    "complex64": "COMPLEX64", "complex128": "COMPLEX128",
+}  # fmt: skip
+
+
+def _empty_shape() -> Any:
+    import numpy
+
+    return numpy.zeros((0,), numpy.int64)

@@ -1,0 +1,66 @@
+"""What in a Paddle program keeps it from standing for its method: writes, random numbers, effects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+#: Operators that always draw random numbers.
+_RANDOM = frozenset(
+    """bernoulli binomial class_center_sample dirichlet exponential gaussian gaussian_inplace gumbel_softmax
+    multinomial normal poisson randint random_routing randperm shuffle_batch standard_gamma top_p_sampling
+    truncated_gaussian_random uniform uniform_inplace uniform_random_batch_size_like random cauchy geometric
+    log_normal sampling_id nce graph_sample_neighbors weighted_sample_neighbors""".split()
+)
+#: Operators that draw them unless told that this is inference, and the attribute that says so.
+_RANDOM_IN_TRAINING = frozenset("dropout dropout_nd rrelu rnn fused_dropout_add fused_attention".split())
+#: Attention kernels with a dropout rate of their own.
+_WITH_RATE = {"flash_attn": "dropout", "flash_attn_unpadded": "dropout", "memory_efficient_attention": "dropout_p"}
+_EFFECTS = {"print": "prints a tensor", "assert": "asserts on a tensor's value", "py_func": "calls Python"}
+
+
+def operators(block: Any) -> Iterator[Any]:
+    """Every operator of a block, those of nested blocks included."""
+    for op in block.ops:
+        yield op
+        for inner in op.blocks():
+            yield from operators(inner)
+
+
+def impurities(program: Any, inputs: Sequence[Any]) -> list[str]:
+    """Reasons, each naming the operator."""
+    found = []
+    for op in operators(program.global_block()):
+        full = op.name()
+        dialect, _, name = full.rpartition(".")
+        if dialect != "pd_op":
+            continue
+        base, attributes = name.rstrip("_"), op.attrs()
+        inference = bool(attributes.get("is_test", False)) or attributes.get("training") is False
+        if base in _RANDOM:
+            found.append(f"{full} draws random numbers")
+        elif base in _RANDOM_IN_TRAINING and not inference and not _rate_is_zero(op, attributes):
+            found.append(f"{full} draws random numbers in training mode")
+        elif base in _WITH_RATE and attributes.get(_WITH_RATE[base], 0.0) and not inference:
+            found.append(f"{full} draws random numbers in training mode")
+        elif base in _EFFECTS:
+            found.append(f"{full} {_EFFECTS[base]}")
+        elif base in ("batch_norm", "sync_batch_norm"):
+            if not inference and not attributes.get("use_global_stats", False):
+                found.append(f"{full} updates running statistics in training mode")
+        elif name.endswith("_") and any(operand.is_same(value) for operand in op.operands_source() for value in inputs):
+            # Which operand an operator writes is not in the program; the first is it in all of them but this is
+            # not promised, so any will do.
+            found.append(f"{full} writes to an argument or weight")
+    return list(dict.fromkeys(found))
+
+
+def _rate_is_zero(op: Any, attributes: dict[str, Any]) -> bool:
+    for key in ("dropout_prob", "p"):
+        if key in attributes:
+            return float(attributes[key]) == 0.0
+    for operand in op.operands_source():
+        source = operand.get_defining_op() if operand.get_defining_op() is not None else None
+        if source is not None and source.name() == "pd_op.full" and list(operand.shape) in ([1], []):
+            return float(source.attrs().get("value", 1.0)) == 0.0
+    return False

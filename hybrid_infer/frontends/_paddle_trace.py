@@ -1,0 +1,327 @@
+"""One trace of a prepared call into a Paddle program, with what makes a program right kept under watch.
+
+The program is built directly (static mode of this thread, no ``paddle.jit.save``): every weight and tensor is a named
+data operator, so that nothing can be folded into the graph.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import inspect
+import linecache
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from hybrid_infer._errors import TraceError
+from hybrid_infer._types import Tracee
+
+
+@dataclass
+class Trace:
+    """A program with its inputs (weights, tensors, integers) and results, and what was seen on the way."""
+
+    program: Any
+    inputs: list[Any]
+    names: list[str]
+    results: list[Any]
+    impure: list[str] = field(default_factory=list)
+
+
+def _without_decorators(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, whose source starts at its ``def``.
+
+    Paddle rewrites a function from its source, decorators included, and would apply ours again.
+    """
+    import ast
+    import textwrap
+
+    if not isinstance(function, types.FunctionType) or hasattr(function, "__wrapped__"):
+        return function
+    try:
+        lines, _ = inspect.getsourcelines(function)
+        tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
+    except (OSError, SyntaxError, IndexError):
+        return function
+    if not isinstance(tree, ast.FunctionDef) or not tree.decorator_list:
+        return function
+    code = function.__code__
+    file = f"<hybrid_infer {code.co_filename}:{code.co_firstlineno}>"
+    source = [line if line.endswith("\n") else line + "\n" for line in lines[tree.lineno - 1 :]]
+    linecache.cache[file] = (sum(map(len, source)), None, source, file)
+    bare = types.FunctionType(
+        code.replace(co_filename=file, co_firstlineno=1),
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    bare.__kwdefaults__, bare.__qualname__ = function.__kwdefaults__, function.__qualname__
+    bare.__module__ = function.__module__
+    return bare
+
+
+def convert(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The user's function with its control flow over tensors rewritten; itself where it has no source."""
+    from paddle.jit.dy2static.program_translator import convert_to_static
+
+    if isinstance(function, functools.partial):
+        return functools.partial(convert(function.func), *function.args, **function.keywords)
+    if inspect.ismethod(function):
+        return types.MethodType(convert(function.__func__), function.__self__)
+    if not inspect.isfunction(function) or function.__name__ == "<lambda>":
+        return function
+    try:
+        return convert_to_static(_without_decorators(function))  # type: ignore[no-any-return]
+    except OSError:
+        return function
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the framework's C++ log and its converter's log at errors."""
+    import paddle
+    from paddle.jit.dy2static.logging_utils import TranslatorLogger
+
+    logger = TranslatorLogger().logger
+    python_level = logger.level
+    logger.setLevel("ERROR")
+    try:
+        level = ctypes.c_int.in_dll(ctypes.CDLL(paddle.base.libpaddle.__file__), "_ZN3fLI17FLAGS_minloglevelE")
+    except (OSError, ValueError):
+        level = ctypes.c_int(0)  # a build that hides the symbol stays as talkative as it is
+    before, level.value = level.value, max(level.value, 2)
+    try:
+        yield
+    finally:
+        level.value = before
+        logger.setLevel(python_level)
+
+
+@contextmanager
+def _static_mode(program: Any) -> Iterator[None]:
+    """Static mode for this thread, recording into `program`."""
+    import paddle
+    from paddle.base import framework
+    from paddle.base.dygraph.base import to_static_mode_guard
+
+    tracer = framework._dygraph_tracer()
+    with framework._dygraph_guard(None):
+        # A thread that meets the framework for the first time copies this module's tracer, and would stay in
+        # static mode for good.
+        framework._dygraph_tracer_ = tracer
+        with paddle.static.program_guard(program, paddle.static.Program()), to_static_mode_guard(True):
+            yield
+
+
+@contextmanager
+def _autocast(state: tuple[Any, ...]) -> Iterator[None]:
+    """The autocast state of the eager thread (level, type, operator lists), for the program under construction."""
+    import paddle
+
+    level, dtype, allowed, denied = state
+    if level == 0:
+        yield
+        return
+    attributes = paddle.base.core._get_amp_attrs()
+    lists = paddle.base.core._get_amp_op_list()
+    before = attributes._amp_level, attributes._amp_dtype
+    attributes._amp_level, attributes._amp_dtype = paddle.base.core.AmpLevel(level), dtype
+    paddle.base.core._set_amp_op_list(set(allowed), set(denied))
+    try:
+        yield
+    finally:
+        attributes._amp_level, attributes._amp_dtype = before
+        paddle.base.core._set_amp_op_list(*lists)
+
+
+def autocast_state() -> tuple[Any, ...]:
+    """Level (0: off), type and operator lists of this thread's autocast."""
+    from paddle.base import framework
+
+    tracer = framework._dygraph_tracer()
+    if tracer is None or int(tracer._amp_level) == 0:
+        return (0, "", frozenset(), frozenset())
+    allowed, denied = tracer._get_amp_op_list()
+    return (int(tracer._amp_level), str(tracer._amp_dtype), frozenset(allowed), frozenset(denied))
+
+
+class _Watch:
+    """Sees, on one thread and for the time of a trace, what the tracer would let pass in silence.
+
+    A dimension that varies has the size -1 in Python code that was not rewritten: user code gets an operator that
+    yields the real size instead, and fails loudly where it needs a number. Writers in place are run by the tracer as
+    if they were not: each is recorded with its target. Tensors that are no argument become parameters: those that
+    are a weight become that weight's input.
+    """
+
+    def __init__(self, values: dict[int, Any]) -> None:
+        self.thread, self.values = threading.get_ident(), values
+        self.writes: list[tuple[str, Any, int]] = []
+        self.foreign: list[Any] = []
+
+    def cast_hook(self, value: Any) -> Any:
+        import paddle
+        from paddle.pir.core import _convert_into_value
+
+        if threading.get_ident() != self.thread or not isinstance(value, paddle.Tensor):
+            return _convert_into_value(value)
+        known = self.values.get(id(value))
+        if known is not None:
+            return known
+        self.foreign.append(value)
+        raise TraceError(
+            f"it uses a tensor of shape {list(value.shape)} that is neither an argument nor held by the layer",
+            "Keep the tensor as an attribute of the layer, or pass it as an argument",
+        )
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        import paddle
+        from paddle.pir.core import static_op_arg_cast_guard
+        from paddle.utils import inplace_utils
+
+        value_type: Any = paddle.pir.Value
+        raw = value_type.shape
+        thread, writes = self.thread, self.writes
+
+        def ours(frame: Any) -> bool:
+            module = frame.f_globals.get("__name__") or ""
+            return threading.get_ident() == thread and module.partition(".")[0] != "paddle"
+
+        def shape(value: Any) -> Any:
+            sizes = raw.fget(value)
+            if -1 not in sizes or not ours(sys._getframe(1)):
+                return sizes
+            real = paddle.shape(value)
+            return [real[axis] if size == -1 else size for axis, size in enumerate(sizes)]
+
+        def iterate(value: Any) -> Iterator[Any]:
+            sizes = raw.fget(value)
+            if not sizes or sizes[0] < 0:
+                raise TypeError("a tensor cannot be iterated over a dimension that varies")
+            return (value[index] for index in range(sizes[0]))
+
+        class Warnings:
+            """Stands for the module of that name where the framework tells of a writer that will not write."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(original, name)
+
+            def warn(self, *args: Any, **kwargs: Any) -> None:
+                if threading.get_ident() != thread:
+                    original.warn(*args, **kwargs)
+                    return
+                caller = sys._getframe(1).f_locals
+                targets = [arg for arg in caller.get("args", ()) if isinstance(arg, value_type)][:1]
+                name = getattr(caller.get("func"), "__name__", "an operator in place")
+                writes.extend((name, target, len(target.all_used_ops())) for target in targets)
+                if not targets:
+                    writes.append((name, None, 0))
+
+        original = inplace_utils.warnings
+        had_iter = "__iter__" in vars(value_type)
+        with static_op_arg_cast_guard(self.cast_hook):
+            value_type.shape = property(shape)
+            if not had_iter:
+                value_type.__iter__ = iterate
+            inplace_utils.warnings = Warnings()
+            try:
+                yield
+            finally:
+                inplace_utils.warnings = original
+                value_type.shape = raw
+                if not had_iter:
+                    del value_type.__iter__
+
+    def report(self, inputs: Sequence[Any], results: Sequence[Any]) -> list[str]:
+        """Writes that the program does not show: into an argument or weight, or into what is read again later."""
+        found = []
+        for name, target, uses in self.writes:
+            if target is None or any(target.is_same(value) for value in inputs):
+                found.append(f"{name} writes to an argument or weight")
+            elif len(target.all_used_ops()) > uses + 1 or any(target.is_same(value) for value in results):
+                found.append(f"{name} writes to a tensor that is read again")
+        return found
+
+
+def trace(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Trace:
+    """Build the program of one call. Raises TraceError."""
+    import paddle
+    from paddle.jit.dy2static.parameter_recorder import _global_inplace_map, _global_parameter_recorder
+
+    program = paddle.static.Program()
+    program.random_seed = paddle.static.default_main_program().random_seed
+    autocast = autocast_state()
+    example: list[tuple[str, list[int], Any]] = []
+    example += [(f"w{i}", list(tensor.shape), tensor.dtype) for i, tensor in enumerate(tracee.weights)]
+    for i, tensor in enumerate(tracee.tensors):
+        shape = [-1 if (i, axis) in dynamic else size for axis, size in enumerate(tensor.shape)]
+        example.append((f"x{i}", shape, tensor.dtype))
+    example += [(f"n{i}", [], paddle.int64) for i in sorted(dynamic_ints)]
+    with ExitStack() as stack:
+        stack.enter_context(_quiet())
+        stack.enter_context(_static_mode(program))
+        stack.enter_context(_autocast(autocast))
+        values = [paddle.static.data(name, shape, dtype) for name, shape, dtype in example]
+        split = len(tracee.weights) + len(tracee.tensors)
+        weights, tensors = values[: len(tracee.weights)], values[len(tracee.weights) : split]
+        numbers = dict(zip(sorted(dynamic_ints), values[split:], strict=True))
+        ints = [numbers.get(i, number) for i, number in enumerate(tracee.ints)]
+        watch = _Watch({id(t): v for t, v in zip([*tracee.weights, *tracee.tensors], values, strict=False)})
+        stack.enter_context(watch.active())
+        try:
+            results = list(tracee.run(weights, tensors, ints, convert))
+            written = _global_inplace_map.params_dict.get(_program_key(program), {})
+            impure = [
+                "an assignment to elements of an argument or weight"
+                for value in values
+                if any(value.is_same(key) for key in written)
+            ][:1]
+        except TraceError:
+            raise
+        except Exception as error:
+            raise TraceError(f"Paddle could not trace it: {type(error).__name__}: {_first_line(error)}") from error
+        finally:
+            foreign, parameters = _global_parameter_recorder.pop(program)
+            _global_inplace_map.pop(program)
+        for tensor, parameter in zip(foreign, parameters, strict=True):
+            known = watch.values.get(id(tensor))
+            if known is None:
+                watch.cast_hook(tensor)
+            parameter.replace_all_uses_with(known)
+        results = [_as_value(result) for result in results]
+        impure += watch.report(values, results)
+        # A result of its own for each entry, also where the method returns one tensor twice.
+        results = [paddle.assign(result) for result in results]
+        return Trace(program, values, [name for name, _, _ in example], results, impure)
+
+
+def _program_key(program: Any) -> Any:
+    from paddle.jit.dy2static.program_translator import _program_hash
+
+    return _program_hash(program)
+
+
+def _as_value(result: Any) -> Any:
+    import paddle
+
+    if isinstance(result, paddle.pir.Value):
+        return result
+    if isinstance(result, (bool, int)):
+        return paddle.full([], int(result), "int64")
+    raise TraceError(
+        f"it returns a {type(result).__name__} that was not computed from its arguments",
+        "Return tensors that the method computes",
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(("In transformed code", "File "))]
+    return (told or lines or [""])[-1 if lines[:1] == ["In transformed code:"] else 0][:300]

@@ -1,0 +1,49 @@
+"""A compiled forward pass whose backward pass recomputes the method eagerly, as activation checkpointing does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+
+class _Recompute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, function: Any, forward: Any, count: int, *tensors: Any) -> Any:
+        ctx.function, ctx.count = function, count
+        ctx.weights = tensors[count:]  # the objects themselves: gradients are asked for with respect to them
+        ctx.save_for_backward(*tensors)
+        results = tuple(forward())
+        ctx.mark_non_differentiable(*[r for r in results if not (r.is_floating_point() or r.is_complex())])
+        return results
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        tensors = ctx.saved_tensors[: ctx.count]  # raises where one was changed in place since, as eager does
+        with torch.enable_grad():
+            inputs = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
+            results = ctx.function(*inputs)
+            sources = [*inputs, *ctx.weights]
+            wanted = [i for i, need in enumerate(ctx.needs_input_grad[3:]) if need]
+            pairs = [(r, g) for r, g in zip(results, gradients, strict=True) if g is not None and r.requires_grad]
+            given: Sequence[Any] = [None] * len(wanted)
+            if pairs:
+                given = torch.autograd.grad(
+                    [r for r, _ in pairs], [sources[i] for i in wanted], [g for _, g in pairs], allow_unused=True
+                )
+        found = dict(zip(wanted, given, strict=True))
+        return (None, None, None, *[found.get(i) for i in range(len(sources))])
+
+
+def attach(
+    function: Callable[..., Sequence[Any]],
+    forward: Callable[[], Sequence[Any]],
+    tensors: Sequence[Any],
+    weights: Sequence[Any],
+) -> Sequence[Any]:
+    """Results of `forward()`, differentiable with respect to `tensors` and `weights` through `function(*tensors)`."""
+    results: Sequence[Any] = _Recompute.apply(function, forward, len(tensors), *tensors, *weights)
+    return results

@@ -1,0 +1,309 @@
+"""Trace one call with ``torch.export`` and write it as an ONNX graph whose weights are inputs."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import operator
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import Dim
+
+from hybrid_infer._errors import TraceError
+from hybrid_infer._types import Captured, Condition, Expr, Graph, TensorSpec, Tracee
+
+OPSET = 20  # the last one that the onnx release required by paddle2onnx knows
+
+
+class _Call(torch.nn.Module):
+    """The traced call as a module without parameters: weights, tensors and integers are its arguments."""
+
+    def __init__(self, tracee: Tracee) -> None:
+        super().__init__()
+        object.__setattr__(self, "tracee", tracee)  # not a submodule, whatever it holds
+
+    def forward(self, weights: list[Any], tensors: list[Any], ints: list[Any]) -> list[Any]:
+        return self.tracee.run(weights, tensors, ints)  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the tracer's and the exporter's own remarks out of the user's log."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def capture(
+    frontend: Any, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]
+) -> Captured:
+    """See ``Frontend.capture``."""
+    auto, static = Dim.AUTO, Dim.STATIC  # type: ignore[attr-defined]
+    tensors = [t.detach() for t in tracee.tensors]
+    weights = [w.detach() for w in tracee.weights]
+    shapes = (
+        [dict.fromkeys(range(w.dim()), static) for w in weights],
+        [{a: auto if (i, a) in dynamic else static for a in range(t.dim())} for i, t in enumerate(tensors)],
+        [auto if i in dynamic_ints else None for i in range(len(tracee.ints))],
+    )
+    with _quiet(), torch.no_grad():
+        try:
+            program = torch.export.export(
+                _Call(tracee), (weights, tensors, list(tracee.ints)), dynamic_shapes=shapes, strict=False
+            )
+        except TraceError:
+            raise
+        except Exception as fault:
+            raise TraceError(_reason(fault), _remedy(fault)) from fault
+        impure = _impurities(program)
+        if impure:
+            return Captured(Graph(b"", (), (), (), (), ()), impure=impure)
+        captured = _describe(program, tracee, dynamic, dynamic_ints)
+        try:
+            names = [n for group in (captured.graph.weights, captured.graph.inputs) for n in group]
+            exported = torch.onnx.export(
+                program, (), dynamo=True, opset_version=OPSET, input_names=names,
+                output_names=list(captured.graph.outputs), verbose=False,
+            )  # fmt: skip
+        except Exception as fault:
+            raise TraceError(_reason(fault), "An operator of the method has no ONNX form; leave it outside") from fault
+    assert exported is not None
+    return _with_model(captured, exported.model_proto)
+
+
+def _with_model(captured: Captured, model: Any) -> Captured:
+    names = [value.name for value in model.graph.input]
+    graph = captured.graph
+    expected = [*graph.weights, *graph.inputs]
+    if names != expected or [v.name for v in model.graph.output] != list(graph.outputs):
+        raise TraceError("the exporter did not keep the inputs and outputs of the call in place")
+    for inner in (model.graph, *model.functions):
+        for node in inner.node:
+            del node.metadata_props[:]  # stack traces and module paths: they hold positions in the user's files
+            node.doc_string = ""
+    for values in (model.graph.input, model.graph.output, model.graph.value_info, model.graph.initializer):
+        for value in values:
+            del value.metadata_props[:]
+    graph = Graph(
+        model.SerializeToString(), graph.weights, graph.inputs, graph.outputs, graph.input_specs, graph.output_specs
+    )
+    return Captured(
+        graph, captured.conditions, captured.dynamic, captured.specialised, captured.dynamic_ints, captured.impure
+    )
+
+
+def _reason(fault: BaseException) -> str:
+    """The first line of the tracer's complaint, with the user's file and line where it names one."""
+    lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
+    first = lines[0] if lines else type(fault).__name__
+    place = _place(fault)
+    return f"{first} ({place})" if place else first
+
+
+def _place(fault: BaseException) -> str:
+    """Where in the user's code the tracer gave up: the innermost frame outside torch and this library."""
+    import os.path
+
+    inside = (os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    found = ""
+    trace = fault.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if not name.startswith((*inside, "<")) and "onnxscript" not in name:
+            found = f"{name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found
+
+
+def _remedy(fault: BaseException) -> str:
+    name = type(fault).__name__
+    if "DataDependent" in name or "Unbacked" in name or "data-dependent" in str(fault):
+        return "A branch or a size depends on the values of a tensor; decorate a method inside that branch"
+    return ""
+
+
+def _impurities(program: Any) -> tuple[str, ...]:
+    """What the traced call does besides computing its results."""
+    found = []
+    mutable = False
+    for node in program.graph.nodes:
+        if node.op != "call_function":
+            continue
+        target = node.target
+        schema = getattr(target, "_schema", None)
+        if schema is None:
+            if target is not operator.getitem and "wrap" in str(target):
+                found.append(f"it enters {target}, which is not captured")
+            continue
+        named = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+        named |= dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
+        if torch.Tag.nondeterministic_seeded in target.tags and _draws(named):
+            found.append(f"{target} draws random numbers")
+        mutable |= schema.is_mutable or bool(named.get("training")) or bool(named.get("use_input_stats"))
+    if mutable and not found:
+        signature = program.run_decompositions({}).graph_signature
+        mutated = {**signature.user_inputs_to_mutate, **signature.buffers_to_mutate}
+        found.extend(f"it writes to {name} in place" for name in mutated.values())
+    return tuple(found)
+
+
+def _draws(named: Mapping[str, Any]) -> bool:
+    """Operators with a probability or a train flag draw nothing where that is zero or off."""
+    for flag in ("train", "training"):
+        if flag in named and not named[flag]:
+            return False
+    for probability in ("dropout_p", "p"):
+        if probability in named:
+            return bool(named[probability])
+    return True
+
+
+def _describe(
+    program: Any, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]
+) -> Captured:
+    """Names, element types, sizes and conditions of an exported program."""
+    placeholders = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
+    placeholders = placeholders[len(placeholders) - len(tracee.weights) - len(tracee.tensors) - len(tracee.ints) :]
+    values = placeholders[len(tracee.weights) :]
+    symbols: dict[Any, Expr] = {}
+    conditions: list[Condition] = []
+    specs, varying, fixed = [], set(), set()
+    environment = None
+    for i, value in enumerate(values[: len(tracee.tensors)]):
+        shape: list[int | None] = []
+        for axis, size in enumerate(value.shape):
+            if isinstance(size, torch.SymInt):
+                environment = size.node.shape_env
+                expression = size.node.expr.xreplace(environment.replacements)
+                place = ["dim", i, axis]
+                if expression.is_Symbol and expression not in symbols:
+                    symbols[expression] = place
+                elif expression.is_Integer:
+                    shape.append(int(expression))
+                    fixed.add((i, axis))
+                    continue
+                else:
+                    conditions.append((place, expression))
+                varying.add((i, axis))
+                shape.append(None)
+            else:
+                shape.append(int(size))
+                if (i, axis) in dynamic:
+                    fixed.add((i, axis))
+        specs.append(TensorSpec(_dtype(value), tuple(shape), str(value.device)))
+    ints = set()
+    for k, value in enumerate(values[len(tracee.tensors) :]):
+        if isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
+            environment = value.node.shape_env
+            symbols.setdefault(value.node.expr, ["int", k])
+            ints.add(k)
+        specs.append(TensorSpec("int64", ()))
+    rules: list[Condition] = [["==", place, _expression(e, symbols)] for place, e in conditions]
+    if environment is not None:
+        rules += _conditions(environment, symbols)
+    outputs = next(n for n in program.graph.nodes if n.op == "output").args[0]
+    results = [n.meta.get("val") if hasattr(n, "meta") else n for n in outputs]
+    result_specs = tuple(
+        TensorSpec(_dtype(v), tuple(None if isinstance(s, torch.SymInt) else int(s) for s in v.shape), str(v.device))
+        if isinstance(v, torch.Tensor)
+        else TensorSpec("int64", ())
+        for v in results
+    )
+    graph = Graph(
+        b"",
+        tuple(f"w{i}" for i in range(len(tracee.weights))),
+        tuple(f"x{i}" for i in range(len(specs))),
+        tuple(f"y{i}" for i in range(len(results))),
+        tuple(specs),
+        result_specs,
+    )
+    return Captured(graph, tuple(rules), frozenset(varying), frozenset(fixed), frozenset(ints))
+
+
+def _dtype(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+class _OutsideGrammar(Exception):
+    pass
+
+
+def _conditions(environment: Any, symbols: Mapping[Any, Expr]) -> list[Condition]:
+    """Every guard and range of the tracer's shape environment, as data.
+
+    A guard that the grammar cannot express raises TraceError: the caller then fixes all dimensions.
+    """
+    rules: list[Condition] = []
+    for symbol, interval in environment.var_to_range.items():
+        place = symbols.get(symbol)
+        if place is None:
+            continue
+        low, high = interval.lower, interval.upper
+        if low.is_Integer and (place[0] == "dim" or int(low) > -(2**62)):
+            rules.append(["<=", int(low), place])
+        if high.is_Integer and int(high) < 2**62:
+            rules.append(["<=", place, int(high)])
+    expressions = [guard.expr for guard in environment.guards]
+    for asserts in environment.deferred_runtime_asserts.values():
+        expressions += [each.expr for each in asserts]
+    for expression in expressions:
+        expression = expression.xreplace(environment.replacements)
+        try:
+            rule = _condition(expression, symbols)
+        except _OutsideGrammar as fault:
+            raise TraceError(f"a condition on sizes cannot be kept as data: {fault}") from fault
+        if rule is not True and rule not in rules:
+            rules.append(rule)
+    return rules
+
+
+_COMPARISONS = {"Equality": "==", "Unequality": "!=", "StrictLessThan": "<", "LessThan": "<="}
+_SWAPPED = {"StrictGreaterThan": "<", "GreaterThan": "<="}
+_FLOOR = {"FloorDiv", "CleanDiv", "Mod", "PythonMod"}
+_EXTREMA = {"Max": "max", "Min": "min"}
+
+
+def _condition(expression: Any, symbols: Mapping[Any, Expr]) -> Condition:
+    if expression is True or expression == True:  # noqa: E712  # sympy's own true
+        return True
+    kind = type(expression).__name__
+    if kind in _COMPARISONS:
+        return [_COMPARISONS[kind], *(_expression(a, symbols) for a in expression.args)]
+    if kind in _SWAPPED:
+        return [_SWAPPED[kind], *(_expression(a, symbols) for a in reversed(expression.args))]
+    if kind in ("And", "Or", "Not"):
+        return [kind.lower(), *(_condition(a, symbols) for a in expression.args)]
+    raise _OutsideGrammar(str(expression))
+
+
+def _expression(expression: Any, symbols: Mapping[Any, Expr]) -> Expr:
+    if expression in symbols:
+        return list(symbols[expression])
+    if expression.is_Integer:
+        return int(expression)
+    kind = type(expression).__name__
+    arguments: Sequence[Any] = expression.args
+    if kind == "Add":
+        return ["+", *(_expression(a, symbols) for a in arguments)]
+    if kind == "Mul":
+        return ["*", *(_expression(a, symbols) for a in arguments)]
+    if kind == "Pow" and arguments[1].is_Integer and 0 < int(arguments[1]) <= 4:
+        return ["*", *[_expression(arguments[0], symbols)] * int(arguments[1])]
+    if kind in _FLOOR:
+        return ["//" if kind.endswith("Div") else "%", *(_expression(a, symbols) for a in arguments)]
+    if kind in _EXTREMA:
+        return [_EXTREMA[kind], *(_expression(a, symbols) for a in arguments)]
+    raise _OutsideGrammar(str(expression))
+
+

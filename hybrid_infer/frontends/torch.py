@@ -1,0 +1,253 @@
+"""PyTorch: tensors shared with NumPy, weights watched, calls traced by ``torch.export`` and written as ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from hybrid_infer._types import Captured, Tracee
+
+
+class TorchFrontend:
+    """The PyTorch side of ``Frontend``; torch is imported by whoever holds a layer, and found here."""
+
+    name = "torch"
+    ignored_writes = frozenset({"_is_hf_initialized"})  # attributes that a tracer itself may set on a layer
+    groups = ("_parameters", "_buffers", "_modules")
+    hooks = ("_forward_hooks", "_forward_pre_hooks")
+    internal = frozenset(
+        {
+            "_backward_hooks", "_backward_pre_hooks", "_is_full_backward_hook", "_forward_hooks",
+            "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
+            "_forward_pre_hooks_with_kwargs", "_state_dict_hooks", "_state_dict_pre_hooks",
+            "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks", "_non_persistent_buffers_set",
+            "_compiled_call_impl", "_hf_hook", "_is_hf_initialized",
+        }
+    )  # fmt: skip
+
+    @cached_property
+    def layer_type(self) -> type:
+        import torch
+
+        return torch.nn.Module
+
+    @cached_property
+    def tensor_type(self) -> type:
+        import torch
+
+        return torch.Tensor
+
+    @cached_property
+    def tensor_types(self) -> frozenset[type]:
+        import torch
+
+        return frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
+
+    @cached_property
+    def constant_types(self) -> tuple[type, ...]:
+        import torch
+
+        return (torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+    @cached_property
+    def traced_types(self) -> tuple[type, ...]:
+        return (self.tensor_type,)
+
+    @cached_property
+    def symbolic_types(self) -> tuple[type, ...]:
+        import torch
+
+        return (torch.SymInt,)
+
+    def constant(self, kind: type, text: str) -> Any:
+        import torch
+
+        if kind is torch.device:
+            return torch.device(text)
+        return getattr(torch, text.removeprefix("torch."))
+
+    def versions(self) -> Mapping[str, str]:
+        from importlib.metadata import version
+
+        return {name: version(name) for name in ("torch", "onnxscript")}
+
+    @cached_property
+    def ambient(self) -> Callable[[], Hashable]:
+        import torch
+
+        default, enabled, dtype = torch.get_default_dtype, torch._C._is_any_autocast_enabled, torch.get_autocast_dtype
+        active = torch.is_autocast_enabled
+
+        def read() -> Hashable:
+            if enabled():
+                return default(), active("cpu"), dtype("cpu"), active("cuda"), dtype("cuda")
+            return default()
+
+        return read
+
+    @cached_property
+    def transparent(self) -> Callable[[], bool]:
+        import torch
+
+        modes, functions = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
+        transforms, tracing = torch._C._functorch.peek_interpreter_stack, torch._C._get_tracing_state
+        compiling, hooked = torch.compiler.is_compiling, torch.nn.modules.module._has_any_global_hook
+
+        def step_aside() -> bool:
+            return bool(
+                compiling() or modes() or functions() or transforms() is not None or tracing() is not None or hooked()
+            )
+
+        return step_aside
+
+    @cached_property
+    def grad_enabled(self) -> Callable[[], bool]:
+        import torch
+
+        return torch.is_grad_enabled
+
+    def requires_grad(self, tensor: Any) -> bool:
+        return bool(tensor.requires_grad)
+
+    def describe(self, tensor: Any) -> tuple[str, tuple[int, ...], str]:
+        return str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), str(tensor.device)
+
+    @staticmethod
+    def key(tensor: Any) -> Hashable:
+        return tensor.dtype, tensor.shape, tensor.device
+
+    def refuse(self, tensor: Any) -> str:
+        import torch
+
+        if type(tensor) not in self.tensor_types:
+            return f"a tensor of class {type(tensor).__name__}"
+        if tensor.layout is not torch.strided:
+            return f"a tensor of layout {tensor.layout}"
+        if tensor.is_quantized:
+            return "a quantised tensor"
+        return ""
+
+    def exporter(self, dtype: str, wire: str) -> Callable[[Any], Any]:
+        import torch
+
+        if dtype != wire:
+            target = getattr(torch, wire)
+            return lambda tensor: tensor.detach().to(target).numpy()
+
+        def share(tensor: Any) -> Any:
+            try:
+                return tensor.numpy()
+            except RuntimeError:  # it requires a gradient, or is a lazy conjugate or negative view
+                return tensor.detach().resolve_conj().resolve_neg().numpy()
+
+        return share
+
+    def importer(self, dtype: str, wire: str, device: str) -> Callable[[Any], Any]:
+        import torch
+
+        if dtype == wire and device == "cpu":
+            return torch.from_numpy
+        target = getattr(torch, dtype)
+        return lambda array: torch.from_numpy(array).to(device=device, dtype=target)
+
+    def stamp(self, tensor: Any) -> Hashable:
+        return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
+
+    def sampler(self, tensor: Any) -> Callable[[], Hashable]:
+        view = self._sample_view(tensor)
+        return lambda: None if view is None else view.tobytes()
+
+    def _sample_view(self, tensor: Any) -> Any:
+        """A NumPy view on at most eight values spread over the tensor's memory; None off the CPU."""
+        import torch
+
+        flat = tensor.detach()
+        if flat.device.type != "cpu" or not flat.numel():
+            return None
+        if flat.dtype is torch.bfloat16:
+            flat = flat.view(torch.int16)
+        if not flat.is_contiguous():
+            index: Any = tuple(slice(0, min(n, 2)) for n in flat.shape)
+            return flat[index].numpy()
+        array = flat.reshape(-1).numpy()
+        return array[:: -(-array.size // 8)] if array.size > 8 else array
+
+    def can_require_grad(self, tensor: Any) -> bool:
+        return bool(tensor.is_floating_point() or tensor.is_complex())
+
+    def watch(self, slots: Sequence[tuple[Any, Any, Any]], *, values: bool = True) -> Callable[[], bool]:
+        """A check that each (container, key, tensor) still holds that tensor, with the same values as far as seen."""
+        rows: list[Any] = []
+        unversioned: list[Any] = []
+        if not values:
+            places = [(box, key, tensor, tensor.data_ptr, tensor.data_ptr()) for box, key, tensor in slots]
+
+            def in_place() -> bool:
+                for box, key, tensor, pointer, address in places:
+                    if box[key] is not tensor or pointer() != address:
+                        return False
+                return True
+
+            return in_place
+        for box, key, tensor in slots:
+            view = self._sample_view(tensor)
+            data = b"" if view is None else view.tobytes()
+            if tensor.is_inference() or view is None:
+                unversioned.append((box, key, tensor, self.stamp(tensor), self.sampler(tensor), data or None))
+            else:
+                rows.append((box, key, tensor, tensor._version, tensor.data_ptr, tensor.data_ptr(), view.tobytes, data))
+
+        stamp = self.stamp
+
+        def unchanged() -> bool:
+            for box, key, tensor, version, pointer, address, sample, data in rows:
+                if (
+                    box[key] is not tensor
+                    or tensor._version != version
+                    or pointer() != address
+                    or sample() != data
+                ):
+                    return False
+            for box, key, tensor, seal, sample, data in unversioned:
+                if box[key] is not tensor or stamp(tensor) != seal or sample() != data:
+                    return False
+            return True
+
+        return unchanged
+
+    def shares_memory(self, tensor: Any, others: Collection[Any]) -> bool:
+        if not tensor.numel():
+            return False
+        storage = tensor.untyped_storage().data_ptr()
+        return any(storage == other.untyped_storage().data_ptr() for other in others if other.numel())
+
+    def capture(self, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
+        from hybrid_infer.frontends._torch_capture import capture
+
+        return capture(self, tracee, dynamic, dynamic_ints)
+
+    def eager_backward(
+        self,
+        function: Callable[..., Sequence[Any]],
+        forward: Callable[[], Sequence[Any]],
+        tensors: Sequence[Any],
+        weights: Sequence[Any],
+    ) -> Sequence[Any]:
+        from hybrid_infer.frontends._torch_backward import attach
+
+        return attach(function, forward, tensors, weights)
+
+    def threads(self) -> int:
+        import torch
+
+        return torch.get_num_threads()
+
+    @cached_property
+    def no_grad(self) -> Any:
+        import torch
+
+        return torch.no_grad
+
+
+FRONTEND = TorchFrontend()
