@@ -144,7 +144,7 @@ class Entry(Stored):
             return
         manifest = os.path.join(self._directory, _layout.MANIFEST)
         try:
-            mark = _in_use.mark(manifest, self._identity, self._root.owners)
+            mark = _in_use.mark(manifest, self._root.owners)
             if mark is None:
                 raise DamagedEntry(self._directory, "is no longer in the store", absent=True)
             if self._root.writable:

@@ -32,10 +32,11 @@ _BUSY = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 class Mark:
     """One open, locked descriptor; shared by all who use the same entry in this process."""
 
-    __slots__ = ("__weakref__", "_close", "_fd")
+    __slots__ = ("__weakref__", "_close", "_fd", "identity")
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, identity: _files.Identity) -> None:
         self._fd = fd
+        self.identity = identity
         # At interpreter exit the module may be gone before the last mark.
         self._close: Callable[[int], None] = os.close
 
@@ -47,7 +48,7 @@ class Mark:
             return
 
 
-_marks: WeakValueDictionary[tuple[str, _files.Identity], Mark] = WeakValueDictionary()
+_marks: WeakValueDictionary[str, Mark] = WeakValueDictionary()
 _guard = threading.Lock()
 
 
@@ -61,24 +62,40 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_after_fork)
 
 
-def mark(path: str, directory: _files.Identity, owners: frozenset[int]) -> Mark | None:
-    """Mark the entry whose manifest lies at `path`, in the directory of that identity.
-
-    None: the entry is not there any more. Raises Damage or OSError.
-    """
-    key = path, directory
+def mark(manifest: str, owners: frozenset[int]) -> Mark | None:
+    """Mark the entry that has this manifest; None: it is not there any more. Raises Damage or OSError."""
     with _guard:
-        if (known := _marks.get(key)) is not None:
-            return known
         try:
-            fd, status = _files.open_trusted(path, owners)
+            # The file of a live mark is open, so its inode cannot have become another file's.
+            if (known := _marks.get(manifest)) and known.identity == _files.identity(os.lstat(manifest)):
+                return known
+            made = _make(manifest, owners)
+            if made is None or made.identity != _files.identity(os.lstat(manifest)):
+                return None
         except (FileNotFoundError, NotADirectoryError):
             return None
-        held = Mark(fd)
-        if not _share(fd) or not _still_there(path, status):
-            return None
-        _marks[key] = held
-        return held
+        _marks[manifest] = made
+        return made
+
+
+def mark_staged(staged: str, manifest: str, owners: frozenset[int]) -> Mark | None:
+    """Mark an entry that is about to be moved to where its manifest will be `manifest`, so that it is in use at once.
+
+    None where that is not possible: Windows moves no directory in which a file is open. Raises Damage or OSError.
+    """
+    if _flock is None:
+        return None
+    with _guard:
+        made = _make(staged, owners)
+        if made is not None:
+            _marks[manifest] = made
+        return made
+
+
+def _make(path: str, owners: frozenset[int]) -> Mark | None:
+    fd, status = _files.open_trusted(path, owners)
+    made = Mark(fd, _files.identity(status))
+    return made if _share(fd) else None
 
 
 def _share(fd: int) -> bool:
@@ -90,13 +107,6 @@ def _share(fd: int) -> bool:
         # Only one who is removing the entry holds it exclusively. Any other error: no locks on this file system.
         return error.errno not in _BUSY
     return True
-
-
-def _still_there(path: str, status: os.stat_result) -> bool:
-    try:
-        return _files.identity(os.lstat(path)) == _files.identity(status)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
 
 
 @contextmanager

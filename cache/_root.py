@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
-from hybrid_infer.cache import _files, _layout, _manifest
+from hybrid_infer.cache import _files, _in_use, _layout, _manifest
 from hybrid_infer.cache._entry import Entry, Plan
 from hybrid_infer.cache._report import DamagedEntry, explain, logger, warn
+
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+
+
+class Published(NamedTuple):
+    """What came of a publication: ``fresh`` is False where there was one already; ``mark`` keeps a fresh one in use."""
+
+    fresh: bool
+    mark: _in_use.Mark | None
 
 
 class Root:
@@ -188,21 +199,28 @@ class Root:
             self._shunned.clear()
         self._shunned.add((directory, identity))
 
-    def put(self, target: str, manifest: _manifest.Manifest, files: Mapping[str, bytes], *, parents: bool) -> bool:
-        """Publish a directory in one rename; False: there is one already. Raises OSError or Damage.
+    def put_entry(self, manifest: _manifest.Manifest, files: Mapping[str, bytes]) -> Published:
+        """Publish a version. Raises OSError or Damage."""
+        target = self.layout.version(manifest.identity["method"], manifest.identity["version"])
+        try:
+            return self._put(target, manifest, files, _files.make_directories)
+        except FileNotFoundError:
+            # Somebody deleted the store, or pruned an empty directory, between two of our steps.
+            return self._put(target, manifest, files, _files.make_directories)
 
-        Without `parents`, the directory two levels up must exist: a plan must not bring back an evicted entry.
-        """
-        for last in (False, True):
-            try:
-                return self._put(target, manifest, files, parents)
-            except FileNotFoundError:
-                # Somebody deleted the store, or pruned an empty directory, between two of our steps.
-                if last:
-                    raise
-        raise AssertionError("unreachable")
+    def put_plan(self, manifest: _manifest.Manifest, files: Mapping[str, bytes]) -> Published:
+        """Publish a plan. Raises OSError, also if its entry is not there any more, or Damage."""
+        target = self.layout.plan(*(manifest.identity[part] for part in ("method", "version", "plan")))
+        # Only one level is made: a plan must not bring back the directory of an entry that was evicted.
+        return self._put(target, manifest, files, _files.make_directory)
 
-    def _put(self, target: str, manifest: _manifest.Manifest, files: Mapping[str, bytes], parents: bool) -> bool:
+    def _put(
+        self,
+        target: str,
+        manifest: _manifest.Manifest,
+        files: Mapping[str, bytes],
+        make_parent: Callable[[str], None],
+    ) -> Published:
         layout = self.layout
         _files.make_directories(layout.staging)
         self.check_way(layout.staging)
@@ -211,22 +229,22 @@ class Root:
         try:
             for name, data in files.items():
                 _files.write_new(os.path.join(stage, name), data, sync=self.sync)
-            _files.write_new(os.path.join(stage, _layout.MANIFEST), _manifest.encode(manifest), sync=self.sync)
+            staged = os.path.join(stage, _layout.MANIFEST)
+            _files.write_new(staged, _manifest.encode(manifest), sync=self.sync)
             if self.sync:
                 _files.sync_directory(stage)
             parent = os.path.dirname(target)
-            if parents:
-                _files.make_directories(parent)
-            else:
-                _files.make_directory(parent)
+            make_parent(parent)
             self.check_way(parent)
+            mark = _in_use.mark_staged(staged, os.path.join(target, _layout.MANIFEST), self.owners)
             try:
                 os.rename(stage, target)
-            except OSError:
-                if not os.path.lexists(target):
+            except OSError as error:
+                # Windows has other words for it, and by now the one in our place may be evicted again.
+                if error.errno not in _TAKEN and not os.path.lexists(target):
                     raise
-                return False
-            return True
+                return Published(False, None)
+            return Published(True, mark)
         finally:
             if os.path.lexists(stage):
                 _files.remove_tree(stage)

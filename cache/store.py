@@ -14,9 +14,11 @@ from hybrid_infer.cache import _evict, _failures, _files, _layout, _lock, _manif
 from hybrid_infer.cache._entry import Entry, Plan, Stored
 from hybrid_infer.cache._evict import Pruned
 from hybrid_infer.cache._report import DamagedEntry, explain, logger, warn
-from hybrid_infer.cache._root import Root
+from hybrid_infer.cache._root import Published, Root
 
 _Stored = TypeVar("_Stored", bound=Stored)
+
+_ATTEMPTS = 4
 
 DEFAULT_MAX_BYTES = 10 * 2**30
 
@@ -102,12 +104,9 @@ class Store:
         facts = {name: (len(data), _files.digest(data)) for name, data in files.items()}
         version = _manifest.content_digest(method, plain, facts)
         manifest = _manifest.Manifest({"method": method, "version": version}, time.time(), plain, facts)
-        target = self._own.layout.version(method, version)
-
-        def load() -> Entry:
-            return self._own.load_entry(method, version)
-
-        return self._publish(target, manifest, files, load, parents=True)
+        return self._publish(
+            lambda: self._own.put_entry(manifest, files), lambda: self._own.load_entry(method, version)
+        )
 
     def publish_plan(self, entry: Entry, plan: str, meta: Mapping[str, Any], files: Mapping[str, bytes]) -> Plan | None:
         """Store what an engine prepared from `entry`. None, after a CacheWarning, if that failed.
@@ -119,8 +118,7 @@ class Store:
         _layout.file_names(files)
         plain = _manifest.plain(meta)
         try:
-            home = self._at_home(entry)
-            if home is None:
+            if (home := self._at_home(entry)) is None:
                 return None
             home.use()
         except DamagedEntry as error:
@@ -130,12 +128,7 @@ class Store:
         facts = {name: (len(data), _files.digest(data)) for name, data in files.items()}
         identity = {"method": home.method, "version": home.version, "plan": plan}
         manifest = _manifest.Manifest(identity, time.time(), plain, facts)
-        target = self._own.layout.plan(home.method, home.version, plan)
-
-        def load() -> Plan:
-            return self._own.load_plan(home, plan)
-
-        return self._publish(target, manifest, files, load, parents=False)
+        return self._publish(lambda: self._own.put_plan(manifest, files), lambda: self._own.load_plan(home, plan))
 
     def plan(self, entry: Entry, plan: str) -> Plan | None:
         """The plan of `entry` with that key, from whichever store has it; None if there is none that is sound."""
@@ -164,33 +157,26 @@ class Store:
             return entry
         return self.publish(entry.method, entry.meta, {name: entry.read(name) for name in entry.files})
 
-    def _publish(
-        self,
-        target: str,
-        manifest: _manifest.Manifest,
-        files: Mapping[str, bytes],
-        load: Callable[[], _Stored],
-        *,
-        parents: bool,
-    ) -> _Stored | None:
-        own = self._own
+    def _publish(self, put: Callable[[], Published], load: Callable[[], _Stored]) -> _Stored | None:
         try:
-            # A damaged one in its place is set aside by the check, so that the second attempt finds the place free.
-            for _ in range(2):
-                fresh = own.put(target, manifest, files, parents=parents)
-                if (stored := _checked(load, fresh)) is not None:
-                    if fresh:
-                        self._account(target)
+            # A damaged one in its place is set aside by the check, one that is there may be evicted before it is
+            # marked: the place is free for the next attempt then.
+            for _ in range(_ATTEMPTS):
+                # The mark of a fresh one is in `published` until the loaded one has its own.
+                published = put()
+                if (stored := _checked(load, published.fresh)) is not None:
+                    if published.fresh:
+                        self._account(stored)
                     return stored
-            reason = f"{target} cannot be used"
+            reason = "what lies in its place can be neither used nor moved"
         except (OSError, _files.Damage) as error:
             reason = _words(error)
         warn(f"nothing was stored in {self.root}: {reason}")
         return None
 
-    def _account(self, target: str) -> None:
+    def _account(self, stored: Stored) -> None:
         try:
-            _evict.account(self._own, _files.tree_size(target), self.max_bytes)
+            _evict.account(self._own, _files.tree_size(str(stored.path)), self.max_bytes)
         except OSError as error:
             warn(f"the size of the cache in {self.root} could not be kept: {explain(error)}")
 

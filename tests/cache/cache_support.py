@@ -32,21 +32,30 @@ def python(code: str, *arguments: object) -> subprocess.Popen[str]:
     )
 
 
+@contextmanager
+def held(*processes: subprocess.Popen[str]) -> Iterator[tuple[subprocess.Popen[str], ...]]:
+    """Processes that are ended when the test is, whatever happens."""
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.communicate()
+
+
+def await_line(process: subprocess.Popen[str], expected: str) -> None:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line == f"{expected}\n", line + process.communicate()[1]
+
+
 def finish(process: subprocess.Popen[str], timeout: float = 30) -> str:
     """What a process wrote, once it has ended without an error."""
-    out, err = process.communicate(timeout=timeout)
-    assert process.returncode == 0, err
-    return out
-
-
-@contextmanager
-def held(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
-    """A process that is ended when the test is, whatever happens."""
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    with held(process):
+        out, err = process.communicate(timeout=timeout)
+        assert process.returncode == 0, err
+        return out
 
 
 def left_in(root: Path, part: str) -> list[str]:

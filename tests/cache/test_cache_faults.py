@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cache_support import FILES, META, METHOD, PLAN, held, left_in, python
+from cache_support import FILES, META, METHOD, PLAN, finish, left_in, python
 
 from hybrid_infer.cache import CacheWarning, DamagedEntry, Store
 
@@ -214,10 +214,7 @@ with warnings.catch_warnings(record=True) as seen:
     assert store.versions(sys.argv[2]) == []
 print(len(seen))
 """
-    with held(python(code, root, METHOD)) as process:
-        out, err = process.communicate(timeout=30)
-        assert process.returncode == 0, err
-        assert int(out) == 5
+    assert int(finish(python(code, root, METHOD))) == 5
 
 
 def test_a_lock_that_raises_is_one_warning_and_no_obstacle(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

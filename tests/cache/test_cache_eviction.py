@@ -1,0 +1,289 @@
+"""A store stays within its size, and nobody loses what is in use."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from cache_support import FILES, META, METHOD, OTHER, await_line, finish, held, left_in, python
+
+from hybrid_infer.cache import CacheWarning, Entry, Store, _evict
+
+KILO = 1000
+DAY = 86_400
+
+
+def fill(store: Store, count: int, size: int = 10 * KILO) -> list[str]:
+    """`count` entries of one method, each used a minute later than the one before, none in use; their versions."""
+    versions = []
+    start = time.time() - count * 60
+    for number in range(count):
+        entry = store.publish(METHOD, {"number": number}, {"file": bytes(size)})
+        assert entry is not None
+        entry.close()
+        set_used(entry, start + 60 * number)
+        versions.append(entry.version)
+    return versions
+
+
+def set_used(entry: Entry, when: float) -> None:
+    os.utime(entry.path / "manifest.json", (when, when))
+
+
+def present(store: Store) -> set[str]:
+    return {entry.version for entry in store.versions(METHOD)}
+
+
+def test_least_recently_used_first(store: Store) -> None:
+    versions = fill(store, 10)
+    pruned = store.prune(store.size() - 25 * KILO)
+    assert (pruned.removed, pruned.in_use) == (3, 0)
+    assert pruned.freed > 30 * KILO
+    assert present(store) == set(versions[3:])
+
+
+def test_reading_is_using(store: Store) -> None:
+    versions = fill(store, 10)
+    (oldest,) = (entry for entry in store.versions(METHOD) if entry.version == versions[0])
+    before = oldest.used
+    oldest.read("file")
+    assert oldest.used > before + 60
+    oldest.close()
+    store.prune(55 * KILO)
+    assert versions[0] in present(store) and versions[1] not in present(store)
+
+
+def test_looking_is_not_using(store: Store) -> None:
+    fill(store, 3)
+    used = [entry.used for entry in store.versions(METHOD)]
+    assert [entry.used for entry in Store(store.root).versions(METHOD)] == used
+    assert store.prune(0).removed == 3
+
+
+def test_older_than(store: Store) -> None:
+    versions = fill(store, 10)
+    assert store.prune(older_than=60 * 5.5).removed == 5
+    assert present(store) == set(versions[5:])
+    assert store.prune(older_than=DAY).removed == 0
+
+
+def test_publishing_keeps_the_cap(root: Path) -> None:
+    store = Store(root, max_bytes=100 * KILO, sync=False)
+    versions = fill(store, 40)
+    assert store.size() <= 100 * KILO
+    kept = present(store)
+    assert kept == set(versions[-len(kept) :]) and len(kept) >= 6
+
+
+def test_publishing_counts_what_others_published(root: Path) -> None:
+    for number in range(30):
+        store = Store(root, max_bytes=100 * KILO, sync=False)
+        entry = store.publish(METHOD, {"number": number}, {"file": bytes(10 * KILO)})
+        assert entry is not None
+        entry.close()
+    assert store.size() <= 100 * KILO
+
+
+def test_publishing_does_not_walk_the_store_each_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    walks = []
+    prune = _evict.prune
+    monkeypatch.setattr(_evict, "prune", lambda *a, **k: (walks.append(1), prune(*a, **k))[1])
+    fill(store, 20)
+    assert len(walks) == 1
+    # A day later, or where the clock was set back, the size is counted again.
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 2 * DAY)
+    store.publish(METHOD, {}, {})
+    assert len(walks) == 2
+    monkeypatch.setattr(time, "time", lambda: now)
+    store.publish(METHOD, {"again": 1}, {})
+    assert len(walks) == 3
+
+
+def test_what_is_larger_than_the_cap_serves_its_publisher(root: Path) -> None:
+    store = Store(root, max_bytes=10 * KILO, sync=False)
+    entry = store.publish(METHOD, META, {"file": bytes(50 * KILO)})
+    assert entry is not None
+    assert entry.read("file") == bytes(50 * KILO)
+    other = store.publish(OTHER, META, {})
+    assert other is not None and entry.read("file") == bytes(50 * KILO)
+    entry.close()
+    store.publish(OTHER, {}, {})
+    assert present(store) == set()
+
+
+def test_in_use_stays_until_let_go(store: Store) -> None:
+    versions = fill(store, 5)
+    in_use = {entry.version: entry for entry in store.versions(METHOD) if entry.version in versions[:2]}
+    for entry in in_use.values():
+        entry.read("file")
+    pruned = store.prune(0)
+    assert (pruned.removed, pruned.in_use) == (3, 2)
+    assert present(store) == set(versions[:2])
+    in_use[versions[0]].close()
+    del entry, in_use[versions[1]]
+    assert store.prune(0).removed == 2
+    assert left_in(store.root, "staging") == []
+
+
+def test_two_who_use_one_entry_let_go_one_by_one(store: Store) -> None:
+    fill(store, 1)
+    (one,), (two,) = store.versions(METHOD), Store(store.root).versions(METHOD)
+    one.use()
+    two.use()
+    one.close()
+    assert store.prune(0).in_use == 1
+    two.close()
+    assert store.prune(0).removed == 1
+
+
+def test_a_plan_keeps_its_entry(store: Store) -> None:
+    entry = store.publish(METHOD, META, FILES)
+    assert entry is not None
+    plan = store.publish_plan(entry, "aa" * 16, {}, {"model": b"plan"})
+    assert plan is not None
+    del entry
+    assert store.prune(0).in_use == 1
+    assert plan.read("model") == b"plan"
+
+
+def test_many_in_use_take_one_descriptor_each(store: Store) -> None:
+    if not os.path.isdir("/proc/self/fd"):
+        pytest.skip("descriptors cannot be counted here")
+    fill(store, 1)
+    before = len(os.listdir("/proc/self/fd"))
+    entries = [store.versions(METHOD)[0] for _ in range(50)]
+    for entry in entries:
+        entry.read("file")
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    del entries, entry
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.processes
+def test_in_use_by_another_process_until_it_is_killed(store: Store) -> None:
+    fill(store, 1)
+    code = """
+import sys
+from hybrid_infer.cache import Store
+(entry,) = Store(sys.argv[1]).versions(sys.argv[2])
+entry.read("file")
+print("ready", flush=True)
+sys.stdin.read()
+"""
+    with held(python(code, store.root, METHOD)) as (process,):
+        await_line(process, "ready")
+        assert store.prune(0).in_use == 1
+        process.kill()
+        process.wait()
+        assert store.prune(0).removed == 1
+
+
+@pytest.mark.processes
+def test_readers_never_see_a_part_of_what_is_evicted(store: Store) -> None:
+    """Two processes publish and read, two evict: every read is whole, or the entry is gone."""
+    code = """
+import sys, time
+from hybrid_infer.cache import DamagedEntry, Store
+store = Store(sys.argv[1], max_bytes=30_000, sync=False)
+end = time.monotonic() + 2
+done = 0
+while time.monotonic() < end:
+    if sys.argv[2] == "evict":
+        store.prune(0)
+        done += 1
+        continue
+    number = done % 7
+    entry = store.publish("ab" * 16, {"number": number}, {"file": bytes([number]) * 5000})
+    assert entry is not None
+    del entry
+    for found in store.versions("ab" * 16):
+        try:
+            assert found.read("file") == bytes([found.meta["number"]]) * 5000
+            assert found.path_of("file").read_bytes() == bytes([found.meta["number"]]) * 5000
+            done += 1
+        except DamagedEntry as error:
+            assert error.absent, error
+print(done)
+"""
+    with held(*(python(code, store.root, role) for role in ("use", "use", "evict", "evict"))) as processes:
+        assert all(int(finish(process)) > 0 for process in processes)
+    assert left_in(store.root, "damaged") == []
+
+
+def test_orphans_in_staging_go_when_they_are_old(store: Store) -> None:
+    fill(store, 1)
+    staging = store.root / "v1" / "staging"
+    for name, age in (("put-1-dead", 2 * DAY), ("put-2-alive", 60), ("put-3-future", -400 * DAY)):
+        (staging / name).mkdir()
+        (staging / name / "graph.onnx").write_bytes(b"part")
+        when = time.time() - age
+        os.utime(staging / name, (when, when))
+    (staging / "usage-4-file").write_bytes(b"")
+    os.utime(staging / "usage-4-file", (0, 0))
+    store.prune()
+    assert left_in(store.root, "staging") == ["put-2-alive"]
+    assert len(present(store)) == 1
+
+
+def test_damaged_entries_are_kept_for_a_while_and_not_too_many(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(_evict.MAX_DAMAGED + 3):
+        entry = store.publish(METHOD, {"number": number}, {})
+        assert entry is not None
+        with pytest.warns(CacheWarning):
+            store.set_aside(entry, "is wrong")
+    store.prune()
+    assert len(left_in(store.root, "damaged")) == _evict.MAX_DAMAGED
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 31 * DAY)
+    store.prune()
+    assert left_in(store.root, "damaged") == []
+
+
+def test_damaged_entries_go_before_sound_ones(store: Store) -> None:
+    versions = fill(store, 3)
+    entry = store.publish(OTHER, META, {"file": bytes(30 * KILO)})
+    assert entry is not None
+    with pytest.warns(CacheWarning):
+        store.set_aside(entry, "is wrong")
+    assert store.prune(35 * KILO).removed == 0
+    assert present(store) == set(versions)
+
+
+def test_lock_files_that_nobody_holds_go(store: Store) -> None:
+    fill(store, 1)
+    with store.lock("old", 0), store.lock("held", 0), store.lock("new", 0):
+        pass
+    locks = store.root / "v1" / "locks"
+    for name in ("old.lock", "held.lock"):
+        os.utime(locks / name, (0, 0))
+    with store.lock("held", 0):
+        store.prune()
+        assert "old.lock" not in os.listdir(locks)
+        assert {"held.lock", "new.lock"} <= set(os.listdir(locks))
+
+
+def test_clearing(store: Store) -> None:
+    fill(store, 3)
+    entry = store.publish(OTHER, META, FILES)
+    assert entry is not None
+    pruned = store.clear()
+    assert (pruned.removed, pruned.in_use) == (3, 1)
+    assert [found.method for found in store.entries()] == [OTHER]
+    entry.close()
+    store.clear()
+    assert list(store.entries()) == []
+    assert list((store.root / "v1" / "methods").iterdir()) == []
+
+
+def test_a_clock_set_back_evicts_in_the_order_of_use_all_the_same(store: Store) -> None:
+    versions = fill(store, 4)
+    for entry in store.versions(METHOD):
+        set_used(entry, entry.used + 400 * DAY)
+    assert store.prune(older_than=DAY).removed == 0
+    store.prune(25 * KILO)
+    assert len(present(store)) == 2
+    assert store.prune(0).removed == 2
+    assert versions
