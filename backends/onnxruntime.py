@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import importlib.util
+import os
 import re
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +29,8 @@ _WIRE = {
     **{name: name for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")},
     "bfloat16": "float32",
 }
+
+_TELEMETRY = "ORT_DISABLE_TELEMETRY"
 
 _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : (\w+) : ")
 
@@ -223,12 +227,14 @@ class _Closed(_Session):
 
 
 _CLOSED = _Closed()
+_importing = threading.Lock()
 _building = threading.Lock()
 _shared: weakref.WeakValueDictionary[object, _Session] = weakref.WeakValueDictionary()
 
 
 def _enter_child() -> None:
-    global _building, _shared
+    global _importing, _building, _shared
+    _importing = threading.Lock()
     _building = threading.Lock()
     _shared = weakref.WeakValueDictionary()
 
@@ -307,6 +313,22 @@ def _reason(error: Exception) -> str:
 
 
 def _import() -> Any:
+    """The engine's module.
+
+    Where this library is the first to import it, the engine's telemetry stays off: its uploader is a thread, and
+    every child forked after that hangs when it exits. ``ORT_DISABLE_TELEMETRY=0`` in the environment leaves it on.
+    """
+    with _importing:
+        if "onnxruntime" in sys.modules or _TELEMETRY in os.environ:
+            return _import_module()
+        os.environ[_TELEMETRY] = "1"  # read once, at import
+        try:
+            return _import_module()
+        finally:
+            del os.environ[_TELEMETRY]
+
+
+def _import_module() -> Any:
     try:
         import onnxruntime
     except ImportError as error:

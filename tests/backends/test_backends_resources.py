@@ -1,0 +1,217 @@
+"""What programs take from the machine, and that they give it back: threads, memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from backend_graphs import graph, linear, node
+
+from hybrid_infer._types import EngineOptions
+from hybrid_infer.backends import _threads, engine
+
+MB = 1 << 20
+needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads Linux's /proc")
+
+
+def thread_count() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def settled(read: object, at_most: int) -> int:
+    """What `read` gives once it is no more than `at_most`, or after two seconds: threads end in their own time."""
+    assert callable(read)
+    deadline = time.monotonic() + 2
+    while (value := read()) > at_most and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return int(value)
+
+
+def resident() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def pair(seed: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal((4, 4)).astype("float32"), rng.standard_normal(4).astype("float32")]
+
+
+@needs_proc
+def test_a_hundred_programs_of_one_graph_keep_to_the_budget() -> None:
+    options = EngineOptions(threads=3, extra={"workers": 16})
+    served = engine("onnxruntime")
+    files = served.prepare(linear(), options)
+    before, used = thread_count(), _threads.BUDGET.used
+    weights = [pair(seed) for seed in range(100)]
+    programs = [served.load(linear(), each, options, files) for each in weights]
+    assert [program.shared for program in programs] == [False] * 6 + [True] * 94
+    assert thread_count() - before == 7 * 2  # each of the six with its own session, and the one that is shared
+    assert _threads.BUDGET.used == used + 14
+    x = np.arange(12, dtype="float32").reshape(3, 4)
+
+    def check(i: int) -> None:
+        np.testing.assert_allclose(programs[i].run([x])[0], x @ weights[i][0].T + weights[i][1], rtol=1e-5, atol=1e-5)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(check, [i for i in range(100) for _ in range(5)]))
+    for program in programs[:50]:
+        program.close()
+    assert _threads.BUDGET.used == used + 2
+    for i in (60, 99):
+        check(i)
+    del program
+    programs.clear()  # without close(): the collector gives back too
+    gc.collect()
+    assert _threads.BUDGET.used == used
+    assert settled(thread_count, before) <= before
+
+
+@needs_proc
+def test_different_graphs_past_the_budget_add_no_thread() -> None:
+    options = EngineOptions(threads=4, extra={"workers": 4})
+    before = thread_count()
+    programs = [engine("onnxruntime").load(linear(4, rows), pair(rows), options) for rows in range(1, 6)]
+    assert thread_count() - before <= 4
+    for rows, program in enumerate(programs, 1):
+        x, (w, b) = np.ones((rows, 4), "float32"), pair(rows)
+        np.testing.assert_allclose(program.run([x])[0], x @ w.T + b, rtol=1e-5, atol=1e-5)
+        program.close()
+
+
+def test_a_lease_may_end_anywhere() -> None:
+    """In a finaliser that runs while the budget's own lock is held, twice, and in many threads at once."""
+    budget = _threads.Budget()
+    lease = budget.take(3, 4)
+    assert lease is not None and budget.used == 3
+    assert budget.take(2, 4) is None
+    with budget._lock:
+        lease.release()
+        lease.release()
+    assert budget.used == 0
+
+    def work(_: int) -> None:
+        for _ in range(300):
+            held = budget.take(1, 4)
+            assert budget.used <= 4
+            if held:
+                held.release()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert budget.used == 0
+
+
+def test_close_waits_for_nobody_and_breaks_no_run() -> None:
+    program = engine("onnxruntime").load(linear(256), [np.eye(256, dtype="float32"), np.zeros(256, "float32")],
+                                         EngineOptions(threads=2))  # fmt: skip
+    x = np.ones((512, 256), "float32")
+    started = threading.Event()
+    outcomes: list[object] = []
+
+    def work() -> None:
+        try:
+            for _ in range(500):
+                result = program.run([x])[0]
+                started.set()
+                assert (result == x).all()
+        except Exception as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    started.wait()
+    program.close()
+    for thread in threads:
+        thread.join()
+    assert outcomes and all("closed" in str(error) for error in outcomes)
+
+
+@needs_proc
+@pytest.mark.parametrize("live", [False, True])
+def test_weights_are_not_copied(live: bool) -> None:
+    """Where the engine neither packs nor folds them."""
+    big = ("float32", (64 * MB // 4 // 64, 64))
+    some = ("float32", ("n", 64))
+    built = graph(
+        [node("Gather", ["w", "i"], ["a"]), node("Gather", ["b", "i"], ["c"]), node("Add", ["a", "c"], ["y"])],
+        {"w": big, "b": big}, {"i": ("int64", ("n",))}, {"a": some, "y": some},
+    )  # fmt: skip
+    w = np.random.default_rng(0).standard_normal(big[1], dtype="float32")
+    b = np.ones_like(w)
+    options = EngineOptions(threads=2, live=live)
+    files = engine("onnxruntime").prepare(built, options)
+    small = engine("onnxruntime").load(linear(), pair(0), EngineOptions(threads=2))  # the engine's first allocations
+    before = resident()
+    program = engine("onnxruntime").load(built, [w, b], options, files)
+    a, y = program.run([*([w, b] if live else []), np.array([5, 0])])
+    assert resident() - before < 16 * MB
+    np.testing.assert_array_equal(a, w[[5, 0]])
+    np.testing.assert_array_equal(y, w[[5, 0]] + 1)
+    program.close()
+    small.close()
+
+
+@needs_proc
+def test_memory_comes_back() -> None:
+    """Fifty times: load with 8 MB of weights that the engine packs, run, close."""
+    size = 1024
+    built = linear(size)
+    options = EngineOptions(threads=2)
+    files = engine("onnxruntime").prepare(built, options)
+    weights = [np.eye(size, dtype="float32"), np.zeros(size, "float32")]
+    x = np.ones((64, size), "float32")
+    levels = []
+    for cycle in range(50):
+        program = engine("onnxruntime").load(built, weights, options, files)
+        program.run([x])
+        program.close()
+        if cycle >= 10:
+            levels.append(resident())
+    assert levels[-1] - levels[0] < 8 * MB, [level // MB for level in levels]
+
+
+def test_a_failed_load_gives_its_workers_back() -> None:
+    used = _threads.BUDGET.used
+    options = EngineOptions(threads=2)
+    files = dict(engine("onnxruntime").prepare(linear(), options))
+    broken = {name: data[: len(data) // 2] for name, data in files.items()}
+    for _ in range(3):
+        with pytest.raises(Exception, match="onnxruntime"):
+            engine("onnxruntime").load(linear(), pair(0), options, broken)
+    assert _threads.BUDGET.used == used
+
+
+def test_nothing_heavy_is_imported_at_a_warm_load(tmp_path: Path) -> None:
+    import subprocess
+
+    plan = engine("onnxruntime").prepare(linear(), EngineOptions())
+    for name, data in plan.items():
+        (tmp_path / name).write_bytes(data)
+    built = linear()
+    code = f"""
+import sys
+import numpy as np
+from pathlib import Path
+from hybrid_infer._types import EngineOptions, Graph, TensorSpec
+from hybrid_infer.backends import candidates
+assert "onnxruntime" not in sys.modules and "numpy" in sys.modules
+spec = TensorSpec("float32", (None, 4))
+graph = Graph(b"", {built.weights!r}, {built.inputs!r}, {built.outputs!r}, (spec,), (spec,))
+files = {{name: Path({str(tmp_path)!r}, name).read_bytes() for name in {list(plan)!r}}}
+(engine,) = candidates("cpu")
+program = engine.load(graph, [np.eye(4, dtype="float32"), np.ones(4, "float32")], EngineOptions(threads=2), files)
+assert program.run([np.ones((2, 4), "float32")])[0].tolist() == [[2.0] * 4] * 2
+print(sorted(name for name in ("onnx", "torch", "paddle", "onnxscript") if name in sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])})  # fmt: skip
+    assert done.stdout == "[]\n", done.stderr
