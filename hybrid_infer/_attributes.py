@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from hybrid_infer import _keys
 from hybrid_infer._census import Census, Path, has_state
+from hybrid_infer._roots import undecorated
 from hybrid_infer._signature import class_path
 
 _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
@@ -124,6 +125,7 @@ class Attributes:
             return ["layer", class_path(type(value))]
         if isinstance(value, self.frontend.constant_types):
             return ["constant", class_path(type(value)), str(value)]
+        value = undecorated(value)
         if isinstance(value, _CODE):
             return ["code", self.code(value)]
         if isinstance(value, dict):

@@ -63,7 +63,7 @@ class Census:
 
 def has_state(value: Any) -> bool:
     """Is it an instance whose attributes are plain data of the program (and not a class, function or number)?"""
-    return hasattr(value, "__dict__") and not isinstance(value, _LEAVES)
+    return hasattr(value, "__dict__") and not isinstance(value, _LEAVES) and "__hybrid_infer__" not in vars(value)
 
 
 def take(roots: Mapping[str, Any], frontend: Any) -> Census:

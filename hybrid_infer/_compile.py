@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,6 +40,7 @@ class Request:
     subject: Subject
     store: Any
     live: bool
+    style: tuple[int, Collection[str]]  # how many arguments were positional, and the names of the others
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def capture(request: Request, family: Family) -> Outcome:
         try:
             twin = Twin(
                 request.frontend, request.function, request.subject.roots, request.subject.census,
-                request.parameters, request.layout, request.name, numbers,
+                request.parameters, request.layout, request.name, numbers, request.style,
             )  # fmt: skip
             captured = request.frontend.capture(twin, dims, numbers)
         except TraceError as error:

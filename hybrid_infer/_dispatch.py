@@ -86,7 +86,7 @@ class State:
             return self._compared(owner, args, kwargs, values, route)
         try:
             if self._grad() and self._wants_gradient(tensors, route):
-                result = self._differentiable(owner, route, values, tensors, ints)
+                result = self._differentiable(owner, route, values, tensors, ints, (len(args), kwargs))
             else:
                 result = route.run(tensors, ints)  # type: ignore[union-attr]
         except EngineError as fault:
@@ -116,14 +116,16 @@ class State:
         needs = self.frontend.requires_grad
         return any(map(needs, tensors)) or any(map(needs, route.differentiable))
 
-    def _differentiable(self, owner: tuple[Any, ...], route: Any, values: Any, tensors: list[Any], ints: Any) -> Any:
+    def _differentiable(
+        self, owner: tuple[Any, ...], route: Any, values: Any, tensors: list[Any], ints: Any, style: Any
+    ) -> Any:
         """The compiled forward pass, with a backward pass that recomputes the method eagerly."""
         frontend, function, parameters = self.frontend, self.method.function, self.parameters
         signatures, version = self._signatures, route.held.version
         rebuild = route.rebuild_arguments(values, signatures, parameters)
 
         def again(*inputs: Any) -> list[Any]:
-            args, kwargs = parameters.unbind(rebuild(inputs))
+            args, kwargs = parameters.unbind(rebuild(inputs), *style)
             found = signatures.results(function(*owner, *args, **kwargs), lambda leaf: type(leaf) is int)
             flat: list[Any] = [None] * route.computed
             for (origin, index), tensor in zip(route.tensor_sources, found.tensors, strict=True):
@@ -182,8 +184,9 @@ class State:
             method.options.weights == "auto" and self.rebinds >= _REBINDS
         )
         request = Request(
-            self.frontend, method.options, method.function, method.name, self.parameters, layout, call, subject, store, live
-        )
+            self.frontend, method.options, method.function, method.name, self.parameters, layout, call, subject, store,
+            live, (len(args), frozenset(kwargs)),
+        )  # fmt: skip
         route, result = self._resolve(request, owner, args, kwargs)
         if route is not None:
             self._remember(key, route)

@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -83,8 +83,12 @@ class Parameters:
                 return None
         return None if left or position < len(args) else tuple(values)
 
-    def unbind(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The way back: arguments with which to call the function."""
+    def unbind(self, values: Sequence[Any], given: int, names: Collection[str]) -> tuple[list[Any], dict[str, Any]]:
+        """The way back: arguments for the function, passed as the caller passed them.
+
+        ``given`` were positional and ``names`` by keyword; a parameter that was left out is left out again, since a
+        function behind a wrapper may do something of its own with what it is given.
+        """
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for p, value in zip(self.parameters, values, strict=True):
@@ -92,10 +96,10 @@ class Parameters:
                 args.extend(value)
             elif p.kind is p.VAR_KEYWORD:
                 kwargs.update(value)
-            elif p.kind is p.KEYWORD_ONLY:
-                kwargs[p.name] = value
-            else:
+            elif p.kind is not p.KEYWORD_ONLY and len(args) < given:
                 args.append(value)
+            elif p.name in names:
+                kwargs[p.name] = value
         return args, kwargs
 
 

@@ -7,7 +7,7 @@ slots while the undecorated function runs on it. A comparison of its state befor
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from hybrid_infer import _census, _outside, _roots
@@ -37,7 +37,9 @@ class Twin:
         layout: Layout,
         name: str,
         dynamic_ints: frozenset[int],
+        style: tuple[int, Collection[str]],
     ) -> None:
+        self.style = style
         self.frontend, self.name, self.layout, self.parameters = frontend, name, layout, parameters
         self.live = live
         self._refuse_hooks()
@@ -100,7 +102,7 @@ class Twin:
         chosen = dict(zip(self._dynamic_ints, ints, strict=True))
         for kind, i in self.layout.leaves:
             leaves.append(tensors[i] if kind == "t" else chosen.get(i, self.layout.ints[i]))
-        args, kwargs = self.parameters.unbind(self._build(leaves))
+        args, kwargs = self.parameters.unbind(self._build(leaves), *self.style)
         before = _state(self.census, self.frontend)
         recorder = Recorder()
         watched = self._recorded()

@@ -8,7 +8,7 @@ from typing import Any
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Captured, Graph, TensorSpec, Tracee
 from hybrid_infer.frontends._paddle_onnx import convert, finish
-from hybrid_infer.frontends._paddle_purity import impurities
+from hybrid_infer.frontends._paddle_purity import impurities, needed
 from hybrid_infer.frontends._paddle_trace import Trace, trace
 
 _Dims = frozenset[tuple[int, int]]
@@ -24,25 +24,16 @@ def capture(tracee: Tracee, dynamic: _Dims, dynamic_ints: frozenset[int], dtype_
     try:
         return _attempt(tracee, dynamic, dynamic_ints, frozenset(), dtype_of)
     except TraceError:
-        if not dynamic and not dynamic_ints:
+        if not dynamic:
             raise
-    captured = _attempt(tracee, frozenset(), frozenset(), dynamic, dtype_of)
+    captured = _attempt(tracee, frozenset(), dynamic_ints, dynamic, dtype_of)
     kept: _Dims = frozenset()
-    numbers: frozenset[int] = frozenset()
-    if len(dynamic) + len(dynamic_ints) == 1:
-        return captured
-    for dim in sorted(dynamic):
+    for dim in sorted(dynamic) if len(dynamic) > 1 else ():
         try:
-            captured = _attempt(tracee, kept | {dim}, numbers, dynamic - kept - {dim}, dtype_of)
+            captured = _attempt(tracee, kept | {dim}, dynamic_ints, dynamic - kept - {dim}, dtype_of)
         except TraceError:
             continue
         kept |= {dim}
-    for number in sorted(dynamic_ints):
-        try:
-            captured = _attempt(tracee, kept, numbers | {number}, dynamic - kept, dtype_of)
-        except TraceError:
-            continue
-        numbers |= {number}
     return captured
 
 
@@ -99,5 +90,8 @@ def _serialise(traced: Trace, path: str) -> None:
     from paddle.static.pir_io import normalize_pir_program
 
     with framework._dygraph_guard(None):
-        program = normalize_pir_program(traced.program, traced.inputs, traced.results)
+        # Inputs that no result depends on are refused where they are named.
+        live = needed(traced.program, traced.results)
+        inputs = [value for value in traced.inputs if value in live]
+        program = normalize_pir_program(traced.program, inputs, traced.results)
         paddle.base.core.serialize_pir_program(program, path)

@@ -27,6 +27,18 @@ def operators(block: Any) -> Iterator[Any]:
             yield from operators(inner)
 
 
+def needed(program: Any, results: Sequence[Any]) -> Any:
+    """The set of values of the top block that `results` depend on."""
+    from paddle.autograd.backward_utils import ValueSet, get_real_op_inputs
+
+    found = ValueSet(results)
+    for op in reversed(program.global_block().ops):
+        if any(value in found for value in op.results()):
+            for operand in get_real_op_inputs(op):
+                found.add(operand)
+    return found
+
+
 def impurities(program: Any, inputs: Sequence[Any]) -> list[str]:
     """Reasons, each naming the operator."""
     found = []
