@@ -1,0 +1,161 @@
+"""Paddle tensors and NumPy arrays over the same memory, and the evidence that a weight has not changed.
+
+Both ways go through DLPack capsules of the native tensor: ``Tensor.numpy()`` copies, ``Tensor.__dlpack__`` refuses
+tensors that require a gradient, and the constructor of ``Tensor`` costs five times as much as an operator that shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+_from_dlpack = np.from_dlpack
+
+
+class _Capsule:
+    """What NumPy asks of the owner of memory on the CPU."""
+
+    __slots__ = ("capsule",)
+
+    def __init__(self, capsule: Any) -> None:
+        self.capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+def _view(tensor: Any) -> Any:
+    return _from_dlpack(_Capsule(tensor.get_tensor()._to_dlpack()))
+
+
+def exporter(dtype: str, wire: str) -> Callable[[Any], Any]:
+    """See ``Frontend.exporter``. Arrays of other layouts than C's, and tensors of other devices, are copied."""
+    import paddle
+
+    on_cpu_only = not paddle.device.get_all_custom_device_type() and not paddle.is_compiled_with_cuda()
+
+    def share(tensor: Any) -> Any:
+        if not tensor.is_contiguous():
+            tensor = tensor.detach().contiguous()
+        return _from_dlpack(_Capsule(tensor.get_tensor()._to_dlpack()))
+
+    if dtype != wire:
+        cast, target = paddle._C_ops.cast, getattr(paddle, wire)
+
+        def share_cast(tensor: Any) -> Any:
+            return share(cast(tensor.detach(), target))
+
+        local = share_cast
+    else:
+        local = share
+    if on_cpu_only:
+        return local
+    return lambda tensor: local(tensor if tensor.place.is_cpu_place() else tensor.detach().cpu())
+
+
+def importer(dtype: str, wire: str, device: str) -> Callable[[Any], Any]:
+    """See ``Frontend.importer``. An array that cannot be written to is copied: a tensor is writable."""
+    import paddle
+
+    share, native = paddle._C_ops.share_data, paddle.base.core.from_dlpack
+    # An operator on this tensor makes a new one cheaply; its memory is then replaced by the array's.
+    seed = paddle.zeros([], "float32").cpu()
+    seed.stop_gradient = True
+
+    def adopt(array: Any) -> Any:
+        if not (array.flags.c_contiguous and array.flags.writeable):
+            array = array.copy()
+        tensor = share(seed)
+        tensor.get_tensor()._share_data_with(native(array.__dlpack__()))
+        return tensor
+
+    if dtype == wire and device == "cpu":
+        return adopt
+    cast, target = paddle._C_ops.cast, getattr(paddle, dtype)
+    if device == "cpu":
+        return lambda array: cast(adopt(array), target)
+    index = int(device.partition(":")[2] or 0)
+
+    def send(array: Any) -> Any:
+        tensor = adopt(array).cuda(index)
+        return tensor if dtype == wire else cast(tensor, target)
+
+    return send
+
+
+def sample_view(tensor: Any) -> Any:
+    """A NumPy view on at most eight values spread over the tensor's memory; None off the CPU."""
+    flat = tensor.detach()
+    if not flat.place.is_cpu_place() or 0 in flat.shape or not flat._is_initialized():
+        return None
+    if "bfloat16" in str(flat.dtype):
+        flat = flat.view("int16")
+    array = _view(flat)
+    if not array.flags.c_contiguous:
+        return array[tuple(slice(0, min(size, 2)) for size in array.shape)]
+    array = array.reshape(-1)
+    return array[:: -(-array.size // 8)] if array.size > 8 else array
+
+
+
+def sampler(tensor: Any) -> Callable[[], Hashable]:
+    view = sample_view(tensor)
+    return (lambda: None) if view is None else view.tobytes
+
+
+def watch(slots: Sequence[tuple[Any, Any, Any]], values: bool) -> Callable[[], bool]:
+    """See ``Frontend.watch``."""
+    rows = []
+    for box, key, tensor in slots:
+        view = sample_view(tensor) if values else None
+        sample = bytes if view is None else view.tobytes
+        rows.append((box, key, tensor, tensor.data_ptr, tensor.data_ptr(), sample, sample()))
+    if not values:
+
+        def in_place() -> bool:
+            for box, key, tensor, pointer, address, _, _ in rows:
+                if box[key] is not tensor or pointer() != address:
+                    return False
+            return True
+
+        return in_place
+
+    versions = [(tensor._inplace_version, tensor._inplace_version()) for _, _, tensor in slots]
+
+    def unchanged() -> bool:
+        for box, key, tensor, pointer, address, sample, data in rows:
+            if box[key] is not tensor or pointer() != address or sample() != data:
+                return False
+        for version, number in versions:
+            if version() != number:
+                return False
+        return True
+
+    return unchanged
+
+
+def shares_memory(tensor: Any, others: Sequence[Any]) -> bool:
+    """Does the tensor live in the buffer of one of `others`, or in memory that one of them lies in?"""
+    low, high = _extent(tensor)
+    for other in others:
+        start, end = _extent(other)
+        if start < high and low < end:
+            return True
+        if high > low and end > start and tensor._is_shared_buffer_with(other):
+            return True
+    return False
+
+
+def _extent(tensor: Any) -> tuple[int, int]:
+    """The range of addresses that a tensor's elements lie in; empty for a tensor without elements."""
+    shape = tensor.shape
+    if 0 in shape or not tensor._is_initialized():
+        return (0, 0)
+    start = tensor.data_ptr()
+    last = sum((size - 1) * abs(stride) for size, stride in zip(shape, tensor.strides, strict=True))
+    return (start, start + (last + 1) * tensor.element_size())

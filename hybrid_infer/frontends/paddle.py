@@ -1,0 +1,224 @@
+"""Paddle: tensors shared with NumPy, weights watched, calls traced into a static program and written as ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from hybrid_infer._types import Captured, Tracee
+
+
+class PaddleFrontend:
+    """The Paddle side of ``Frontend``; paddle is imported by whoever holds a layer, and found here."""
+
+    name = "paddle"
+    ignored_writes = frozenset({"_built"})  # set by the first call of a layer
+    groups = ("_parameters", "_buffers", "_sub_layers")
+    hooks = ("_forward_pre_hooks", "_forward_post_hooks")
+    internal = frozenset(
+        {
+            "_full_name", "_helper", "_built", "_init_in_dynamic_mode", "_non_persistable_buffer_names_set",
+            "_loaddict_holder", "_op_recorder", "_customized_attrs", "_forward_pre_hooks", "_forward_post_hooks",
+            "_forward_pre_hooks_with_kwargs_flag", "_forward_post_hooks_with_kwargs_flag",
+            "_forward_post_hooks_always_called", "_cast_to_low_precision", "_state_dict_hooks", "_original_funcs",
+        }
+    )  # fmt: skip
+
+    @cached_property
+    def layer_type(self) -> type:
+        import paddle
+
+        return paddle.nn.Layer  # type: ignore[no-any-return]
+
+    @cached_property
+    def tensor_type(self) -> type:
+        import paddle
+
+        return paddle.Tensor  # type: ignore[no-any-return]
+
+    @cached_property
+    def tensor_types(self) -> frozenset[type]:
+        import paddle
+
+        return frozenset({paddle.Tensor, paddle.base.framework.EagerParamBase})
+
+    @cached_property
+    def constant_types(self) -> tuple[type, ...]:
+        import paddle
+
+        core = paddle.base.core
+        return (paddle.dtype, core.Place, paddle.CPUPlace, paddle.CUDAPlace, paddle.CUDAPinnedPlace)
+
+    @cached_property
+    def traced_types(self) -> tuple[type, ...]:
+        import paddle
+
+        return (paddle.Tensor, paddle.base.framework.EagerParamBase, paddle.pir.Value)
+
+    @cached_property
+    def symbolic_types(self) -> tuple[type, ...]:
+        """None: a size that varies is a traced tensor."""
+        return ()
+
+    def constant(self, kind: type, text: str) -> Any:
+        import paddle
+
+        if kind is paddle.dtype:
+            return getattr(paddle, text.removeprefix("paddle."))
+        place = text.removeprefix("Place(").removesuffix(")")
+        return paddle.base.framework._get_paddle_place(place if place != "gpu_pinned" else "cuda_pinned")
+
+    def versions(self) -> Mapping[str, str]:
+        from importlib.metadata import PackageNotFoundError, version
+
+        found = {}
+        for name in ("paddlepaddle", "paddlepaddle-gpu", "paddle2onnx"):
+            try:
+                found[name] = version(name)
+            except PackageNotFoundError:
+                continue
+        return found
+
+    @cached_property
+    def _accelerated(self) -> bool:
+        """Can tensors of this build live anywhere else than on the CPU?"""
+        import paddle
+
+        return bool(
+            paddle.is_compiled_with_cuda()
+            or paddle.is_compiled_with_xpu()
+            or paddle.device.get_all_custom_device_type()
+        )
+
+    @cached_property
+    def ambient(self) -> Callable[[], Hashable]:
+        import paddle
+
+        default = paddle.get_default_dtype
+        if not self._accelerated:
+            return default  # type: ignore[no-any-return]  # autocast has no effect on the CPU
+        from hybrid_infer.frontends._paddle_trace import autocast_state
+
+        place = paddle.base.framework._current_expected_place
+        return lambda: (default(), str(place()), autocast_state())
+
+    @cached_property
+    def transparent(self) -> Callable[[], bool]:
+        from paddle.base import framework
+
+        state = framework.global_var
+
+        def step_aside() -> bool:
+            return state._dygraph_tracer_ is None or state._in_to_static_mode_
+
+        return step_aside
+
+    @cached_property
+    def grad_enabled(self) -> Callable[[], bool]:
+        import paddle
+
+        return paddle.is_grad_enabled  # type: ignore[no-any-return]
+
+    def requires_grad(self, tensor: Any) -> bool:
+        return not tensor.stop_gradient
+
+    def can_require_grad(self, tensor: Any) -> bool:
+        return self._names[tensor.dtype].startswith(("float", "bfloat", "complex"))
+
+    @cached_property
+    def _names(self) -> dict[Any, str]:
+        import paddle
+
+        from hybrid_infer._types import DTYPES
+
+        return {getattr(paddle, name): name for name in DTYPES}
+
+    def describe(self, tensor: Any) -> tuple[str, tuple[int, ...], str]:
+        name = self._names.get(tensor.dtype) or str(tensor.dtype).removeprefix("paddle.")
+        place = "cpu" if not self._accelerated else str(tensor.place).removeprefix("Place(").removesuffix(")")
+        return name, tuple(tensor.shape), place
+
+    @cached_property
+    def key(self) -> Callable[[Any], Hashable]:
+        import paddle
+
+        probe = paddle.zeros([])
+        if self._accelerated:
+            return lambda tensor: (tensor.dtype, *tensor.shape, str(tensor.place))
+        if probe.dtype is not paddle.float32 or probe.dtype is not probe.dtype:
+            return lambda tensor: (tensor.dtype, *tensor.shape)
+        # Element types are objects that live as long as the process; their hash costs more than the rest of the key.
+        return lambda tensor: (id(tensor.dtype), *tensor.shape)
+
+    def refuse(self, tensor: Any) -> str:
+        if type(tensor) not in self.tensor_types:
+            return f"a tensor of class {type(tensor).__name__}"
+        if tensor.is_dist():
+            return "a distributed tensor"
+        if not tensor.is_dense():
+            return "a sparse tensor"
+        if not tensor._is_initialized():
+            return "a tensor without memory"
+        if tensor.dtype not in self._names:
+            return f"a tensor of element type {tensor.dtype}"
+        return ""
+
+    def exporter(self, dtype: str, wire: str) -> Callable[[Any], Any]:
+        from hybrid_infer.frontends import _paddle_bridge
+
+        return _paddle_bridge.exporter(dtype, wire)
+
+    def importer(self, dtype: str, wire: str, device: str) -> Callable[[Any], Any]:
+        from hybrid_infer.frontends import _paddle_bridge
+
+        return _paddle_bridge.importer(dtype, wire, device)
+
+    def stamp(self, tensor: Any) -> Hashable:
+        return tensor.data_ptr(), tensor._inplace_version()
+
+    def sampler(self, tensor: Any) -> Callable[[], Hashable]:
+        from hybrid_infer.frontends import _paddle_bridge
+
+        return _paddle_bridge.sampler(tensor)
+
+    def watch(self, slots: Sequence[tuple[Any, Any, Any]], *, values: bool = True) -> Callable[[], bool]:
+        from hybrid_infer.frontends import _paddle_bridge
+
+        return _paddle_bridge.watch(slots, values)
+
+    def shares_memory(self, tensor: Any, others: Collection[Any]) -> bool:
+        from hybrid_infer.frontends import _paddle_bridge
+
+        return _paddle_bridge.shares_memory(tensor, others)
+
+    def capture(self, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
+        from hybrid_infer.frontends._paddle_capture import capture
+
+        return capture(tracee, dynamic, dynamic_ints, self._names.__getitem__)
+
+    def eager_backward(
+        self,
+        function: Callable[..., Sequence[Any]],
+        forward: Callable[[], Sequence[Any]],
+        tensors: Sequence[Any],
+        weights: Sequence[Any],
+    ) -> Sequence[Any]:
+        from hybrid_infer.frontends._paddle_backward import attach
+
+        return attach(function, forward, tensors, weights)
+
+    def threads(self) -> int:
+        """Of the OpenMP library that Paddle ships: 1, unless OMP_NUM_THREADS said otherwise before its import."""
+        from hybrid_infer.frontends._paddle_threads import threads
+
+        return threads()
+
+    @cached_property
+    def no_grad(self) -> Any:
+        import paddle
+
+        return paddle.no_grad
+
+
+FRONTEND = PaddleFrontend()
