@@ -236,7 +236,7 @@ class Root:
             parent = os.path.dirname(target)
             make_parent(parent)
             self.check_way(parent)
-            mark = None
+            mark = _in_use.mark_staged(staged, os.path.join(target, _layout.MANIFEST), self.owners)
             try:
                 os.rename(stage, target)
             except OSError as error:

@@ -181,6 +181,20 @@ sys.stdin.read()
         assert store.prune(0).removed == 1
 
 
+def test_it_is_in_use_before_it_can_be_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = os.rename
+    seen = []
+
+    def rename_and_evict(source: str, target: str) -> None:
+        rename(source, target)
+        monkeypatch.setattr(os, "rename", rename)
+        seen.append(Store(store.root).prune(0))
+
+    monkeypatch.setattr(os, "rename", rename_and_evict)
+    assert store.publish(METHOD, META, FILES) is not None
+    assert [(pruned.removed, pruned.in_use) for pruned in seen] == [(0, 1)]
+
+
 @pytest.mark.processes
 def test_readers_never_see_a_part_of_what_is_evicted(store: Store) -> None:
     """Two processes publish and read, two evict: every read is whole, or the entry is gone."""
