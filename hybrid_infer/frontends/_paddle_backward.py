@@ -8,7 +8,7 @@ from typing import Any
 import paddle
 
 
-class _Recompute(paddle.autograd.PyLayer):  # type: ignore[misc]
+class _Recompute(paddle.autograd.PyLayer):
     @staticmethod
     def forward(ctx: Any, function: Any, forward: Any, count: int, *tensors: Any) -> Any:
         ctx.function, ctx.count = function, count

@@ -6,7 +6,7 @@ tensors that require a gradient, and the constructor of ``Tensor`` costs five ti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -102,7 +102,6 @@ def sample_view(tensor: Any) -> Any:
     return array[:: -(-array.size // 8)] if array.size > 8 else array
 
 
-
 def sampler(tensor: Any) -> Callable[[], Hashable]:
     view = sample_view(tensor)
     return (lambda: None) if view is None else view.tobytes
@@ -131,15 +130,12 @@ def watch(slots: Sequence[tuple[Any, Any, Any]], values: bool) -> Callable[[], b
         for box, key, tensor, pointer, address, sample, data in rows:
             if box[key] is not tensor or pointer() != address or sample() != data:
                 return False
-        for version, number in versions:
-            if version() != number:
-                return False
-        return True
+        return all(version() == number for version, number in versions)
 
     return unchanged
 
 
-def shares_memory(tensor: Any, others: Sequence[Any]) -> bool:
+def shares_memory(tensor: Any, others: Collection[Any]) -> bool:
     """Does the tensor live in the buffer of one of `others`, or in memory that one of them lies in?"""
     low, high = _extent(tensor)
     for other in others:

@@ -5,8 +5,9 @@ only this process ends. It runs without site-packages and imports the two native
 time that ``import paddle2onnx`` takes.
 
 Called as ``python -I -S _paddle_convert.py REQUEST``: a JSON file with ``paddle`` and ``paddle2onnx`` (package
-folders), ``program`` (path in), ``onnx`` (path out), ``opset`` and ``path`` (the parent's sys.path). Succeeds with exit code 0
-and the ONNX file; otherwise what it printed says why.
+folders), ``program`` (path in), ``onnx`` and ``supported`` (paths out: the model, the operators that the converter
+knows), ``opset`` and ``path`` (the parent's sys.path). Succeeds with exit code 0 and the ONNX file; otherwise what it
+printed says why.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ def main(path: str) -> None:
     # Unbuffered, so that what the converter says before it aborts is read by the parent.
     libc = ctypes.CDLL(None)
     libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 2, 0)
+    with open(request["supported"], "w", encoding="utf-8") as file:
+        json.dump(list(converter.get_all_supported_operators_pir()), file)
     model = converter.export(
         request["program"], "", request["opset"], True, False, False, True, True, {}, "onnxruntime", "", "", False
     )

@@ -44,11 +44,16 @@ def convert(serialise: Any) -> bytes:
     with tempfile.TemporaryDirectory(prefix="hybrid_infer_") as folder:
         program, model = os.path.join(folder, "program.json"), os.path.join(folder, "model.onnx")
         serialise(program)
+        text = Path(program).read_text(encoding="utf-8")
+        if "bf16" in text:
+            Path(program).write_text(json.dumps(_widened(json.loads(text))), encoding="utf-8")
+        supported = os.path.join(folder, "supported.json")
         request = {
             "paddle": _folder("paddle"),
             "paddle2onnx": _folder("paddle2onnx"),
             "program": program,
             "onnx": model,
+            "supported": supported,
             "opset": _OPSET,
             "path": sys.path,
         }
@@ -69,9 +74,51 @@ def convert(serialise: Any) -> bytes:
             return Path(model).read_bytes()
         except subprocess.CalledProcessError as error:
             said = _reason(Path(log).read_text(encoding="utf-8", errors="replace"))
-            raise TraceError(f"paddle2onnx refused the program: {said}") from error
+            if "unsupported operators" in said and os.path.exists(supported):
+                known = json.loads(Path(supported).read_text(encoding="utf-8"))
+                said = f"it has no form of {', '.join(_unknown(text, known)) or 'one of the operators'}"
+            raise TraceError(f"paddle2onnx refused the program: {said}", "Leave that part outside") from error
         except (OSError, subprocess.TimeoutExpired) as error:
             raise TraceError(f"the process that runs paddle2onnx failed: {error}") from error
+
+
+def _widened(node: Any) -> Any:
+    """A serialised program with float32 for bfloat16 everywhere.
+
+    The converter has no bfloat16 constants, and wraps some operators in casts but not their neighbours. So
+    intermediate results are not rounded to bfloat16, and a cast to it rounds nothing; inputs are widened and results
+    are narrowed at the graph's border.
+    """
+    if isinstance(node, list):
+        return [_widened(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    kind = str(node.get("#", ""))
+    if kind.endswith(".t_bf16"):
+        return {**node, "#": kind.replace("t_bf16", "t_f32")}
+    if kind.endswith(".a_dtype") and node.get("D") == "bfloat16":
+        return {**node, "D": "float32"}
+    return {key: _widened(value) for key, value in node.items()}
+
+
+def _unknown(program: str, supported: Sequence[str]) -> list[str]:
+    """Operators of a serialised program under whose name, or older name, the converter has nothing."""
+    names = set(supported)
+    used = {name.rstrip("_") for name in re.findall(r'"#":"1\.(\w+)","A"', program)}
+    older = {
+        name: {name, _OLDER.get(name, name), f"elementwise_{name}", f"reduce_{name}", f"{name}_v2", f"{name}2"}
+        for name in used - {"data", "fetch", "feed", "if", "while"}
+    }
+    return sorted(name for name, forms in older.items() if not forms & names)
+
+
+_OLDER = {
+    "multiply": "elementwise_mul", "subtract": "elementwise_sub", "divide": "elementwise_div",
+    "maximum": "elementwise_max", "minimum": "elementwise_min", "remainder": "elementwise_mod",
+    "floor_divide": "elementwise_floordiv", "topk": "top_k_v2", "argmax": "arg_max", "argmin": "arg_min",
+    "arange": "range", "flatten": "flatten_contiguous_range", "nonzero": "where_index", "hardswish": "hard_swish",
+    "hardsigmoid": "hard_sigmoid", "numel": "size", "increment": "scale", "logcumsumexp": "cumsum",
+}  # fmt: skip
 
 
 def _subgraphs(graph: Any) -> list[Any]:
@@ -88,49 +135,6 @@ def _subgraphs(graph: Any) -> list[Any]:
     return found
 
 
-def _float_for_bfloat16(model: Any) -> bool:
-    """Compute in float32 wherever the graph says bfloat16; True if it said so anywhere.
-
-    The converter wraps some operators in casts and leaves others in bfloat16, so that its graphs do not type-check.
-    Intermediate results are therefore not rounded to bfloat16; only the graph's outputs are.
-    """
-    import numpy
-    import onnx
-
-    low, wide = onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT
-    found = False
-
-    def widen(tensor: Any) -> None:
-        nonlocal found
-        if tensor.data_type != low:
-            return
-        found = True
-        bits = numpy.frombuffer(tensor.raw_data, "<u2") if tensor.raw_data else numpy.array(tensor.int32_data, "<u2")
-        array = (bits.astype("<u4") << 16).view("<f4").reshape(tuple(tensor.dims))
-        tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
-
-    for graph in _subgraphs(model.graph):
-        for info in [*graph.input, *graph.output, *graph.value_info]:
-            if info.type.tensor_type.elem_type == low:
-                info.type.tensor_type.elem_type, found = wide, True
-        for tensor in graph.initializer:
-            widen(tensor)
-        for node in graph.node:
-            for attribute in node.attribute:
-                if attribute.type == onnx.AttributeProto.TENSOR:
-                    widen(attribute.t)
-                elif attribute.type == onnx.AttributeProto.INT and attribute.i == low:
-                    if (node.op_type, attribute.name) in _TYPE_ATTRIBUTES:
-                        attribute.i, found = wide, True
-    return found
-
-
-#: Integer attributes that hold an element type.
-_TYPE_ATTRIBUTES = frozenset(
-    [("Cast", "to")] + [(op, "dtype") for op in ("EyeLike", "RandomNormal", "RandomUniform", "RandomNormalLike")]
-)
-
-
 def finish(model_bytes: bytes, weights: Sequence[str], inputs: Sequence[str | None], specs: Sequence[TensorSpec],
            weight_specs: Sequence[TensorSpec], results: Sequence[TensorSpec]) -> Graph:  # fmt: skip
     """Put a converted model into the library's form.
@@ -145,7 +149,6 @@ def finish(model_bytes: bytes, weights: Sequence[str], inputs: Sequence[str | No
     graph = model.graph
     if len(graph.output) != len(results):
         raise TraceError(f"the converted graph has {len(graph.output)} results instead of {len(results)}")
-    _float_for_bfloat16(model)
     known = dict(zip([*weights, *(name or "" for name in inputs)], [*weight_specs, *specs], strict=True))
     known.pop("", None)
 

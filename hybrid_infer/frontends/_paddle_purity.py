@@ -7,13 +7,16 @@ from typing import Any
 
 #: Operators that always draw random numbers.
 _RANDOM = frozenset(
-    """bernoulli binomial class_center_sample dirichlet exponential gaussian gaussian_inplace gumbel_softmax
-    multinomial normal poisson randint random_routing randperm shuffle_batch standard_gamma top_p_sampling
-    truncated_gaussian_random uniform uniform_inplace uniform_random_batch_size_like random cauchy geometric
-    log_normal sampling_id nce graph_sample_neighbors weighted_sample_neighbors""".split()
-)
+    {
+        "bernoulli", "binomial", "class_center_sample", "dirichlet", "exponential", "gaussian", "gaussian_inplace",
+        "gumbel_softmax", "multinomial", "normal", "poisson", "randint", "random_routing", "randperm",
+        "shuffle_batch", "standard_gamma", "top_p_sampling", "truncated_gaussian_random", "uniform",
+        "uniform_inplace", "uniform_random_batch_size_like", "random", "cauchy", "geometric", "log_normal",
+        "sampling_id", "nce", "graph_sample_neighbors", "weighted_sample_neighbors",
+    }
+)  # fmt: skip
 #: Operators that draw them unless told that this is inference, and the attribute that says so.
-_RANDOM_IN_TRAINING = frozenset("dropout dropout_nd rrelu rnn fused_dropout_add fused_attention".split())
+_RANDOM_IN_TRAINING = frozenset({"dropout", "dropout_nd", "rrelu", "rnn", "fused_dropout_add", "fused_attention"})
 #: Attention kernels with a dropout rate of their own.
 _WITH_RATE = {"flash_attn": "dropout", "flash_attn_unpadded": "dropout", "memory_efficient_attention": "dropout_p"}
 _EFFECTS = {"print": "prints a tensor", "assert": "asserts on a tensor's value", "py_func": "calls Python"}
@@ -51,9 +54,7 @@ def impurities(program: Any, inputs: Sequence[Any]) -> list[str]:
         inference = bool(attributes.get("is_test", False)) or attributes.get("training") is False
         if base in _RANDOM:
             found.append(f"{full} draws random numbers")
-        elif base in _RANDOM_IN_TRAINING and not inference and not _rate_is_zero(op, attributes):
-            found.append(f"{full} draws random numbers in training mode")
-        elif base in _WITH_RATE and attributes.get(_WITH_RATE[base], 0.0) and not inference:
+        elif not inference and _drops(op, base, attributes):
             found.append(f"{full} draws random numbers in training mode")
         elif base in _EFFECTS:
             found.append(f"{full} {_EFFECTS[base]}")
@@ -67,12 +68,16 @@ def impurities(program: Any, inputs: Sequence[Any]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _rate_is_zero(op: Any, attributes: dict[str, Any]) -> bool:
+def _drops(op: Any, base: str, attributes: dict[str, Any]) -> bool:
+    if base in _WITH_RATE:
+        return bool(attributes.get(_WITH_RATE[base], 0.0))
+    if base not in _RANDOM_IN_TRAINING:
+        return False
     for key in ("dropout_prob", "p"):
         if key in attributes:
-            return float(attributes[key]) == 0.0
+            return float(attributes[key]) != 0.0
     for operand in op.operands_source():
-        source = operand.get_defining_op() if operand.get_defining_op() is not None else None
+        source = operand.get_defining_op()
         if source is not None and source.name() == "pd_op.full" and list(operand.shape) in ([1], []):
-            return float(source.attrs().get("value", 1.0)) == 0.0
-    return False
+            return float(source.attrs().get("value", 1.0)) != 0.0
+    return True

@@ -21,6 +21,9 @@ from typing import Any
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Tracee
 
+_FOREIGN = "it uses a tensor that is neither an argument nor held by the layer"
+_FOREIGN_REMEDY = "Keep the tensor as an attribute of the layer, or pass it as an argument"
+
 
 @dataclass
 class Trace:
@@ -77,7 +80,7 @@ def convert(function: Callable[..., Any]) -> Callable[..., Any]:
     if not inspect.isfunction(function) or function.__name__ == "<lambda>":
         return function
     try:
-        return convert_to_static(_without_decorators(function))  # type: ignore[no-any-return]
+        return convert_to_static(_without_decorators(function))
     except OSError:
         return function
 
@@ -163,7 +166,6 @@ class _Watch:
     def __init__(self, values: dict[int, Any]) -> None:
         self.thread, self.values = threading.get_ident(), values
         self.writes: list[tuple[str, Any, int]] = []
-        self.foreign: list[Any] = []
 
     def cast_hook(self, value: Any) -> Any:
         import paddle
@@ -174,11 +176,7 @@ class _Watch:
         known = self.values.get(id(value))
         if known is not None:
             return known
-        self.foreign.append(value)
-        raise TraceError(
-            f"it uses a tensor of shape {list(value.shape)} that is neither an argument nor held by the layer",
-            "Keep the tensor as an attribute of the layer, or pass it as an argument",
-        )
+        raise TraceError(_FOREIGN, _FOREIGN_REMEDY)
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -201,11 +199,14 @@ class _Watch:
             real = paddle.shape(value)
             return [real[axis] if size == -1 else size for axis, size in enumerate(sizes)]
 
-        def iterate(value: Any) -> Iterator[Any]:
+        def length(value: Any) -> int:
             sizes = raw.fget(value)
             if not sizes or sizes[0] < 0:
-                raise TypeError("a tensor cannot be iterated over a dimension that varies")
-            return (value[index] for index in range(sizes[0]))
+                raise TypeError("a dimension that varies has no length while the method is traced")
+            return int(sizes[0])
+
+        def iterate(value: Any) -> Iterator[Any]:
+            return (value[index] for index in range(length(value)))
 
         class Warnings:
             """Stands for the module of that name where the framework tells of a writer that will not write."""
@@ -225,19 +226,21 @@ class _Watch:
                     writes.append((name, None, 0))
 
         original = inplace_utils.warnings
-        had_iter = "__iter__" in vars(value_type)
+        # As of an eager tensor; without them Python would ask for elements until one fails, and none does.
+        protocol = {"__len__": length, "__iter__": iterate}
+        added = {name: method for name, method in protocol.items() if name not in vars(value_type)}
         with static_op_arg_cast_guard(self.cast_hook):
             value_type.shape = property(shape)
-            if not had_iter:
-                value_type.__iter__ = iterate
+            for name, method in added.items():
+                setattr(value_type, name, method)
             inplace_utils.warnings = Warnings()
             try:
                 yield
             finally:
                 inplace_utils.warnings = original
                 value_type.shape = raw
-                if not had_iter:
-                    del value_type.__iter__
+                for name in added:
+                    delattr(value_type, name)
 
     def report(self, inputs: Sequence[Any], results: Sequence[Any]) -> list[str]:
         """Writes that the program does not show: into an argument or weight, or into what is read again later."""
@@ -286,6 +289,8 @@ def trace(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: fro
         except TraceError:
             raise
         except Exception as error:
+            if "but got Tensor" in str(error):
+                raise TraceError(_FOREIGN, _FOREIGN_REMEDY) from error
             raise TraceError(f"Paddle could not trace it: {type(error).__name__}: {_first_line(error)}") from error
         finally:
             foreign, parameters = _global_parameter_recorder.pop(program)

@@ -29,13 +29,13 @@ class PaddleFrontend:
     def layer_type(self) -> type:
         import paddle
 
-        return paddle.nn.Layer  # type: ignore[no-any-return]
+        return paddle.nn.Layer
 
     @cached_property
     def tensor_type(self) -> type:
         import paddle
 
-        return paddle.Tensor  # type: ignore[no-any-return]
+        return paddle.Tensor
 
     @cached_property
     def tensor_types(self) -> frozenset[type]:
@@ -97,7 +97,7 @@ class PaddleFrontend:
 
         default = paddle.get_default_dtype
         if not self._accelerated:
-            return default  # type: ignore[no-any-return]  # autocast has no effect on the CPU
+            return default  # autocast has no effect on the CPU
         from hybrid_infer.frontends._paddle_trace import autocast_state
 
         place = paddle.base.framework._current_expected_place
@@ -118,7 +118,7 @@ class PaddleFrontend:
     def grad_enabled(self) -> Callable[[], bool]:
         import paddle
 
-        return paddle.is_grad_enabled  # type: ignore[no-any-return]
+        return paddle.is_grad_enabled
 
     def requires_grad(self, tensor: Any) -> bool:
         return not tensor.stop_gradient

@@ -58,7 +58,7 @@ class Call:
         self.call = call or (lambda function, owner, tensors, ints: function(owner, *tensors, *ints))
 
     def run(self, weights, tensors, ints, convert=lambda function: function):
-        traced = {id(t): w for t, w in zip(self.weights, weights)}
+        traced = {id(t): w for t, w in zip(self.weights, weights, strict=True)}
         for box, key, tensor in self.places:
             box[key] = traced[id(tensor)]
         try:
@@ -85,8 +85,8 @@ def array(tensor):
     return tensor.astype("float32").numpy() if tensor.dtype == paddle.bfloat16 else tensor.numpy()
 
 
-def widened(model):
-    """What the engine does to bfloat16: float32 everywhere."""
+def without_bfloat16(model):
+    """ONNX Runtime's kernels take no bfloat16: float32 everywhere, as its engine does it."""
     low, wide = onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT
     for info in [*model.graph.input, *model.graph.output]:
         if info.type.tensor_type.elem_type == low:
@@ -108,7 +108,8 @@ def run(graph, weights, tensors, ints=()):
     assert max(o.version for o in model.opset_import) <= 20
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    session = ort.InferenceSession(widened(model).SerializeToString(), options, providers=["CPUExecutionProvider"])
+    model = without_bfloat16(model).SerializeToString()
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     values = [array(t) for t in (*weights, *tensors)] + [np.array(n, "int64") for n in ints]
     feeds = {n: v for n, v in zip((*graph.weights, *graph.inputs), values, strict=True) if n is not None}
     return session.run(list(graph.outputs), feeds)
@@ -118,7 +119,7 @@ def check(call, *others, dynamic=(), ints=frozenset(), tolerance=2e-5):
     """Capture, then compare with eager at the example and at other inputs."""
     captured = FRONTEND.capture(call, frozenset(dynamic), frozenset(ints))
     assert captured.impure == ()
-    for tensors in ([call.tensors, *others] if call.tensors else [[]]):
+    for tensors in [call.tensors, *others] if call.tensors else [[]]:
         expected = call.eager(*tensors, ints=call.ints)
         results = run(captured.graph, call.weights, tensors, call.ints)
         assert len(results) == len(expected)
@@ -177,9 +178,7 @@ def test_transformer_block_dynamic_batch_and_sequence():
 
     call = Call(block, paddle.randn([2, 5, 16]), mask(5))
     dims = {(0, 0), (0, 1), (1, 2), (1, 3)}
-    captured = check(
-        call, [paddle.randn([3, 7, 16]), mask(7)], [paddle.randn([1, 2, 16]), mask(2)], dynamic=dims
-    )
+    captured = check(call, [paddle.randn([3, 7, 16]), mask(7)], [paddle.randn([1, 2, 16]), mask(2)], dynamic=dims)
     assert captured.specialised == frozenset()
 
 
@@ -239,14 +238,22 @@ def test_reference_example_in_bfloat16():
     for batch in (4, 7):
         x = paddle.rand([batch, 16]).astype("bfloat16")
         np.testing.assert_allclose(
-            run(captured.graph, call.weights, [x])[0], call.eager(x)[0].numpy(), rtol=1e-2, atol=1e-2
-        )
+            run(captured.graph, call.weights, [x])[0], call.eager(x.astype("float32"))[0].numpy(), rtol=1e-4, atol=1e-5
+        )  # eager Paddle has no bfloat16 softmax on a CPU
 
 
-def test_bfloat16_layer():
-    made = layer(lambda self, x: F.gelu(self.a(x)) * 0.5, a=paddle.nn.Linear(8, 8))
+def test_bfloat16_results_and_constants():
+    made = layer(lambda self, x: (F.gelu(self.a(x)) * 0.5).cast("bfloat16") + self.c, a=paddle.nn.Linear(8, 8))
+    made.c = paddle.randn([8])
+    wide = copy.deepcopy(made)
     made.to(dtype="bfloat16")
-    check(Call(made, paddle.randn([2, 8]).astype("bfloat16")))
+    made.c = made.c.astype("bfloat16")
+    call = Call(made, paddle.randn([2, 8]).astype("bfloat16"))
+    captured = FRONTEND.capture(call, frozenset({(0, 0)}), frozenset())
+    assert captured.graph.output_specs[0].dtype == "bfloat16"
+    x = paddle.randn([5, 8]).astype("bfloat16")
+    expected = F.gelu(wide.a(x.astype("float32"))) * 0.5 + wide.c  # eager has no bfloat16 matmul on a CPU
+    np.testing.assert_allclose(run(captured.graph, call.weights, [x])[0], expected.numpy(), rtol=5e-2, atol=5e-2)
 
 
 class Branching(paddle.nn.Layer):
@@ -255,10 +262,9 @@ class Branching(paddle.nn.Layer):
         self.a = paddle.nn.Linear(4, 4)
 
     def forward(self, x):
+        y = x - 1
         if x.sum() > 0:
             y = self.a(x)
-        else:
-            y = x - 1
         return y
 
 
@@ -282,7 +288,7 @@ def test_result_that_is_a_scaled_input_has_its_own_name():
     assert captured.graph.outputs != captured.graph.inputs
 
 
-@pytest.mark.parametrize("dtype", ["float64", "int32", "uint8", "bool"])
+@pytest.mark.parametrize("dtype", ["float64", "int32", "int64", "bool"])
 def test_element_types(dtype):
     def forward(self, x, y):
         return paddle.where(y, x, x) if x.dtype != paddle.bool else paddle.logical_and(x, y)
@@ -325,9 +331,7 @@ class Shapes(paddle.nn.Layer):
 
 
 def test_sizes_in_arithmetic_stay_open():
-    captured = check(
-        Call(Shapes(), paddle.randn([2, 3, 8])), [paddle.randn([4, 5, 8])], dynamic={(0, 0), (0, 1)}
-    )
+    captured = check(Call(Shapes(), paddle.randn([2, 3, 8])), [paddle.randn([4, 5, 8])], dynamic={(0, 0), (0, 1)})
     assert captured.specialised == frozenset()
 
 
@@ -435,9 +439,9 @@ def writes_temporary(self, x):
         (lambda self, x: F.dropout(x, 0.5, training=True), "dropout"),
         (lambda self, x: x + paddle.rand([3]), "uniform"),
         (lambda self, x: x + paddle.randn([3]), "gaussian"),
-        (lambda self, x: x + paddle.randint(0, 9, [3]), "randint"),
+        (lambda self, x: x + paddle.randint(0, 9, [3]).astype("float32"), "randint"),
         (lambda self, x: paddle.bernoulli(F.sigmoid(x)), "bernoulli"),
-        (lambda self, x: x + paddle.randperm(3), "randperm"),
+        (lambda self, x: x + paddle.randperm(3).astype("float32"), "randperm"),
         (first_add, "add_"),
         (writes_element, "elements"),
         (writes_buffer, "add_"),
@@ -532,7 +536,7 @@ def test_capture_leaves_layer_and_process_as_they_were(capfd):
     assert not FRONTEND.transparent()
     assert before == [paddle.get_default_dtype(), paddle.is_grad_enabled(), threading.active_count()]
     assert (paddle.pir.Value.shape, paddle.utils.inplace_utils.warnings) == (shape, warn)
-    assert not hasattr(paddle.pir.Value, "__iter__")
+    assert not {"__iter__", "__len__"} & set(vars(paddle.pir.Value))
     np.testing.assert_array_equal(paddle.rand([3]).numpy(), expected)
     assert {id(t) for *_, t in slots(block, [], set())} == held
     for name, tensor in block.state_dict().items():
@@ -843,7 +847,7 @@ def test_gradients_reach_inputs_and_weights():
         (results[0].sum() + (results[2] ** 2).sum()).backward()
         gradients.append([a.grad.numpy(), net.weight.grad.numpy(), net.bias.grad.numpy()])
         assert b.grad is None
-    for given, wanted in zip(*gradients):
+    for given, wanted in zip(*gradients, strict=True):
         np.testing.assert_allclose(given, wanted, rtol=1e-5, atol=1e-6)
 
 
