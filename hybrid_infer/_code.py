@@ -43,6 +43,11 @@ _SIMPLE_LOADS = frozenset(
 _LOAD_ATTR = opcode.opmap["LOAD_ATTR"]
 _CALLS = frozenset(opcode.opmap[name] for name in ("PRECALL", "CALL", "CALL_FUNCTION") if name in opcode.opmap)
 _SKIPPED = frozenset(opcode.opmap[name] for name in ("CACHE", "PUSH_NULL") if name in opcode.opmap)
+_ON_ATTRIBUTES = frozenset(
+    opcode.opmap[name]
+    for name in ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR")
+    if name in opcode.opmap
+)
 #: Assignments in a class body that say where it stands or describe it.
 _DESCRIPTIVE = frozenset({"__doc__", "__firstlineno__"})
 #: Where instruction formats are not known to this module, every name counts as every kind of name.
@@ -64,7 +69,9 @@ class Code:
 
     ``digest`` leaves out file, lines, names of functions and docstrings. ``globals``: global names it reads or
     writes; ``attributes``: names it uses on objects, as attributes or as constant arguments of ``getattr``;
-    ``imports``: (module, level) of its import statements. ``dynamic``: it reaches attributes by computed names;
+    ``imports``: (module, level) of its import statements. ``bare``: names whose values it uses for more than their
+    attributes. ``computed``: global names with attributes behind them (``("F",)``, ``("torch", "nn")``) whose further
+    attributes it reaches by computed names; ``dynamic``: it does so with objects that are not known by name;
     ``namespace``: it reaches globals by computed names; ``importer``: it may import modules by computed names.
     ``formats``: it may call ``__repr__``, ``__str__`` or ``__format__``.
     """
@@ -73,6 +80,8 @@ class Code:
     globals: tuple[str, ...]
     attributes: frozenset[str]
     imports: tuple[tuple[str, int], ...]
+    bare: frozenset[str]
+    computed: tuple[tuple[str, ...], ...]
     dynamic: bool
     namespace: bool
     importer: bool
@@ -105,9 +114,11 @@ def _describe(code: CodeType) -> Code:
         tuple(dict.fromkeys([*scan.globals, *(name for part in nested for name in part.globals)])),
         frozenset(scan.attributes).union(*(part.attributes for part in nested)),
         tuple(dict.fromkeys([*scan.imports, *(item for part in nested for item in part.imports)])),
+        frozenset(scan.bare).union(*(part.bare for part in nested)),
+        tuple(dict.fromkeys([*scan.computed, *(chain for part in nested for chain in part.computed)])),
         dynamic or bool(names & _DYNAMIC) or any(part.dynamic for part in nested),
         bool(names & _NAMESPACE) or any(part.namespace for part in nested),
-        bool(names & _IMPORTERS) or any(part.importer for part in nested),
+        bool(names & _IMPORTERS) or {"sys", "modules"} <= names or any(part.importer for part in nested),
         scan.formats or any(part.formats for part in nested),
     )
 
@@ -125,6 +136,8 @@ class _Scan:
         self.attributes: set[str] = set()
         self.imports: list[tuple[str, int]] = []
         self.computed_getattr = False
+        self.computed: list[tuple[str, ...]] = []
+        self.bare: set[str] = set()
         raw = code.co_code
         ops = raw[::2]
         self.formats = not _FORMATS.isdisjoint(ops)
@@ -154,6 +167,8 @@ class _Scan:
                 level, previous = previous, const
             else:
                 name = code.co_names[arg >> _SHIFTS.get(op, 0)]
+                if next((x for x in ops[i + 1 :] if x not in _SKIPPED and x != _EXTENDED), -1) not in _ON_ATTRIBUTES:
+                    self.bare.add(name)
                 if op == _IMPORT:
                     self.imports.append((name, level if isinstance(level, int) else 0))
                 elif op in _READS_GLOBAL:
@@ -167,6 +182,7 @@ class _Scan:
         if not _KNOWN_FORMAT:
             self.globals.extend(code.co_names)
             self.attributes.update(code.co_names)
+            self.bare.update(code.co_names)
 
     def _describes(self, ops: bytes, i: int) -> bool:
         following = i + 1
@@ -186,6 +202,9 @@ class _Scan:
             end = self._operand(ops, rest, end)
         if isinstance(name, str) and end and ops[rest[end]] in _CALLS:
             self.attributes.add(name)
+        elif at and ops[rest[0]] in _READS_GLOBAL:
+            raw, names = self.code.co_code, self.code.co_names
+            self.computed.append(tuple(names[raw[2 * j + 1] >> _SHIFTS.get(ops[j], 0)] for j in rest[:at]))
         else:
             self.computed_getattr = True
 
@@ -228,11 +247,6 @@ _CACHE = opcode.opmap.get("CACHE", -1)
 _CELLS_APART = sys.version_info < (3, 11)
 _LOADS_LOCAL = {code: name.count("LOAD_FAST") for name, code in opcode.opmap.items() if "LOAD_FAST" in name}
 _LOADS_CELL = frozenset(opcode.opmap[name] for name in ("LOAD_DEREF", "LOAD_CLASSDEREF") if name in opcode.opmap)
-_ON_ATTRIBUTES = frozenset(
-    opcode.opmap[name]
-    for name in ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR")
-    if name in opcode.opmap
-)
 
 
 def escapes(code: CodeType, name: str = "") -> bool:

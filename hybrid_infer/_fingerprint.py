@@ -14,7 +14,9 @@ import enum
 import functools
 import importlib.util
 import logging
+import operator
 import os
+import struct
 import sys
 import types
 import weakref
@@ -188,6 +190,7 @@ _DESCRIPTOR = (
 )
 _LRU = type(functools.lru_cache(lambda: None))
 _PLAIN = (bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset)
+_WORD = struct.calcsize("P")
 _MAX_OBJECTS = 100_000
 
 
@@ -227,8 +230,43 @@ class _Namespace:
         self.mapping, self.label, self.owner = mapping, label, owner
         self.extra: set[str] = set()
         self.done: set[str] = set()
+        self.aliases: set[str] = set()
+        self.computed = False
         self.constructible = False
         self.library = False
+
+
+class _Outline(_keys.Encoder):
+    """What objects look like to some depth: enough to put them into the same order in every process.
+
+    Those that look alike and differ further down may change places, which can cost a look-up, never an answer.
+    """
+
+    depth = 0
+
+    def cycle(self, distance: int) -> bytes:
+        return b"^"
+
+    def other(self, value: Any) -> bytes:
+        name = _name(value).encode()
+        if self.depth > 3 or isinstance(value, type):
+            return _keys.frame(b"n", name)
+        self.depth += 1
+        parts: list[Any] = [getattr(value, "__dict__", None)]
+        if isinstance(value, types.FunctionType):
+            cells = [_contents(cell) for cell in value.__closure__ or ()]
+            parts = [_code.describe(value.__code__).digest, value.__defaults__, value.__kwdefaults__, cells]
+        elif isinstance(value, functools.partial):
+            parts = [value.func, value.args, value.keywords]
+        elif isinstance(value, types.MethodType):
+            parts = [value.__func__, value.__self__]
+        elif isinstance(value, enum.Enum):
+            parts = [value._name_]
+        outline = _keys.frame(
+            b"n", name, *(self.encode(dict(x) if type(x) is not dict and isinstance(x, Mapping) else x) for x in parts)
+        )
+        self.depth -= 1
+        return outline
 
 
 class _Walk(_keys.Encoder):
@@ -251,7 +289,9 @@ class _Walk(_keys.Encoder):
         self.spaces: dict[int, _Namespace] = {}
         self.used: set[str] = set()
         self.mentioned: set[str] = set()
+        self.bare: set[str] = set()
         self.dynamic = False
+        self.widened = False
         self.formats = False
         self.objects: dict[int, tuple[Any, bytes | None]] = {}
         self.place = ("argument", "the call", "")
@@ -276,8 +316,11 @@ class _Walk(_keys.Encoder):
                 self.owner = None
             for space in list(self.spaces.values()):
                 self.names_of(space)
-            if not self.pending and not any(self.wanted(space) for space in self.spaces.values()):
+            if self.pending or any(self.wanted(space) for space in self.spaces.values()):
+                continue
+            if self.widened or not self.dynamic:
                 return
+            self.widened = True
 
     def calls_itself(self, owner: type) -> bool:
         """May the owner's ``forward`` be called, although no code that is reached names it?
@@ -333,6 +376,11 @@ class _Walk(_keys.Encoder):
             inner = _undecorated(function)
             if inner is not function:
                 return self.encode(inner)
+        inner = function.__dict__.get("_torchdynamo_orig_callable") if library else None
+        if inner is not None:
+            # torch.compile and its kin: what they wrap is the user's, how is the version's.
+            self.library(library)
+            return self.parts(b"W", inner)
         if library and "registry" in function.__dict__ and "dispatch" in function.__dict__:
             # functools.singledispatch: its cache fills as it is called.
             return self.parts(b"G", dict(function.__dict__["registry"]))
@@ -391,6 +439,7 @@ class _Walk(_keys.Encoder):
         info = _code.describe(code)
         self.ingredients[label] = info.digest.hex()
         self.used |= info.attributes
+        self.bare |= info.bare
         self.dynamic |= info.dynamic or info.namespace
         self.formats |= info.formats or not {"repr", "str", "format", "ascii"}.isdisjoint(info.globals)
         if info.importer:
@@ -401,6 +450,8 @@ class _Walk(_keys.Encoder):
         self.mentioned.update(info.globals)
         for name in names:
             self.global_name(name, scope, home)
+        for chain in info.computed:
+            self.computed(chain, scope)
         for name, level in info.imports:
             self.imported(name, level, scope, label)
 
@@ -424,6 +475,10 @@ class _Walk(_keys.Encoder):
             if module not in sys.modules and _origin.of_file(self.spec_file(parts[0]), "") != _origin.USER:
                 # Not loaded only to learn that it is a library: its version is on disk.
                 self.library(_origin.of_file(self.spec_file(parts[0]), ""))
+                return
+            if module not in sys.modules and self.widened:
+                # Perhaps never reached, so not imported for this: by what it says.
+                self.ingredients[f"import {module} of {label}"] = _keys.hash_bytes(_content(self.spec_file(module)))
                 return
             try:
                 value = importlib.import_module(module)
@@ -456,7 +511,7 @@ class _Walk(_keys.Encoder):
         is_class = isinstance(space.owner, type)
         if space.library:
             names = set(mapping) if is_class else mapping.keys() & self.used
-        elif self.dynamic:
+        elif space.computed or (self.widened and self.escapes(space)):
             names = {name for name in mapping if not _dunder(name)} if is_class else _plain_names(mapping)
             names |= mapping.keys() & self.used
         else:
@@ -474,6 +529,23 @@ class _Walk(_keys.Encoder):
         if not space.library:
             names -= _NEVER - {"__annotations__"} if is_class and "__annotations__" in self.used else _NEVER
         return sorted(names - space.done)
+
+    def escapes(self, space: _Namespace) -> bool:
+        """May an attribute of this be looked up by a computed name, without being known by its own?"""
+        return isinstance(space.owner, type) or "" in space.aliases or not space.aliases.isdisjoint(self.bare)
+
+    def computed(self, chain: tuple[str, ...], scope: dict[str, Any]) -> None:
+        """Attributes of a global, or of what stands behind it, are looked up by computed names."""
+        value = scope.get(chain[0], ABSENT)
+        for name in chain[1:]:
+            value = vars(value).get(name, ABSENT) if isinstance(value, types.ModuleType) else ABSENT
+        if isinstance(value, (types.ModuleType, type)):
+            self.encode(value)
+            for base in value.__mro__ if isinstance(value, type) else (value,):
+                if id(base) in self.spaces:
+                    self.spaces[id(base)].computed = True
+        else:
+            self.dynamic = True
 
     def names_of(self, space: _Namespace) -> None:
         for name in self.wanted(space):
@@ -559,13 +631,7 @@ class _Walk(_keys.Encoder):
         if all(type(value) in _keys.LEAVES for value in values):
             return values
         # Labels are given in the order of the walk, and the order of a set is that of addresses.
-        return sorted(values, key=self.alone)
-
-    def alone(self, value: Any) -> str:
-        walk = _Walk(self.is_tensor, self.is_layer, self.skip)
-        walk.root(value)
-        walk.finish()
-        return _keys.digest(tuple(sorted(walk.ingredients.items())))
+        return sorted(values, key=lambda value: _Outline().encode(value))
 
     def external(self, value: Any) -> None:
         kind, holder, name = self.place
@@ -705,7 +771,12 @@ class _Walk(_keys.Encoder):
         library = _origin.of_module(module.__name__)
         if library:
             self.library(library)
-        self.space(module.__dict__, f"module {name}", module).library = bool(library)
+        space = self.space(module.__dict__, f"module {name}", module)
+        space.library = bool(library)
+        if not library:
+            space.extra.add("__getattr__")
+        kind, _, under = self.place
+        space.aliases.add(under if kind in ("global", "attribute") and not self.trail else "")
         return _keys.frame(b"X", library.encode(), name.encode())
 
     def instance(self, value: Any, kind: type) -> bytes:
@@ -719,17 +790,17 @@ class _Walk(_keys.Encoder):
         reduces = kind in copyreg.dispatch_table or any(
             "__reduce__" in vars(base) or "__reduce_ex__" in vars(base) for base in kind.__mro__[:-1]
         )
-        if native is None and not (foreign and reduces):
-            pass
-        elif native in _CONTENTS and not (foreign and reduces):
+        if native in _CONTENTS and not (foreign and reduces):
             parts.append(self.at("", _CONTENTS[native](value)))
-        elif foreign:
-            reduced = _reduced(value, kind)
+        elif native is not None or (foreign and reduces):
+            reduced = _reduced(value, kind, native)
             if reduced is None:
                 raise _keys.Unhashable(self.path, f"the state of a {_name(kind)} cannot be read")
-            return _keys.frame(b"R", parts[0], self.encode(reduced))
-        else:
-            raise _keys.Unhashable(self.path, f"the state of its base class {_name(native or kind)} cannot be read")
+            parts.append(self.encode(reduced))
+            if kind in (operator.attrgetter, operator.methodcaller):
+                self.used.update(name for arg in reduced[1] if isinstance(arg, str) for name in arg.split("."))
+            if foreign:
+                return _keys.frame(b"R", *parts)
         state = getattr(value, "__dict__", None)
         if isinstance(state, dict):
             for name, item in list(state.items()):
@@ -747,6 +818,14 @@ class _Walk(_keys.Encoder):
                         item = ABSENT
                     parts += (name.encode(), self.at(f".{name}", item))
         return _keys.frame(b"I", *parts)
+
+
+def _content(filename: str) -> bytes:
+    try:
+        with open(filename, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
 
 
 def _dunder(name: str) -> bool:
@@ -782,27 +861,45 @@ _CONTENTS: dict[type, Callable[[Any], Any]] = {
 
 
 def _native_base(kind: type) -> type | None:
-    """The class in C that holds state of its own in instances of `kind`; None if there is none.
-
-    Such a class has its own ``__new__``, or none that can be called.
-    """
+    """The nearest class in C that holds state of its own in instances of `kind`; None if there is none."""
     for base in kind.__mro__[:-1]:
-        if base.__flags__ & _NO_INSTANTIATION:
-            return base
-        made = base.__dict__.get("__new__")
-        if isinstance(made, types.BuiltinFunctionType):
-            return base if not issubclass(base, BaseException) else BaseException
+        if base.__flags__ & _NO_INSTANTIATION or isinstance(base.__dict__.get("__new__"), types.BuiltinFunctionType):
+            return BaseException if issubclass(base, BaseException) else base
+        # Python's own classes grow by a word per slot, and by at most two for __dict__ and __weakref__.
+        slots = (
+            [x for x in vars(base).values() if isinstance(x, types.MemberDescriptorType)]
+            if "__slots__" in vars(base)
+            else []
+        )
+        words = len(slots) + ("__dict__" in vars(base)) + ("__weakref__" in vars(base))
+        parent = base.__base__
+        if parent is not None and base.__basicsize__ - parent.__basicsize__ > _WORD * words:
+            return BaseException if issubclass(base, BaseException) else base
     return None
 
 
-def _reduced(value: Any, kind: type) -> Sequence[Any] | str | None:
-    """What a library's object says of its own state for copying; None if it says nothing."""
+def _reduced(value: Any, kind: type, native: type | None) -> Sequence[Any] | None:
+    """What a library's class says of an object's state for copying; None if it says nothing.
+
+    `native` is asked past any override in a user's subclass.
+    """
     reducer = copyreg.dispatch_table.get(kind)
     try:
-        reduced: Any = reducer(value) if reducer else value.__reduce_ex__(4)
+        if reducer is not None:
+            reduced: Any = reducer(value)
+        elif _origin.of_object(kind) != _origin.USER:
+            reduced = value.__reduce_ex__(4)
+        elif native is not None and "__reduce__" in vars(native):
+            reduced = vars(native)["__reduce__"](value)
+        else:
+            return None
     except Exception:
         return None
     if isinstance(reduced, str):
-        return reduced
+        # It claims to be a global of its library; a function made at run time does so too.
+        found: Any = sys.modules.get(getattr(value, "__module__", None) or kind.__module__)
+        for part in reduced.split("."):
+            found = getattr(found, part, ABSENT)
+        return [reduced] if found is value else None
     # Items of lists and dicts come as iterators.
     return [*reduced[:3], *(list(part) if part is not None else None for part in reduced[3:5])]
