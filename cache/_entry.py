@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -13,6 +12,8 @@ from hybrid_infer.cache import _files, _in_use, _layout
 from hybrid_infer.cache._report import DamagedEntry, explain, warn
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from hybrid_infer.cache._manifest import Manifest
     from hybrid_infer.cache._root import Root
 
@@ -39,6 +40,16 @@ class Stored:
     @property
     def path(self) -> Path:
         return Path(self._directory)
+
+    # Immutable, so a copy of what holds one may share it; a mark is a descriptor, which two owners would close twice.
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} cannot be pickled: look it up in the store again")
 
     def use(self) -> None:
         """Mark as in use, for as long as this object lives, and as used now.
@@ -174,8 +185,3 @@ class Plan(Stored):
 
     def use(self) -> None:
         self.entry.use()
-
-
-def age(created: float) -> float:
-    """Seconds since `created`, never negative: a clock that was set back makes nothing immortal or ancient."""
-    return max(0.0, time.time() - created)

@@ -2,7 +2,7 @@
 
 Least recently used entries go first, never one in use (see ``_in_use``). An entry disappears in one rename, then its
 files are deleted. Publications keep a ledger, ``usage``: a first line with the size found by the last full count, then
-one appended line per publication. So a publication costs one append, and the tree is walked only once a day or when
+one appended line per publication. So a publication costs one append, and the tree is walked only once a week or when
 the ledger says that the cap is passed. Lines lost to a race are found by the next count.
 """
 
@@ -24,6 +24,8 @@ ORPHAN_AGE = 3_600.0
 #: How long damaged entries are kept for a post-mortem, and how many.
 DAMAGED_AGE = 30 * DAY
 MAX_DAMAGED = 32
+#: How long a full count is believed: at 100,000 entries it takes seconds.
+COUNT_AGE = 7 * DAY
 #: Eviction goes below the cap, so that the next publication does not walk the tree again.
 LOW_WATER = 0.9
 
@@ -72,7 +74,7 @@ def _ledger_total(root: Root) -> int | None:
     try:
         lines = _files.read(root.layout.usage, root.owners, limit=_LEDGER_LIMIT).decode("ascii").splitlines()
         total, counted = lines[0].split()
-        if not 0 <= time.time() - float(counted) <= DAY:
+        if not 0 <= time.time() - float(counted) <= COUNT_AGE:
             return None
         return int(total) + sum(int(line) for line in lines[1:])
     except (_files.Damage, OSError, ValueError, IndexError):
@@ -169,21 +171,33 @@ def _remove(root: Root, item: _Candidate) -> bool:
     manifest = os.path.join(directory, _layout.MANIFEST)
     gone = os.path.join(root.layout.staging, _files.unique_name("gone"))
     _files.make_directories(root.layout.staging)
-    with _in_use.removable(manifest, item.used) as free:
-        if not free:
-            return False
-        try:
+    try:
+        with _in_use.removable(manifest, item.used) as free:
+            if not free:
+                return False
+            refused = _move(directory, gone)
+        if refused:
+            # SMB servers move no directory in which a file is open, be it ours.
             os.rename(directory, gone)
-        except FileNotFoundError:
-            return True
-        except PermissionError:
-            # Windows refuses while somebody has a file of it open.
-            if os.name != "nt":
-                raise
-            return False
+    except FileNotFoundError:
+        return True
+    except PermissionError:
+        # Windows refuses while somebody has a file of it open.
+        if os.name != "nt":
+            raise
+        return False
     _files.remove_tree(gone)
     _remove_empty(root, item.method)
     return True
+
+
+def _move(source: str, target: str) -> bool:
+    """Rename; True: that was not permitted. Raises other OSErrors."""
+    try:
+        os.rename(source, target)
+    except PermissionError:
+        return True
+    return False
 
 
 def _remove_empty(root: Root, method: str) -> None:

@@ -163,7 +163,7 @@ def write_new(path: str, data: bytes, *, sync: bool) -> None:
         while view:
             view = view[os.write(fd, view) :]
         if sync:
-            os.fsync(fd)
+            _sync(fd)
     finally:
         os.close(fd)
 
@@ -174,9 +174,19 @@ def sync_directory(path: str) -> None:
         return
     fd = os.open(path, os.O_RDONLY | _BASIC)
     try:
-        os.fsync(fd)
+        _sync(fd)
     finally:
         os.close(fd)
+
+
+def _sync(fd: int) -> None:
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        # Some network and FUSE file systems cannot promise this, for directories above all. What a power cut then
+        # tears is found out by its digest.
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP):
+            raise
 
 
 def replace(path: str, scratch: str, data: bytes) -> None:

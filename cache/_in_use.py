@@ -29,20 +29,29 @@ _RECENT = 86_400.0
 _BUSY = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 
+_CLOSED = (-1, -1)
+
+
 class Mark:
     """One open, locked descriptor; shared by all who use the same entry in this process."""
 
     __slots__ = ("__weakref__", "_close", "_fd", "identity")
 
     def __init__(self, fd: int, identity: _files.Identity) -> None:
-        self._fd = fd
+        self._fd: int | None = fd
         self.identity = identity
         # At interpreter exit the module may be gone before the last mark.
         self._close: Callable[[int], None] = os.close
 
+    def close(self) -> None:
+        """Let go of the file; whoever asks for the mark next gets a new one."""
+        fd, self._fd, self.identity = self._fd, None, _CLOSED
+        if fd is not None:
+            self._close(fd)
+
     def __del__(self) -> None:
         try:
-            self._close(self._fd)
+            self.close()
         except OSError:
             # A network disk may only now say that it has lost the file; nothing was written through it.
             return
@@ -125,7 +134,7 @@ def removable(path: str, used: float) -> Iterator[bool]:
         yield error.errno not in (errno.EMFILE, errno.ENFILE)
         return
     try:
-        yield _seize(fd, used)
+        yield _seize(fd, used) and _is_at(path, fd)
     finally:
         os.close(fd)
 
@@ -138,3 +147,11 @@ def _seize(fd: int, used: float) -> bool:
     except OSError as error:
         return error.errno not in _BUSY and abs(time.time() - used) > _RECENT
     return True
+
+
+def _is_at(path: str, fd: int) -> bool:
+    """Whether `fd` is still the file at `path`, rather than that of an entry that was replaced before it was locked."""
+    try:
+        return _files.identity(os.lstat(path)) == _files.identity(os.fstat(fd))
+    except (FileNotFoundError, NotADirectoryError):
+        return False

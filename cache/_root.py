@@ -12,6 +12,7 @@ from hybrid_infer.cache import _files, _in_use, _layout, _manifest
 from hybrid_infer.cache._entry import Entry, Plan
 from hybrid_infer.cache._report import DamagedEntry, explain, logger, warn
 
+_ATTEMPTS = 16
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
 
@@ -233,21 +234,38 @@ class Root:
             _files.write_new(staged, _manifest.encode(manifest), sync=self.sync)
             if self.sync:
                 _files.sync_directory(stage)
-            parent = os.path.dirname(target)
-            make_parent(parent)
-            self.check_way(parent)
             mark = _in_use.mark_staged(staged, os.path.join(target, _layout.MANIFEST), self.owners)
-            try:
-                os.rename(stage, target)
-            except OSError as error:
-                # Windows has other words for it, and by now the one in our place may be evicted again.
-                if error.errno not in _TAKEN and not os.path.lexists(target):
-                    raise
-                return Published(False, None)
-            return Published(True, mark)
+            for last in (*[False] * _ATTEMPTS, True):
+                make_parent(os.path.dirname(target))
+                try:
+                    self.check_way(os.path.dirname(target))
+                    return self._move_in(stage, target, mark)
+                except FileNotFoundError:
+                    # An eviction elsewhere found the directory empty, and removed it before we put something there.
+                    if last or not os.path.lexists(stage):
+                        raise
+            raise AssertionError("unreachable")
         finally:
             if os.path.lexists(stage):
                 _files.remove_tree(stage)
+
+    @staticmethod
+    def _move_in(stage: str, target: str, mark: _in_use.Mark | None) -> Published:
+        try:
+            try:
+                os.rename(stage, target)
+            except PermissionError:
+                if mark is None:
+                    raise
+                # SMB servers move no directory in which a file is open.
+                mark.close()
+                os.rename(stage, target)
+        except OSError as error:
+            # Windows has other words for it, and by now the one in our place may be evicted again.
+            if error.errno not in _TAKEN and not os.path.lexists(target):
+                raise
+            return Published(False, None)
+        return Published(True, mark)
 
     def check_way(self, directory: str) -> None:
         """Check a directory of the store and all above it, up to the store's top; raises Damage or OSError."""

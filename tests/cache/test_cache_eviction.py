@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cache_support import FILES, META, METHOD, OTHER, await_line, finish, held, left_in, python
 
-from hybrid_infer.cache import CacheWarning, Entry, Store, _evict
+from hybrid_infer.cache import CacheWarning, Entry, Store, _evict, _in_use
 
 KILO = 1000
 DAY = 86_400
@@ -92,9 +92,9 @@ def test_publishing_does_not_walk_the_store_each_time(store: Store, monkeypatch:
     monkeypatch.setattr(_evict, "prune", lambda *a, **k: (walks.append(1), prune(*a, **k))[1])
     fill(store, 20)
     assert len(walks) == 1
-    # A day later, or where the clock was set back, the size is counted again.
+    # Some days later, or where the clock was set back, the size is counted again.
     now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + 2 * DAY)
+    monkeypatch.setattr(time, "time", lambda: now + 8 * DAY)
     store.publish(METHOD, {}, {})
     assert len(walks) == 2
     monkeypatch.setattr(time, "time", lambda: now)
@@ -193,6 +193,24 @@ def test_it_is_in_use_before_it_can_be_found(store: Store, monkeypatch: pytest.M
     monkeypatch.setattr(os, "rename", rename_and_evict)
     assert store.publish(METHOD, META, FILES) is not None
     assert [(pruned.removed, pruned.in_use) for pruned in seen] == [(0, 1)]
+
+
+def test_what_was_replaced_before_it_was_locked_stays(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between opening and locking a manifest, another process evicts the entry and a third publishes it anew."""
+    fill(store, 1)
+    flock = _in_use._flock
+    assert flock is not None
+    new = []
+
+    def replace_and_lock(fd: int, operation: int) -> None:
+        monkeypatch.setattr(_in_use, "_flock", flock)
+        assert Store(store.root).prune(0).removed == 1
+        new.append(store.publish(METHOD, {"number": 0}, {"file": bytes(10 * KILO)}))
+        flock(fd, operation)
+
+    monkeypatch.setattr(_in_use, "_flock", replace_and_lock)
+    store.prune(0)
+    assert new[0].read("file") == bytes(10 * KILO)
 
 
 @pytest.mark.processes

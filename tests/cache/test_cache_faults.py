@@ -245,3 +245,32 @@ def test_where_locks_are_missing_entries_are_kept_for_a_day(store: Store, monkey
     day = 86_400
     os.utime(entry.path / "manifest.json", (entry.created - 2 * day, entry.created - 2 * day))
     assert store.prune(0).removed == 1
+
+
+def test_where_nothing_can_be_synced_things_are_stored_all_the_same(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(fd: int) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    entry = Store(root).publish(METHOD, META, FILES)
+    assert entry is not None and entry.read("graph.onnx") == FILES["graph.onnx"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="open files cannot be listed here")
+def test_where_no_directory_with_an_open_file_can_be_moved(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = os.rename
+
+    def strict(source: str, target: str) -> None:
+        links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+        if any(os.path.realpath(link).startswith(f"{source}/") for link in links if os.path.lexists(link)):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", strict)
+    entry = store.publish(METHOD, META, FILES)
+    assert entry is not None and entry.read("graph.onnx") == FILES["graph.onnx"]
+    entry.close()
+    assert store.prune(0).removed == 1
+    assert store.versions(METHOD) == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import time
 from pathlib import Path
 
@@ -280,6 +282,18 @@ class TestBase:
         assert store.versions(METHOD) == []
         assert store.publish(METHOD, META, FILES) is not None
         assert len(store.versions(METHOD)) == 1
+
+
+def test_copies_share_an_entry_and_its_mark(store: Store) -> None:
+    entry = store.publish(METHOD, META, FILES)
+    assert entry is not None
+    assert copy.deepcopy([entry])[0] is entry and copy.copy(entry) is entry
+    with pytest.raises(TypeError, match="pickled"):
+        pickle.dumps(entry)
+    again = pickle.loads(pickle.dumps(store))
+    assert [found.version for found in again.versions(METHOD)] == [entry.version]
+    error = pickle.loads(pickle.dumps(DamagedEntry("path", "is bad", absent=True)))
+    assert (error.path, error.reason, error.absent, str(error)) == ("path", "is bad", True, "path: is bad")
 
 
 def test_memory_touches_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
