@@ -9,7 +9,8 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Captured, Graph, TensorSpec, Tracee
 from hybrid_infer.frontends._paddle_onnx import convert, finish
 from hybrid_infer.frontends._paddle_purity import impurities, needed
-from hybrid_infer.frontends._paddle_trace import Trace, trace
+from hybrid_infer.frontends._paddle_rewrite import rewrite
+from hybrid_infer.frontends._paddle_trace import Trace, quiet, trace
 
 _Dims = frozenset[tuple[int, int]]
 
@@ -89,7 +90,8 @@ def _serialise(traced: Trace, path: str) -> None:
     from paddle.base import framework
     from paddle.static.pir_io import normalize_pir_program
 
-    with framework._dygraph_guard(None):
+    with quiet(), framework._dygraph_guard(None):
+        rewrite(traced.program)
         # Inputs that no result depends on are refused where they are named.
         live = needed(traced.program, traced.results)
         inputs = [value for value in traced.inputs if value in live]

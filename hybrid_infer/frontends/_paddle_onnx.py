@@ -45,8 +45,8 @@ def convert(serialise: Any) -> bytes:
         program, model = os.path.join(folder, "program.json"), os.path.join(folder, "model.onnx")
         serialise(program)
         text = Path(program).read_text(encoding="utf-8")
-        if "bf16" in text:
-            Path(program).write_text(json.dumps(_widened(json.loads(text))), encoding="utf-8")
+        if any(word in text for word in ("bf16", "_interp", ".pad3d")):
+            Path(program).write_text(json.dumps(_adapted(json.loads(text))), encoding="utf-8")
         supported = os.path.join(folder, "supported.json")
         request = {
             "paddle": _folder("paddle"),
@@ -82,15 +82,16 @@ def convert(serialise: Any) -> bytes:
             raise TraceError(f"the process that runs paddle2onnx failed: {error}") from error
 
 
-def _widened(node: Any) -> Any:
-    """A serialised program with float32 for bfloat16 everywhere.
+def _adapted(node: Any) -> Any:
+    """A serialised program with float32 for bfloat16 everywhere, and with some attributes in single precision.
 
-    The converter has no bfloat16 constants, and wraps some operators in casts but not their neighbours. So
+    Of some operators the converter reads no double attributes: it aborts, or takes a default. It has no bfloat16
+    constants, and wraps some operators in casts but not their neighbours. So
     intermediate results are not rounded to bfloat16, and a cast to it rounds nothing; inputs are widened and results
     are narrowed at the graph's border.
     """
     if isinstance(node, list):
-        return [_widened(item) for item in node]
+        return [_adapted(item) for item in node]
     if not isinstance(node, dict):
         return node
     kind = str(node.get("#", ""))
@@ -98,7 +99,20 @@ def _widened(node: Any) -> Any:
         return {**node, "#": kind.replace("t_bf16", "t_f32")}
     if kind.endswith(".a_dtype") and node.get("D") == "bfloat16":
         return {**node, "D": "float32"}
-    return {key: _widened(value) for key, value in node.items()}
+    adapted = {key: _adapted(value) for key, value in node.items()}
+    if kind.endswith(_SINGLE):
+        for attribute in adapted["A"]:
+            attribute["AT"] = _single(attribute["AT"])
+    return adapted
+
+
+_SINGLE = ("_interp", ".pad3d")
+
+
+def _single(value: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(value["D"], list):
+        return {**value, "D": [_single(item) if isinstance(item, dict) else item for item in value["D"]]}
+    return {**value, "#": value["#"].replace("a_f64", "a_f32")}
 
 
 def _unknown(program: str, supported: Sequence[str]) -> list[str]:
@@ -193,6 +207,15 @@ def finish(model_bytes: bytes, weights: Sequence[str], inputs: Sequence[str | No
     for node in tail:
         node.input[:] = [rename.get(name, name) for name in node.input]
 
+    for inner in _subgraphs(graph)[1:]:
+        # The converter annotates scalars of a loop with a rank that they do not have.
+        del inner.value_info[:]
+        for value in [*inner.input, *inner.output]:
+            value.type.tensor_type.ClearField("shape")
+        for node in inner.node:
+            _scalar_loop_state(node)
+    for node in graph.node:
+        _scalar_loop_state(node)
     del graph.node[:], graph.input[:], graph.output[:], graph.value_info[:]
     graph.node.extend([*heads, *nodes])
     graph.input.extend(declared)
@@ -214,6 +237,15 @@ def finish(model_bytes: bytes, weights: Sequence[str], inputs: Sequence[str | No
         input_specs=tuple(specs),
         output_specs=tuple(results),
     )
+
+
+def _scalar_loop_state(node: Any) -> None:
+    """The counter and the condition of a loop have a rank, unlike what the loop carries."""
+    if node.op_type == "Loop":
+        for attribute in node.attribute:
+            if attribute.name == "body":
+                for value in attribute.g.input[:2]:
+                    value.type.tensor_type.shape.SetInParent()
 
 
 _ONNX_NAMES = {

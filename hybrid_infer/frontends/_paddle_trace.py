@@ -13,6 +13,7 @@ import linecache
 import sys
 import threading
 import types
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -86,8 +87,8 @@ def convert(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the framework's C++ log and its converter's log at errors."""
+def quiet() -> Iterator[None]:
+    """Keep the framework's remarks on the trace out of the user's log and warnings."""
     import paddle
     from paddle.jit.dy2static.logging_utils import TranslatorLogger
 
@@ -100,7 +101,9 @@ def _quiet() -> Iterator[None]:
         level = ctypes.c_int(0)  # a build that hides the symbol stays as talkative as it is
     before, level.value = level.value, max(level.value, 2)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         level.value = before
         logger.setLevel(python_level)
@@ -268,7 +271,7 @@ def trace(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: fro
         example.append((f"x{i}", shape, tensor.dtype))
     example += [(f"n{i}", [], paddle.int64) for i in sorted(dynamic_ints)]
     with ExitStack() as stack:
-        stack.enter_context(_quiet())
+        stack.enter_context(quiet())
         stack.enter_context(_static_mode(program))
         stack.enter_context(_autocast(autocast))
         values = [paddle.static.data(name, shape, dtype) for name, shape, dtype in example]

@@ -1,0 +1,244 @@
+"""Operators that paddle2onnx lacks or gets wrong, replaced by others that mean the same.
+
+Each rule takes one operator and returns the value for its first result, or None where it does not apply. Rules were
+found by comparison of converted graphs with the eager results at several shapes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from hybrid_infer.frontends._paddle_purity import operators
+
+
+def rewrite(program: Any) -> None:
+    """Apply the rules to every operator of the program, in place. In static mode."""
+    import paddle
+
+    with paddle.static.program_guard(program, paddle.static.Program()):
+        for op in list(operators(program.global_block())):
+            rule = _RULES.get(op.name().removeprefix("pd_op."))
+            if rule is None:
+                continue
+            before = paddle.pir.get_current_insertion_point()
+            paddle.pir.set_insertion_point(op)
+            try:
+                value = rule(op, op.operands_source(), op.attrs())
+            finally:
+                paddle.pir.set_insertion_point(before)
+            # The operator stays, without uses: pruning drops it.
+            if value is not None:
+                op.result(0).replace_all_uses_with(value)
+
+
+def _axes(value: Any) -> list[int]:
+    return list(range(len(value.shape)))
+
+
+def _mean(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """No axes means all of them, which the converter takes for a missing input."""
+    import paddle
+
+    source = inputs[1].get_defining_op()
+    if source is None or source.name() != "pd_op.full_int_array" or source.attrs().get("value") or not _axes(inputs[0]):
+        return None
+    return paddle.mean(inputs[0], axis=_axes(inputs[0]), keepdim=bool(attributes["keepdim"]))
+
+
+def _mean_all(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    return paddle.mean(inputs[0], axis=_axes(inputs[0])) if _axes(inputs[0]) else paddle.assign(inputs[0])
+
+
+def _expand_as(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """The converter takes the recorded sizes, in which those that vary are -1."""
+    import paddle
+
+    if len(inputs) < 2 or not inputs[1].initialized():
+        return None
+    return paddle.expand(inputs[0], paddle.shape(inputs[1]))
+
+
+def _p_norm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """The converter reduces one axis where all are meant, and knows the orders 1 and 2."""
+    import paddle
+
+    order, keep = float(attributes["porder"]), bool(attributes["keepdim"])
+    axes = _axes(inputs[0]) if attributes.get("asvector") else [attributes["axis"]]
+    size = paddle.abs(inputs[0])
+    if order == 1.0:
+        return paddle.sum(size, axis=axes, keepdim=keep)
+    if order == 2.0:
+        return paddle.sqrt(paddle.sum(inputs[0] * inputs[0], axis=axes, keepdim=keep))
+    if math.isinf(order):
+        return (paddle.max if order > 0 else paddle.min)(size, axis=axes, keepdim=keep)
+    if order == 0.0:
+        return paddle.sum(paddle.cast(size > 0, inputs[0].dtype), axis=axes, keepdim=keep)
+    return paddle.pow(paddle.sum(paddle.pow(size, order), axis=axes, keepdim=keep), 1.0 / order)
+
+
+def _frobenius_norm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    source = inputs[1].get_defining_op()
+    if source is None or source.name() != "pd_op.full_int_array":
+        return None
+    axes = [int(axis) for axis in source.attrs()["value"]]
+    if attributes.get("reduce_all") or not axes:
+        axes = _axes(inputs[0])
+    return paddle.sqrt(paddle.sum(inputs[0] * inputs[0], axis=axes, keepdim=bool(attributes["keep_dim"])))
+
+
+def _masked_fill(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    source, mask, value = inputs
+    return paddle.where(mask, paddle.cast(value, source.dtype), source)
+
+
+def _celu(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    value, alpha = inputs[0], attributes["alpha"]
+    below = alpha * (paddle.exp(paddle.clip(value, max=0.0) / alpha) - 1.0)
+    return paddle.where(value > 0, value, below)
+
+
+def _addmm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    bias, left, right = inputs
+    return bias * attributes["beta"] + paddle.matmul(left, right) * attributes["alpha"]
+
+
+def _lerp(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    start, end, weight = inputs
+    return start + weight * (end - start)
+
+
+def _trunc(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    return paddle.sign(inputs[0]) * paddle.floor(paddle.abs(inputs[0]))
+
+
+def _softplus(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """The converter has the default slope and threshold only, and does not recognise them."""
+    import paddle
+
+    beta, threshold = attributes["beta"], attributes["threshold"]
+    scaled = inputs[0] * beta
+    clipped = paddle.clip(scaled, max=threshold)
+    return paddle.where(scaled > threshold, inputs[0], paddle.log1p(paddle.exp(clipped)) / beta)
+
+
+def _repeat_interleave(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    rank = len(inputs[0].shape)
+    axis = attributes["axis"] % max(rank, 1)
+    wide = paddle.unsqueeze(inputs[0], axis + 1)
+    repeats = [1] * (rank + 1)
+    repeats[axis + 1] = attributes["repeats"]
+    return paddle.flatten(paddle.tile(wide, repeats), axis, axis + 1)
+
+
+def _sigmoid_cross_entropy(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    if attributes.get("normalize") or any(value.initialized() for value in inputs[2:]):
+        return None
+    logits, labels = inputs[:2]
+    loss = paddle.nn.functional.relu(logits) - logits * labels + paddle.log1p(paddle.exp(-paddle.abs(logits)))
+    ignored = paddle.full([], float(attributes.get("ignore_index", -100)), labels.dtype)
+    return paddle.where(paddle.equal(labels, ignored), paddle.zeros_like(loss), loss)
+
+
+def _gelu(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """The converter takes the approximation by tanh for the exact function."""
+    import paddle
+
+    if not attributes.get("approximate"):
+        return None
+    value = inputs[0]
+    return value * 0.5 * (1.0 + paddle.tanh(_GELU_SCALE * (value + 0.044715 * value * value * value)))
+
+
+_GELU_SCALE = 0.7978845608028654  # sqrt(2 / pi)
+
+
+def _leaky_relu(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """The converter overlooks the slope."""
+    import paddle
+
+    return paddle.where(inputs[0] >= 0, inputs[0], inputs[0] * attributes["negative_slope"])
+
+
+def _hardtanh(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """The converter overlooks the limits."""
+    import paddle
+
+    low, high = (attributes[name] for name in ("t_min", "t_max"))
+    return paddle.clip(inputs[0], low, high)
+
+
+def _log_sigmoid(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """The converter's logarithm of the sigmoid loses its digits far from zero."""
+    import paddle
+
+    value = inputs[0]
+    return -paddle.nn.functional.relu(-value) - paddle.log1p(paddle.exp(-paddle.abs(value)))
+
+
+def _extreme(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    reduce = paddle.max if op.name() == "pd_op.amax" else paddle.min
+    return reduce(inputs[0], axis=list(attributes["axis"]) or _axes(inputs[0]), keepdim=bool(attributes["keepdim"]))
+
+
+def _group_norm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """The converter takes images only, and the default epsilon whatever the operator's."""
+    import paddle
+
+    value, scale, bias = inputs
+    rank, groups, epsilon = len(value.shape), attributes["groups"], attributes["epsilon"]
+    if not attributes["data_format"].startswith("NC") or (rank == 4 and math.isclose(epsilon, 1e-5, rel_tol=1e-3)):
+        return None
+    grouped = paddle.reshape(value, [0, groups, -1])
+    centred = grouped - paddle.mean(grouped, axis=-1, keepdim=True)
+    spread = paddle.mean(centred * centred, axis=-1, keepdim=True)
+    result = paddle.reshape(centred * paddle.rsqrt(spread + epsilon), paddle.shape(value))
+    channels = [1, -1] + [1] * (rank - 2)
+    if scale.initialized():
+        result = result * paddle.reshape(scale, channels)
+    if bias.initialized():
+        result = result + paddle.reshape(bias, channels)
+    return result
+
+
+_RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
+    "mean": _mean,
+    "mean_all": _mean_all,
+    "expand_as": _expand_as,
+    "p_norm": _p_norm,
+    "addmm": _addmm,
+    "hardtanh": _hardtanh,
+    "leaky_relu": _leaky_relu,
+    "logsigmoid": _log_sigmoid,
+    "lerp": _lerp,
+    "trunc": _trunc,
+    "softplus": _softplus,
+    "repeat_interleave": _repeat_interleave,
+    "frobenius_norm": _frobenius_norm,
+    "masked_fill": _masked_fill,
+    "celu": _celu,
+    "amax": _extreme,
+    "amin": _extreme,
+    "gelu": _gelu,
+    "group_norm": _group_norm,
+    "sigmoid_cross_entropy_with_logits": _sigmoid_cross_entropy,
+}
