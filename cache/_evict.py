@@ -9,21 +9,17 @@ the ledger says that the cap is passed. Lines lost to a race are found by the ne
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hybrid_infer.cache import _failures, _files, _in_use, _layout, _lock
+from hybrid_infer.cache import _damaged, _failures, _files, _in_use, _layout, _lock
 from hybrid_infer.cache._report import explain, logger
 from hybrid_infer.cache._root import Root
 
 DAY = 86_400.0
 #: Longer than any publication takes; what lies in staging for longer was left there by a process that died.
 ORPHAN_AGE = 3_600.0
-#: How long damaged entries are kept for a post-mortem, and how many.
-DAMAGED_AGE = 30 * DAY
-MAX_DAMAGED = 32
 #: How long a full count is believed: at 100,000 entries it takes seconds.
 COUNT_AGE = 7 * DAY
 #: Eviction goes below the cap, so that the next publication does not walk the tree again.
@@ -51,6 +47,7 @@ class _Candidate:
 
 def account(root: Root, published: int, max_bytes: int) -> None:
     """Enter a publication into the ledger, and evict if the store has outgrown `max_bytes`; raises OSError."""
+    sweep_staging(root)
     _append(root.layout.usage, published)
     total = _ledger_total(root)
     if total is not None and total <= max_bytes:
@@ -95,7 +92,7 @@ def prune(root: Root, max_bytes: int | None, *, older_than: float | None = None,
     total += sum(item.size for item in candidates)
     goal = None if max_bytes is None else (int(max_bytes * slack) if total > max_bytes else max_bytes)
     if goal is not None and total > goal and overhead:
-        total -= _drop_damaged(root, keep=0)
+        total -= _damaged.trim(root.layout.damaged, keep=0)
     removed = freed = in_use = 0
     for item in candidates:
         old = older_than is not None and now - item.used > older_than
@@ -112,12 +109,9 @@ def prune(root: Root, max_bytes: int | None, *, older_than: float | None = None,
 def sweep(root: Root) -> None:
     """Remove what crashed processes left in staging, old damaged entries, and lock files that nobody needs."""
     now = time.time()
-    for item in _scan(root.layout.staging):
-        # An absolute difference: after the clock was set back an orphan may lie far in the future.
-        if abs(now - _mtime(item)) > ORPHAN_AGE:
-            _files.remove_tree(item.path)
-    _drop_damaged(root, keep=MAX_DAMAGED)
-    for item in _scan(root.layout.locks):
+    sweep_staging(root)
+    _damaged.trim(root.layout.damaged)
+    for item in _files.scan(root.layout.locks):
         if abs(now - _mtime(item)) > DAY:
             try:
                 _lock.discard(item.path)
@@ -125,25 +119,22 @@ def sweep(root: Root) -> None:
                 logger.debug("lock file %s stays: %s", item.path, explain(error))
 
 
-def _drop_damaged(root: Root, *, keep: int) -> int:
-    freed = 0
+def sweep_staging(root: Root) -> None:
+    """Remove what processes that died while they published left behind; raises OSError."""
     now = time.time()
-    # Names begin with the time at which they were set aside.
-    for place, item in enumerate(sorted(_scan(root.layout.damaged), key=lambda item: item.name, reverse=True)):
-        moved = item.name.partition("-")[0]
-        if place >= keep or not moved.isdigit() or abs(now - int(moved)) > DAMAGED_AGE:
-            freed += _files.tree_size(item.path)
+    for item in _files.scan(root.layout.staging):
+        # An absolute difference: after the clock was set back an orphan may lie far in the future.
+        if abs(now - _mtime(item)) > ORPHAN_AGE:
             _files.remove_tree(item.path)
-    return freed
 
 
 def _candidates(root: Root) -> Iterator[_Candidate]:
-    for shard in _scan(root.layout.methods):
-        for method in _scan(shard.path):
+    for shard in _files.scan(root.layout.methods):
+        for method in _files.scan(shard.path):
             if not _layout.is_digest(method.name):
                 continue
             empty = True
-            for version in _scan(method.path):
+            for version in _files.scan(method.path):
                 empty = False
                 if version.name == _layout.FAILURES:
                     _failures.drop_expired(root, method.name)
@@ -214,17 +205,6 @@ def _write_ledger(root: Root, total: int) -> None:
         return
     scratch = os.path.join(root.layout.staging, _files.unique_name("usage"))
     _files.replace(root.layout.usage, scratch, f"{total} {time.time()}\n".encode("ascii"))
-
-
-def _scan(directory: str) -> list[os.DirEntry[str]]:
-    """What lies in a directory of the store; nothing behind a link, since what is found here gets removed."""
-    try:
-        if not stat.S_ISDIR(os.lstat(directory).st_mode):
-            return []
-        with os.scandir(directory) as found:
-            return list(found)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def _mtime(item: os.DirEntry[str]) -> float:

@@ -231,3 +231,14 @@ def tree_size(path: str) -> int:
     except (FileNotFoundError, NotADirectoryError):
         return total
     return total
+
+
+def scan(directory: str) -> list[os.DirEntry[str]]:
+    """What lies in a directory of the store; nothing behind a link, since what is found here gets removed."""
+    try:
+        if not stat.S_ISDIR(os.lstat(directory).st_mode):
+            return []
+        with os.scandir(directory) as found:
+            return list(found)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

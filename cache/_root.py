@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from hybrid_infer.cache import _files, _in_use, _layout, _manifest
+from hybrid_infer.cache import _damaged, _files, _in_use, _layout, _manifest
 from hybrid_infer.cache._entry import Entry, Plan
 from hybrid_infer.cache._report import DamagedEntry, explain, logger, warn
 
@@ -180,12 +179,10 @@ class Root:
             self._shun(directory, identity)
             warn(f"{told}; it lies in a read-only store and is ignored")
             return
-        name = f"{int(time.time())}-{_files.unique_name(os.path.basename(directory))}"
         try:
             if identity is not None and _files.identity(os.lstat(directory)) != identity:
                 return
-            _files.make_directories(self.layout.damaged)
-            os.rename(directory, os.path.join(self.layout.damaged, name))
+            _damaged.move_in(self.layout.damaged, directory)
         except FileNotFoundError:
             logger.info("%s; it is gone already", told)
             return
@@ -193,6 +190,10 @@ class Root:
             self._shun(directory, identity)
             warn(f"{told}; it could not be set aside ({explain(error)}) and is ignored")
             return
+        try:
+            _damaged.trim(self.layout.damaged)
+        except OSError as error:
+            logger.debug("damaged entries are kept: %s", explain(error))
         warn(f"{told}; it was set aside in {self.layout.damaged} and will be built again")
 
     def _shun(self, directory: str, identity: _files.Identity | None) -> None:

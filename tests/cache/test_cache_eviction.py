@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from cache_support import FILES, META, METHOD, OTHER, await_line, finish, held, left_in, python
 
-from hybrid_infer.cache import CacheWarning, Entry, Store, _evict, _in_use
+from hybrid_infer.cache import CacheWarning, DamagedEntry, Entry, Store, _damaged, _evict, _in_use
 
 KILO = 1000
 DAY = 86_400
@@ -245,7 +246,37 @@ print(done)
     assert left_in(store.root, "damaged") == []
 
 
-def test_orphans_in_staging_go_when_they_are_old(store: Store) -> None:
+def test_threads_never_see_a_part_of_what_is_evicted(store: Store) -> None:
+    end = time.monotonic() + 1
+
+    def use(number: int) -> int:
+        done = 0
+        while time.monotonic() < end:
+            entry = store.publish(METHOD, {"number": number}, {"file": bytes([number]) * 5000})
+            assert entry is not None and entry.read("file") == bytes([number]) * 5000
+            del entry
+            for found in store.versions(METHOD):
+                try:
+                    assert found.read("file") == bytes([found.meta["number"]]) * 5000
+                    done += 1
+                except DamagedEntry as error:
+                    assert error.absent, error
+        return done
+
+    def evict(_: int) -> int:
+        done = 0
+        while time.monotonic() < end:
+            done += store.prune(0).removed
+        return done
+
+    with ThreadPoolExecutor(6) as pool:
+        futures = [pool.submit(role, number % 3) for number, role in enumerate([use] * 4 + [evict] * 2)]
+        assert all(future.result() > 0 for future in futures[:4])
+    assert left_in(store.root, "damaged") == []
+
+
+@pytest.mark.parametrize("after", ["prune", "publish"])
+def test_orphans_in_staging_go_when_they_are_old(store: Store, after: str) -> None:
     fill(store, 1)
     staging = store.root / "v1" / "staging"
     for name, age in (("put-1-dead", 2 * DAY), ("put-2-alive", 60), ("put-3-future", -400 * DAY)):
@@ -255,19 +286,18 @@ def test_orphans_in_staging_go_when_they_are_old(store: Store) -> None:
         os.utime(staging / name, (when, when))
     (staging / "usage-4-file").write_bytes(b"")
     os.utime(staging / "usage-4-file", (0, 0))
-    store.prune()
+    store.prune() if after == "prune" else store.publish(METHOD, META, FILES)
     assert left_in(store.root, "staging") == ["put-2-alive"]
-    assert len(present(store)) == 1
+    assert len(present(store)) == (1 if after == "prune" else 2)
 
 
 def test_damaged_entries_are_kept_for_a_while_and_not_too_many(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(_evict.MAX_DAMAGED + 3):
+    for number in range(_damaged.MAX_COUNT + 3):
         entry = store.publish(METHOD, {"number": number}, {})
         assert entry is not None
         with pytest.warns(CacheWarning):
             store.set_aside(entry, "is wrong")
-    store.prune()
-    assert len(left_in(store.root, "damaged")) == _evict.MAX_DAMAGED
+    assert len(left_in(store.root, "damaged")) == _damaged.MAX_COUNT
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 31 * DAY)
     store.prune()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import warnings
@@ -15,7 +16,10 @@ from cache_support import FILES, META, METHOD, PLAN, finish, left_in, python
 
 from hybrid_infer.cache import CacheWarning, DamagedEntry, Store
 
-CALLS = ("open", "write", "fsync", "mkdir", "rename", "replace", "read", "fstat", "lstat", "listdir", "utime", "close")
+CALLS = (
+    "open", "write", "fsync", "mkdir", "rename", "replace", "read", "fstat", "lstat", "listdir", "utime", "close",
+    "scandir", "unlink", "rmdir",
+)  # fmt: skip
 
 
 class Faults:
@@ -77,6 +81,13 @@ def everything(store: Store) -> None:
     store.forget_failures(METHOD)
 
 
+def maintenance(store: Store) -> None:
+    """What a user asks for at the command line, who may be told of an error."""
+    for call in (store.verify, lambda: list(store.entries()), lambda: store.prune(10**6, older_than=1e6), store.clear):
+        with contextlib.suppress(OSError):
+            call()
+
+
 def assert_sound(root: Path) -> None:
     """Nothing that was stored in part can be found, and the store is as usable as a new one."""
     store = Store(root)
@@ -102,6 +113,20 @@ def test_each_call_fails_in_turn(tmp_path: Path, faults: Faults, error: int, for
             with faults.at(index, error, forever):
                 everything(Store(root))
             assert_sound(root)
+
+
+def test_each_call_of_the_maintenance_fails_in_turn(tmp_path: Path, faults: Faults) -> None:
+    everything(Store(tmp_path / "count", sync=False))
+    with faults.at(-1, errno.EIO):
+        maintenance(Store(tmp_path / "count", sync=False))
+    for index in range(1, faults.seen + 1):
+        store = Store(tmp_path / f"{index}", sync=False)
+        everything(store)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CacheWarning)
+            with faults.at(index, errno.EIO):
+                maintenance(store)
+        assert_sound(store.root)
 
 
 def test_a_full_disk_warns_once_and_leaves_nothing(root: Path, faults: Faults) -> None:
