@@ -65,6 +65,8 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> dict[str, float]:
 
 
 def ratio_text(figure: Mapping[str, float]) -> str:
+    if figure["ratio"] < 0.2:
+        return f"1/{1 / figure['ratio']:.1f} (1/{1 / figure['low']:.1f}-1/{1 / figure['high']:.1f})"
     return f"{figure['ratio']:.2f} ({figure['low']:.2f}-{figure['high']:.2f})"
 
 

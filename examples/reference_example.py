@@ -60,7 +60,7 @@ class TorchExampleLayer(torch.nn.Module):
 def report(title: str, method: str, eager: _table.Run, decorated: _table.Run, label: str) -> None:
     measured = _table.compare((eager, decorated), (eager, decorated), options.seconds)
     eager_times, times, expected, found = measured
-    difference = float((expected - found).abs().max())
+    difference = float((expected - found).detach().abs().max())
     if found.dtype != expected.dtype or found.shape != expected.shape or not difference <= TOLERANCE:
         raise SystemExit(f"{title}: the decorated layer differs from the eager one by {difference:.1e}")
     _table.show(title, eager_times, times, difference, _table.served(method), label)
