@@ -71,7 +71,7 @@ def feed(bare: Any, tensors: Sequence[Any]) -> dict[str, Any]:
 
 
 def threads(framework: str) -> int:
-    """The width of the framework's own pool."""
+    """The width of the framework's own pool. Paddle's is 1 unless OMP_NUM_THREADS says otherwise."""
     if framework == "torch":
         import torch
 
@@ -79,4 +79,4 @@ def threads(framework: str) -> int:
     import_paddle()
     from threadpoolctl import threadpool_info
 
-    return max([1, *(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "openmp")])
+    return max([1, *(pool["num_threads"] for pool in threadpool_info() if "libiomp" in pool["filepath"])])
