@@ -223,6 +223,88 @@ case("builtin", "g = len\ndef f(x): return g(x)", "g = len", "g = sum")
 case("eval", "def g(x): return x * 2\ndef f(x): return eval('g(x)')", "x * 2", "x * 3")
 case("globals_call", "def g(x): return x * 2\ndef f(x): return globals()['g'](x)", "x * 2", "x * 3")
 
+case(
+    "method_caller",
+    "import operator\nM = operator.methodcaller('m')\nclass C:\n def m(s): return 2\nc = C()\ndef f(x): return M(c)",
+    "return 2",
+    "return 3",
+)
+case(
+    "attribute_getter",
+    "import operator\nclass C:\n k = 2\nc = C()\ndef f(x): return operator.attrgetter('k')(c)",
+    "k = 2",
+    "k = 3",
+)
+case(
+    "module_accessor", "from . import a\ndef f(x): return a.g", "return 2", "return 3", a="def __getattr__(n): return 2"
+)
+case(
+    "module_computed",
+    "from . import a\ndef f(x): return getattr(a, 'g' + x)()",
+    "return 2",
+    "return 3",
+    a="def g(): return 2",
+)
+case(
+    "module_computed_through_variable",
+    "from . import a\ndef f(x):\n m = a\n return getattr(m, 'g' + x)()",
+    "return 2",
+    "return 3",
+    a="def g(): return 2",
+)
+case(
+    "module_in_a_list",
+    "from . import a\nMS = [a]\ndef f(x): return getattr(MS[0], 'g' + x)()",
+    "return 2",
+    "return 3",
+    a="def g(): return 2",
+)
+case(
+    "match",
+    "class P:\n __match_args__ = ('a', 'b')\n def __init__(s): s.a, s.b = 1, 2\np = P()\ndef f(x): return p, (lambda P: P)(P)",
+    "('a', 'b')",
+    "('b', 'a')",
+)
+case(
+    "match_property",
+    "class P:\n @property\n def a(s): return 2\np = P()\ndef f(x):\n match p:\n  case P(a=k): return k",
+    "return 2",
+    "return 3",
+)
+case("printf", "class P:\n def __str__(s): return '2'\np = P()\ndef f(x): return '%s' % p", "'2'", "'3'")
+case("format", "class P:\n def __str__(s): return '2'\np = P()\ndef f(x): return f'{p}'", "'2'", "'3'")
+case(
+    "own_deepcopy",
+    "import copy\nclass P:\n def __deepcopy__(s, m): return 2\np = P()\ndef f(x): return copy.deepcopy(p)",
+    "return 2",
+    "return 3",
+)
+case(
+    "autoload_in_set",
+    "S = set()\ndef a(x): return len(S)\ndef b(x): return len(S) + 2\nS |= {a, b}\ndef f(x): return S",
+    "+ 2",
+    "+ 3",
+)
+case(
+    "default_dict_subclass",
+    "from collections import defaultdict\nclass D(defaultdict): pass\nd = D(int)\ndef f(x): return d[0]",
+    "D(int)",
+    "D(float)",
+)
+case(
+    "array_subclass",
+    "import numpy as np\nclass A(np.ndarray): pass\na = np.array([1, 2]).view(A)\ndef f(x): return a",
+    "[1, 2]",
+    "[1, 3]",
+)
+case(
+    "date_subclass",
+    "import datetime\nclass D(datetime.date): pass\nd = D(2020, 1, 2)\ndef f(x): return d",
+    "1, 2)",
+    "1, 3)",
+)
+case("vectorised", "import numpy as np\n@np.vectorize\ndef g(x): return x * 2\ndef f(x): return g(x)", "x * 2", "x * 3")
+
 # Objects.
 case("instance", "class C:\n def __init__(s, k): s.k = k\nc = C(2)\ndef f(x): return x * c.k", "C(2)", "C(3)")
 case("instance_method", "class C:\n def m(s, x): return x * 2\nc = C()\ndef f(x): return c.m(x)", "x * 2", "x * 3")
@@ -456,6 +538,30 @@ case(
     b="def h(x): return x * 3",
 )
 case("name_of_attribute", "def norm(x): return x * 2\ndef f(x): return x.norm()", "x * 2", "x * 3", **SAME)
+case(
+    "computed_on_library",
+    "import math\nfrom . import a\ndef f(x): return getattr(math, x)(a.g())",
+    "* 3",
+    "* 4",
+    **SAME,
+    a="def g(): return 2\ndef h(x): return x * 3",
+)
+case(
+    "computed_on_other_module",
+    "from . import a, b\ndef f(x): return getattr(a, x)(b.g())",
+    "* 3",
+    "* 4",
+    **SAME,
+    a="K = 1",
+    b="def g(): return 2\ndef h(x): return x * 3",
+)
+case(
+    "environment",
+    "from os import environ\ndef f(x): return environ.get('A')",
+    "from os",
+    "import os; os.environ['B'] = '1'\nfrom os",
+    **SAME,
+)
 case(
     "logger",
     """

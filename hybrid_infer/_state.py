@@ -1,0 +1,114 @@
+"""State of single objects: what an instance holds beside its ``__dict__``, and what objects are called."""
+
+from __future__ import annotations
+
+import copyreg
+import enum
+import struct
+import sys
+import types
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from hybrid_infer import _origin
+
+#: Stands for a name that was looked up and not found.
+ABSENT = enum.Enum("ABSENT", "ABSENT").ABSENT  # type: ignore[attr-defined]
+
+_WORD = struct.calcsize("P")
+_NO_INSTANTIATION = 1 << 7
+
+
+def name_of(value: Any) -> str:
+    module = getattr(value, "__module__", None) or "?"
+    # A spawned worker runs the program's main module under another name.
+    module = "__main__" if module == "__mp_main__" else module
+    return f"{module}.{getattr(value, '__qualname__', None) or type(value).__qualname__}"
+
+
+def cell_contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return ABSENT
+
+
+#: Builtin types whose content can be read past any override in a subclass.
+CONTENTS: dict[type, Callable[[Any], Any]] = {
+    list: lambda value: list(list.__iter__(value)),
+    tuple: lambda value: tuple(tuple.__iter__(value)),
+    dict: lambda value: dict(dict.items(value)),
+    OrderedDict: lambda value: dict(OrderedDict.items(value)),
+    set: lambda value: set(set.__iter__(value)),
+    frozenset: lambda value: frozenset(frozenset.__iter__(value)),
+    str: lambda value: str.__str__(value),
+    bytes: lambda value: bytes.__getitem__(value, slice(None)),
+    bytearray: lambda value: bytes(value),
+    int: lambda value: int.__int__(value),
+    float: lambda value: float.__float__(value),
+    complex: lambda value: complex(value.real, value.imag),
+    BaseException: lambda value: value.args,
+}
+
+
+def native_base(kind: type) -> type | None:
+    """The nearest class in C that holds state of its own in instances of `kind`; None if there is none."""
+    for base in kind.__mro__[:-1]:
+        if base.__flags__ & _NO_INSTANTIATION or isinstance(base.__dict__.get("__new__"), types.BuiltinFunctionType):
+            return BaseException if issubclass(base, BaseException) else base
+        # Python's own classes grow by a word per slot, and by at most two for __dict__ and __weakref__.
+        slots = (
+            [x for x in vars(base).values() if isinstance(x, types.MemberDescriptorType)]
+            if "__slots__" in vars(base)
+            else []
+        )
+        words = len(slots) + ("__dict__" in vars(base)) + ("__weakref__" in vars(base))
+        parent = base.__base__
+        if parent is not None and base.__basicsize__ - parent.__basicsize__ > _WORD * words:
+            return BaseException if issubclass(base, BaseException) else base
+    return None
+
+
+def told(value: Any, kind: type, native: type | None) -> Sequence[Any] | None:
+    """What a library's class says of an object's state for copying; None if it says nothing.
+
+    `native` is asked past any override in a user's subclass.
+    """
+    reducer = copyreg.dispatch_table.get(kind)
+    try:
+        if reducer is not None:
+            reduced: Any = reducer(value)
+        elif _origin.of_object(kind) != _origin.USER:
+            reduced = value.__reduce_ex__(4)
+        elif native is not None and "__reduce__" in vars(native):
+            reduced = vars(native)["__reduce__"](value)
+        else:
+            return None
+    except Exception:
+        return None
+    if isinstance(reduced, str):
+        # It claims to be a global of its library; a function made at run time does so too.
+        found: Any = sys.modules.get(getattr(value, "__module__", None) or kind.__module__)
+        for part in reduced.split("."):
+            found = getattr(found, part, ABSENT)
+        return [reduced] if found is value else None
+    # Items of lists and dicts come as iterators.
+    return [*reduced[:3], *(list(part) if part is not None else None for part in reduced[3:5])]
+
+
+def slots(value: Any, kind: type) -> Iterator[tuple[str, Any]]:
+    """Names and values of an object's ``__slots__``, those of its bases included."""
+    for base in kind.__mro__:
+        names = base.__dict__.get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            member = base.__dict__.get(_mangled(name, base))
+            if isinstance(member, types.MemberDescriptorType):
+                try:
+                    yield name, member.__get__(value, kind)
+                except AttributeError:
+                    yield name, ABSENT
+
+
+def _mangled(name: str, kind: type) -> str:
+    return f"_{kind.__name__.lstrip('_')}{name}" if name.startswith("__") and not name.endswith("__") else name
