@@ -117,6 +117,8 @@ def _wrap(target: Any, options: _options.Options) -> Any:
         if is_inference_mode(target.__func__):
             return target
         return Bound(HotMethod(target.__func__, options, has_owner=True), target.__self__)
+    if isinstance(target, staticmethod):
+        return staticmethod(_method.decorate_function(target.__func__, options))
     if isinstance(target, types.FunctionType):
         return _decorate(target, options)
     if _method.frontend_of(target) is not None and hasattr(target, "forward"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -66,6 +67,7 @@ def capture(request: Request, family: Family) -> Outcome:
             twin = Twin(
                 request.frontend, request.function, request.subject.roots, request.subject.census,
                 request.parameters, request.layout, request.name, numbers, request.style,
+                request.subject.reach,
             )  # fmt: skip
             captured = request.frontend.capture(twin, dims, numbers)
         except TraceError as error:
@@ -103,6 +105,8 @@ def _varying(call: Call, siblings: Sequence[Version]) -> tuple[frozenset[tuple[i
 def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
     reads, opaque = request.subject.attributes.reads(request.subject.census, twin.names, twin.whole)
     reasons = [*captured.impure, *twin.writes]
+    if not reasons and _unknown(request, captured.constants):
+        reasons = ["it uses a tensor that no layer, closure or global in sight holds: its changes would go unseen"]
     if reasons:
         training = any(r.name == "training" for r in reads)
         remedy = "Call eval() on the layer first" if training and _training(request) else ""
@@ -136,6 +140,12 @@ def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
         if tree.local:
             kept_off.append(f"class {tree.local} cannot be imported by its name")
     return Outcome(version, graph, tuple(kept_off))
+
+
+def _unknown(request: Request, constants: Sequence[Any]) -> bool:
+    """Is there a tensor among the graph's constants that no watch is kept on?"""
+    loose = [tensor for _, _, tensor in request.subject.loose_tensors()]
+    return not all(request.frontend.shares_memory(c, loose) for c in constants if math.prod(c.shape))
 
 
 def _training(request: Request) -> bool:

@@ -91,15 +91,30 @@ class HotMethod:
 def decorate(function: Any, options: Options) -> Callable[..., Any]:
     """The function of a class, decorated: calls look up the state of their first argument."""
     method = HotMethod(function, options, has_owner=True)
+    static = _once(lambda: decorate_function(function, options))
 
     @functools.wraps(function)
     def hot(*args: Any, **kwargs: Any) -> Any:
         if not args:
             return function(*args, **kwargs)
+        if id(args[0]) not in method.states and not can_own(args[0]):
+            return static()(*args, **kwargs)
         return method(args[0], args[1:], kwargs)
 
     hot.__hybrid_infer__ = method  # type: ignore[attr-defined]
     return hot
+
+
+def _once(make: Callable[[], Any]) -> Callable[[], Any]:
+    return functools.lru_cache(maxsize=1)(make)
+
+
+def can_own(value: Any) -> bool:
+    """Can a value be the instance that a method belongs to, rather than the first argument of a static method?"""
+    if isinstance(value, (list, tuple, dict, str, int, float, type(None))):
+        return False
+    frontend = frontend_of(value)
+    return frontend is None or not isinstance(value, frontend.tensor_type)
 
 
 def decorate_function(function: Any, options: Options) -> Callable[..., Any]:

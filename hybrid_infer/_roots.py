@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hybrid_infer import _census
@@ -83,36 +83,50 @@ def _name(function: _Function, kind: str, name: str) -> str:
     return f"{kind} {name} of {function.__module__}.{function.__qualname__}"
 
 
-def clone(function: _Function, twins: Mapping[str, Any], made: dict[int, Any] | None = None) -> Callable[..., Any]:
-    """A copy of a function whose closure cells and globals name the twins of its roots.
+class Clones:
+    """Copies of functions whose closure cells and globals name the twins of their roots.
 
     Only what has to differ is copied: a function that reaches no root, directly or through a helper, is itself.
     """
-    made = {} if made is None else made
-    if id(function) in made:
-        return made[id(function)]  # type: ignore[no-any-return]
-    made[id(function)] = function  # a recursive helper finds the original unless a root makes a copy necessary
-    cells: dict[str, Any] = {}
-    names: dict[str, Any] = {}
-    for kind, name, value in _references(function):
-        target = undecorated(value)
-        twin = twins.get(_name(function, kind, name))
-        if twin is None and _is_program(target, function):
-            copied = clone(target, twins, made)
-            twin = copied if copied is not target else None
-        if twin is not None:
-            (cells if kind == "closure" else names)[name] = twin
-    if not cells and not names:
-        return function
-    closure = tuple(
-        types.CellType(cells[name]) if name in cells else cell
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    )
-    copy = _Function(
-        function.__code__, {**function.__globals__, **names}, function.__name__, function.__defaults__, closure
-    )
-    copy.__kwdefaults__ = function.__kwdefaults__
-    copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
-    copy.__dict__.update(function.__dict__)
-    made[id(function)] = copy
-    return copy
+
+    def __init__(self, twins: Mapping[str, Any]) -> None:
+        self._twins = twins
+        self._made: dict[int, Any] = {}
+        self._globals: list[tuple[dict[str, Any], dict[str, Any]]] = []
+
+    def of(self, function: _Function) -> Any:
+        """The function, or a copy of it."""
+        if id(function) in self._made:
+            return self._made[id(function)]
+        self._made[id(function)] = function  # a recursive helper finds the original unless a root makes a copy necessary
+        cells: dict[str, Any] = {}
+        names: dict[str, Any] = {}
+        for kind, name, value in _references(function):
+            target = undecorated(value)
+            twin = self._twins.get(_name(function, kind, name))
+            if twin is None and _is_program(target, function):
+                copied = self.of(target)
+                twin = copied if copied is not target else None
+            if twin is not None:
+                (cells if kind == "closure" else names)[name] = twin
+        if not cells and not names:
+            return function
+        closure = tuple(
+            types.CellType(cells[name]) if name in cells else cell
+            for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        )
+        scope = {**function.__globals__, **names}
+        copy = _Function(function.__code__, scope, function.__name__, function.__defaults__, closure)
+        copy.__kwdefaults__ = function.__kwdefaults__
+        copy.__module__, copy.__qualname__ = function.__module__, function.__qualname__
+        copy.__dict__.update(function.__dict__)
+        self._made[id(function)] = copy
+        self._globals.append((scope, dict(scope)))
+        return copy
+
+    def assigned(self) -> list[str]:
+        """Globals that the copies have assigned: the originals would have assigned the program's."""
+        found = []
+        for scope, before in self._globals:
+            found += [n for n, v in scope.items() if n != "__builtins__" and (n not in before or before[n] is not v)]
+        return list(dict.fromkeys(found))

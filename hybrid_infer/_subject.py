@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hybrid_infer import _census, _fingerprint, _keys, _roots
+from hybrid_infer import _census, _fingerprint, _keys, _origin, _roots
 from hybrid_infer._attributes import Attributes
+from hybrid_infer._reach import Reach
 from hybrid_infer._version import FORMAT, Weight
 
 
@@ -89,6 +90,14 @@ class Subject:
             wire = "float32" if dtype == "bfloat16" else dtype
             parts.append([dtype, list(shape), _keys.digest(self.frontend.exporter(dtype, wire)(tensor))])
         return _keys.digest(parts)
+
+    def reach(self) -> Reach:
+        """What the code can write to beside the roots, as it is now."""
+        known = set(self.census.paths) | self.census.grouped
+        return Reach(
+            self.code.globals, self.code.classes_read, self.code.cells, known,
+            lambda kind: _origin.of_object(kind) == _origin.USER,
+        )  # fmt: skip
 
     def loose_tensors(self) -> list[tuple[dict[str, Any], str, Any]]:
         """The loose tensors as slots of boxes of our own, to be watched for changes of value."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from hybrid_infer import _census, _outside, _roots
 from hybrid_infer._census import Census, Path, rebuilt
+from hybrid_infer._reach import Reach
 from hybrid_infer._reads import Recorder
 from hybrid_infer._signature import Layout, Parameters, Signatures, Unsupported, builder, constants
 from hybrid_infer._errors import TraceError
@@ -38,8 +39,9 @@ class Twin:
         name: str,
         dynamic_ints: frozenset[int],
         style: tuple[int, Collection[str]],
+        reach: Callable[[], Reach],
     ) -> None:
-        self.style = style
+        self.style, self._reach = style, reach
         self.frontend, self.name, self.layout, self.parameters = frontend, name, layout, parameters
         self.live = live
         self._refuse_hooks()
@@ -55,7 +57,7 @@ class Twin:
         self.tensors = layout.tensors
         self._dynamic_ints = sorted(dynamic_ints)
         self.ints: list[int] = [layout.ints[i] for i in self._dynamic_ints]
-        self.function = _roots.clone(function, twins)
+        self.function = function
         self.owner = twins.get(SELF)
         self.has_owner = SELF in twins
         self.results: Layout | None = None
@@ -107,23 +109,29 @@ class Twin:
         recorder = Recorder()
         watched = self._recorded()
         unwatched = recorder.watch(watched.values())
+        reach = self._reach()
         try:
             for slot, value in places:
                 slot.box[slot.key] = value
             for place in self.census.tuples:
                 place.box[place.key] = rebuilt(place.value, replacement)
+            clones = _roots.Clones(self.census.objects[()])
+            function = clones.of(self.function)
             with _outside.watch() as outside:
                 owner = (self.owner,) if self.has_owner else ()
-                value = convert(self.function)(*owner, *args, **kwargs)
+                value = convert(function)(*owner, *args, **kwargs)
             self.writes = list(outside.reasons)
             self._compare(places, before)
+            self.writes += [f"it assigns the global {name}" for name in clones.assigned()]
         finally:
             recorder.stop()
+            written = reach.take_back()
             for slot, _ in places:
                 if slot.box is not None and (not isinstance(slot.box, list) or slot.key < len(slot.box)):
                     slot.box[slot.key] = slot.tensor
             for place in self.census.tuples:
                 place.box[place.key] = place.value
+        self.writes += [f"it changes {name}, which is outside of the layer" for name in written]
         ids = {id(obj): path for path, obj in watched.items()}
         self.names = {ids[i]: names for i, names in recorder.names.items() if names}
         left = {id(v) for v in unwatched}

@@ -56,7 +56,8 @@ class Captured:
     ``conditions``: all that the tracer assumed about the sizes and integers of the call (see ``Condition``).
     ``dynamic``: the (tensor, axis) pairs that vary in the graph; ``specialised``: those that were asked for but
     that the tracer fixed to the example's size. ``impure``: why the method must not be replaced by its graph
-    (mutation of an input or weight, random numbers), empty if it may.
+    (mutation of an input or weight, random numbers), empty if it may. ``constants``: tensors that existed before the
+    trace and that the tracer took into the graph by value.
     """
 
     graph: Graph
@@ -65,6 +66,7 @@ class Captured:
     specialised: frozenset[tuple[int, int]] = frozenset()
     dynamic_ints: frozenset[int] = frozenset()
     impure: tuple[str, ...] = ()
+    constants: tuple[Any, ...] = ()
 
 
 class Tracee(Protocol):

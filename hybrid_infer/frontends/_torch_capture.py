@@ -7,6 +7,7 @@ import logging
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -69,7 +70,7 @@ def capture(
         impure = _impurities(program)
         if impure:
             return Captured(Graph(b"", (), (), (), (), ()), impure=impure)
-        captured = _describe(program, tracee, dynamic, dynamic_ints)
+        captured = replace(_describe(program, tracee, dynamic, dynamic_ints), constants=_constants(program))
         try:
             names = [n for group in (captured.graph.weights, captured.graph.inputs) for n in group]
             exported = torch.onnx.export(
@@ -95,12 +96,7 @@ def _with_model(captured: Captured, model: Any) -> Captured:
     for values in (model.graph.input, model.graph.output, model.graph.value_info, model.graph.initializer):
         for value in values:
             del value.metadata_props[:]
-    graph = Graph(
-        model.SerializeToString(), graph.weights, graph.inputs, graph.outputs, graph.input_specs, graph.output_specs
-    )
-    return Captured(
-        graph, captured.conditions, captured.dynamic, captured.specialised, captured.dynamic_ints, captured.impure
-    )
+    return replace(captured, graph=replace(graph, model=model.SerializeToString()))
 
 
 def _reason(fault: BaseException) -> str:
@@ -131,6 +127,21 @@ def _remedy(fault: BaseException) -> str:
     if "DataDependent" in name or "Unbacked" in name or "data-dependent" in str(fault):
         return "A branch or a size depends on the values of a tensor; decorate a method inside that branch"
     return ""
+
+
+def _constants(program: Any) -> tuple[Any, ...]:
+    """Tensors that the trace met and did not make: one made from numbers inside the method is lifted before use."""
+    lifted = program.graph_signature.inputs_to_lifted_tensor_constants
+    found = []
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in lifted:
+            made = all(user.target in _LIFTS for user in node.users)
+            if not made:
+                found.append(program.constants[lifted[node.name]])
+    return tuple(found)
+
+
+_LIFTS = (torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift_fresh.default)
 
 
 def _impurities(program: Any) -> tuple[str, ...]:

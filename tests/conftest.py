@@ -1,0 +1,36 @@
+"""What every test of the library starts from: an empty cache directory, zero counts, and warnings of ours as errors."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hybrid_infer
+
+
+@pytest.fixture(autouse=True)
+def cache_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache directory of this test alone: methods decorated inside the test open their store there."""
+    root = tmp_path / "store"
+    monkeypatch.setenv("HYBRID_INFER_CACHE_DIR", str(root))
+    monkeypatch.delenv("HYBRID_INFER_BACKEND", raising=False)
+    return root
+
+
+@pytest.fixture
+def store(cache_directory: Path) -> Path:
+    """The same, for tests that look into it."""
+    return cache_directory
+
+
+@pytest.fixture(autouse=True)
+def reset() -> Iterator[None]:
+    """Counts at zero, and a cache fault or a fallback by a fault of ours is an error."""
+    hybrid_infer.reset_stats()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", hybrid_infer.CacheWarning)
+        warnings.simplefilter("error", hybrid_infer.FallbackWarning)
+        yield

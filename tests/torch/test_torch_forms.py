@@ -1,0 +1,184 @@
+"""Every way in which `inference()` can be put on something."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch_support import Block, same, served, twice
+
+from hybrid_infer import HybridInferError, inference, is_inference_mode
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+TABLE = torch.linspace(0, 1, 4)
+LAYER = torch.nn.Linear(4, 4)
+
+
+def test_decorator_with_parentheses() -> None:
+    class Layer(Block):
+        @inference()
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            """Doc."""
+            return super().forward(x) * 2
+
+    layer = Layer()
+    with torch.no_grad():
+        expected = torch.relu(layer.linear(X)) * 2
+        same(layer(X), expected)
+        same(layer(X), expected)
+    served(captures=1, bindings=1)
+    assert is_inference_mode(Layer.forward) and is_inference_mode(layer.forward) and is_inference_mode(layer)
+    assert Layer.forward.__name__ == "forward" and Layer.forward.__doc__ == "Doc."
+
+
+def test_decorator_without_parentheses_on_a_method_that_is_not_forward() -> None:
+    class Layer(Block):
+        @inference
+        def embed(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x).tanh()
+
+    layer = Layer()
+    twice(layer.embed, lambda x: layer.linear(x).tanh(), X)
+    served(captures=1)
+    assert not is_inference_mode(layer) and is_inference_mode(layer.embed)
+
+
+def test_a_whole_layer_is_returned_as_the_same_object() -> None:
+    layer = Block()
+    assert inference(layer) is layer
+    assert is_inference_mode(layer) and not is_inference_mode(Block())
+    twice(layer, lambda x: torch.relu(layer.linear(x)), X)
+    served(captures=1)
+    assert inference(layer) is layer
+    assert list(layer.state_dict()) == ["linear.weight", "linear.bias"]
+
+
+def test_the_factory_on_a_layer(store: Any, tmp_path: Any) -> None:
+    layer = inference(save_model_dir=str(tmp_path / "mine"))(Block())
+    twice(layer, Block.forward.__get__(layer), X)
+    served(captures=1)
+    assert (tmp_path / "mine").is_dir() and not store.exists()
+
+
+def test_one_bound_method_of_one_instance() -> None:
+    layer, other = Block(), Block()
+    layer.forward = inference(layer.forward)  # type: ignore[method-assign]
+    twice(layer, Block.forward.__get__(layer), X)
+    served(captures=1)
+    assert is_inference_mode(layer) and not is_inference_mode(other)
+
+
+def test_what_is_wrapped_already_is_returned_as_it_is() -> None:
+    function = inference(lambda x: x + 1)
+    assert inference(function) is function and inference()(function) is function
+    layer = inference(Block())
+    assert inference(layer.forward) is layer.forward
+
+    class Layer(Block):
+        forward = inference(Block.forward)
+
+    method = Layer().forward
+    assert inference(method) is method
+
+
+def test_a_function_of_tensors_alone() -> None:
+    @inference()
+    def mix(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(a @ b.T, -1)
+
+    twice(mix, lambda a, b: torch.softmax(a @ b.T, -1), X, X + 1)
+    served(captures=1)
+
+
+def test_a_function_that_closes_over_a_layer_and_a_tensor() -> None:
+    layer, scale = torch.nn.Linear(4, 4), torch.full((4,), 3.0)
+
+    def apply(x: torch.Tensor) -> torch.Tensor:
+        return layer(x) * scale
+
+    hot = inference(apply)
+    twice(hot, apply, X)
+    with torch.no_grad():
+        layer.weight.add_(1)
+        scale.mul_(2)
+    twice(hot, apply, X)
+    served(captures=1, bindings=2)
+
+
+def _through_globals(x: torch.Tensor) -> torch.Tensor:
+    return LAYER(x) * TABLE + _helper(x)
+
+
+def _helper(x: torch.Tensor) -> torch.Tensor:
+    return x * TABLE
+
+
+def test_a_function_that_refers_globally_to_a_layer_and_a_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    hot = inference(_through_globals)
+    twice(hot, _through_globals, X)
+    served(captures=1)
+    monkeypatch.setitem(globals(), "TABLE", torch.full((4,), 7.0))
+    twice(hot, _through_globals, X)
+    served(captures=1, bindings=2)
+
+
+def test_a_method_of_an_object_that_is_no_layer() -> None:
+    class Pipeline:
+        def __init__(self) -> None:
+            self.encoder, self.bias = torch.nn.Linear(4, 4), torch.ones(4)
+
+        @inference()
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            return self.encoder(x) + self.bias
+
+    one, two = Pipeline(), Pipeline()
+    for each in (one, two):
+        twice(each, lambda x, each=each: each.encoder(x) + each.bias, X)
+    served(captures=1, bindings=2)
+
+
+def test_a_bound_method_of_a_plain_object() -> None:
+    namespace = SimpleNamespace(weight=torch.ones(4))
+
+    class Scaler:
+        def __init__(self) -> None:
+            self.inner = namespace
+
+        def run(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.inner.weight
+
+    scaler = Scaler()
+    hot = inference(scaler.run)
+    twice(hot, scaler.run, X)
+    namespace.weight = torch.full((4,), 5.0)
+    twice(hot, scaler.run, X)
+    served(captures=1, bindings=2)
+
+
+@pytest.mark.parametrize("order", ["outside", "inside"])
+def test_static_methods(order: str) -> None:
+    class Layer(Block):
+        def fixed(x: torch.Tensor, factor: float) -> torch.Tensor:  # noqa: N805
+            return x * factor  # type: ignore[operator]
+
+        fixed = staticmethod(inference()(fixed)) if order == "inside" else inference()(staticmethod(fixed))
+
+    layer = Layer()
+    twice(layer.fixed, lambda x, factor: x * factor, X, 2.0)
+    twice(Layer.fixed, lambda x, factor: x * factor, X, factor=2.0)
+    served(captures=1)
+
+
+@pytest.mark.parametrize("target", [3, "forward", torch.nn.Linear, torch.ones(2), [Block()]], ids=lambda t: type(t).__name__)
+def test_what_cannot_be_wrapped_is_refused_with_what_can(target: Any) -> None:
+    with pytest.raises(TypeError, match=r"takes a function, a bound method, a torch\.nn\.Module or a paddle\.nn\.Layer"):
+        inference(target)
+
+
+def test_a_layer_whose_forward_is_no_method_is_refused() -> None:
+    layer = Block()
+    layer.forward = torch.relu  # type: ignore[assignment]
+    with pytest.raises(HybridInferError, match="forward of"):
+        inference(layer)
