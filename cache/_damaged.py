@@ -13,7 +13,6 @@ MAX_COUNT = 32
 
 def move_in(damaged: str, directory: str) -> None:
     """Move `directory` into the room for `damaged` ones; raises OSError."""
-    _files.make_directories(damaged)
     # The name begins with the time, since a rename leaves no trace in the directory's own.
     name = f"{int(time.time())}-{_files.unique_name(os.path.basename(directory))}"
     os.rename(directory, os.path.join(damaged, name))

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hybrid_infer.cache import _damaged, _failures, _files, _in_use, _layout, _lock
-from hybrid_infer.cache._report import explain, logger
+from hybrid_infer.cache._report import explain, logger, warn
 from hybrid_infer.cache._root import Root
 
 DAY = 86_400.0
@@ -83,7 +83,7 @@ def prune(root: Root, max_bytes: int | None, *, older_than: float | None = None,
 
     The target is `slack` times `max_bytes`, once that is passed. Raises OSError.
     """
-    if not root.trusts():
+    if not root.trusts() or not _may_move_through(root):
         return Pruned()
     sweep(root)
     now = time.time()
@@ -104,6 +104,17 @@ def prune(root: Root, max_bytes: int | None, *, older_than: float | None = None,
             in_use += 1
     _write_ledger(root, total)
     return Pruned(removed, freed, in_use)
+
+
+def _may_move_through(root: Root) -> bool:
+    """Whether what is on its way out stays in the store until it is gone; raises OSError."""
+    try:
+        _files.make_directories(root.layout.staging)
+        root.check_way(root.layout.staging)
+    except _files.Damage as error:
+        warn(f"nothing is removed from the cache in {root.layout.root}, since its staging area {error.reason}")
+        return False
+    return True
 
 
 def sweep(root: Root) -> None:
@@ -161,7 +172,6 @@ def _remove(root: Root, item: _Candidate) -> bool:
     directory = root.layout.version(item.method, item.version)
     manifest = os.path.join(directory, _layout.MANIFEST)
     gone = os.path.join(root.layout.staging, _files.unique_name("gone"))
-    _files.make_directories(root.layout.staging)
     try:
         with _in_use.removable(manifest, item.used) as free:
             if not free:
@@ -201,8 +211,6 @@ def _remove_empty(root: Root, method: str) -> None:
 
 
 def _write_ledger(root: Root, total: int) -> None:
-    if not os.path.isdir(root.layout.staging):
-        return
     scratch = os.path.join(root.layout.staging, _files.unique_name("usage"))
     _files.replace(root.layout.usage, scratch, f"{total} {time.time()}\n".encode("ascii"))
 

@@ -34,6 +34,7 @@ def remember(root: Root, method: str, meta: Mapping[str, Any]) -> None:
             _files.make_directories(directory)
             root.check_way(directory)
             _files.make_directories(root.layout.staging)
+            root.check_way(root.layout.staging)
             scratch = os.path.join(root.layout.staging, _files.unique_name("failure"))
             _files.replace(os.path.join(directory, name + _SUFFIX), scratch, _manifest.encode(manifest))
             break

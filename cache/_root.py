@@ -131,17 +131,17 @@ class Root:
         way = [layout.top]
         if method is not None:
             way += [layout.methods, layout.shard(method), layout.method(method)]
-        try:
-            for directory in way:
+        for directory in way:
+            try:
                 _files.check_directory(directory, self.owners)
-        except _files.Damage as error:
-            if (layout.top, None) not in self._shunned:
-                self._shun(layout.top, None)
-                warn(f"the cache in {layout.root} is not used, since it {error.reason}")
-            return False
-        except OSError as error:
-            logger.debug("the cache changed while it was searched: %s", explain(error))
-            return False
+            except _files.Damage as error:
+                if (directory, None) not in self._shunned:
+                    self._shun(directory, None)
+                    warn(f"the cache in {layout.root} is not used, since it {error.reason}")
+                return False
+            except OSError as error:
+                logger.debug("the cache changed while it was searched: %s", explain(error))
+                return False
         return True
 
     def _read_manifest(self, directory: str, names: Mapping[str, str]) -> tuple[_files.Identity, _manifest.Manifest]:
@@ -182,11 +182,13 @@ class Root:
         try:
             if identity is not None and _files.identity(os.lstat(directory)) != identity:
                 return
+            _files.make_directories(self.layout.damaged)
+            self.check_way(self.layout.damaged)
             _damaged.move_in(self.layout.damaged, directory)
         except FileNotFoundError:
             logger.info("%s; it is gone already", told)
             return
-        except OSError as error:
+        except (OSError, _files.Damage) as error:
             self._shun(directory, identity)
             warn(f"{told}; it could not be set aside ({explain(error)}) and is ignored")
             return

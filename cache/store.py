@@ -18,7 +18,7 @@ from hybrid_infer.cache._root import Published, Root
 
 _Stored = TypeVar("_Stored", bound=Stored)
 
-_ATTEMPTS = 4
+_ATTEMPTS = 32
 
 DEFAULT_MAX_BYTES = 10 * 2**30
 
@@ -158,16 +158,27 @@ class Store:
         return self.publish(entry.method, entry.meta, {name: entry.read(name) for name in entry.files})
 
     def _publish(self, put: Callable[[], Published], load: Callable[[], _Stored]) -> _Stored | None:
+        damaged = 0
         try:
-            # A damaged one in its place is set aside by the check, one that is there may be evicted before it is
-            # marked: the place is free for the next attempt then.
             for _ in range(_ATTEMPTS):
                 # The mark of a fresh one is in `published` until the loaded one has its own.
                 published = put()
-                if (stored := _checked(load, published.fresh)) is not None:
-                    if published.fresh:
-                        self._account(stored)
-                    return stored
+                try:
+                    stored = load()
+                    stored.use()
+                    if not published.fresh:
+                        stored.check()
+                except DamagedEntry as error:
+                    logger.debug("published but not found: %s", error)
+                    # One that was there may be evicted before it is marked. One that was damaged is out of the way
+                    # now, unless it could not be moved.
+                    damaged += not error.absent
+                    if damaged > 1:
+                        break
+                    continue
+                if published.fresh:
+                    self._account(stored)
+                return stored
             reason = "what lies in its place can be neither used nor moved"
         except (OSError, _files.Damage) as error:
             reason = _words(error)
@@ -255,19 +266,6 @@ def _directory(parameter: str, value: str | Path) -> str:
         raise OptionError(parameter, value, "the path of a directory")
     # Absolute, so that a later change of the working directory does not move the store.
     return os.path.abspath(path)
-
-
-def _checked(load: Callable[[], _Stored], fresh: bool) -> _Stored | None:
-    """What was just published or was there before us; None if that is unusable and now out of the way."""
-    try:
-        stored = load()
-        stored.use()
-        if not fresh:
-            stored.check()
-        return stored
-    except DamagedEntry as error:
-        logger.debug("published but not found: %s", error)
-        return None
 
 
 def _verify(root: Root, method: str, version: str) -> list[DamagedEntry]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import warnings
 from pathlib import Path
 
 import pytest
@@ -81,16 +82,18 @@ def test_what_belongs_to_another_user_is_refused(store: Store, entry: Entry, mon
     assert stranger.failures(METHOD) == []
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
-@pytest.mark.parametrize("part", ["", "manifest.json", "graph.onnx"])
-def test_an_entry_given_to_another_user_is_refused(store: Store, entry: Entry, part: str) -> None:
-    os.chown(entry.path / part, 65534, 65534)
-    with pytest.warns(CacheWarning, match="belongs to user 65534"):
-        if part == "graph.onnx":
-            with pytest.raises(DamagedEntry):
-                entry.read(part)
-        assert store.versions(METHOD) == []
-    assert store.publish(METHOD, META, FILES) is not None
+# Only root can give files away; the test above asks the same of everybody.
+if hasattr(os, "geteuid") and os.geteuid() == 0:
+
+    @pytest.mark.parametrize("part", ["", "manifest.json", "graph.onnx"])
+    def test_an_entry_given_to_another_user_is_refused(store: Store, entry: Entry, part: str) -> None:
+        os.chown(entry.path / part, 65534, 65534)
+        with pytest.warns(CacheWarning, match="belongs to user 65534"):
+            if part == "graph.onnx":
+                with pytest.raises(DamagedEntry):
+                    entry.read(part)
+            assert store.versions(METHOD) == []
+        assert store.publish(METHOD, META, FILES) is not None
 
 
 def test_a_base_store_may_belong_to_who_made_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,8 +149,6 @@ def test_links_in_the_stores_own_rooms(store: Store, entry: Entry, tmp_path: Pat
         shutil.rmtree(link)
     link.unlink(missing_ok=True)
     link.symlink_to(outside / "precious" if part == "usage" else outside)
-    import warnings
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CacheWarning)
         store.publish(METHOD, {"new": 1}, FILES)
