@@ -99,8 +99,9 @@ class Stored:
         """Move out of the store what turned out to be unusable, with a CacheWarning."""
         self._root.set_aside(self._directory, self._identity, reason)
 
-    def belongs_to(self, root: object) -> bool:
-        return self._root is root
+    def belongs_to(self, root: Root) -> bool:
+        """Whether it lies in that directory, whichever handle found it there."""
+        return self._root.layout.root == root.layout.root and self._root.writable == root.writable
 
     def _fact(self, name: str) -> tuple[int, str]:
         try:

@@ -130,6 +130,17 @@ def test_plans(any_store: AnyStore) -> None:
     assert [plan.plan for plan in any_store.plans(entry)] == ["aa" * 16, PLAN]  # type: ignore[arg-type]
 
 
+def test_an_entry_of_one_handle_serves_another(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = store.publish(METHOD, META, FILES)
+    assert entry is not None
+    other = Store(store.root, sync=False)
+    monkeypatch.setattr(Store, "publish", lambda *_: pytest.fail("the entry is there already"))
+    made = other.publish_plan(entry, PLAN, {}, {"model": b"plan"})
+    assert made is not None and made.entry is entry
+    found = store.plan(entry, PLAN)
+    assert found is not None and found.entry is entry and found.read("model") == b"plan"
+
+
 def test_setting_aside(any_store: AnyStore) -> None:
     entry = any_store.publish(METHOD, META, FILES)
     assert entry is not None
