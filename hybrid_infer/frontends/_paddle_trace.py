@@ -14,14 +14,17 @@ import sys
 import threading
 import types
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Tracee
 
+#: Programs that live as long as the calls that they were traced from.
+_PROGRAMS: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
 _FOREIGN = "it uses a tensor that is neither an argument nor held by the layer"
 _FOREIGN_REMEDY = "Keep the tensor as an attribute of the layer, or pass it as an argument"
 
@@ -211,6 +214,12 @@ class _Watch:
         def iterate(value: Any) -> Iterator[Any]:
             return (value[index] for index in range(length(value)))
 
+        def has_grad() -> bool:
+            # Only the function that the user calls asks this; while a program is built the answer is always yes.
+            if ours(sys._getframe(2)):
+                raise TraceError("it asks whether gradients are recorded", "Ask outside of the method")
+            return bool(asked())
+
         class Warnings:
             """Stands for the module of that name where the framework tells of a writer that will not write."""
 
@@ -228,7 +237,8 @@ class _Watch:
                 if not targets:
                     writes.append((name, None, 0))
 
-        original = inplace_utils.warnings
+        original, core = inplace_utils.warnings, paddle.base.core
+        asked = core._has_grad
         # As of an eager tensor; without them Python would ask for elements until one fails, and none does.
         protocol = {"__len__": length, "__iter__": iterate}
         added = {name: method for name, method in protocol.items() if name not in vars(value_type)}
@@ -237,10 +247,12 @@ class _Watch:
             for name, method in added.items():
                 setattr(value_type, name, method)
             inplace_utils.warnings = Warnings()
+            core._has_grad = has_grad
             try:
                 yield
             finally:
                 inplace_utils.warnings = original
+                core._has_grad = asked
                 value_type.shape = raw
                 for name in added:
                     delattr(value_type, name)
@@ -307,6 +319,9 @@ def trace(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: fro
         impure += watch.report(values, results)
         # A result of its own for each entry, also where the method returns one tensor twice.
         results = [paddle.assign(result) for result in results]
+        with suppress(TypeError):
+            # A result keeps no hold of its program, and crashes the process that asks it for its shape afterwards.
+            _PROGRAMS.setdefault(tracee, []).append(program)
         return Trace(program, values, [name for name, _, _ in example], results, impure)
 
 

@@ -78,6 +78,8 @@ def capture(
                 output_names=list(captured.graph.outputs), verbose=False,
             )  # fmt: skip
         except Exception as fault:
+            while fault.__cause__ is not None:  # the exporter wraps what went wrong in advice on how to report it
+                fault = fault.__cause__  # type: ignore[assignment]
             raise TraceError(_reason(fault), "An operator of the method has no ONNX form; leave it outside") from fault
     assert exported is not None
     return _with_model(captured, exported.model_proto)

@@ -13,7 +13,8 @@ class PaddleFrontend:
     """The Paddle side of ``Frontend``; paddle is imported by whoever holds a layer, and found here."""
 
     name = "paddle"
-    ignored_writes = frozenset({"_built"})  # set by the first call of a layer
+    # Set by a layer's first call; replaced for the time of a call, or noted, where its forward is rewritten.
+    ignored_writes = frozenset({"_built", "forward", "_original_funcs"})
     groups = ("_parameters", "_buffers", "_sub_layers")
     hooks = ("_forward_pre_hooks", "_forward_post_hooks")
     internal = frozenset(

@@ -101,6 +101,9 @@ class TorchFrontend:
 
         return step_aside
 
+    def symbol(self, value: Any) -> Hashable:
+        return "symbol", str(value.node.expr)
+
     @cached_property
     def grad_enabled(self) -> Callable[[], bool]:
         import torch

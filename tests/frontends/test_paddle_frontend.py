@@ -1,150 +1,26 @@
-"""The Paddle frontend: graphs that answer as the eager layer does, tensors shared both ways, weights watched."""
+"""Paddle captures: graphs that answer as the eager layer does, at every shape, and leave no trace behind."""
 
 from __future__ import annotations
 
 import copy
-import gc
 import subprocess
 import sys
 import threading
-import time
 import warnings
-import weakref
 
 import numpy as np
+import onnx
 import pytest
 
 paddle = pytest.importorskip("paddle")
-onnx = pytest.importorskip("onnx")
-ort = pytest.importorskip("onnxruntime")
+
+from paddle_calls import Call, check, layer, run, slots  # noqa: E402
 
 from hybrid_infer._errors import TraceError  # noqa: E402
 from hybrid_infer.frontends.paddle import FRONTEND  # noqa: E402
 
 F = paddle.nn.functional
 pytestmark = pytest.mark.paddle
-
-
-def slots(owner, found, seen):
-    """(container, key, tensor) of everything that a layer holds."""
-    if id(owner) in seen:
-        return found
-    seen.add(id(owner))
-    boxes = [owner] if isinstance(owner, (dict, list)) else []
-    if isinstance(owner, paddle.nn.Layer):
-        boxes = [vars(owner)]
-    for box in boxes:
-        for key, value in list(enumerate(box) if isinstance(box, list) else box.items()):
-            if isinstance(value, paddle.Tensor):
-                found.append((box, key, value))
-            elif isinstance(value, (dict, list, paddle.nn.Layer)):
-                slots(value, found, seen)
-    return found
-
-
-class Call:
-    """A prepared call: a copy of the layer that shares its tensors, and traced tensors put into its slots."""
-
-    name = "Layer.method"
-
-    def __init__(self, layer, *tensors, method="forward", ints=(), call=None):
-        self.layer, self.tensors, self.ints = layer, list(tensors), list(ints)
-        self.function = getattr(type(layer), method)
-        live = slots(layer, [], set())
-        memo = {id(t): t for *_, t in live}
-        self.weights = list({id(t): t for *_, t in live}.values())
-        self.twin = copy.deepcopy(layer, memo)
-        self.places = slots(self.twin, [], set())
-        self.call = call or (lambda function, owner, tensors, ints: function(owner, *tensors, *ints))
-
-    def run(self, weights, tensors, ints, convert=lambda function: function):
-        traced = {id(t): w for t, w in zip(self.weights, weights, strict=True)}
-        for box, key, tensor in self.places:
-            box[key] = traced[id(tensor)]
-        try:
-            result = self.call(convert(self.function), self.twin, tensors, ints)
-        finally:
-            for box, key, tensor in self.places:
-                box[key] = tensor
-        return flat(result)
-
-    def eager(self, *tensors, ints=()):
-        with paddle.no_grad():
-            return flat(self.call(self.function, self.layer, list(tensors), list(ints)))
-
-
-def flat(value):
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        return [leaf for part in value for leaf in flat(part)]
-    return [value]
-
-
-def array(tensor):
-    return tensor.astype("float32").numpy() if tensor.dtype == paddle.bfloat16 else tensor.numpy()
-
-
-def without_bfloat16(model):
-    """ONNX Runtime's kernels take no bfloat16: float32 everywhere, as its engine does it."""
-    low, wide = onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT
-    for info in [*model.graph.input, *model.graph.output]:
-        if info.type.tensor_type.elem_type == low:
-            info.type.tensor_type.elem_type = wide
-    for node in model.graph.node:
-        for attribute in node.attribute:
-            if node.op_type == "Cast" and attribute.i == low:
-                attribute.i = wide
-    return model
-
-
-def run(graph, weights, tensors, ints=()):
-    model = onnx.load_from_string(graph.model)
-    onnx.checker.check_model(model, full_check=True)
-    names = [n for n in (*graph.weights, *graph.inputs) if n is not None]
-    assert [v.name for v in model.graph.input] == names
-    assert [v.name for v in model.graph.output] == list(graph.outputs)
-    assert len({*names, *graph.outputs}) == len(names) + len(graph.outputs)
-    assert max(o.version for o in model.opset_import) <= 20
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    model = without_bfloat16(model).SerializeToString()
-    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    values = [array(t) for t in (*weights, *tensors)] + [np.array(n, "int64") for n in ints]
-    feeds = {n: v for n, v in zip((*graph.weights, *graph.inputs), values, strict=True) if n is not None}
-    return session.run(list(graph.outputs), feeds)
-
-
-def check(call, *others, dynamic=(), ints=frozenset(), tolerance=2e-5):
-    """Capture, then compare with eager at the example and at other inputs."""
-    captured = FRONTEND.capture(call, frozenset(dynamic), frozenset(ints))
-    assert captured.impure == ()
-    for tensors in [call.tensors, *others] if call.tensors else [[]]:
-        expected = call.eager(*tensors, ints=call.ints)
-        results = run(captured.graph, call.weights, tensors, call.ints)
-        assert len(results) == len(expected)
-        for given, wanted, spec in zip(results, expected, captured.graph.output_specs, strict=True):
-            dtype, shape, _ = FRONTEND.describe(wanted)
-            assert spec.dtype == dtype
-            assert given.shape == shape
-            assert len(spec.shape) == len(shape)
-            assert all(n is None or n == m for n, m in zip(spec.shape, shape, strict=True))
-            if dtype == "bfloat16":
-                np.testing.assert_allclose(given, array(wanted), rtol=2e-2, atol=2e-2)
-            else:
-                assert given.dtype == array(wanted).dtype
-                np.testing.assert_allclose(given, array(wanted), rtol=1e-4, atol=tolerance)
-    return captured
-
-
-def layer(function, **held):
-    """A layer whose forward is `function` and which holds the given tensors, layers and lists."""
-
-    made = type("Made", (paddle.nn.Layer,), {"forward": function})()
-    for name, value in held.items():
-        setattr(made, name, value)
-    made.eval()
-    return made
 
 
 # ---------------------------------------------------------------------------------------------------- capture
@@ -295,15 +171,6 @@ def test_element_types(dtype):
 
     x = (paddle.rand([3, 4]) * 3).astype(dtype)
     check(Call(layer(forward), x, paddle.rand([3, 4]) > 0.5))
-
-
-def decorate(function):
-    raise AssertionError("the decorator ran again")
-
-
-def inference_like(function):
-    made = copy.copy(function)
-    return made
 
 
 def test_decorated_source_is_not_decorated_again():
@@ -506,6 +373,29 @@ def test_error_of_the_method_is_the_reason():
         FRONTEND.capture(Call(layer(raising), paddle.ones([3])), frozenset(), frozenset())
 
 
+def test_question_whether_gradients_are_recorded_is_refused():
+    made = layer(lambda self, x: x * 2 if paddle.is_grad_enabled() else x)
+    with pytest.raises(TraceError, match="gradients"):
+        FRONTEND.capture(Call(made, paddle.ones([3])), frozenset(), frozenset())
+
+
+class Static(paddle.nn.Layer):
+    @paddle.jit.to_static(full_graph=True)
+    def forward(self, x):
+        if x.sum() > 0:
+            x = x * 2
+        return x
+
+
+def test_layer_that_is_static_already():
+    x = paddle.ones([3])
+    check(Call(layer(calls_inner, inner=Static()), x), [-x])
+
+
+def calls_inner(self, x):
+    return self.inner(x) + 1
+
+
 def raising(self, x):
     raise ValueError("no such thing")
 
@@ -602,266 +492,3 @@ def test_import_loads_no_framework():
         "bad = {'paddle', 'onnx', 'paddle2onnx', 'numpy'} & set(sys.modules); assert not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-# --------------------------------------------------------------------------------------------------- bridge
-
-ARRAYS = {
-    "matrix": np.arange(12, dtype="float32").reshape(3, 4),
-    "scalar": np.array(3.5, "float64"),
-    "empty": np.zeros((0, 4), "float32"),
-    "bool": np.array([True, False, True]),
-    "half": np.ones((2, 3), "float16"),
-    "int64": np.arange(5),
-    "uint8": np.arange(5, dtype="uint8"),
-    "complex64": np.ones(3, "complex64") * 1j,
-}
-
-
-@pytest.mark.parametrize("name", ARRAYS)
-def test_bridge_shares_memory_both_ways(name):
-    source = ARRAYS[name].copy()
-    dtype = str(source.dtype)
-    tensor = FRONTEND.importer(dtype, dtype, "cpu")(source)
-    assert type(tensor) is paddle.Tensor
-    assert tensor.stop_gradient
-    assert FRONTEND.describe(tensor) == (dtype, source.shape, "cpu")
-    back = FRONTEND.exporter(dtype, dtype)(tensor)
-    np.testing.assert_array_equal(back, source)
-    assert back.shape == source.shape
-    if source.size:
-        assert tensor.data_ptr() == source.ctypes.data == back.ctypes.data
-
-
-@pytest.mark.parametrize("cut", [np.s_[:, ::2], np.s_[::-1], np.s_[1:, 1:3]])
-def test_arrays_and_tensors_of_other_layouts(cut):
-    source = np.arange(24, dtype="float32").reshape(4, 6)
-    tensor = FRONTEND.importer("float32", "float32", "cpu")(source[cut])
-    np.testing.assert_array_equal(tensor.numpy(), source[cut])
-    assert tensor.is_contiguous()
-    view = paddle.to_tensor(source).t()
-    exported = FRONTEND.exporter("float32", "float32")(view)
-    np.testing.assert_array_equal(exported, source.T)
-    assert exported.flags.c_contiguous
-
-
-def test_read_only_array_is_copied():
-    source = np.ones(3, "float32")
-    source.flags.writeable = False
-    FRONTEND.importer("float32", "float32", "cpu")(source).add_(paddle.ones([3]))
-    np.testing.assert_array_equal(source, [1, 1, 1])
-
-
-def test_lifetimes():
-    class Owned(np.ndarray):
-        pass
-
-    source = np.ones(1000, "float32").view(Owned)
-    seen = weakref.ref(source)
-    tensor = FRONTEND.importer("float32", "float32", "cpu")(source)
-    part = tensor.reshape([10, 100])
-    del source, tensor
-    gc.collect()
-    assert seen() is not None
-    assert float(part.sum()) == 1000
-    del part
-    gc.collect()
-    assert seen() is None
-    tensor = paddle.ones([1000])
-    array = FRONTEND.exporter("float32", "float32")(tensor)
-    del tensor
-    gc.collect()
-    churn = [paddle.zeros([1000]) for _ in range(20)]
-    assert array.sum() == 1000 and len(churn) == 20
-
-
-def test_importers_do_not_share_with_each_other():
-    load = FRONTEND.importer("float32", "float32", "cpu")
-    one, two = load(np.ones(3, "float32")), load(np.zeros((2, 2), "float32"))
-    assert one.shape == [3] and two.shape == [2, 2]
-    np.testing.assert_array_equal(one.numpy(), [1, 1, 1])
-
-
-def test_bfloat16_travels_as_float32():
-    tensor = paddle.to_tensor([1.0, 2.5, -3.25]).astype("bfloat16")
-    wire = FRONTEND.exporter("bfloat16", "float32")(tensor)
-    assert wire.dtype == np.float32
-    back = FRONTEND.importer("bfloat16", "float32", "cpu")(wire)
-    assert back.dtype == paddle.bfloat16
-    np.testing.assert_array_equal(back.astype("float32").numpy(), [1.0, 2.5, -3.25])
-
-
-def test_parameters_are_exported_although_they_require_a_gradient():
-    weight = paddle.nn.Linear(3, 3).weight
-    assert FRONTEND.exporter("float32", "float32")(weight).ctypes.data == weight.data_ptr()
-
-
-# ------------------------------------------------------------------------------------------------- watching
-
-
-def writers():
-    def step(linear, optimiser):
-        linear(paddle.ones([1, 8])).sum().backward()
-        paddle.optimizer.SGD(0.1, parameters=linear.parameters()).step() if optimiser else None
-
-    def no_grad(write):
-        def apply(linear):
-            with paddle.no_grad():
-                write(linear)
-
-        return apply
-
-    return {
-        "set_value": lambda linear: linear.weight.set_value(linear.weight.numpy() + 1),
-        "copy_": lambda linear: linear.weight.copy_(linear.weight.detach() + 1, True),
-        "add_": no_grad(lambda linear: linear.weight.add_(paddle.ones([8, 8]))),
-        "set_state_dict": lambda linear: linear.set_state_dict({k: v + 1 for k, v in linear.state_dict().items()}),
-        "optimiser": lambda linear: step(linear, True),
-        "assign": lambda linear: paddle.assign(linear.weight.detach() + 1, linear.weight),
-        "replace": lambda linear: setattr(linear, "weight", linear.create_parameter([8, 8])),
-    }
-
-
-@pytest.mark.parametrize("values", [True, False])
-def test_watch_of_an_untouched_layer(values):
-    linear = paddle.nn.Linear(8, 8)
-    check = FRONTEND.watch(slots(linear, [], set()), values=values)
-    linear(paddle.ones([2, 8]))
-    assert check()
-
-
-@pytest.mark.parametrize("name", writers())
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_watch_sees_every_writer(name, dtype):
-    linear = paddle.nn.Linear(8, 8)
-    if dtype == "bfloat16":
-        if name == "optimiser":
-            pytest.skip("eager Paddle has no backward pass for this in bfloat16 on a CPU")
-        linear.to(dtype=dtype)
-    check = FRONTEND.watch(slots(linear, [], set()))
-    stamp, sample = FRONTEND.stamp(linear.weight), FRONTEND.sampler(linear.weight)
-    seal = (stamp, sample())
-    weight = linear.weight
-    writers()[name](linear)
-    assert not check()
-    if name != "replace":
-        assert (FRONTEND.stamp(weight), sample()) != seal
-
-
-def test_samples_are_small():
-    for shape in ([], [1], [0], [7], [1000], [3, 1000]):
-        data = FRONTEND.sampler(paddle.ones(shape))()
-        assert data is None or len(data) <= 8 * 4
-
-
-def test_shares_memory():
-    base = paddle.randn([4, 4])
-    assert FRONTEND.shares_memory(base[1], [base])
-    assert FRONTEND.shares_memory(base, [paddle.randn([2]), base.detach()])
-    assert not FRONTEND.shares_memory(base, [paddle.randn([4, 4]), base + 1])
-    array = np.ones((4, 4), "float32")
-    load = FRONTEND.importer("float32", "float32", "cpu")
-    assert FRONTEND.shares_memory(load(array[1:]), [load(array)])
-
-
-# ------------------------------------------------------------------------------------------------- the rest
-
-
-def test_keys_differ_where_descriptions_do():
-    tensors = [
-        paddle.zeros([2, 3]), paddle.zeros([3, 2]), paddle.zeros([2, 3], "float64"), paddle.zeros([2, 3], "int64"),
-        paddle.zeros([6]), paddle.zeros([]), paddle.zeros([2, 3], "bool"), paddle.zeros([2, 3], "bfloat16"),
-    ]  # fmt: skip
-    assert len({FRONTEND.key(t) for t in tensors}) == len(tensors)
-    assert FRONTEND.key(paddle.zeros([2, 3])) == FRONTEND.key(paddle.ones([2, 3]))
-    assert FRONTEND.describe(tensors[-1]) == ("bfloat16", (2, 3), "cpu")
-
-
-def test_constants_come_back_from_their_text():
-    for value in (paddle.float32, paddle.int64, paddle.bfloat16, paddle.CPUPlace(), paddle.zeros([1]).place):
-        assert isinstance(value, FRONTEND.constant_types)
-        assert str(FRONTEND.constant(type(value), str(value))) == str(value)
-
-
-def test_refusals():
-    assert FRONTEND.refuse(paddle.zeros([2])) == ""
-    assert FRONTEND.refuse(paddle.nn.Linear(2, 2).weight) == ""
-    assert "sparse" in FRONTEND.refuse(paddle.sparse.sparse_coo_tensor([[0], [1]], [1.0], [2, 2]))
-
-
-def test_default_dtype_is_ambient():
-    before = FRONTEND.ambient()
-    paddle.set_default_dtype("float64")
-    try:
-        assert FRONTEND.ambient() != before
-    finally:
-        paddle.set_default_dtype("float32")
-    assert FRONTEND.ambient() == before
-
-
-def test_transparent_in_static_mode_and_in_to_static():
-    seen = []
-
-    @paddle.jit.not_to_static
-    def note():
-        seen.append(FRONTEND.transparent())
-
-    def forward(x):
-        note()
-        return x + 1
-
-    assert not FRONTEND.transparent()
-    paddle.enable_static()
-    try:
-        assert FRONTEND.transparent()
-    finally:
-        paddle.disable_static()
-    paddle.jit.to_static(forward, full_graph=True)(paddle.ones([2]))
-    assert seen == [True]
-    assert not FRONTEND.transparent()
-
-
-def test_gradients_reach_inputs_and_weights():
-    linear, twin = paddle.nn.Linear(4, 4), paddle.nn.Linear(4, 4)
-    twin.set_state_dict(linear.state_dict())
-    x, y = paddle.randn([3, 4]), paddle.randn([3, 4])
-    gradients = []
-    for net in (linear, twin):
-        a, b = x.detach(), y.detach()
-        a.stop_gradient = False
-        weights = [net.weight, net.bias]
-
-        def function(p, q, net=net):
-            return [paddle.tanh(net(p)) * q, (p > 0), p * 3]
-
-        if net is linear:
-
-            def forward(a=a, b=b):
-                with paddle.no_grad():
-                    return [t.detach() for t in function(a, b)]
-
-            results = FRONTEND.eager_backward(function, forward, [a, b], weights)
-        else:
-            results = function(a, b)
-        assert not results[0].stop_gradient and results[1].stop_gradient
-        (results[0].sum() + (results[2] ** 2).sum()).backward()
-        gradients.append([a.grad.numpy(), net.weight.grad.numpy(), net.bias.grad.numpy()])
-        assert b.grad is None
-    for given, wanted in zip(*gradients, strict=True):
-        np.testing.assert_allclose(given, wanted, rtol=1e-5, atol=1e-6)
-
-
-def test_threads_and_versions():
-    assert FRONTEND.threads() >= 1
-    versions = FRONTEND.versions()
-    assert "paddle2onnx" in versions
-    assert {"paddlepaddle", "paddlepaddle-gpu"} & set(versions)
-    assert FRONTEND.grad_enabled()
-    with FRONTEND.no_grad():
-        assert not FRONTEND.grad_enabled()
-
-
-def test_a_capture_is_quick():
-    start = time.perf_counter()
-    FRONTEND.capture(Call(paddle.nn.Linear(8, 4), paddle.randn([3, 8])), frozenset(), frozenset())
-    assert time.perf_counter() - start < 20
