@@ -77,7 +77,9 @@ def capture(request: Request, family: Family) -> Outcome:
         if captured.dynamic_ints != numbers:
             continue
         lost = dynamic - dims
-        return _version(request, twin, replace(captured, specialised=captured.specialised | lost))
+        outcome = _version(request, twin, replace(captured, specialised=captured.specialised | lost))
+        if outcome.version.fits(call):  # a tracer's range may leave out its own example: a negative integer
+            return outcome
     if fault is None:
         fault = TraceError("an integer argument could neither be an input nor a constant")
     return Outcome(failure(request, twin, fault.reason, fault.remedy, "capture"))

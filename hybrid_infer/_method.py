@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 from hybrid_infer import _options, _stats
 from hybrid_infer._dispatch import State
+from hybrid_infer._errors import CaptureError
 from hybrid_infer._options import Options
 from hybrid_infer._signature import Parameters
 
@@ -79,11 +81,18 @@ class HotMethod:
             text = f"{reason.rstrip('.')}. {remedy}" if remedy else reason
             _log.warning("%s runs eagerly: %s", self.name, text)
 
+    def refuse(self, reason: str) -> None:
+        """Count and log that a call is answered eagerly. Raises CaptureError under ``fallback="error"``."""
+        self.counters.fall_back(reason)
+        self.warn(reason, "")
+        if self.options.fallback == "error":
+            raise CaptureError(self.name, reason)
+
     def __call__(self, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         found = self.states.get(id(owner))
         state = found[1] if found is not None and found[0]() is owner else self.state(owner)
         if state is None:
-            self.warn(f"{type(owner).__name__} holds no layer or tensor of a framework that is known here", "")
+            self.refuse(f"{type(owner).__name__} holds no layer or tensor of a framework that is known here")
             return self.function(owner, *args, **kwargs)
         return state.call((owner,), args, kwargs)
 
@@ -125,6 +134,7 @@ def decorate_function(function: Any, options: Options) -> Callable[..., Any]:
     def hot(*args: Any, **kwargs: Any) -> Any:
         state = method.alone(args, kwargs)
         if state is None:
+            method.refuse("neither its arguments nor what it reaches hold a tensor of a framework that is known here")
             return function(*args, **kwargs)
         return state.call((), args, kwargs)
 
@@ -199,6 +209,8 @@ def frontend_of_values(values: Any) -> Any:
             found = frontend_of_values(value.values())
         elif found is None and isinstance(value, (list, tuple)):
             found = frontend_of_values(value)
+        elif found is None and dataclasses.is_dataclass(value) and not isinstance(value, type):
+            found = frontend_of_values(getattr(value, f.name) for f in dataclasses.fields(value))
         if found is not None:
             return found
     return None

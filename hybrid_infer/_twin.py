@@ -171,15 +171,16 @@ class Twin:
         except Unsupported as fault:
             raise TraceError(str(fault), "Return tensors, numbers, or lists, tuples and dicts of them") from fault
         computed: list[Any] = []
-        known: dict[int, tuple[str, int]] = {id(t): ("x", i) for i, t in reversed(list(enumerate(tensors)))}
+        known: dict[Any, tuple[str, int]] = {id(t): ("x", i) for i, t in reversed(list(enumerate(tensors)))}
         known.update({id(w): ("w", i) for i, w in enumerate(weights)})
         sources = []
         for kind, i in layout.leaves:
             leaf = layout.tensors[i] if kind == "t" else layout.ints[i]
-            if id(leaf) not in known:
-                known[id(leaf)] = ("y", len(computed))
+            token = id(leaf) if kind == "t" else self.frontend.symbol(leaf)
+            if token not in known:
+                known[token] = ("y", len(computed))
                 computed.append(leaf)
-            sources.append(known[id(leaf)])
+            sources.append(known[token])
         self.results, self.sources = layout, sources
         return computed
 

@@ -1,0 +1,192 @@
+"""How arguments reach a decorated method, and what of them is part of the signature."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch_support import counts, served, twice
+
+from hybrid_infer import inference
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+Y = X + 2
+
+
+class Pair(NamedTuple):
+    left: torch.Tensor
+    right: Any
+
+
+@dataclasses.dataclass
+class Batch:
+    ids: torch.Tensor
+    scale: float = 2.0
+    extra: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    ids: torch.Tensor
+    note: str = "n"
+
+
+def test_every_way_to_pass_the_same_arguments_is_one_signature() -> None:
+    def mix(x: torch.Tensor, y: torch.Tensor, scale: float = 2.0, *, shift: float = 1.0) -> torch.Tensor:
+        return x * scale - y + shift
+
+    hot = inference(fallback="error")(mix)
+    for args, kwargs in (
+        ((X, Y), {}),
+        ((X,), {"y": Y}),
+        ((), {"y": Y, "x": X}),
+        ((X, Y, 2.0), {"shift": 1.0}),
+    ):
+        twice(hot, mix, *args, **kwargs)
+    served(captures=1)
+    twice(hot, mix, X, Y, shift=3.0)
+    served(captures=2)
+
+
+def test_var_positional_and_var_keyword() -> None:
+    def total(*parts: torch.Tensor, **named: Any) -> torch.Tensor:
+        return sum(parts) * named.get("scale", 1) + named["bias"]  # type: ignore[return-value]
+
+    hot = inference(fallback="error")(total)
+    twice(hot, total, X, Y, bias=X)
+    twice(hot, total, X, Y, X, bias=X, scale=3)
+    served(captures=2)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"), [((), {}), ((X,), {}), ((X, Y, 3), {}), ((X,), {"z": Y}), ((X, Y), {"y": Y}), ((X, Y[:1, :3]), {})]
+)
+def test_wrong_arguments_fail_exactly_as_the_eager_method_does(args: Any, kwargs: Any) -> None:
+    class Plain:
+        def __init__(self) -> None:
+            self.weight = torch.ones(4)
+
+        def add(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x + y * self.weight
+
+    class Hot(Plain):
+        add = inference()(Plain.add)
+
+    with pytest.raises(Exception) as eager:  # noqa: PT011  # which error is what the test is about
+        Plain().add(*args, **kwargs)
+    with pytest.raises(type(eager.value)) as found:
+        Hot().add(*args, **kwargs)
+    assert str(found.value) == str(eager.value)
+
+
+def _nested(tree: Any) -> torch.Tensor:
+    return tree["a"][0] + tree["b"][1]["c"] * (2 if tree["d"] is None else 3)
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict])
+def test_nested_lists_tuples_and_dicts(kind: Any) -> None:
+    hot = inference(fallback="error")(_nested)
+    twice(hot, _nested, kind(a=[X], b=(0, {"c": Y}), d=None))
+    twice(hot, _nested, kind(a=[X], b=(0, {"c": Y}), d="set"))
+    served(captures=2)
+
+
+def _pair(pair: Pair) -> torch.Tensor:
+    return pair.left * pair.right[0]
+
+
+def _batch(batch: Batch, frozen: Frozen) -> torch.Tensor:
+    return batch.ids * batch.scale + (0 if batch.extra is None else batch.extra) + frozen.ids * len(frozen.note)
+
+
+def test_named_tuples_and_dataclasses() -> None:
+    hot = inference(fallback="error")(_pair)
+    twice(hot, _pair, Pair(X, [Y]))
+    served(captures=1, part="_pair")
+    both = inference(fallback="error")(_batch)
+    twice(both, _batch, Batch(X), Frozen(Y))
+    twice(both, _batch, Batch(X, 3.0), Frozen(Y))
+    twice(both, _batch, Batch(X, 3.0, X), Frozen(Y, "longer"))
+    served(captures=3, part="_batch")
+
+
+def _constant(x: torch.Tensor, value: Any) -> Any:
+    if isinstance(value, bool):
+        return x * 10 if value else x * 20
+    if isinstance(value, int):
+        return x + 30 + value
+    if isinstance(value, float):
+        return x * math.copysign(5.0, value) + value
+    return x - (0 if value is None else len(value))
+
+
+def test_constants_are_told_apart_by_type_and_bits() -> None:
+    hot = inference(fallback="error", max_versions=32)(_constant)
+    values = [1, True, 1.0, 0, False, 0.0, -0.0, None, "a", "ab"]
+    for _ in range(2):
+        for value in values:
+            twice(hot, _constant, X, value)
+    served(captures=counts()["captures"])
+    assert counts()["captures"] <= len(values)
+
+
+def test_an_integer_becomes_an_input_at_its_second_value() -> None:
+    def shift(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x * n + n
+
+    hot = inference(fallback="error")(shift)
+    for n in (3, 5, 7, 1000):
+        twice(hot, shift, X, n)
+    served(captures=2)
+    for n in (-4, 0, 1, -4, 9):  # what the tracer's range leaves out gets a version of its own
+        twice(hot, shift, X, n)
+    assert counts()["captures"] <= 5 and counts()["eager_calls"] == 0
+
+
+def test_a_float_stays_a_constant() -> None:
+    def scaled(x: torch.Tensor, s: float) -> torch.Tensor:
+        return x * s
+
+    hot = inference(fallback="error")(scaled)
+    for s in (0.5, 1.5, 0.5):
+        twice(hot, scaled, X, s)
+    served(captures=2)
+
+
+def test_a_dtype_and_a_device_are_constants() -> None:
+    def cast(x: torch.Tensor, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return (x * 4).to(device=device, dtype=dtype)
+
+    hot = inference(fallback="error")(cast)
+    for dtype in (torch.float64, torch.int32, torch.float64):
+        twice(hot, cast, X, dtype, torch.device("cpu"))
+    served(captures=2)
+
+
+def test_an_argument_of_a_foreign_class_is_answered_eagerly_by_name() -> None:
+    def first(x: torch.Tensor, table: Any) -> torch.Tensor:
+        return x + len(table)
+
+    hot = inference()(first)
+    twice(hot, first, X, {1, 2})
+    found = counts()
+    assert found["eager_calls"] == 2 and found["captures"] == 0
+    assert "builtins.set" in next(iter(found["fallbacks"]))
+
+
+def test_model_output_goes_in_and_comes_out() -> None:
+    outputs = pytest.importorskip("transformers.modeling_outputs")
+
+    def step(given: Any) -> Any:
+        return outputs.BaseModelOutput(last_hidden_state=given.last_hidden_state * 2, hidden_states=(given["last_hidden_state"],))
+
+    hot = inference(fallback="error")(step)
+    given = outputs.BaseModelOutput(last_hidden_state=X)
+    found = twice(hot, step, given)
+    assert isinstance(found, outputs.BaseModelOutput) and list(found) == ["last_hidden_state", "hidden_states"]
+    assert found["hidden_states"][0] is X and found[0] is found.last_hidden_state
+    served(captures=1)

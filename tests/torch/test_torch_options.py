@@ -1,0 +1,103 @@
+"""Each option is checked when the decorator is applied, and says what would have been accepted."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from torch_support import Block, counts, twice
+
+from hybrid_infer import HybridInferError, OptionError, inference
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+
+FLAGS = (
+    "cache_static_model", "switch_ir_optim", "switch_ir_debug", "enable_cinn", "with_trt", "trt_use_static",
+    "collect_shape", "enable_new_ir", "exp_enable_use_cutlass", "skip_prune_program", "background", "core_handover",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        *((flag, 1, "True or False") for flag in FLAGS),
+        ("save_model_dir", 3, "the path of a directory"),
+        ("save_model_dir", "", "the path of a directory"),
+        ("memory_pool_init_size_mb", -1, "an integer not below 0"),
+        ("memory_pool_init_size_mb", True, "an integer not below 0"),
+        ("precision_mode", "int8", "'float32', 'float16', 'bfloat16'"),
+        ("trt_precision_mode", "fp16", "'float32', 'float16', 'bfloat16'"),
+        ("delete_pass_lists", "prune", "a list of names"),
+        ("delete_pass_lists", [1], "a list of names"),
+        ("backend", "tensorflow", "'onnxruntime'"),
+        ("backend", [], "'onnxruntime'"),
+        ("device", "tpu", "'cpu'"),
+        ("device", 0, "'cpu'"),
+        ("input_spec", 4, "a list of InputSpec"),
+        ("weights", "frozen", "'auto', 'bound', 'live'"),
+        ("weights", [], "'auto', 'bound', 'live'"),
+        ("fallback", "raise", "'eager', 'error'"),
+        ("verify", True, "'build', 'first', 'always', 'off'"),
+        ("rtol", -1e-3, "a number not below 0"),
+        ("atol", "small", "a number not below 0"),
+        ("rtol", float("nan"), "a number not below 0"),
+        ("max_versions", 0, "an integer not below 1"),
+        ("max_versions", 2.0, "an integer not below 1"),
+        ("cache_key", 7, "None or a string"),
+    ],
+)
+def test_a_bad_value_names_the_option_the_value_and_what_is_allowed(name: str, value: Any, allowed: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        inference(**{name: value})
+    error = caught.value
+    assert isinstance(error, ValueError) and isinstance(error, HybridInferError)
+    assert error.name == name and (error.value is value or error.value == value)
+    assert f"{name}={value!r}" in str(error) and allowed in str(error)
+
+
+def test_an_unknown_option_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="with_tensorrt"):
+        inference(with_tensorrt=True)  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        inference(Block(), *[None] * 16)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"enable_new_ir": True}, "internal to Paddle"),
+        ({"exp_enable_use_cutlass": True}, "internal to Paddle"),
+        ({"delete_pass_lists": ["matmul_add_fuse", "prune"]}, "ours are prune"),
+    ],
+)
+def test_what_has_no_effect_says_so_in_one_line(
+    options: dict[str, Any], words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "hybrid_infer"):
+        inference(**options)
+    lines = [r for r in caplog.records if r.name == "hybrid_infer"]
+    assert len(lines) == 1 and lines[0].levelno == logging.INFO and words in lines[0].getMessage()
+
+
+def test_options_of_later_capabilities_do_not_fail() -> None:
+    layer = inference(
+        Block(), with_trt=True, trt_precision_mode="float16", trt_use_static=True, collect_shape=True, enable_cinn=True,
+        precision_mode="bfloat16", memory_pool_init_size_mb=10, switch_ir_optim=False, skip_prune_program=True,
+    )  # fmt: skip
+    with torch.no_grad():
+        assert layer(X).shape == (2, 4)
+    assert counts()["eager_calls"] == 0
+
+
+def test_options_by_position_as_the_reference_has_them(tmp_path: Any) -> None:
+    layer = inference(Block(), False, str(tmp_path / "d"), 100, "float32", True)
+    twice(layer, Block.forward.__get__(layer), X)
+    assert not (tmp_path / "d").exists()
+
+
+def test_without_a_cache_nothing_is_left_in_the_store(store: Any) -> None:
+    layer = inference(Block(), cache_static_model=False)
+    twice(layer, Block.forward.__get__(layer), X)
+    assert not store.exists()
