@@ -62,6 +62,10 @@ class PaddleFrontend:
         """None: a size that varies is a traced tensor."""
         return ()
 
+    def symbol(self, value: Any) -> Hashable:
+        """Never asked, for want of symbolic types."""
+        return id(value)
+
     def constant(self, kind: type, text: str) -> Any:
         import paddle
 
