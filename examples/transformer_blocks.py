@@ -39,7 +39,7 @@ class Stream(nn.Layer):
         self.norm2 = nn.LayerNorm(WIDTH, weight_attr=False, bias_attr=False)
         self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
         self.out = nn.Linear(WIDTH, WIDTH)
-        self.mlp = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+        self.mlp = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(approximate=True), nn.Linear(4 * WIDTH, WIDTH))
 
     def before(self, tokens, c):
         """Queries, keys and values (batch, tokens, 3, heads, size), and what `after` needs of the conditioning."""
