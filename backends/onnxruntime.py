@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import importlib.util
+import logging
 import os
 import re
 import sys
@@ -29,6 +30,8 @@ _WIRE = {
     **{name: name for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")},
     "bfloat16": "float32",
 }
+
+_LOG = logging.getLogger("hybrid_infer")
 
 _TELEMETRY = "ORT_DISABLE_TELEMETRY"
 
@@ -284,6 +287,8 @@ def _settings(runtime: Any, options: EngineOptions, width: int) -> Any:
     settings.log_severity_level = 4  # what goes wrong is raised, with the same words
     if not options.optimise:
         settings.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if _one_arena(runtime):
+        settings.add_session_config_entry("session.use_env_allocators", "1")
     if options.handover:
         settings.add_session_config_entry("session.force_spinning_stop", "1")
     return settings
@@ -310,6 +315,34 @@ def _arrays(graph: Graph, weights: Sequence[Any]) -> dict[str, Any]:
 def _reason(error: Exception) -> str:
     """The engine's message on one line, without its codes."""
     return " ".join(_CODE.sub("", str(error)).split()) or type(error).__name__
+
+
+_arena: bool | None = None
+
+
+def _one_arena(runtime: Any) -> bool:
+    """Do all sessions of this process take their working memory from one arena? It is made at the first call.
+
+    With an arena each, 12 sessions of an encoder layer kept 300 MB more between calls than with one for all, which
+    was no slower; without any, large batches ran a fifth slower. Not in a forked child: another thread of the parent
+    may have held the arena's lock. There each session has its own.
+    """
+    global _arena
+    if _fork.generation():
+        return False
+    with _importing:
+        if _arena is None:
+            memory = runtime.OrtMemoryInfo(
+                "Cpu", runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, runtime.OrtMemType.DEFAULT
+            )
+            try:
+                runtime.create_and_register_allocator(memory, runtime.OrtArenaCfg(0, -1, -1, -1))
+                _arena = True
+            except Exception:
+                # Registered by the user already, perhaps with a limit that is meant for other sessions.
+                _LOG.debug("onnxruntime: each session has an arena of its own", exc_info=True)
+                _arena = False
+        return _arena
 
 
 def _import() -> Any:
