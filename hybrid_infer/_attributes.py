@@ -149,6 +149,9 @@ class Attributes:
 
     def match(self, reads: Iterable[Read], census: Census) -> Read | None:
         """The first read that does not hold for a live layer; None if all do."""
+        reads = tuple(reads)
+        if any(self._hooks(census, {read.path for read in reads})):
+            return reads[0]
         for read in reads:
             value = census.objects.get(read.path)
             if value is None or read.kind == "opaque":

@@ -112,7 +112,8 @@ def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
     if reasons:
         training = any(r.name == "training" for r in reads)
         remedy = "Call eval() on the layer first" if training and _training(request) else ""
-        return Outcome(failure(request, twin, "; ".join(reasons[:3]), remedy, "capture"))
+        kind = "writes" if twin.writes else "impure"
+        return Outcome(failure(request, twin, "; ".join(reasons[:3]), remedy, kind))
     graph = captured.graph
     passes = request.options
     if passes.switch_ir_optim and not passes.skip_prune_program and "prune" not in passes.delete_pass_lists:
@@ -168,10 +169,25 @@ def failure(request: Request, twin: Twin | None, reason: str, remedy: str, kind:
     )
 
 
-def unserved(request: Request, version: Version, reason: str) -> Version:
+def unserved(request: Request, held: Held, reason: str) -> Version:
     """A record that no engine serves a version, valid as long as what the version depends on is unchanged."""
-    reads = tuple(r for r in version.reads if r.kind != "opaque")
-    return replace(_empty(request), reads=reads, reason=reason, kind="build")
+    reads = tuple(r for r in held.version.reads if r.kind != "opaque")
+    entry = "" if held.entry is None else held.entry.version
+    return replace(_empty(request), reads=reads, reason=reason, kind="build", scope=scope(request), failed=entry)
+
+
+def scope(request: Request) -> str:
+    """What a failure of engines is true of: these engines, this processor, these tolerances."""
+    asked = request.options
+    try:
+        plans = [_plan_key(engine, engine_options(request)) for engine in engines(request)]
+    except EngineError as error:
+        plans = [str(error)]
+    return _keys.digest([plans, asked.rtol, asked.atol, asked.verify == "off"])
+
+
+def _plan_key(engine: Any, options: EngineOptions) -> str:
+    return _keys.digest([engine.plan_key(options), _machine()])
 
 
 @functools.cache
@@ -227,17 +243,19 @@ class Built:
 
 
 def build(request: Request, held: Held, graph: Graph | None) -> Built:
-    """Load the plan of a version for this machine, or make one, and bind the live weights. Raises EngineError."""
+    """Load the plan of a version for this machine, or make one, and bind the live weights.
+
+    Raises EngineError, and DamagedEntry where the graph is needed and the store has it no longer.
+    """
     options = engine_options(request)
     reasons = []
     for engine in engines(request):
-        plan = _keys.digest([engine.plan_key(options), _machine()])
+        plan = _plan_key(engine, options)
         try:
             files, verified, fresh = held.plans.get(plan), plan in held.verified, False
             if files is None and held.entry is not None:
-                stored = request.store.plan(held.entry, plan)
-                if stored is not None:
-                    files, verified = {n: stored.read(n) for n in stored.files}, True
+                files = _stored_plan(request, held, plan)
+                verified = verified or files is not None
             source = graph or held.version.graph
             if files is None:
                 source = graph or held.graph()
@@ -249,6 +267,20 @@ def build(request: Request, held: Held, graph: Graph | None) -> Built:
         held.plans[plan] = files
         return Built(engine, program, plan, files, fresh, verified)
     raise EngineError("every engine", "; ".join(reasons))
+
+
+def _stored_plan(request: Request, held: Held, plan: str) -> dict[str, bytes] | None:
+    """The files of a plan on disk; None where there is none, or none that is sound."""
+    from hybrid_infer.cache import DamagedEntry
+
+    stored = request.store.plan(held.entry, plan)
+    if stored is None:
+        return None
+    try:
+        return {name: stored.read(name) for name in stored.files}
+    except DamagedEntry as fault:
+        _log.debug("%s: a plan is made again: %s", request.name, fault)
+        return None
 
 
 def _weights(request: Request, version: Version, engine: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import threading
@@ -25,6 +26,9 @@ _MEMO = 256  # signatures of one instance that are kept ready
 _WAIT = 1.0  # seconds that a call waits for somebody else's capture or build before it answers eagerly
 _RETRY = 0.2  # seconds after which such a call looks again
 _REBINDS = 3  # changes of weights after which they are fed as inputs instead of bound
+_WRITES = 3  # captures found to write to the program's state, after which the next one waits
+_PAUSE = 60.0  # seconds for which it waits
+_ATTEMPTS = 3  # look-ups of one call, each of which may set a damaged entry aside
 _TIES = 3  # inconclusive verifications after which a plan is taken
 
 _NOTHING: Any = object()
@@ -49,6 +53,7 @@ class State:
         self.seen: dict[str, Version] = {}
         self.rebinds = 0
         self.ties = 0
+        self.writes = 0
         self._store: Any = None
         self._signatures = Signatures(frontend)
         self._key = self._signatures.key
@@ -78,7 +83,7 @@ class State:
         else:
             self.memo.move_to_end(key)
         if route.eager:
-            return self._eagerly(owner, args, kwargs, route.reason, "")  # type: ignore[union-attr]
+            return self._eagerly(owner, args, kwargs, route.reason, route.remedy, route.kind)  # type: ignore[union-attr]
         ints = [v for v in values if type(v) is int] if route.ints else ()  # type: ignore[union-attr]
         if ints and len(ints) != len(route.held.version.ints):  # type: ignore[union-attr]
             ints = self._signatures.layout(values, self.parameters.names, self._defaults).ints
@@ -149,12 +154,17 @@ class State:
     def _eagerly(
         self, owner: tuple[Any, ...], args: Any, kwargs: Any, reason: str, remedy: str, kind: str = "capture"
     ) -> Any:
-        self.counters.fall_back(reason)
-        self.method.warn(reason, remedy)
-        if self.method.options.fallback == "error":
-            error = CaptureError if kind == "capture" else BackendError
-            raise error(self.method.name, reason, remedy)
+        self._note(reason, remedy, kind)
         return self.method.function(*owner, *args, **kwargs)
+
+    def _note(self, reason: str, remedy: str, kind: str) -> None:
+        """Count and log that the eager method answers. Raises CaptureError or BackendError under fallback="error"."""
+        self.counters.fall_back(reason)
+        if kind != "busy":
+            self.method.warn(reason, remedy)
+            if self.method.options.fallback == "error":
+                error = BackendError if kind == "build" else CaptureError
+                raise error(self.method.name, reason, remedy)
 
     def _miss(self, owner: tuple[Any, ...], args: Any, kwargs: Any, values: Any, key: Any) -> tuple[Any, Any]:
         """A route for a call that none answers, or its result if the eager method had to be run for it anyhow."""
@@ -215,23 +225,40 @@ class State:
             self.memo.popitem(last=False)
 
     def _resolve(self, request: Request, owner: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """A route by looking up or capturing; again where what was found turns out to be damaged."""
+        from hybrid_infer.cache import DamagedEntry
+
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._find_or_capture(request, owner, args, kwargs)
+            except DamagedEntry as fault:
+                _log.debug("%s: %s", self.method.name, fault)
+        return Eager("what the cache holds for it can be neither used nor moved", for_a_while(60.0), kind="busy"), _NOTHING
+
+    def _find_or_capture(self, request: Request, owner: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
         self.family = family = _family.family(request.store, request.subject.key.hex)
-        held = family.find(request.call, request.subject)
+        scope = functools.partial(_compile.scope, request)
+        held = family.find(request.call, request.subject, scope)
         if held is None:
             family.refresh(request.store)
-            held = family.find(request.call, request.subject)
+            held = family.find(request.call, request.subject, scope)
         if held is not None:
             return self._use(request, family, held, owner, args, kwargs)
+        hooked = request.subject.hooked()
+        if hooked is not None:
+            return Eager(hooked[0], hooked[1], remedy="Remove the hook, or decorate below it"), _NOTHING
         if len(self.seen) >= self.method.options.max_versions:
             reason = self._too_many(request.call)
             return Eager(reason, request.subject.code_unchanged), _NOTHING
-        with request.store.lock(family.key, _WAIT) as alone:
+        wait = _WAIT if family.patient else 0.0
+        with request.store.lock(family.key, wait) as alone:
             if alone:
+                family.patient = True
                 family.refresh(request.store)
-                held = family.find(request.call, request.subject)
+                held = family.find(request.call, request.subject, scope)
                 if held is not None:
                     return self._use(request, family, held, owner, args, kwargs)
-                if CAPTURING.acquire(timeout=_WAIT):
+                if CAPTURING.acquire(timeout=wait):
                     _BUSY.capturing = True
                     try:
                         outcome = _compile.capture(request, family)
@@ -239,17 +266,36 @@ class State:
                         _BUSY.capturing = False
                         CAPTURING.release()
                     return self._adopt(request, family, outcome, owner, args, kwargs)
-        return Eager("another thread or process is compiling this method", for_a_while(_RETRY)), _NOTHING
+        family.patient = False
+        reason = "another thread or process is compiling this method"
+        return Eager(reason, for_a_while(_RETRY), kind="busy"), _NOTHING
 
     def _adopt(
         self, request: Request, family: Family, outcome: Outcome, owner: Any, args: Any, kwargs: Any
     ) -> tuple[Any, Any]:
         held = Held(outcome.version, None, disk=False)
-        if outcome.version.reason:
+        version = outcome.version
+        if version.reason:
+            result = _NOTHING
+            if version.kind == "capture":  # the eager method may fail as well: then the call is at fault, not the method
+                result = self.method.function(*owner, *args, **kwargs)
             self._fail(request, family, held)
-            return self._refused(request, held), _NOTHING
+            if result is not _NOTHING:
+                self._note(version.reason, version.remedy, version.kind)
+            return self._given_up(request, held), result
         self.counters.count("captures")
         return self._use(request, family, held, owner, args, kwargs, outcome)
+
+    def _given_up(self, request: Request, held: Held) -> Eager:
+        """The route after a failed capture. A method whose state grows with every call would be traced at every call."""
+        refused = self._refused(request, held)
+        if refused.kind != "writes":
+            return refused
+        self.writes += 1
+        if self.writes < _WRITES:
+            return refused
+        code, pause = request.subject.code_unchanged, for_a_while(_PAUSE)
+        return Eager(refused.reason, lambda: pause() and code(), remedy=refused.remedy, kind=refused.kind)
 
     def _fail(self, request: Request, family: Family, held: Held) -> None:
         family.add(held, "")
@@ -258,25 +304,32 @@ class State:
 
     def _refused(self, request: Request, held: Held) -> Eager:
         version = held.version
-        reason = f"{version.reason}. {version.remedy}" if version.remedy else version.reason
         unread = request.subject.attributes.arm(version.reads, request.subject.census, set())
         code = request.subject.code_unchanged
-        return Eager(reason, lambda: unread() and code())
+        return Eager(version.reason, lambda: unread() and code(), remedy=version.remedy, kind=version.kind)
 
     def _use(
         self, request: Request, family: Family, held: Held, owner: Any, args: Any, kwargs: Any,
         outcome: Outcome | None = None,
     ) -> tuple[Any, Any]:  # fmt: skip
         """Bind a version to the instance; verify it if that has not been done on this machine."""
+        from hybrid_infer.cache import DamagedEntry
+
         if held.version.reason:
             return self._refused(request, held), _NOTHING
         ready = self.routes.get(id(held))
-        if ready is not None and ready.held is held and ready.valid():
-            return ready, _NOTHING
+        if ready is not None and ready.held is held and ready.live == request.live:
+            again = ready if ready.valid() else ready.renewed(request.subject)
+            if again is not None:
+                self.routes[id(held)] = again
+                return again, _NOTHING
         try:
             built = _compile.build(request, held, outcome.graph if outcome else None)
         except EngineError as fault:
             return self._unserved(request, family, held, str(fault))
+        except DamagedEntry:
+            family.drop(held)
+            raise
         route = _compile.bind(request, held, family, built)
         result = _NOTHING
         verify = self.method.options.verify
@@ -315,14 +368,11 @@ class State:
         self, request: Request, family: Family, held: Held, reason: str, result: Any = _NOTHING
     ) -> tuple[Any, Any]:
         """No engine serves the version, or its result was wrong: remembered, and answered eagerly from now on."""
-        failed = Held(_compile.unserved(request, held.version, reason), None, disk=False)
+        failed = Held(_compile.unserved(request, held, reason), None, disk=False)
         family.drop(held)
         self._fail(request, family, failed)
-        self.method.warn(reason, "")
-        if self.method.options.fallback == "error":
-            raise BackendError(self.method.name, reason)
         if result is not _NOTHING:
-            self.counters.fall_back(reason)
+            self._note(reason, "", "build")
         return self._refused(request, failed), result
 
     def _release(self, held: Held) -> None:

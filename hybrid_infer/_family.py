@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -41,14 +41,23 @@ class Family:
         self.key = key
         self.lock = threading.Lock()
         self.held: list[Held] = []
+        self.patient = True  # False once a call has waited in vain: the next ones do not wait again
         self._known: set[str] = set()
 
-    def find(self, call: Call, subject: Subject) -> Held | None:
-        """The widest version that is valid for a call on an instance, a remembered failure last."""
+    def find(self, call: Call, subject: Subject, scope: Callable[[], str]) -> Held | None:
+        """The widest version that is valid for a call on an instance, a remembered failure last.
+
+        `scope` says what is asked of which engines: a failure of others says nothing about these.
+        """
         with self.lock:
             candidates = sorted(self.held, key=lambda h: (bool(h.version.reason), -h.version.width))
+        records = [h.version for h in candidates if h.version.failed]
+        failed = {record.failed for record in records if record.scope == scope()}
         for held in candidates:
-            if held.version.fits(call) and self.suits(held.version, subject):
+            version = held.version
+            if held.entry is not None and held.entry.version in failed:
+                continue
+            if version.fits(call) and self.suits(version, subject) and (not version.scope or version.scope == scope()):
                 return held
         return None
 

@@ -38,6 +38,7 @@ def watch() -> Iterator[Watch]:
     _LOCAL.watch = found
     numpy = sys.modules.get("numpy")
     before = random.getstate(), _numpy_state(numpy)
+    table = None if numpy is None else numpy.random.get_state()
     try:
         yield found
     finally:
@@ -45,7 +46,8 @@ def watch() -> Iterator[Watch]:
         if random.getstate() != before[0]:
             random.setstate(before[0])
             found.note("it draws from Python's random")
-        if _numpy_state(numpy) != before[1]:
+        if numpy is not None and _numpy_state(numpy) != before[1]:
+            numpy.random.set_state(table)
             found.note("it draws from NumPy's random")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,12 +14,15 @@ from hybrid_infer._types import Program
 
 
 class Eager:
-    """Answers with the eager method, for a reason, as long as `valid` holds."""
+    """Answers with the eager method, for a reason, as long as `valid` holds.
+
+    ``kind``: which step failed ("capture", "impure", "build"), or "busy" where nothing did.
+    """
 
     eager = True
 
-    def __init__(self, reason: str, valid: Callable[[], bool], family: Family | None = None) -> None:
-        self.reason, self.valid, self.family = reason, valid, family
+    def __init__(self, reason: str, valid: Callable[[], bool], *, remedy: str = "", kind: str = "capture") -> None:
+        self.reason, self.valid, self.remedy, self.kind = reason, valid, remedy, kind
 
 
 def for_a_while(seconds: float) -> Callable[[], bool]:
@@ -46,6 +50,7 @@ class Compiled:
             for group in kept
             for s in group
         ]
+        self._places = [(id(box), key, id(tensor)) for box, key, tensor in slots]
         self._unchanged = frontend.watch(slots + subject.loose_tensors(), values=not live)
         watched = {id(tensor) for _, _, tensor in slots}
         self._attributes = subject.attributes.arm(version.reads, subject.census, watched)
@@ -78,6 +83,25 @@ class Compiled:
             return self._unchanged() and self._attributes() and self._code() and self._usable()
         except (KeyError, IndexError):  # a container lost a weight
             return False
+
+    def renewed(self, subject: Subject) -> Compiled | None:
+        """The same program for an instance whose weights are in place and unchanged; None where they are not."""
+        groups = subject.census.weights()
+        assert self.held.version.graph is not None
+        names = self.held.version.graph.weights
+        kept = [slots for slots, name in zip(groups.values(), names, strict=True) if name is not None]
+        places = [(s.box, s.key, s.tensor) for group in kept for s in group if s.box is not None]
+        try:
+            same = [(id(b), k, id(t)) for b, k, t in places] == self._places and self._unchanged() and self._usable()
+        except (KeyError, IndexError):
+            return None
+        if not same:
+            return None
+        route = copy.copy(self)
+        watched = {id(tensor) for _, _, tensor in places}
+        route._attributes = subject.attributes.arm(self.held.version.reads, subject.census, watched)
+        route._code = subject.code_unchanged
+        return route
 
     def _weight_arrays(self, kept: Sequence[Any], graph: Any) -> list[Callable[[], Any]]:
         found = []

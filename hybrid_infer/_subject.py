@@ -91,6 +91,15 @@ class Subject:
             parts.append([dtype, list(shape), _keys.digest(self.frontend.exporter(dtype, wire)(tensor))])
         return _keys.digest(parts)
 
+    def hooked(self) -> tuple[str, Callable[[], bool]] | None:
+        """A layer below the roots around which user code runs, and whether it still does."""
+        for path, layer in self.census.layers:
+            if len(path) > 1:
+                for name in self.frontend.hooks:
+                    if getattr(layer, name, None):
+                        return f"{'.'.join(path)} has a hook ({name})", lambda n=name, o=layer: bool(getattr(o, n))
+        return None
+
     def reach(self) -> Reach:
         """What the code can write to beside the roots, as it is now."""
         known = set(self.census.paths) | self.census.grouped

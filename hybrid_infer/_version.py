@@ -63,7 +63,9 @@ class Version:
     graph: Graph | None = None
     reason: str = ""
     remedy: str = ""
-    kind: str = "capture"  # which step failed, where one did: capture or build
+    kind: str = "capture"  # what failed, where something did: "capture", "impure", "writes" (to state) or "build"
+    scope: str = ""  # of a step that an engine failed: the engines, machine and tolerances that it is true of
+    failed: str = ""  # and the entry of the store that it is about
 
     def similar(self, call: Call) -> bool:
         """Is it of the same structure, element types and ranks, whatever the sizes?"""
@@ -121,6 +123,8 @@ class Version:
             "reason": self.reason,
             "remedy": self.remedy,
             "kind": self.kind,
+            "scope": self.scope,
+            "failed": self.failed,
             "graph": None
             if graph is None
             else {
@@ -165,13 +169,15 @@ class Version:
             reason=meta["reason"],
             remedy=meta["remedy"],
             kind=meta["kind"],
+            scope=meta["scope"],
+            failed=meta["failed"],
         )
 
     @property
     def identity(self) -> str:
         """A digest of all that decides for which calls it is valid."""
         return _keys.digest([self.tree, *(_spec(t) for t in self.tensors), list(self.ints), list(self.ambient),
-                             [list(r) for r in self.reads], _plain(self.conditions)])  # fmt: skip
+                             [list(r) for r in self.reads], _plain(self.conditions), self.scope, self.failed])  # fmt: skip
 
 
 def _spec(spec: TensorSpec) -> list[Any]:

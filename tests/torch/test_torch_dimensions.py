@@ -1,0 +1,126 @@
+"""Sizes along one axis: two captures, then none; what a size decides in the method is decided as eagerly."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch_support import Block, counts, same, served, twice
+
+from hybrid_infer import CaptureError, inference
+
+
+def test_sizes_a_b_c_d_make_two_captures() -> None:
+    layer = inference(Block(), fallback="error")
+    for rows in (5, 7, 9, 2, 31, 7):
+        twice(layer, Block.forward.__get__(layer), torch.randn(rows, 4))
+    served(captures=2)
+
+
+def test_two_axes_that_vary_one_after_the_other() -> None:
+    def scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(q @ k.transpose(-1, -2), -1)
+
+    hot = inference(fallback="error")(scores)
+    for rows, columns in ((2, 3), (4, 3), (4, 5), (6, 7), (3, 9)):
+        twice(hot, scores, torch.randn(rows, 4), torch.randn(columns, 4))
+    served(captures=3)
+
+
+def test_equal_sizes_stay_equal() -> None:
+    def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+    hot = inference(fallback="error")(add)
+    for left, right in ((2, 2), (3, 3), (5, 5), (5, 1), (1, 5), (1, 1), (0, 0), (4, 4)):
+        twice(hot, add, torch.randn(left, 4), torch.randn(right, 4))
+    with pytest.raises(RuntimeError, match="must match the size"):
+        hot(torch.randn(3, 4), torch.randn(5, 4))
+
+
+def _constant(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.shape[1] == 6 else x * 3
+
+
+def _range(x: torch.Tensor) -> torch.Tensor:
+    if x.shape[1] > 8:
+        return x[:, :8].sum(1)
+    return x.sum(1) - 1 if x.shape[1] >= 3 else x.sum(1) + 1
+
+
+def _divisible(x: torch.Tensor) -> torch.Tensor:
+    return x.reshape(x.shape[0], -1, 3).sum(-1) if x.shape[1] % 3 == 0 else x.mean(1, keepdim=True)
+
+
+def _square(x: torch.Tensor) -> torch.Tensor:
+    return x @ x if x.shape[0] == x.shape[1] else x * 5
+
+
+def _arithmetic(x: torch.Tensor) -> torch.Tensor:
+    half = x.shape[1] // 2
+    return torch.cat([x[:, half:] + half, x[:, :half] * x.shape[0]], 1)
+
+
+@pytest.mark.parametrize("function", [_constant, _range, _divisible, _square, _arithmetic])
+def test_what_a_size_decides_is_decided_as_eagerly(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    hot = inference(max_versions=64, cache_static_model=False)(function)
+
+    @settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.integers(0, 4), st.integers(0, 12))
+    def check(rows: int, columns: int) -> None:
+        x = torch.arange(rows * columns, dtype=torch.float32).reshape(rows, columns) / 7 - 1
+        with torch.no_grad():
+            try:
+                expected = function(x)
+            except RuntimeError as error:
+                with pytest.raises(RuntimeError) as found:
+                    hot(x)
+                assert str(found.value) == str(error)
+                return
+            same(hot(x), expected, 1e-4)
+
+    # Sizes that make a capture each are given few and first; what the search then finds must be right all the same.
+    for shape in ((2, 7), (2, 5), (2, 6), (3, 9), (4, 4)):
+        with torch.no_grad():
+            same(hot(torch.ones(shape)), function(torch.ones(shape)), 1e-4)
+    captures = counts()["captures"]
+    check()
+    assert counts()["captures"] <= captures + 14, counts()
+
+
+def test_a_size_that_the_tracer_fixes_gets_a_version_each_and_then_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    def listed(tokens: torch.Tensor) -> torch.Tensor:
+        return tokens * len(tokens.unbind(0))
+
+    hot = inference(max_versions=3)(listed)
+    for rows in (2, 3, 4):
+        twice(hot, listed, torch.randn(rows, 2))
+    served(captures=3)
+    with caplog.at_level(logging.WARNING, "hybrid_infer"):
+        twice(hot, listed, torch.randn(5, 2))
+    lines = [r.getMessage() for r in caplog.records if r.name == "hybrid_infer"]
+    assert len(lines) == 1 and "max_versions" in lines[0] and "`tokens`" in lines[0] and "(5, 2)" in lines[0]
+    assert counts()["captures"] == 3 and counts()["eager_calls"] == 2
+    twice(hot, listed, torch.randn(3, 2))
+    assert counts()["eager_calls"] == 2
+
+
+def test_past_max_versions_with_fallback_error() -> None:
+    hot = inference(max_versions=1, fallback="error")(lambda x, flag: x * 2 if flag else x * 3)
+    x = torch.ones(2)
+    hot(x, True)
+    with pytest.raises(CaptureError, match=r"max_versions.*argument number 2"):
+        hot(x, False)
+
+
+def test_a_wider_version_replaces_the_first() -> None:
+    layer = inference(Block(), fallback="error")
+    for rows in (5, 7, 5):
+        twice(layer, Block.forward.__get__(layer), torch.randn(rows, 4))
+    served(captures=2)
+    method = layer.forward.__hybrid_infer__
+    assert len(method.states[id(layer)][1].routes) == 1

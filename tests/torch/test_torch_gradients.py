@@ -1,0 +1,138 @@
+"""Gradients are eager's wherever one is wanted; the forward pass is the engine's all the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch_support import Block, counts, same, served
+
+from hybrid_infer import inference
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(4, 4), torch.nn.Linear(4, 3)
+        self.register_buffer("offset", torch.ones(3))
+
+    def compute(self, x: torch.Tensor, scale: float = 2.0) -> Any:
+        y = torch.tanh(self.one(x)) * scale
+        return {"y": self.two(y) + self.offset, "count": x.shape[0], "best": y.argmax(-1), "x": x}
+
+
+def net() -> Any:
+    class Hot(Net):
+        forward = inference(fallback="error")(Net.compute)
+
+    return Hot()
+
+
+def _gradients(layer: Net, call: Any, x: torch.Tensor) -> list[Any]:
+    layer.zero_grad()
+    x = x.clone().requires_grad_(x.requires_grad)
+    result = call(x)
+    result["y"].square().sum().backward()
+    return [result, x.grad, *[p.grad for p in layer.parameters()]]
+
+
+def test_gradients_of_weights_and_inputs_in_the_default_mode() -> None:
+    layer = net()
+    for needs in (True, False, True):
+        x = X.clone().requires_grad_(needs)
+        for _ in range(2):
+            eager = _gradients(layer, layer.compute, x)
+            mine = _gradients(layer, layer, x)
+            assert mine[0]["y"].requires_grad and not mine[0]["best"].requires_grad
+            same(mine[1:], eager[1:])
+            same(mine[0]["y"].detach(), eager[0]["y"].detach())
+    served(captures=1, bindings=1)
+    assert counts()["hits"] >= 5
+
+
+def test_training_through_a_decorated_layer() -> None:
+    layer, twin = net(), Net()
+    twin.load_state_dict(layer.state_dict())
+    ways = [(each, torch.optim.Adam(each.parameters(), lr=0.05)) for each in (layer, twin)]
+    losses: list[list[float]] = [[], []]
+    for _ in range(5):
+        for kept, (each, optimiser) in zip(losses, ways, strict=True):
+            call = each if each is layer else each.compute
+            loss = call(X)["y"].square().mean()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            kept.append(float(loss.detach()))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4) and losses[0][-1] < losses[0][0]
+    served(captures=1)
+
+
+def test_frozen_weights_and_a_plain_input_record_nothing() -> None:
+    layer = net().requires_grad_(False)
+    for _ in range(2):
+        found = layer(X)
+        assert not found["y"].requires_grad and found["x"] is X
+    layer.two.bias.requires_grad_(True)
+    layer(X)["y"].sum().backward()
+    assert layer.two.bias.grad.tolist() == [2.0] * 3 and layer.one.weight.grad is None
+    served(captures=1)
+
+
+def test_no_grad_and_inference_mode() -> None:
+    layer = net()
+    with torch.no_grad():
+        expected = layer.compute(X)
+        for _ in range(2):
+            found = layer(X)
+            assert not found["y"].requires_grad
+            same(found, expected)
+    with torch.inference_mode():
+        for _ in range(2):
+            same(layer(X)["y"] + 0, expected["y"])
+            same(layer(X + 0)["y"] + 0, expected["y"])
+    assert layer(X)["y"].requires_grad
+    served(captures=1)
+
+
+def test_a_layer_made_in_inference_mode() -> None:
+    with torch.inference_mode():
+        layer = net()
+        expected = layer.compute(X)
+        for _ in range(2):
+            same(layer(X), expected)
+        layer.one.weight.mul_(2)
+        same(layer(X), layer.compute(X))
+    served(captures=1)
+
+
+def test_an_input_changed_between_forward_and_backward_is_refused_as_eager_does() -> None:
+    layer = net()
+    x = X.clone()
+    result = layer(x)["y"]
+    x.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
+
+
+def test_a_gradient_through_a_gradient_is_refused_rather_than_cut() -> None:
+    layer = net()
+    x = X.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(layer(x)["y"].sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError):
+        slope.sum().backward()
+
+
+def test_a_chain_of_blocks_under_autograd() -> None:
+    class Hot(Block):
+        forward = inference(fallback="error")(Block.forward)
+
+    blocks = torch.nn.Sequential(*[Hot() for _ in range(3)])
+    plain = torch.nn.Sequential(*[Block() for _ in range(3)])
+    plain.load_state_dict(blocks.state_dict())
+    for model in (blocks, plain):
+        model(X).sum().backward()
+    same([p.grad for p in blocks.parameters()], [p.grad for p in plain.parameters()])
+    served(captures=1, bindings=3)

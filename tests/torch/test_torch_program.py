@@ -1,0 +1,181 @@
+"""A decorated layer in the rest of a program: copies, pickles, other tracers, autocast, other decorated methods."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import pickle
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch_support import Block, counts, same, served, twice
+
+import hybrid_infer
+from hybrid_infer import inference, is_inference_mode
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+
+
+class Picklable(Block):
+    forward = inference(fallback="error", cache_static_model=False)(Block.forward)
+
+
+def block() -> Any:
+    class Hot(Block):
+        forward = inference(fallback="error")(Block.forward)
+
+    return Hot()
+
+
+@pytest.mark.parametrize("make", [block, lambda: inference(Block(), fallback="error")], ids=["class", "instance"])
+def test_a_deep_copy_is_a_layer_of_its_own(make: Any) -> None:
+    layer = make()
+    twice(layer, Block.forward.__get__(layer), X)
+    other = copy.deepcopy(layer)
+    assert is_inference_mode(other)
+    with torch.no_grad():
+        other.linear.weight.zero_()
+    twice(other, Block.forward.__get__(other), X)
+    twice(layer, Block.forward.__get__(layer), X)
+    served(captures=1, bindings=2)
+
+
+@pytest.mark.parametrize("make", [Picklable, lambda: inference(Block(), fallback="error")], ids=["class", "instance"])
+def test_pickles_and_state_dicts(make: Any) -> None:
+    layer = make()
+    twice(layer, Block.forward.__get__(layer), X)
+    other = pickle.loads(pickle.dumps(layer))
+    twice(other, Block.forward.__get__(layer), X)
+    assert is_inference_mode(other)
+    held = io.BytesIO()
+    torch.save(layer.state_dict(), held)
+    held.seek(0)
+    other.load_state_dict({k: v * 0 for k, v in torch.load(held).items()})
+    with torch.no_grad():
+        assert not other(X).any()
+
+
+def test_inner_decorated_methods_are_transparent_in_an_outer_capture() -> None:
+    class Inner(Block):
+        @inference(fallback="error")
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x)
+
+    class Outer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Inner()
+
+        def compute(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x) + self.helper(x)
+
+        @inference(fallback="error")
+        def helper(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        forward = inference(fallback="error", verify="off")(compute)
+
+    layer = Outer()
+    with torch.no_grad():
+        expected = torch.relu(layer.inner.linear(X)) + X * 2
+        for _ in range(2):
+            same(layer(X), expected)
+        served(captures=1, part="Outer")
+        assert len(hybrid_infer.stats()) == 1
+        same(layer.inner(X), torch.relu(layer.inner.linear(X)))
+    assert all(found["eager_calls"] == 0 for found in hybrid_infer.stats().values())
+
+
+def test_other_tracers_and_transforms_see_the_eager_method() -> None:
+    layer = block().requires_grad_(False)
+    eager = Block.forward.__get__(layer)
+    exported = torch.export.export(layer, (X,), strict=False)
+    same(exported.module()(X), eager(X))
+    strict = torch.export.export(layer, (X,), strict=True)
+    same(strict.module()(X), eager(X))
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    same(compiled(X), eager(X))
+    same(torch.vmap(layer)(X), eager(X))
+    made = torch.fx.experimental.proxy_tensor.make_fx(layer)(X)
+    same(made(X), eager(X))
+    traced = torch.jit.trace(layer, X)
+    same(traced(X), eager(X))
+    same(torch.func.jvp(layer, (X,), (torch.ones_like(X),))[0], eager(X))
+    assert counts()["captures"] == 0 and counts()["eager_calls"] == 0
+    twice(layer, eager, X)
+    served(captures=1)
+
+
+def test_autocast_is_honoured_and_guarded() -> None:
+    layer = block()
+    eager = Block.forward.__get__(layer)
+    twice(layer, eager, X)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        for _ in range(2):
+            found = layer(X)
+            assert found.dtype is torch.bfloat16
+            same(found, eager(X), 2e-2)
+    twice(layer, eager, X)
+    served(captures=2)
+
+
+def test_the_default_dtype_is_guarded() -> None:
+    def widened(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.ones(4)
+
+    hot = inference(fallback="error")(widened)
+    twice(hot, widened, X)
+    try:
+        torch.set_default_dtype(torch.float64)
+        twice(hot, widened, X)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    twice(hot, widened, X)
+    served(captures=2)
+
+
+def test_a_dropped_layer_is_freed_with_its_state() -> None:
+    kind = type(block())
+    layer = kind()
+    twice(layer, Block.forward.__get__(layer), X)
+    method = kind.forward.__hybrid_infer__
+    assert len(method.states) == 1
+    references = [weakref.ref(layer), weakref.ref(layer.linear.weight), weakref.ref(method.states[id(layer)][1])]
+    del layer
+    gc.collect()
+    assert [r() for r in references] == [None] * 3 and not method.states
+
+
+def test_a_wrapped_instance_is_freed_too() -> None:
+    layer = inference(Block())
+    twice(layer, Block.forward.__get__(layer), X)
+    reference = weakref.ref(layer)
+    del layer
+    gc.collect()
+    assert reference() is None
+
+
+@pytest.mark.parametrize(
+    ("verify", "runs"), [("build", [1, 0, 0, 0]), ("first", [1, 0, 1, 0]), ("always", [1, 1, 1, 1]), ("off", [0, 0, 0, 0])]
+)
+def test_how_often_the_eager_method_is_run_for_verification(
+    verify: str, runs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Hot(Block):
+        forward = inference(verify=verify, fallback="error")(Block.forward)
+
+    # Not relu, which the layer's code names: a change of what that reaches would be seen.
+    eager, linear = [], torch.nn.functional.linear
+    monkeypatch.setattr(torch.nn.functional, "linear", lambda *args: eager.append(torch._guards.detect_fake_mode(args)) or linear(*args))
+    layers, found = [Hot(), Hot()], []
+    with torch.no_grad():
+        for layer in layers:
+            for _ in range(2):
+                del eager[:]
+                layer(X)
+                found.append(eager.count(None))
+    assert found == runs
+    served(captures=1, bindings=2)
