@@ -1,0 +1,174 @@
+"""What could not be captured or built is not tried again by the next process, until something that matters changes."""
+
+from __future__ import annotations
+
+import pytest
+from process_support import Program
+
+pytestmark = [pytest.mark.torch, pytest.mark.processes]
+
+IMPURE = """
+import torch
+from torch import nn
+from hybrid_infer import inference
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    @inference(FALLBACK)
+    def forward(self, x):
+        self.calls += 1
+        return x * 2
+"""
+
+BRANCHING = """
+import torch
+from torch import nn
+from hybrid_infer import inference
+
+class Layer(nn.Module):
+    @inference(FALLBACK)
+    def forward(self, x):
+        if float(x.sum()) > 0:
+            return x + 1
+        return x - 1
+"""
+
+CALL = """
+from layers import Layer
+layer = Layer().eval()
+x = torch.ones(2, 8)
+expected = Layer.forward.__wrapped__(Layer().eval(), x)
+for _ in range(2):
+    assert torch.equal(layer(x), expected)
+result = counts()
+"""
+
+
+@pytest.mark.parametrize("source", [IMPURE, BRANCHING], ids=["impure", "branching"])
+def test_a_failed_capture_is_not_tried_by_the_next_process(program: Program, source: str) -> None:
+    program.write(source.replace("FALLBACK", ""))
+    first, second = program.run(CALL), program.run(CALL)
+    assert first["attempts"] >= 1 and first["captures"] == 0
+    assert second["attempts"] == 0 and second["eager_calls"] == 2
+    assert first["reasons"] == second["reasons"] != []
+    assert not program.entries()
+
+
+def test_an_edit_makes_the_next_process_try_again(program: Program) -> None:
+    program.write(IMPURE.replace("FALLBACK", ""))
+    program.run(CALL)
+    program.edit("        self.calls += 1\n", "")
+    assert program.run(CALL)["captures"] == 1
+
+
+def test_another_version_of_the_framework_makes_it_try_again(program: Program) -> None:
+    program.write(BRANCHING.replace("FALLBACK", ""))
+    program.run(CALL)
+    newer = "versions = TorchFrontend.versions\n" \
+            "TorchFrontend.versions = lambda self: {**versions(self), 'torch': '99.0'}\n"  # fmt: skip
+    assert program.run(newer + CALL)["attempts"] >= 1
+    assert program.run(newer + CALL)["attempts"] == 0
+    assert program.run(CALL)["attempts"] == 0
+
+
+def test_a_week_later_it_is_tried_again(program: Program) -> None:
+    program.write(BRANCHING.replace("FALLBACK", ""))
+    program.run(CALL)
+    later = "now = time.time\ntime.time = lambda: now() + 8 * 86400\n"
+    assert program.run(later + CALL)["attempts"] >= 1
+
+
+@pytest.mark.parametrize("source", [IMPURE, BRANCHING], ids=["impure", "branching"])
+def test_a_remembered_failure_raises_where_eager_is_not_wanted(program: Program, source: str) -> None:
+    program.write(source.replace("FALLBACK", "fallback='error'"))
+    script = """
+from layers import Layer
+layer = Layer().eval()
+try:
+    layer(torch.ones(2, 8))
+except hybrid_infer.CaptureError as error:
+    result = len(ATTEMPTS), error.reason
+"""
+    (tried, reason), (again, same) = program.run(script), program.run(script)
+    assert tried >= 1 and again == 0
+    assert reason == same != ""
+
+
+#: An engine that fails at one step, in place of the real one; how often it was asked.
+FAULTY = """
+from hybrid_infer._errors import EngineError
+from hybrid_infer.backends.onnxruntime import OnnxRuntime
+ASKED = []
+
+def fail(self, *arguments):
+    ASKED.append(1)
+    raise EngineError("onnxruntime", "an operator is not implemented")
+
+def off_by_one(self, *arguments):
+    program = load(self, *arguments)
+    run = program.run
+    program.run = lambda arrays: ASKED.append(1) or [array + 1 for array in run(arrays)]
+    return program
+
+load = OnnxRuntime.load
+"""
+
+
+@pytest.mark.parametrize("fault", ["prepare = fail", "load = fail", "load = off_by_one"])
+def test_a_failed_build_or_verification_is_not_tried_by_the_next_process(program: Program, fault: str) -> None:
+    script = f"""{FAULTY}
+OnnxRuntime.{fault}
+from layers import Layer
+layer, x = Layer().eval(), torch.randn(2, 8)
+for _ in range(2):
+    check(layer.forward, x)
+result = {{**counts(), "asked": len(ASKED)}}
+"""
+    first, second = program.run(script), program.run(script)
+    assert first["asked"] == 1
+    assert (second["attempts"], second["asked"], second["eager_calls"]) == (0, 0, 2), second
+    assert first["reasons"] == second["reasons"] != []
+
+
+def test_another_version_of_the_engine_makes_it_try_again(program: Program) -> None:
+    script = f"""{FAULTY}
+if argument == "fails":
+    OnnxRuntime.prepare = fail
+elif argument == "newer":
+    OnnxRuntime.version = lambda self: "99.0"
+from layers import Layer
+check(Layer().eval().forward, torch.randn(2, 8))
+result = counts()["builds"], counts()["eager_calls"]
+"""
+    assert program.run(script, "fails") == [0, 1]
+    assert program.run(script, "mended") == [0, 1]  # as far as this machine knows
+    assert program.run(script, "newer")[0] == 1
+
+
+def test_an_entry_that_a_newer_engine_cannot_serve_is_not_built_again_and_again(program: Program) -> None:
+    script = f"""{FAULTY}
+if argument == "newer":
+    OnnxRuntime.version = lambda self: "99.0"
+    OnnxRuntime.prepare = fail
+from layers import Layer
+check(Layer().eval().forward, torch.randn(2, 8))
+result = counts()["hits"], counts()["eager_calls"], len(ASKED), len(ATTEMPTS)
+"""
+    program.run(script, "older")
+    assert program.run(script, "newer") == [0, 1, 1, 0]
+    assert program.run(script, "newer") == [0, 1, 0, 0]
+    assert program.run(script, "older") == [1, 0, 0, 0]
+
+
+def test_a_method_without_an_engine_is_served_once_there_is_one(program: Program) -> None:
+    script = """
+from layers import Layer
+check(Layer().eval().forward, torch.randn(2, 8))
+result = counts()["eager_calls"]
+"""
+    assert program.run(script, HYBRID_INFER_BACKEND="null") == 1
+    assert program.run(script) == 0
+    assert program.run(script, HYBRID_INFER_BACKEND="null") == 1
