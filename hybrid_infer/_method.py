@@ -20,6 +20,17 @@ from hybrid_infer._signature import Parameters
 _log = logging.getLogger("hybrid_infer")
 
 
+#: Is torch's compiler reading this code? It has to find the undecorated function, and can follow no more than this.
+_compiling: Callable[[], bool] = bool
+
+
+def _look_for_torch() -> None:
+    global _compiling
+    torch = sys.modules.get("torch")
+    if hasattr(torch, "compiler"):
+        _compiling = torch.compiler.is_compiling  # type: ignore[union-attr]
+
+
 class HotMethod:
     """A decorated function: its options, its counters, and one state per instance, each held weakly."""
 
@@ -33,6 +44,7 @@ class HotMethod:
         self._store: Any = None
         self._lock = threading.Lock()
         self._warned: set[str] = set()
+        _look_for_torch()
 
     def state(self, owner: Any) -> State | None:
         """The state of an instance; None where its framework is not known."""
@@ -104,7 +116,7 @@ def decorate(function: Any, options: Options) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def hot(*args: Any, **kwargs: Any) -> Any:
-        if not args:
+        if _compiling() or not args:
             return function(*args, **kwargs)
         if id(args[0]) not in method.states and not can_own(args[0]):
             return static()(*args, **kwargs)
@@ -132,6 +144,8 @@ def decorate_function(function: Any, options: Options) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def hot(*args: Any, **kwargs: Any) -> Any:
+        if _compiling():
+            return function(*args, **kwargs)
         state = method.alone(args, kwargs)
         if state is None:
             method.refuse("neither its arguments nor what it reaches hold a tensor of a framework that is known here")
@@ -155,6 +169,8 @@ class Bound:
         return self.__hybrid_infer__.function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if _compiling():
+            return self.__hybrid_infer__.function(self.__self__, *args, **kwargs)
         return self.__hybrid_infer__(self.__self__, args, kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Bound:
@@ -189,6 +205,7 @@ def frontend_of(value: Any) -> Any:
 def _frontend(name: str) -> Any:
     module = sys.modules[name]
     if name == "torch":
+        _look_for_torch()
         if not hasattr(module, "nn"):
             return None
         from hybrid_infer.frontends.torch import FRONTEND as torch_frontend

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 
 class _Recompute(torch.autograd.Function):
@@ -20,8 +19,12 @@ class _Recompute(torch.autograd.Function):
         return results
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, *gradients: Any) -> Any:
+        if torch.is_grad_enabled():  # create_graph: a gradient of this gradient would be cut without a word
+            raise RuntimeError(
+                "a method served by hybrid_infer was differentiated with create_graph=True; its gradient has no "
+                "gradient of its own. Call the undecorated method (its __wrapped__) for second derivatives"
+            )
         tensors = ctx.saved_tensors[: ctx.count]  # raises where one was changed in place since, as eager does
         with torch.enable_grad():
             inputs = [t.detach().requires_grad_(t.requires_grad) for t in tensors]

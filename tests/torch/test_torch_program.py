@@ -124,7 +124,7 @@ def test_autocast_is_honoured_and_guarded() -> None:
 
 def test_the_default_dtype_is_guarded() -> None:
     def widened(x: torch.Tensor) -> torch.Tensor:
-        return x + torch.ones(4)
+        return x.to(torch.get_default_dtype()) * 2
 
     hot = inference(fallback="error")(widened)
     twice(hot, widened, X)
