@@ -176,7 +176,8 @@ def test_memory_comes_back() -> None:
         program.close()
         if cycle >= 10:
             levels.append(resident())
-    assert levels[-1] - levels[0] < 8 * MB, [level // MB for level in levels]
+    # One session leaked in each cycle would be 160 MB.
+    assert levels[-1] - levels[0] < 32 * MB, [level // MB for level in levels]
 
 
 def test_a_failed_load_gives_its_workers_back() -> None:
