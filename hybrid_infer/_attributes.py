@@ -41,8 +41,12 @@ class Attributes:
         self.frontend = frontend
         self.code = code  # the fingerprint of a function
 
-    def reads(self, census: Census, names: dict[Path, set[str]], whole: set[int]) -> tuple[list[Read], list[str]]:
+    def reads(
+        self, census: Census, names: dict[Path, set[str]], whole: set[int], *, vouched: bool = False
+    ) -> tuple[list[Read], list[str]]:
         """Reads for the names looked up on each object, and what in them cannot be told to another process.
+
+        That is taken to be equal everywhere if it is `vouched` for, and nowhere else otherwise.
 
         `whole` holds ids of objects on which no look-up can be noted: they are described with all they hold.
         """
@@ -58,7 +62,7 @@ class Attributes:
                         found.append(Read(path, name, kind, digest))
                 except Opaque as fault:
                     opaque.append(str(fault))
-                    found.append(Read(path, name, "opaque", ""))
+                    found.append(Read(path, name, "vouched" if vouched else "opaque", ""))
         return found, opaque
 
     def _state(self, value: Any, name: str, census: Census, whole: set[int]) -> tuple[str, str]:
@@ -156,6 +160,8 @@ class Attributes:
             value = census.objects.get(read.path)
             if value is None or read.kind == "opaque":
                 return read
+            if read.kind == "vouched":
+                continue
             try:
                 state = self._state(value, read.name, census, set() if read.kind == "object" else _all(census))
             except Opaque:

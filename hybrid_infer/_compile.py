@@ -105,7 +105,10 @@ def _varying(call: Call, siblings: Sequence[Version]) -> tuple[frozenset[tuple[i
 
 
 def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
-    reads, opaque = request.subject.attributes.reads(request.subject.census, twin.names, twin.whole)
+    vouched = request.options.cache_key is not None
+    reads, opaque = request.subject.attributes.reads(
+        request.subject.census, twin.names, twin.whole, vouched=vouched
+    )
     reasons = [*captured.impure, *twin.writes]
     if not reasons and _unknown(request, captured.constants):
         reasons = ["it uses a tensor that no layer, closure or global in sight holds: its changes would go unseen"]
@@ -138,7 +141,7 @@ def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
         specialised=captured.specialised,
         graph=replace(graph, model=b""),
     )
-    kept_off = [*request.subject.opaque, *opaque] if request.options.cache_key is None else []
+    kept_off = [] if vouched else [*request.subject.opaque, *opaque]
     for tree in (request.layout, twin.results):
         if tree.local:
             kept_off.append(f"class {tree.local} cannot be imported by its name")

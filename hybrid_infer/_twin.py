@@ -12,10 +12,10 @@ from typing import Any
 
 from hybrid_infer import _census, _outside, _roots
 from hybrid_infer._census import Census, Path, rebuilt
+from hybrid_infer._errors import TraceError
 from hybrid_infer._reach import Reach
 from hybrid_infer._reads import Recorder
 from hybrid_infer._signature import Layout, Parameters, Signatures, Unsupported, builder, constants
-from hybrid_infer._errors import TraceError
 
 SELF = "self"
 
@@ -198,17 +198,29 @@ def _copy(roots: Mapping[str, Any], live: Census) -> tuple[dict[str, Any], dict[
 
 def _culprit(live: Census) -> str:
     """The innermost attribute that prevents a copy."""
-    worst: Path = ()
-    for path, value in live.objects.items():
-        inside = value if isinstance(value, dict) else vars(value) if _census.has_state(value) else {}
-        for name, held in inside.items():
-            if len(path) < len(worst) or id(held) in live.paths or id(held) in live.grouped:
-                continue
-            try:
-                copy.deepcopy(held, {id(slot.tensor): slot.tensor for slot in live.slots})
-            except Exception:
-                worst = (*path, str(name))
-    return ".".join(worst) or "the layer"
+    memo = {id(slot.tensor): slot.tensor for slot in live.slots}
+
+    def fails(value: Any) -> bool:
+        try:
+            copy.deepcopy(value, dict(memo))
+        except Exception:
+            return True
+        return False
+
+    path: Path = ()
+    found: Any = live.objects[()]
+    for _ in range(64):
+        if isinstance(found, (list, tuple)):
+            inside: list[tuple[Any, Any]] = list(enumerate(found))
+        else:
+            inside = list((found if isinstance(found, dict) else getattr(found, "__dict__", {})).items())
+        culprit = next(((name, held) for name, held in inside if fails(held)), None)
+        if culprit is None:
+            break
+        # The dict that a layer keeps its sublayers in is no name that the user knows.
+        path = path if id(culprit[1]) in live.grouped else (*path, str(culprit[0]))
+        found = culprit[1]
+    return ".".join(path) or "the layer"
 
 
 _SIMPLE = (int, float, str, bool, bytes, complex, type(None))

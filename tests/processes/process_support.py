@@ -33,6 +33,7 @@ _capture = TorchFrontend.capture
 
 def _counted(self, tracee, dynamic, ints):
     ATTEMPTS.append(tracee.name)
+    open("capturing", "w").close()
     if "slow" in os.environ:
         time.sleep(float(os.environ["slow"]))
     return _capture(self, tracee, dynamic, ints)
@@ -192,8 +193,8 @@ class Program:
         return (path for path in sorted(self.cache.rglob(pattern)) if path.is_file())
 
     def entries(self) -> list[Path]:
-        """Directories of the versions on disk."""
-        return [path.parent for path in self.files("manifest.json") if path.parent.parent.name != "plans"]
+        """Manifests of the versions on disk."""
+        return sorted((self.cache / "v1" / "methods").glob("??/*/*/manifest.json"))
 
     def end(self) -> None:
         for process in self.processes:

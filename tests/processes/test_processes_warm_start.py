@@ -1,4 +1,4 @@
-"""The next process: nothing is traced, built or imported again, and what was learnt about shapes and failures counts."""
+"""The next process: nothing is traced, built or imported again, and what was learnt about shapes counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ result = counts()
 #: What only a capture needs: seconds to import, and the first call of a warm process must not pay for them.
 COLD_ONLY = (
     "torch.onnx", "torch.export._trace", "torch._dynamo", "torch._inductor", "torch.fx.experimental.symbolic_shapes",
-    "onnxscript", "onnx", "onnx_ir", "paddle", "paddle2onnx", "sympy", "pickle_store",
+    "onnxscript", "onnx", "onnx_ir", "paddle", "paddle2onnx", "sympy",
 )  # fmt: skip
 
 

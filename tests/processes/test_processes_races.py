@@ -1,0 +1,171 @@
+"""Several processes at once: one builder, nobody held up, nothing left behind by those who die."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from process_support import Program
+
+pytestmark = [pytest.mark.torch, pytest.mark.processes]
+
+#: Calls until the program serves them; how long the slowest call took and what was counted.
+LOOP = """
+from layers import Layer
+layer, x = Layer(seed=argument).eval(), torch.randn(2, 8)
+expected = eager(layer.forward, x)
+slowest = 0.0
+while not counts()["hits"]:
+    start = time.monotonic()
+    found = layer(x)
+    if not ATTEMPTS:
+        slowest = max(slowest, time.monotonic() - start)
+    assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
+    time.sleep(0.02)
+result = {**counts(), "slowest": slowest}
+"""
+
+CALL = """
+from layers import Layer
+start = time.monotonic()
+check(Layer().eval().forward, torch.randn(2, 8))
+result = {**counts(), "seconds": time.monotonic() - start}
+"""
+
+
+def wait_for(process: object, program: Program, mark: str) -> None:
+    """Until a script has made a file."""
+    end = time.monotonic() + 30
+    while not (program.folder / mark).exists():
+        assert time.monotonic() < end, getattr(process, "log", "")
+        time.sleep(0.01)
+
+
+def test_processes_that_start_cold_together_capture_once(program: Program) -> None:
+    # The capture is long enough for every other process to arrive while it is under way.
+    found = [p.result() for p in [program.start(LOOP, seed, slow="2.5") for seed in range(8)]]
+    assert sum(each["attempts"] for each in found) == 1
+    assert sum(each["captures"] for each in found) == 1
+    assert len(program.entries()) == 1
+    # A second of patience at most; the rest is eight processes on the cores of this machine.
+    assert max(each["slowest"] for each in found) < 2.2, [each["slowest"] for each in found]
+
+
+def test_a_call_waits_in_vain_once_and_not_again(program: Program) -> None:
+    busy = program.start(CALL, slow="5")
+    wait_for(busy, program, "capturing")
+    script = """
+from layers import Layer
+blocks, x = [Layer(seed=seed).eval() for seed in range(6)], torch.randn(2, 8)
+start = time.monotonic()
+for _ in range(2):
+    for block in blocks:
+        check(block.forward, x)
+    time.sleep(0.25)
+result = time.monotonic() - start, counts()["attempts"], counts()["reasons"]
+"""
+    seconds, attempts, reasons = program.run(script)
+    assert attempts == 0 and reasons == ["another thread or process is compiling this method"]
+    assert seconds < 2.8
+    assert busy.result()["captures"] == 1
+
+
+def test_waiting_is_no_failure_where_eager_is_not_wanted(program: Program) -> None:
+    program.edit("@inference()", "@inference(fallback='error')")
+    busy = program.start(CALL, slow="3")
+    wait_for(busy, program, "capturing")
+    assert program.run(CALL)["attempts"] == 0
+    assert busy.result()["captures"] == 1
+
+
+def test_methods_do_not_wait_for_each_other(program: Program) -> None:
+    busy = program.start(CALL, slow="4")
+    wait_for(busy, program, "capturing")
+    program.write((program.folder / "layers.py").read_text().replace("class Layer", "class Other"), "others")
+    found = program.run(CALL.replace("from layers import Layer", "from others import Other as Layer"))
+    assert found["captures"] == 1
+    busy.kill()
+
+
+def test_a_process_killed_during_a_capture_does_not_hold_up_the_next(program: Program) -> None:
+    doomed = program.start(CALL, slow="30")
+    wait_for(doomed, program, "capturing")
+    doomed.kill()
+    start = time.monotonic()
+    found = program.run(CALL)
+    assert (found["captures"], found["eager_calls"]) == (1, 0)
+    assert time.monotonic() - start < found["seconds"] + 1.0
+    assert program.run(CALL)["attempts"] == 0
+
+
+def test_a_process_killed_while_it_publishes_leaves_nothing_that_is_found(program: Program) -> None:
+    script = """
+from layers import Layer
+rename = os.rename
+def halt(source, target):
+    if "methods" in str(target):
+        open("publishing", "w").close()
+        time.sleep(60)
+    return rename(source, target)
+os.rename = halt
+Layer().eval()(torch.randn(2, 8))
+"""
+    doomed = program.start(script)
+    wait_for(doomed, program, "publishing")
+    doomed.kill()
+    assert not program.entries()
+    assert program.run(CALL)["captures"] == 1
+    assert program.run(CALL)["attempts"] == 0
+
+
+FORK = """
+import threading
+from layers import Layer
+layer, x = Layer().eval(), torch.randn(2, 8)
+expected = eager(layer.forward, x)
+first = threading.Thread(target=layer, args=(x,))
+first.start()
+while not ATTEMPTS:
+    time.sleep(0.005)
+reader, writer = os.pipe()
+child = os.fork()
+if child == 0:
+    start = time.monotonic()
+    same = all(torch.allclose(layer(x), expected, rtol=1e-4, atol=1e-5) for _ in range(3))
+    os.write(writer, json.dumps([same, time.monotonic() - start, counts()["attempts"]]).encode())
+    os._exit(0)
+os.close(writer)
+answer = os.read(reader, 1000)
+os.waitpid(child, 0)
+first.join()
+result = json.loads(answer), counts()["captures"], bool(torch.allclose(layer(x), expected, rtol=1e-4, atol=1e-5))
+"""
+
+
+def test_a_child_forked_while_another_thread_captures_answers(program: Program) -> None:
+    (same, seconds, attempts), captures, right = program.run(FORK, slow="2.5")
+    assert same and right
+    assert captures == 1 and attempts == 1  # the parent's; the child waits for it as any other process would
+    assert seconds < 2.2
+
+
+def test_a_forked_child_uses_what_its_parent_has_built(program: Program) -> None:
+    script = """
+from layers import Layer
+layer, x = Layer().eval(), torch.randn(2, 8)
+expected = check(layer.forward, x)
+reader, writer = os.pipe()
+child = os.fork()
+if child == 0:
+    reset_stats()
+    same = bool(torch.allclose(layer(x), expected))
+    os.write(writer, json.dumps([same, counts()]).encode())
+    os._exit(0)
+os.close(writer)
+answer = os.read(reader, 1000)
+os.waitpid(child, 0)
+check(layer.forward, x)
+result = json.loads(answer)
+"""
+    same, found = program.run(script)
+    assert same and (found["captures"], found["builds"], found["eager_calls"], found["hits"]) == (0, 0, 0, 1)
