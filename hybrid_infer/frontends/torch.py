@@ -93,10 +93,12 @@ class TorchFrontend:
         modes, functions = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
         transforms, tracing = torch._C._functorch.peek_interpreter_stack, torch._C._get_tracing_state
         compiling, hooked = torch.compiler.is_compiling, torch.nn.modules.module._has_any_global_hook
+        duals = torch.autograd.forward_ad
 
         def step_aside() -> bool:
             return bool(
                 compiling() or modes() or functions() or transforms() is not None or tracing() is not None or hooked()
+                or duals._current_level >= 0
             )
 
         return step_aside

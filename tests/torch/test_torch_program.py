@@ -101,9 +101,16 @@ def test_other_tracers_and_transforms_see_the_eager_method() -> None:
     same(torch.vmap(layer)(X), eager(X))
     made = torch.fx.experimental.proxy_tensor.make_fx(layer)(X)
     same(made(X), eager(X))
-    traced = torch.jit.trace(layer, X)
+    traced = torch.jit.trace(layer, X, check_trace=False)
     same(traced(X), eager(X))
-    same(torch.func.jvp(layer, (X,), (torch.ones_like(X),))[0], eager(X))
+    for function in (layer, eager):
+        result, tangent = torch.func.jvp(function, (X,), (torch.ones_like(X),))
+        same(result, eager(X))
+        same(tangent, torch.func.jvp(eager, (X,), (torch.ones_like(X),))[1])
+    forward = torch.autograd.forward_ad
+    with forward.dual_level():
+        found = forward.unpack_dual(layer(forward.make_dual(X, torch.ones_like(X))))
+        same(found.tangent, tangent)
     assert counts()["captures"] == 0 and counts()["eager_calls"] == 0
     twice(layer, eager, X)
     served(captures=1)
