@@ -1,4 +1,4 @@
-"""Layers and tensors that a function reaches outside its arguments, and a copy of the function that reaches a twin's."""
+"""Layers and tensors that a function reaches outside its arguments, and a copy of it that reaches a twin's."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Clones:
         """The function, or a copy of it."""
         if id(function) in self._made:
             return self._made[id(function)]
-        self._made[id(function)] = function  # a recursive helper finds the original unless a root makes a copy necessary
+        self._made[id(function)] = function  # what a recursive helper finds, unless a root makes a copy necessary
         cells: dict[str, Any] = {}
         names: dict[str, Any] = {}
         for kind, name, value in _references(function):

@@ -87,7 +87,8 @@ class Parameters:
         """The way back: arguments for the function, passed as the caller passed them.
 
         ``given`` were positional and ``names`` by keyword; a parameter that was left out is left out again, since a
-        function behind a wrapper may do something of its own with what it is given.
+        function behind a wrapper may do something of its own with what it is given. Tensors and traced integers are
+        passed all the same: a default that a trace takes from the function is a constant of the graph.
         """
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
@@ -96,11 +97,14 @@ class Parameters:
                 args.extend(value)
             elif p.kind is p.VAR_KEYWORD:
                 kwargs.update(value)
-            elif p.kind is not p.KEYWORD_ONLY and len(args) < given:
+            elif p.kind is p.POSITIONAL_ONLY or (p.kind is not p.KEYWORD_ONLY and len(args) < given):
                 args.append(value)
-            elif p.name in names:
+            elif p.name in names or not (value is p.default or type(value) in _PLAIN):
                 kwargs[p.name] = value
         return args, kwargs
+
+
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 
 _EXACT = frozenset({int, bool, str, bytes})

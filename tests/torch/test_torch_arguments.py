@@ -63,7 +63,8 @@ def test_var_positional_and_var_keyword() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "kwargs"), [((), {}), ((X,), {}), ((X, Y, 3), {}), ((X,), {"z": Y}), ((X, Y), {"y": Y}), ((X, Y[:1, :3]), {})]
+    ("args", "kwargs"),
+    [((), {}), ((X,), {}), ((X, Y, 3), {}), ((X,), {"z": Y}), ((X, Y), {"y": Y}), ((X, Y[:1, :3]), {})],
 )
 def test_wrong_arguments_fail_exactly_as_the_eager_method_does(args: Any, kwargs: Any) -> None:
     class Plain:
@@ -76,7 +77,7 @@ def test_wrong_arguments_fail_exactly_as_the_eager_method_does(args: Any, kwargs
     class Hot(Plain):
         add = inference()(Plain.add)
 
-    with pytest.raises(Exception) as eager:  # noqa: PT011  # which error is what the test is about
+    with pytest.raises(Exception) as eager:  # which error is what the test is about
         Plain().add(*args, **kwargs)
     with pytest.raises(type(eager.value)) as found:
         Hot().add(*args, **kwargs)
@@ -147,6 +148,17 @@ def test_an_integer_becomes_an_input_at_its_second_value() -> None:
     assert counts()["captures"] <= 5 and counts()["eager_calls"] == 0
 
 
+def test_a_default_integer_that_was_left_out_becomes_an_input_too() -> None:
+    def shift(x: torch.Tensor, n: int = 3) -> torch.Tensor:
+        return x * n
+
+    hot = inference(fallback="error")(shift)
+    twice(hot, shift, X, 5)
+    twice(hot, shift, X)
+    twice(hot, shift, X, 7)
+    served(captures=2)
+
+
 def test_a_float_stays_a_constant() -> None:
     def scaled(x: torch.Tensor, s: float) -> torch.Tensor:
         return x * s
@@ -182,7 +194,8 @@ def test_model_output_goes_in_and_comes_out() -> None:
     outputs = pytest.importorskip("transformers.modeling_outputs")
 
     def step(given: Any) -> Any:
-        return outputs.BaseModelOutput(last_hidden_state=given.last_hidden_state * 2, hidden_states=(given["last_hidden_state"],))
+        hidden = given.last_hidden_state
+        return outputs.BaseModelOutput(last_hidden_state=hidden * 2, hidden_states=(given["last_hidden_state"],))
 
     hot = inference(fallback="error")(step)
     given = outputs.BaseModelOutput(last_hidden_state=X)

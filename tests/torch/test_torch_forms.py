@@ -160,7 +160,7 @@ def test_a_bound_method_of_a_plain_object() -> None:
 @pytest.mark.parametrize("order", ["outside", "inside"])
 def test_static_methods(order: str) -> None:
     class Layer(Block):
-        def fixed(x: torch.Tensor, factor: float) -> torch.Tensor:  # noqa: N805
+        def fixed(x: torch.Tensor, factor: float) -> torch.Tensor:
             return x * factor  # type: ignore[operator]
 
         fixed = staticmethod(inference()(fixed)) if order == "inside" else inference()(staticmethod(fixed))
@@ -171,9 +171,9 @@ def test_static_methods(order: str) -> None:
     served(captures=1)
 
 
-@pytest.mark.parametrize("target", [3, "forward", torch.nn.Linear, torch.ones(2), [Block()]], ids=lambda t: type(t).__name__)
+@pytest.mark.parametrize("target", [3, "forward", torch.nn.Linear, torch.ones(2), [Block()]])
 def test_what_cannot_be_wrapped_is_refused_with_what_can(target: Any) -> None:
-    with pytest.raises(TypeError, match=r"takes a function, a bound method, a torch\.nn\.Module or a paddle\.nn\.Layer"):
+    with pytest.raises(TypeError, match=r"takes a function, a bound method, a torch\.nn\.Module or a paddle"):
         inference(target)
 
 

@@ -166,7 +166,8 @@ def test_a_wrapped_instance_is_freed_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verify", "runs"), [("build", [1, 0, 0, 0]), ("first", [1, 0, 1, 0]), ("always", [1, 1, 1, 1]), ("off", [0, 0, 0, 0])]
+    ("verify", "runs"),
+    [("build", [1, 0, 0, 0]), ("first", [1, 0, 1, 0]), ("always", [1, 1, 1, 1]), ("off", [0, 0, 0, 0])],
 )
 def test_how_often_the_eager_method_is_run_for_verification(
     verify: str, runs: list[int], monkeypatch: pytest.MonkeyPatch
@@ -176,7 +177,12 @@ def test_how_often_the_eager_method_is_run_for_verification(
 
     # Not relu, which the layer's code names: a change of what that reaches would be seen.
     eager, linear = [], torch.nn.functional.linear
-    monkeypatch.setattr(torch.nn.functional, "linear", lambda *args: eager.append(torch._guards.detect_fake_mode(args)) or linear(*args))
+
+    def noted(*args: torch.Tensor) -> torch.Tensor:
+        eager.append(torch._guards.detect_fake_mode(args))
+        return linear(*args)
+
+    monkeypatch.setattr(torch.nn.functional, "linear", noted)
     layers, found = [Hot(), Hot()], []
     with torch.no_grad():
         for layer in layers:

@@ -153,8 +153,8 @@ def test_three_calls_give_the_eager_answers_and_leave_the_eager_state(name: str,
         _prepare(each, path)
         with torch.no_grad():
             outcomes.append([getattr(each, name)(X.clone()) for _ in range(3)])
-        state = (each.n, list(each.kept), float(each.steps), list(LOG), dict(STATE), TOTAL, list(Registry.seen), Registry.count)
-        outcomes.append([*state])
+        shared = [list(LOG), dict(STATE), TOTAL, list(Registry.seen), Registry.count]
+        outcomes.append([each.n, list(each.kept), float(each.steps), *shared])
     for mine, eager in zip(outcomes[2], outcomes[0], strict=True):
         same(mine, eager)
     assert repr(outcomes[3]) == repr(outcomes[1])
@@ -175,7 +175,8 @@ def test_the_line_that_depends_on_data_is_named_and_error_raises_it(caplog: pyte
     lines = Path(__file__).read_text().splitlines()
     line = 1 + next(i for i, text in enumerate(lines) if "the line that the reason must name" in text)
     assert f"{Path(__file__).name}:{line}" in caught.value.reason
-    assert caught.value.method.endswith("Layer.branching") and "decorate a method inside that branch" in caught.value.remedy
+    assert caught.value.method.endswith("Layer.branching")
+    assert "decorate a method inside that branch" in caught.value.remedy
 
 
 def test_a_failure_is_logged_once_and_not_tried_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -214,7 +215,9 @@ class Trained(torch.nn.Module):
         return self.inner(self.linear(x))
 
 
-@pytest.mark.parametrize("make", [lambda: torch.nn.Dropout(0.5), lambda: torch.nn.BatchNorm1d(4)], ids=["dropout", "batchnorm"])
+@pytest.mark.parametrize(
+    "make", [lambda: torch.nn.Dropout(0.5), lambda: torch.nn.BatchNorm1d(4)], ids=["dropout", "batchnorm"]
+)
 def test_a_layer_in_training_runs_eagerly_and_says_to_call_eval(
     make: Callable[[], torch.nn.Module], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -88,7 +88,8 @@ def test_the_callers_results_are_never_written_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "dtype", [torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float64]
+    "dtype",
+    [torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float64],
 )
 def test_element_types(dtype: torch.dtype) -> None:
     def rearrange(x: torch.Tensor) -> Any:
