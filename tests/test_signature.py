@@ -1,0 +1,188 @@
+"""Binding, keys and layouts of arguments, against Python's own binding and against each other."""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hybrid_infer._signature import Parameters, Signatures, Unsupported, builder
+
+KINDS = list(inspect._ParameterKind)
+
+
+@st.composite
+def functions(draw: Any) -> Callable[..., Any]:
+    """A function with any legal list of parameters; it returns their values."""
+    kinds = draw(st.lists(st.sampled_from(KINDS), max_size=5))
+    kinds = [k for i, k in enumerate(kinds) if k not in (KINDS[2], KINDS[4]) or k not in kinds[:i]]
+    parameters, optional = [], False
+    for n, kind in enumerate(sorted(kinds)):
+        default = inspect.Parameter.empty
+        if kind in (KINDS[0], KINDS[1]):
+            optional = optional or draw(st.booleans())
+            default = n if optional else default
+        elif kind is KINDS[3] and draw(st.booleans()):
+            default = n
+        parameters.append(inspect.Parameter(f"p{n}", kind, default=default))
+
+    space: dict[str, Any] = {}
+    values = "".join(f"{p.name}, " for p in parameters)
+    exec(f"def function{inspect.Signature(parameters)}: return ({values})", space)
+    return space["function"]  # type: ignore[no-any-return]
+
+
+names = st.sampled_from([f"p{n}" for n in range(6)])
+
+
+@given(functions(), st.lists(st.integers(), max_size=6).map(tuple), st.dictionaries(names, st.integers(), max_size=4))
+@settings(max_examples=400, deadline=None)
+def test_bind_agrees_with_a_call(function: Callable[..., Any], args: tuple[int, ...], kwargs: dict[str, int]) -> None:
+    # Not with `inspect`, which up to Python 3.12 refuses some calls that Python allows.
+    try:
+        expected = function(*args, **kwargs)
+    except TypeError:
+        expected = None
+    parameters = Parameters(function, owner=False)
+    assert parameters.bind(args, kwargs) == expected
+
+
+@given(functions(), st.lists(st.integers(), max_size=6).map(tuple), st.dictionaries(names, st.integers(), max_size=4))
+@settings(max_examples=200, deadline=None)
+def test_unbind_gives_a_call_that_binds_to_the_same(
+    function: Callable[..., Any], args: tuple[int, ...], kwargs: dict[str, int]
+) -> None:
+    parameters = Parameters(function, owner=False)
+    values = parameters.bind(args, kwargs)
+    if values is not None:
+        again, named = parameters.unbind(values, len(args), kwargs)
+        assert parameters.bind(tuple(again), named) == values
+
+
+def test_the_instance_is_no_parameter() -> None:
+    def method(self: Any, x: Any, *, y: int = 2) -> None: ...
+
+    parameters = Parameters(method, owner=True)
+    assert parameters.names == ["x", "y"]
+    assert parameters.bind((1,), {}) == (1, 2)
+    with pytest.raises(TypeError, match="takes no argument for its instance"):
+        Parameters(lambda: None, owner=True)
+
+
+class Tensor:
+    """What the tests take for a tensor."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+
+class Frontend:
+    tensor_type = Tensor
+    tensor_types = frozenset({Tensor})
+    traced_types = (Tensor,)
+    constant_types = ()
+
+    @staticmethod
+    def key(tensor: Tensor) -> Any:
+        return tensor.shape
+
+
+class Named(NamedTuple):
+    first: Any
+    second: Any
+
+
+@dataclass
+class Record:
+    value: Any
+    other: Any = None
+    derived: Any = field(default=7, init=False)
+
+
+leaves = st.one_of(
+    st.builds(Tensor, st.lists(st.integers(0, 3), max_size=2).map(tuple)),
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.binary(max_size=3),
+    st.complex_numbers(),
+)  # fmt: skip
+keys = st.one_of(st.text(max_size=2), st.integers(-2, 2), st.booleans(), st.none())
+values = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(keys, inner, max_size=3),
+        st.dictionaries(keys, inner, max_size=2).map(OrderedDict),
+        st.builds(Named, inner, inner),
+        st.builds(Record, inner, inner),
+    ),
+    max_leaves=8,
+)
+SIGNATURES = Signatures(Frontend())
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal in type, structure and bits; tensors by identity."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict):
+        return [*map(exact, left)] == [*map(exact, right)] and all(same(left[k], right[k]) for k in left)
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, Record):
+        return all(same(getattr(left, name), getattr(right, name)) for name in ("value", "other", "derived"))
+    return left is right if isinstance(left, Tensor) else exact(left) == exact(right)
+
+
+def exact(value: Any) -> Any:
+    return type(value).__name__, value.hex() if isinstance(value, float) else repr(value)
+
+
+@given(st.lists(values, max_size=3))
+@settings(max_examples=300, deadline=None)
+def test_a_structure_comes_back_from_its_layout(arguments: list[Any]) -> None:
+    layout = SIGNATURES.layout(arguments, [f"p{n}" for n in range(len(arguments))])
+    flat = [layout.tensors[i] if kind == "t" else layout.ints[i] for kind, i in layout.leaves]
+    made = builder(layout.tree, lambda kind, value: pytest.fail(f"a constant {kind}"))(flat)
+    assert same(made, tuple(arguments))
+
+
+@given(st.lists(values, max_size=2), st.lists(values, max_size=2))
+@settings(max_examples=300, deadline=None)
+def test_keys_are_equal_exactly_where_layouts_are(left: list[Any], right: list[Any]) -> None:
+    def described(arguments: list[Any]) -> Any:
+        layout = SIGNATURES.layout(arguments, [""] * len(arguments))
+        return repr((layout.tree, [t.shape for t in layout.tensors], layout.ints))
+
+    assert (SIGNATURES.key(left, []) == SIGNATURES.key(right, [])) == (described(left) == described(right))
+    assert SIGNATURES.key(left, []) == SIGNATURES.key(left, [])
+    hash(SIGNATURES.key(left, []))
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [(1, True), (1, 1.0), (0.0, -0.0), ([1], (1,)), ({}, OrderedDict()), ("1", 1), (b"", "")]
+)
+def test_values_that_python_takes_for_equal_are_told_apart(left: Any, right: Any) -> None:
+    assert SIGNATURES.key([left], []) != SIGNATURES.key([right], [])
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, lambda: None, {(1, 2): 3}, [object()]])
+def test_what_cannot_be_part_of_a_signature_is_refused_by_both(value: Any) -> None:
+    with pytest.raises(Unsupported):
+        SIGNATURES.key([value], [])
+    with pytest.raises(Unsupported, match="argument `x`"):
+        SIGNATURES.layout([value], ["x"])
+
+
+def test_a_default_of_any_class_is_known_by_its_identity() -> None:
+    default = object()
+    layout = SIGNATURES.layout([default], ["x"], [default])
+    assert builder(layout.tree, lambda kind, value: (kind, value))([]) == (("default", 0),)
+    assert SIGNATURES.key([default], [], [default])
+    with pytest.raises(Unsupported):
+        SIGNATURES.key([object()], [], [default])
