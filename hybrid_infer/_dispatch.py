@@ -87,6 +87,8 @@ class State:
         ints = [v for v in values if type(v) is int] if route.ints else ()  # type: ignore[union-attr]
         if ints and len(ints) != len(route.held.version.ints):  # type: ignore[union-attr]
             ints = self._signatures.layout(values, self.parameters.names, self._defaults).ints
+        if route.handed_back and not all(tensors[i].is_contiguous() for i in route.handed_back):  # type: ignore[union-attr]
+            return self._eagerly(owner, args, kwargs, "a result that is an argument has gaps in its memory", "", "busy")
         if self._always:
             return self._compared(owner, args, kwargs, values, route)
         try:
@@ -126,7 +128,7 @@ class State:
     ) -> Any:
         """The compiled forward pass, with a backward pass that recomputes the method eagerly."""
         frontend, function, parameters = self.frontend, self.method.function, self.parameters
-        signatures, version = self._signatures, route.held.version
+        signatures = self._signatures
         rebuild = route.rebuild_arguments(values, signatures, parameters)
 
         def again(*inputs: Any) -> list[Any]:
@@ -233,7 +235,8 @@ class State:
                 return self._find_or_capture(request, owner, args, kwargs)
             except DamagedEntry as fault:
                 _log.debug("%s: %s", self.method.name, fault)
-        return Eager("what the cache holds for it can be neither used nor moved", for_a_while(60.0), kind="busy"), _NOTHING
+        reason = "what the cache holds for it can be neither used nor moved"
+        return Eager(reason, for_a_while(_PAUSE), kind="busy"), _NOTHING
 
     def _find_or_capture(self, request: Request, owner: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
         self.family = family = _family.family(request.store, request.subject.key.hex)
@@ -287,7 +290,7 @@ class State:
         return self._use(request, family, held, owner, args, kwargs, outcome)
 
     def _given_up(self, request: Request, held: Held) -> Eager:
-        """The route after a failed capture. A method whose state grows with every call would be traced at every call."""
+        """The route after a failed capture: a method whose state grows at each call would be traced at each call."""
         refused = self._refused(request, held)
         if refused.kind != "writes":
             return refused

@@ -70,6 +70,8 @@ class Compiled:
             for spec, wire in zip(graph.output_specs, program.output_dtypes, strict=True)
         ]
         self._sources = version.sources
+        #: Arguments that are results too: ``x.contiguous()`` is `x` or a copy, by the layout that no signature holds.
+        self.handed_back = sorted({i for origin, i in version.sources if origin == "x"})
         self._kinds = leaf_kinds(version.results)
         self._build = builder(version.results, constants(frontend))
         self._simple = version.results == ["t"] and self._sources == (("y", 0),) and not live and not self.ints

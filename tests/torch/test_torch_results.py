@@ -161,3 +161,15 @@ def test_a_sparse_tensor_is_left_to_eager() -> None:
     sparse = torch.eye(2).to_sparse()
     same(hot(X, sparse), X)
     eagerly("sparse")
+
+
+def test_an_argument_that_comes_back_does_so_in_eagers_layout() -> None:
+    def both(x: torch.Tensor) -> Any:
+        return x.contiguous(), x * 2
+
+    hot = inference(fallback="error")(both)
+    assert twice(hot, both, X)[0] is X
+    served(captures=1)
+    turned = torch.arange(8.0).reshape(4, 2).T
+    found = twice(hot, both, turned)[0]
+    assert found is not turned and found.is_contiguous()
