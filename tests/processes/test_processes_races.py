@@ -51,6 +51,18 @@ def test_processes_that_start_cold_together_capture_once(program: Program) -> No
     assert max(each["slowest"] for each in found) < 2.2, [each["slowest"] for each in found]
 
 
+def test_without_the_lock_more_work_is_done_and_no_harm(program: Program) -> None:
+    without = """
+from contextlib import nullcontext
+from hybrid_infer.cache import Store
+Store.lock = lambda self, name, timeout: nullcontext(True)
+"""
+    found = [p.result() for p in [program.start(without + LOOP, seed, slow="1.5") for seed in range(3)]]
+    assert sum(each["captures"] for each in found) == 3
+    # What they made is the same to the byte, so it is one entry.
+    assert len(program.entries()) == 1
+
+
 def test_a_call_waits_in_vain_once_and_not_again(program: Program) -> None:
     busy = program.start(CALL, slow="5")
     wait_for(busy, program, "capturing")
