@@ -1,8 +1,9 @@
 """The attributes that a capture read: kept as data with a version, and checked by identity at every call.
 
 A read is (path of the object, name, kind, digest). Kinds: ``value`` (plain data on the instance), ``class`` (plain data
-on its class), ``method`` (a function or descriptor on its class), ``missing``, ``tensor``, ``layer``, ``group`` (a whole
-dict of sublayers or weights), ``object`` (an instance whose own attributes are reads of their own).
+on its class), ``method`` (a function or descriptor on its class), ``missing``, ``tensor``, ``layer``, ``group`` (a
+whole dict of sublayers or weights), ``object`` (an instance whose own attributes are reads of their own), ``opaque``
+(data that cannot be told to another process), ``vouched`` (the same, where the user says that it is equal everywhere).
 """
 
 from __future__ import annotations

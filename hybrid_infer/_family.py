@@ -73,7 +73,8 @@ class Family:
         """Versions that differ from a call in sizes and integers alone."""
         with self.lock:
             held = list(self.held)
-        return [h.version for h in held if h.version.graph and h.version.similar(call) and self.suits(h.version, subject)]
+        versions = [h.version for h in held if h.version.graph]
+        return [v for v in versions if v.similar(call) and self.suits(v, subject)]
 
     def refresh(self, store: Any) -> None:
         """Take over what the store holds for this key and is not known yet."""

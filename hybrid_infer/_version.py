@@ -176,8 +176,9 @@ class Version:
     @property
     def identity(self) -> str:
         """A digest of all that decides for which calls it is valid."""
-        return _keys.digest([self.tree, *(_spec(t) for t in self.tensors), list(self.ints), list(self.ambient),
-                             [list(r) for r in self.reads], _plain(self.conditions), self.scope, self.failed])  # fmt: skip
+        specs, reads = [_spec(t) for t in self.tensors], [list(r) for r in self.reads]
+        call = [self.tree, *specs, list(self.ints), list(self.ambient)]
+        return _keys.digest([*call, reads, _plain(self.conditions), self.scope, self.failed])
 
 
 def _spec(spec: TensorSpec) -> list[Any]:
