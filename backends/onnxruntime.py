@@ -276,6 +276,7 @@ def _width(options: EngineOptions) -> int:
 
 
 def _limit(options: EngineOptions) -> int:
+    """How many idle workers may be added to this process in all: ``extra["workers"]``, or what the machine bears."""
     workers = options.extra.get("workers")
     return _threads.default_limit() if workers is None else int(workers)
 

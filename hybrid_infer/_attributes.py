@@ -41,6 +41,7 @@ class Attributes:
     def __init__(self, frontend: Any, code: Callable[[Any], str]) -> None:
         self.frontend = frontend
         self.code = code  # the fingerprint of a function
+        self._not_plain = (*_CODE, frontend.tensor_type, frontend.layer_type)
 
     def reads(
         self, census: Census, names: dict[Path, set[str]], whole: set[int], *, vouched: bool = False
@@ -98,7 +99,7 @@ class Attributes:
         return "missing", ""
 
     def _box(self, value: Any, name: str) -> dict[str, Any] | None:
-        state = vars(value)
+        state: dict[str, Any] = vars(value)
         if name in state:
             return state
         if isinstance(value, self.frontend.layer_type):
@@ -118,9 +119,8 @@ class Attributes:
         return _keys.digest(self._data(value, where, ()))
 
     def _data(self, value: Any, where: str, above: tuple[int, ...]) -> Any:
-        if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
-            if type(value) in (type(None), bool, int, float, complex, str, bytes):
-                return value
+        if type(value) in (type(None), bool, int, float, complex, str, bytes):
+            return value
         if id(value) in above:
             return ["again", above.index(id(value))]
         inside = (*above, id(value))
@@ -149,7 +149,8 @@ class Attributes:
             pass
         if has_state(value):
             kind = class_path(type(value))
-            return ["object", kind, [[k, self._data(v, f"{where}.{k}", inside)] for k, v in sorted(vars(value).items())]]
+            state = sorted(vars(value).items())
+            return ["object", kind, [[k, self._data(v, f"{where}.{k}", inside)] for k, v in state]]
         raise Opaque(f"{where} is of class {class_path(type(value))}")
 
     def match(self, reads: Iterable[Read], census: Census) -> Read | None:
@@ -221,7 +222,7 @@ class Attributes:
         return _checker(list(unique.values()), lengths, outside, hooks, arrays)
 
     def contents(self, values: Iterable[Any]) -> Callable[[], bool]:
-        """A check that no list, dict, array or plain object among `values` was changed in place; large ones are left out."""
+        """A check that no list, dict, array or plain object in `values` was changed in place; large ones excepted."""
         rows: list[tuple[Any, Any, Any]] = []
         lengths: list[tuple[Any, int]] = []
         arrays: list[tuple[Any, Any]] = []
@@ -254,9 +255,8 @@ class Attributes:
             inner = list(value)
         elif type(value).__name__ == "ndarray":
             arrays.append((value, _sample(value)))
-        elif has_state(value) and not isinstance(value, (*_CODE, self.frontend.tensor_type, self.frontend.layer_type)):
-            if id(value) not in known:
-                inner = [vars(value)]
+        elif id(value) not in known and has_state(value) and not isinstance(value, self._not_plain):
+            inner = [vars(value)]
         for item in inner:
             self._contents(item, rows, lengths, arrays, known, depth + 1)
 

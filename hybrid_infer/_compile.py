@@ -321,7 +321,9 @@ def check(
     mine = signatures.results(route.assemble(route.compute(tensors, ints), tensors), _is_int)
     if mine.ints != results.ints:
         raise _verify.Disagreement(f"integers among the results are {mine.ints}, the eager ones {results.ints}")
-    left, right, dtypes = [], [], []
+    left: list[Any] = []
+    right: list[Any] = []
+    dtypes: list[str] = []
     others = [*tensors, *route.weights]
     for origin, expected, own in zip(route.tensor_sources, results.tensors, mine.tensors, strict=True):
         if origin[0] != "y":
@@ -337,7 +339,8 @@ def check(
         left.append(export(expected))
         right.append(export(own))
         dtypes.append(dtype)
-    floats = any(t.dtype in _verify.TOLERANCES for t in (*version.tensors, *version.weights))
+    kinds = {t.dtype for t in version.tensors} | {w.dtype for w in version.weights}
+    floats = not kinds.isdisjoint(_verify.TOLERANCES)
     worst = _verify.compare(left, right, dtypes, from_floats=floats, rtol=rtol, atol=atol)
     _log.debug("%s: largest difference from eager %.3g", version.method, worst)
 

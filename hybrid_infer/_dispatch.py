@@ -280,7 +280,7 @@ class State:
         version = outcome.version
         if version.reason:
             result = _NOTHING
-            if version.kind == "capture":  # the eager method may fail as well: then the call is at fault, not the method
+            if version.kind == "capture":  # if the eager method fails as well, the call is at fault, not the method
                 result = self.method.function(*owner, *args, **kwargs)
             self._fail(request, family, held)
             if result is not _NOTHING:
@@ -337,10 +337,15 @@ class State:
         result = _NOTHING
         verify = self.method.options.verify
         if (not built.verified and verify != "off") or (verify == "first" and ready is None):
-            result = self.method.function(*owner, *args, **kwargs)
             try:
-                options, layout = self.method.options, request.layout
-                _compile.check(self.frontend, route, layout.tensors, layout.ints, result, options.rtol, options.atol)
+                result = self.method.function(*owner, *args, **kwargs)
+            except RuntimeError as fault:
+                if not self.frontend.lacks_kernel(fault):
+                    raise
+                _log.info("%s: not compared with eager, which has no kernel for it on this device", self.method.name)
+            try:
+                if result is not _NOTHING:
+                    self._check(request, route, result)
             except _verify.Inconclusive as fault:
                 self.ties += 1
                 _log.debug("%s: verification was inconclusive: %s", self.method.name, fault)
@@ -366,6 +371,10 @@ class State:
         self.routes[id(held)] = route
         self.seen[held.version.identity] = held.version
         return route, result
+
+    def _check(self, request: Request, route: Compiled, result: Any) -> None:
+        options, layout = request.options, request.layout
+        _compile.check(self.frontend, route, layout.tensors, layout.ints, result, options.rtol, options.atol)
 
     def _unserved(
         self, request: Request, family: Family, held: Held, reason: str, result: Any = _NOTHING

@@ -19,9 +19,9 @@ def value(expression: Expr, shapes: Shapes, ints: Sequence[int]) -> int:
         return expression
     operator, *arguments = expression
     if operator == "dim":
-        return shapes[arguments[0]][arguments[1]]
+        return int(shapes[arguments[0]][arguments[1]])
     if operator == "int":
-        return ints[arguments[0]]
+        return int(ints[arguments[0]])
     numbers = [value(a, shapes, ints) for a in arguments]
     if operator == "+":
         return sum(numbers)

@@ -1,4 +1,4 @@
-"""HotMethod: what a decorated function is, and its two outer forms: a function of a class, and one bound to an instance."""
+"""HotMethod: what a decorated function is; its outer forms: a function of a class, and one bound to an instance."""
 
 from __future__ import annotations
 

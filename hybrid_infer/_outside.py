@@ -1,6 +1,7 @@
 """What a method reads from outside the program while it is traced: a static graph would keep it for ever.
 
-Seen: ``os.environ``, files opened by the user's code, Python's and NumPy's random numbers. Only the tracing thread counts.
+Seen: ``os.environ``, files opened by the user's code, Python's and NumPy's random numbers. Only the tracing thread
+counts.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def _install() -> None:
             return
         _HOOKED = True
         sys.addaudithook(_audit)
-        encode = os.environ.encodekey  # type: ignore[attr-defined]
+        encode = os.environ.encodekey
 
         def encodekey(key: Any) -> Any:
             found = getattr(_LOCAL, "watch", None)
@@ -74,7 +75,7 @@ def _install() -> None:
                 found.note(f"it reads the environment variable {key}")
             return encode(key)
 
-        os.environ.encodekey = encodekey  # type: ignore[attr-defined]
+        os.environ.encodekey = encodekey
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
@@ -93,9 +94,9 @@ def _by_user(frame: Any) -> bool:
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
         top = name.partition(".")[0]
-        if top in _SKIPPED or frame.f_code.co_filename.startswith("<frozen") or name.startswith("hybrid_infer._outside"):
+        file = frame.f_code.co_filename
+        if top in _SKIPPED or file.startswith("<frozen") or name.startswith("hybrid_infer._outside"):
             frame = frame.f_back
             continue
-        file = frame.f_code.co_filename
         return "site-packages" not in file and "/lib/python" not in file and top != "hybrid_infer"
     return False

@@ -64,7 +64,7 @@ def _make(kind: type) -> type | None:
         sink = _SINKS.get(id(self))
         if sink is not None:
             sink.add(name)
-        return look_up(self, name)
+        return look_up(self, name)  # type: ignore[call-arg]
 
     body = {
         "__getattribute__": __getattribute__,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -36,7 +37,9 @@ class Compiled:
 
     eager = False
 
-    def __init__(self, frontend: Any, subject: Subject, held: Held, family: Family, program: Program, live: bool) -> None:
+    def __init__(
+        self, frontend: Any, subject: Subject, held: Held, family: Family, program: Program, live: bool
+    ) -> None:
         version = held.version
         graph = version.graph
         assert graph is not None
@@ -55,7 +58,7 @@ class Compiled:
         watched = {id(tensor) for _, _, tensor in slots}
         self._attributes = subject.attributes.arm(version.reads, subject.census, watched)
         self._code = subject.code_unchanged
-        self._usable = program.usable  # type: ignore[attr-defined]
+        self._usable = program.usable
         self.differentiable = [group[0].tensor for group in kept if frontend.can_require_grad(group[0].tensor)]
         self._fixed = self._weight_arrays(kept, graph) if live else []
         wires = program.input_dtypes[-len(graph.inputs) :] if graph.inputs else ()
@@ -106,7 +109,7 @@ class Compiled:
         return route
 
     def _weight_arrays(self, kept: Sequence[Any], graph: Any) -> list[Callable[[], Any]]:
-        found = []
+        found: list[Callable[[], Any]] = []
         dtypes = {w.name: w.dtype for w in self.held.version.weights}
         for group in kept:
             dtype = dtypes[group[0].name]
@@ -114,9 +117,9 @@ class Compiled:
             export, tensor = self.frontend.exporter(dtype, wire), group[0].tensor
             if wire == dtype:
                 array = export(tensor)
-                found.append(lambda array=array: array)
+                found.append(functools.partial(_itself, array))
             else:
-                found.append(lambda export=export, tensor=tensor: export(tensor))
+                found.append(functools.partial(export, tensor))
         return found
 
     def run(self, tensors: Sequence[Any], ints: Sequence[int]) -> Any:
@@ -167,6 +170,10 @@ class Compiled:
 
     def close(self) -> None:
         self.program.close()
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 def leaf_kinds(node: Any) -> list[str]:

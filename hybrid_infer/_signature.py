@@ -316,7 +316,7 @@ def _builder(node: list[Any], positions: Iterator[int], constant: Callable[[str,
 
 
 def _dataclass(kind: type, values: dict[str, Any]) -> Any:
-    fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    fields = {f.name: f for f in dataclasses.fields(kind)}
     made = kind(**{n: v for n, v in values.items() if fields[n].init})
     for name, value in values.items():
         if not fields[name].init:

@@ -1,4 +1,4 @@
-"""What a method works on at one moment: its roots, their census, its key. Made anew at every miss, since each may change."""
+"""What a method works on at one moment: its roots, their census, its key. Made anew at every miss: each may change."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Subject:
         owner_class = type(owner) if has_owner and isinstance(owner, layer_type) and type(owner) not in below else None
         self.code = _fingerprint.fingerprint(
             [function],
-            classes if has_owner or not classes else classes,
+            classes,
             is_tensor=lambda value: isinstance(value, frontend.tensor_type),
             is_layer=lambda value: isinstance(value, layer_type),
             skip=lambda value: id(value) in inside,

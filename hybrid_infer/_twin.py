@@ -1,7 +1,8 @@
 """A structural twin of what a method works on: traced in its place, so that the live program never sees a tracer.
 
 The twin is a deep copy whose memo maps every tensor to itself: no weight is copied. Traced weights are put into its
-slots while the undecorated function runs on it. A comparison of its state before and after shows what the method writes.
+slots while the undecorated function runs on it. A comparison of its state before and after shows what the method
+writes.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class EngineOptions:
     ``threads``: width of its pool, from the framework's own setting. ``optimise``: False lowers the engine's own
     optimisation to its lowest. ``live``: weights are fed at each run instead of bound at load. ``handover``: hand
     the cores over between the framework's pool and the engine's. ``framework``: "torch", "paddle" or "" (whose
-    pool that is). ``workers``: how many idle worker threads the engine may add to this process in total.
+    pool that is). ``extra``: an engine's own settings, each named in its module.
     """
 
     threads: int = 1
@@ -174,7 +174,7 @@ class Engine(Protocol):
         """Build a program with `weights` (NumPy arrays in the graph's order, None-named ones may be None).
 
         ``files``: what `prepare` gave for this graph under an equal `plan_key`; made here if None. If
-        ``options.live``, weights may be left empty. Arrays are bound without a copy where the engine allows it, and are kept alive by the program.
-        Raises EngineError.
+        ``options.live``, weights may be left empty. Arrays are bound without a copy where the engine allows it, and
+        are kept alive by the program. Raises EngineError.
         """
         ...

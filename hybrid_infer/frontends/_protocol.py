@@ -16,8 +16,8 @@ class Frontend(Protocol):
     ``hooks`` the dict attributes whose entries run user code around a layer's forward;
     ``tensor_types`` the exact classes of tensors that an engine can be given; ``constant_types`` the framework's own
     plain values (dtypes, devices), whose ``str`` tells them apart. Inside a trace tensors are of ``traced_types`` and
-    integers that depend on sizes of ``symbolic_types`` (may be empty). ``ignored_writes`` are attributes that the tracer
-    itself sets on layers.
+    integers that depend on sizes of ``symbolic_types`` (may be empty). ``ignored_writes`` are attributes that the
+    tracer itself sets on layers.
     """
 
     name: str
@@ -114,6 +114,10 @@ class Frontend(Protocol):
         `function` takes the tensors of the call (detached copies in the backward pass) and uses `weights`, the
         live ones, by itself; gradients reach both.
         """
+        ...
+
+    def lacks_kernel(self, error: RuntimeError) -> bool:
+        """Did eager code fail because the framework has no kernel for this element type on this device?"""
         ...
 
     def threads(self) -> int:

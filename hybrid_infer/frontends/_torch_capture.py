@@ -27,7 +27,7 @@ class _Call(torch.nn.Module):
         object.__setattr__(self, "tracee", tracee)  # not a submodule, whatever it holds
 
     def forward(self, weights: list[Any], tensors: list[Any], ints: list[Any]) -> list[Any]:
-        return self.tracee.run(weights, tensors, ints)  # type: ignore[no-any-return]
+        return self.tracee.run(weights, tensors, ints)
 
 
 @contextlib.contextmanager
@@ -50,7 +50,7 @@ def capture(
     frontend: Any, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]
 ) -> Captured:
     """See ``Frontend.capture``."""
-    auto, static = Dim.AUTO, Dim.STATIC  # type: ignore[attr-defined]
+    auto, static = Dim.AUTO, Dim.STATIC
     tensors = [t.detach() for t in tracee.tensors]
     weights = [w.detach() for w in tracee.weights]
     shapes = (

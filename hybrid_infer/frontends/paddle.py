@@ -213,6 +213,11 @@ class PaddleFrontend:
 
         return attach(function, forward, tensors, weights)
 
+    def lacks_kernel(self, error: RuntimeError) -> bool:
+        """Of half-precision types only: an engine has such kernels, Paddle lacks most of them on a CPU."""
+        text = str(error)
+        return "(NotFound) The kernel with key (" in text and "float16) of kernel" in text
+
     def threads(self) -> int:
         """Of the OpenMP library that Paddle ships: 1, unless OMP_NUM_THREADS said otherwise before its import."""
         from hybrid_infer.frontends._paddle_threads import threads

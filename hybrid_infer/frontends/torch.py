@@ -243,6 +243,10 @@ class TorchFrontend:
 
         return attach(function, forward, tensors, weights)
 
+    def lacks_kernel(self, error: RuntimeError) -> bool:
+        """Of half-precision types only: an engine may compute in them where torch does not."""
+        return str(error).endswith(("not implemented for 'Half'", "not implemented for 'BFloat16'"))
+
     def threads(self) -> int:
         import torch
 

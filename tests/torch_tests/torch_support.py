@@ -69,25 +69,6 @@ def twice(function: Callable[..., Any], eager: Callable[..., Any], *args: Any, *
     return found
 
 
-def hot(function: Callable[..., Any], **options: Any) -> type[torch.nn.Module]:
-    """A layer's class with one Linear and the given function as its decorated forward."""
-
-    class Layer(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = torch.nn.Linear(4, 4)
-
-        forward = inference(**options)(_method(function))
-
-    return Layer
-
-
-def _method(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a function the name of a method, so that it is wrapped as one."""
-    function.__qualname__ = f"{function.__qualname__}.Layer.forward"
-    return function
-
-
 class Block(torch.nn.Module):
     """The smallest layer worth compiling; `forward` is not decorated."""
 
