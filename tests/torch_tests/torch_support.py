@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 import hybrid_infer
-from hybrid_infer import inference
 
 
 def counts(part: str = "") -> dict[str, Any]:
