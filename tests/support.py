@@ -1,0 +1,55 @@
+"""What the tests of every framework share: counts of what happened, and comparison with the eager result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import hybrid_infer
+
+
+def counts(part: str = "") -> dict[str, Any]:
+    """The counts of the one method that was called since the test began (and whose name contains `part`)."""
+    found = {name: value for name, value in hybrid_infer.stats().items() if part in name}
+    assert len(found) <= 1, found
+    nothing = dict.fromkeys(("captures", "builds", "disk_loads", "bindings", "hits", "eager_calls"), 0)
+    return next(iter(found.values()), {**nothing, "fallbacks": {}})
+
+
+def served(captures: int, bindings: int | None = None, part: str = "") -> None:
+    """An engine answered every call, after so many captures (and bindings)."""
+    found = counts(part)
+    assert found["eager_calls"] == 0 and not found["fallbacks"], found
+    assert found["captures"] == captures, found
+    if bindings is not None:
+        assert found["bindings"] == bindings, found
+
+
+def eagerly(*words: str, captures: int = 0) -> None:
+    """Every answer was the eager method's, for one reason that has these words in it."""
+    found = counts()
+    assert found["captures"] == captures and found["hits"] == 0 and found["eager_calls"] > 0, found
+    assert len(found["fallbacks"]) == 1, found
+    reason = next(iter(found["fallbacks"]))
+    for word in words:
+        assert word in reason, reason
+
+
+def alike(found: Any, expected: Any, tensor: type, compare: Callable[[Any, Any], None]) -> None:
+    """Equal in structure and types; `compare` is called for each pair of tensors."""
+    assert type(found) is type(expected), (type(found), type(expected))
+    if isinstance(expected, tensor):
+        compare(found, expected)
+    elif isinstance(expected, dict):
+        assert list(found) == list(expected)
+        for key in expected:
+            alike(found[key], expected[key], tensor, compare)
+    elif isinstance(expected, (list, tuple)):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            alike(one, other, tensor, compare)
+    elif hasattr(expected, "__dataclass_fields__"):
+        for name in expected.__dataclass_fields__:
+            alike(getattr(found, name), getattr(expected, name), tensor, compare)
+    else:
+        assert found == expected and str(found) == str(expected)
