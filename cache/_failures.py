@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hybrid_infer.cache import _files, _manifest
@@ -47,9 +47,12 @@ def remember(root: Root, method: str, meta: Mapping[str, Any]) -> None:
         _remove(os.path.join(directory, stale))
 
 
-def recall(root: Root, method: str) -> list[dict[str, Any]]:
-    """The records that still count, newest first."""
-    return [record.meta for record, _ in _load(root, method)[:MAX_RECORDS]]
+def recall(roots: Iterable[Root], method: str) -> list[dict[str, Any]]:
+    """The records in any of several stores that still count, newest first; each once."""
+    newest: dict[str, dict[str, Any]] = {}
+    for record, name in sorted((each for root in roots for each in _load(root, method)), key=_newest_first):
+        newest.setdefault(name, record.meta)
+    return list(newest.values())[:MAX_RECORDS]
 
 
 def forget(root: Root, method: str) -> None:
@@ -100,15 +103,22 @@ def _load(root: Root, method: str) -> list[tuple[_manifest.Manifest, str]]:
             warn(f"a remembered failure could not be read: {explain(error)}")
             continue
         except _files.Damage as error:
+            if not root.writable:
+                logger.info("a remembered failure of a read-only store is ignored: it %s (%s)", error.reason, path)
+                continue
             # Unlike an entry it cost nothing to make, so there is nothing to keep for a post-mortem.
             _remove(path)
             warn(f"a remembered failure was dropped: it {error.reason} ({path})")
             continue
-        if expired(record.created):
-            _remove(path)
-        else:
+        if not expired(record.created):
             found.append((record, name))
-    return sorted(found, key=lambda item: (-item[0].created, item[1]))
+        elif root.writable:
+            _remove(path)
+    return sorted(found, key=_newest_first)
+
+
+def _newest_first(item: tuple[_manifest.Manifest, str]) -> tuple[float, str]:
+    return -item[0].created, item[1]
 
 
 def _remove(path: str) -> None:

@@ -71,6 +71,21 @@ def check_directory(path: str, owners: frozenset[int]) -> Identity:
     return identity(status)
 
 
+def open_place(path: str) -> str | None:
+    """The first directory above `path`, as it is written or as its links lead, in which every user can make things."""
+    if not _HAS_OWNERS:
+        return None
+    for way in (path, os.path.realpath(path)):
+        above = os.path.dirname(way)
+        while True:
+            if os.stat(above).st_mode & stat.S_IWOTH:
+                return above
+            if above == os.path.dirname(above):
+                break
+            above = os.path.dirname(above)
+    return None
+
+
 def open_trusted(path: str, owners: frozenset[int]) -> tuple[int, os.stat_result]:
     """Descriptor and status of a regular file that may be trusted; raises Damage or OSError."""
     try:

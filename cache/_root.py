@@ -36,13 +36,26 @@ class Root:
 
     @property
     def owners(self) -> frozenset[int]:
-        """Users whose files are believed: this one; for a base store also root and the owner of its directory."""
+        """Users whose files are believed: this one; for a base store also root and the owner of its directory.
+
+        Raises Damage where that owner proves nothing, and OSError.
+        """
         if self._owners is None:
-            if self.writable:
-                self._owners = frozenset({_files.current_user()})
-            else:
-                self._owners = frozenset({_files.current_user(), 0, os.stat(self.layout.root).st_uid})
+            believed = frozenset({_files.current_user()})
+            if not self.writable:
+                believed |= {0, self._named_owner(believed | {0})}
+            self._owners = believed
         return self._owners
+
+    def _named_owner(self, believed: frozenset[int]) -> int:
+        """Owner of the directory that was named as a base store: who names it answers for what is in it.
+
+        That holds only where nobody else can have put the directory there.
+        """
+        owner = os.stat(self.layout.root).st_uid
+        if owner not in believed and (place := _files.open_place(self.layout.root)) is not None:
+            raise _files.Damage(f"belongs to user {owner} and lies in {place}, where every user can put a directory")
+        return owner
 
     # Reading
 

@@ -214,7 +214,7 @@ class Store:
 
     def failures(self, method: str) -> list[dict[str, Any]]:
         """What was recorded for `method` and still counts, newest first, at most 16."""
-        return _failures.recall(self._own, _layout.digest_name("method", method))
+        return _failures.recall(self._roots, _layout.digest_name("method", method))
 
     def forget_failures(self, method: str) -> None:
         """Remove the records of `method`."""

@@ -82,7 +82,8 @@ class HotMethod:
                 if self._store is None:
                     from hybrid_infer.cache import Store
 
-                    self._store = Store(_options.store_root(self.options))
+                    root = _options.store_root(self.options)
+                    self._store = Store(root, base=_options.store_bases(root))
         return self._store
 
     def warn(self, reason: str, remedy: str) -> None:

@@ -172,3 +172,24 @@ def store_root(options: Options) -> Path:
     from platformdirs import user_cache_path
 
     return Path(user_cache_path("hybrid_infer", appauthor=False))
+
+
+def store_bases(root: Path) -> list[Path]:
+    """Stores that are searched after the one at `root` and never written: HYBRID_INFER_CACHE_READONLY.
+
+    Paths between ``os.pathsep``. One that is no directory is left out with a warning in the log; so is, silently, one
+    that is `root` itself or named twice.
+    """
+    found: dict[str, Path] = {}
+    for named in (os.environ.get("HYBRID_INFER_CACHE_READONLY") or "").split(os.pathsep):
+        if not named:
+            continue
+        path = Path(named).expanduser()
+        real = os.path.realpath(path)
+        if real == os.path.realpath(root) or real in found:
+            continue
+        if path.is_dir():
+            found[real] = path
+        else:
+            _log.warning("HYBRID_INFER_CACHE_READONLY names %r, which is no directory: it is not searched", named)
+    return list(found.values())

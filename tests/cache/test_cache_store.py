@@ -7,6 +7,7 @@ import os
 import pickle
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cache_support import FILES, META, METHOD, OTHER, PLAN, left_in
@@ -287,6 +288,58 @@ class TestBase:
         assert store.publish(METHOD, META, FILES) is not None
         (fresh,) = store.versions(METHOD)
         assert fresh.read("graph.onnx") == FILES["graph.onnx"]
+
+    def test_not_even_its_failures_are_touched(self, base: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        Store(base, sync=False).remember_failure(OTHER, {"reason": "baked"})
+        before = self.tree(base)
+        store = Store(root, base=[base], sync=False)
+        store.remember_failure(OTHER, {"reason": "own"})
+        assert sorted(each["reason"] for each in store.failures(OTHER)) == ["baked", "own"]
+        store.remember_failure(OTHER, {"reason": "baked"})
+        assert sorted(each["reason"] for each in store.failures(OTHER)) == ["baked", "own"]
+        store.forget_failures(OTHER)
+        assert [each["reason"] for each in store.failures(OTHER)] == ["baked"]
+        now = time.time()
+        monkeypatch.setattr(time, "time", lambda: now + 8 * 86_400)
+        assert store.failures(OTHER) == []
+        assert self.tree(base) == before
+
+    def test_a_damaged_failure_there_is_ignored(self, base: Path, root: Path) -> None:
+        Store(base, sync=False).remember_failure(OTHER, {"reason": "baked"})
+        (record,) = base.rglob("failures/*.json")
+        record.write_bytes(b"{}")
+        before = self.tree(base)
+        assert Store(root, base=[base], sync=False).failures(OTHER) == []
+        assert self.tree(base) == before
+
+    def test_no_call_writes_there(self, base: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        # The trees above compare times, which a mark of use could have set to what they were.
+        store = Store(root, base=[base], sync=False)
+        touched: list[str] = []
+        for name in ("open", "mkdir", "rename", "replace", "unlink", "rmdir", "utime", "chmod"):
+            real = getattr(os, name)
+
+            def watch(path: str, *args: Any, _name: str = name, _real: Any = real, **kwargs: Any) -> Any:
+                writes = _name != "open" or args[0] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+                if writes and str(path).startswith(str(base)):
+                    touched.append(f"{_name} {path}")
+                return _real(path, *args, **kwargs)
+
+            monkeypatch.setattr(os, name, watch)
+        (entry,) = store.versions(METHOD)
+        entry.read("graph.onnx")
+        entry.path_of("graph.onnx")
+        assert store.plan(entry, PLAN) is not None
+        store.publish_plan(entry, "aa" * 16, {}, {"model": b"new"})
+        store.verify()
+        with pytest.warns(match="read-only store"):
+            store.set_aside(entry, "is wrong")
+        with store.lock("build", 1):
+            store.remember_failure(METHOD, {})
+        store.forget_failures(METHOD)
+        store.prune(0)
+        store.clear()
+        assert touched == []
 
     def test_one_that_does_not_exist_is_no_fault(self, root: Path, tmp_path: Path) -> None:
         store = Store(root, base=[tmp_path / "nowhere"], sync=False)

@@ -7,6 +7,7 @@ import shutil
 import stat
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cache_support import FILES, META, METHOD, PLAN
@@ -96,15 +97,84 @@ if hasattr(os, "geteuid") and os.geteuid() == 0:
         assert store.publish(METHOD, META, FILES) is not None
 
 
-def test_a_base_store_may_belong_to_who_made_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Store(tmp_path / "base").publish(METHOD, META, FILES)
-    monkeypatch.setattr(_files, "current_user", lambda: os.geteuid() + 1)
-    store = Store(tmp_path / "own", base=[tmp_path / "base"])
-    (entry,) = store.versions(METHOD)
-    assert entry.read("graph.onnx") == FILES["graph.onnx"]
-    entry.path.chmod(0o777)
-    with pytest.warns(CacheWarning, match="can be written by every user"):
+@pytest.mark.parametrize("part", [".", "manifest.json", "graph.onnx"])
+def test_a_group_is_trusted_by_who_lets_it_write(store: Store, entry: Entry, part: str) -> None:
+    # Volumes are handed to a group as a whole, by Kubernetes' fsGroup for one.
+    path = entry.path / part
+    path.chmod(0o770 if path.is_dir() else 0o660)
+    (fresh,) = store.versions(METHOD)
+    assert fresh.read("graph.onnx") == FILES["graph.onnx"]
+
+
+class TestBase:
+    """A base store may belong to somebody else, where it is sure who that is."""
+
+    @pytest.fixture
+    def base(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """Made by another user than the one who runs, and than root."""
+        base = tmp_path / "shared" / "base"
+        Store(base, sync=False).publish(METHOD, META, FILES)
+        maker = os.stat(base).st_uid
+        self.pretend(monkeypatch, base, maker + 1 if maker else 4711)
+        return base
+
+    @staticmethod
+    def pretend(monkeypatch: pytest.MonkeyPatch, tree: Path, owner: int) -> None:
+        """Let everything below `tree` belong to `owner`, and the directories above it be closed to others."""
+        real = {name: getattr(os, name) for name in ("stat", "lstat", "fstat")}
+        inodes = {item.stat().st_ino for item in [tree, *tree.rglob("*")]}
+
+        def owned(name: str) -> Any:
+            def status(path: Any, *args: Any, **kwargs: Any) -> os.stat_result:
+                found = real[name](path, *args, **kwargs)
+                fields = list(found)
+                if found.st_ino in inodes:
+                    fields[stat.ST_UID] = owner
+                elif str(path) in map(str, tree.parents) and str(path) in ("/", "/tmp"):
+                    fields[stat.ST_MODE] &= ~stat.S_IWOTH
+                return os.stat_result(fields)
+
+            return status
+
+        for name in real:
+            monkeypatch.setattr(os, name, owned(name))
+
+    def test_who_made_it_is_believed(self, base: Path, root: Path) -> None:
+        store = Store(root, base=[base], sync=False)
+        (entry,) = store.versions(METHOD)
+        assert entry.read("graph.onnx") == FILES["graph.onnx"]
+        entry.path.chmod(0o777)
+        with pytest.warns(CacheWarning, match="can be written by every user"):
+            assert store.versions(METHOD) == []
+
+    def test_not_where_everybody_could_have(self, base: Path, root: Path) -> None:
+        # As in a temporary directory: the sticky bit keeps others from replacing it, not from being there first.
+        base.parent.chmod(0o1777)
+        store = Store(root, base=[base], sync=False)
+        with pytest.warns(CacheWarning, match=f"lies in {base.parent}, where every user"):
+            assert store.versions(METHOD) == []
         assert store.versions(METHOD) == []
+
+    def test_nor_where_a_link_from_such_a_place_leads(self, base: Path, root: Path, tmp_path: Path) -> None:
+        (tmp_path / "public").mkdir()
+        (tmp_path / "public").chmod(0o1777)
+        (tmp_path / "public" / "link").symlink_to(base)
+        store = Store(root, base=[tmp_path / "public" / "link"], sync=False)
+        with pytest.warns(CacheWarning, match="where every user"):
+            assert store.versions(METHOD) == []
+
+    def test_what_a_third_one_put_in_is_refused(self, base: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (shard,) = (base / "v1" / "methods").iterdir()
+        self.pretend(monkeypatch, shard, 4712)
+        with pytest.warns(CacheWarning, match="belongs to user 4712"):
+            assert Store(root, base=[base], sync=False).versions(METHOD) == []
+
+
+def test_a_base_store_of_ones_own_may_lie_anywhere(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "public").mkdir()
+    (tmp_path / "public").chmod(0o1777)
+    Store(tmp_path / "public" / "base", sync=False).publish(METHOD, META, FILES)
+    assert len(Store(root, base=[tmp_path / "public" / "base"], sync=False).versions(METHOD)) == 1
 
 
 @pytest.mark.parametrize("above", range(7), ids=["plan", "plans", "version", "method", "shard", "methods", "store"])
