@@ -83,6 +83,7 @@ class Attributes:
                 if id(held) in whole:
                     return "value", self.describe(held, ".".join((*census.paths[id(value)], name)))
                 return "object", class_path(type(held))
+            held = self.frontend.spelling(value, name, held)
             return "value", self.describe(held, ".".join((*census.paths[id(value)], name)))
         for kind in type(value).__mro__:
             if name in vars(kind):

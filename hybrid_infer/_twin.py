@@ -53,9 +53,9 @@ class Twin:
             raise TraceError("a copy of the layer does not have the layer's structure", "Check its __deepcopy__")
         self._refuse_shared()
         groups = live.weights()
-        self.weight_names = list(groups)
         self.weights = [slots[0].tensor for slots in groups.values()]
         self.tensors = layout.tensors
+        self.labels = [*groups, *layout.places]
         self._dynamic_ints = sorted(dynamic_ints)
         self.ints: list[int] = [layout.ints[i] for i in self._dynamic_ints]
         self.function = function
@@ -248,7 +248,8 @@ def _state(census: Census, frontend: Any) -> dict[Path, Any]:
             for key, held in enumerate(box) if isinstance(box, list) else list(box.items()):
                 if key in frontend.ignored_writes and isinstance(value, frontend.layer_type):
                     continue
-                state[n, key] = "tensor" if isinstance(held, tensor) or (id(box), key) in slots else _token(held)
+                known = isinstance(held, tensor) or (id(box), key) in slots
+                state[n, key] = "tensor" if known else _token(frontend.spelling(value, key, held))
         found[path] = state
     return found
 

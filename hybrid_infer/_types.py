@@ -73,9 +73,10 @@ class Tracee(Protocol):
     """One call prepared for tracing; made by the twin, consumed by a frontend.
 
     ``weights``: the live tensors of the layer, one per distinct tensor. ``tensors``: the tensors of the call.
-    ``ints``: those integers of the call that may become inputs. ``run`` puts traced weights into the twin's slots,
-    calls the undecorated method on the twin with traced arguments and returns the computed results as a flat list
-    of traced tensors and (traced) integers; results that are an input or a weight itself are not in that list.
+    ``ints``: those integers of the call that may become inputs. ``labels`` say in words what each weight, then each
+    tensor is. ``run`` puts traced weights into the twin's slots, calls the undecorated method on the twin with
+    traced arguments and returns the computed results as a flat list of traced tensors and (traced) integers; results
+    that are an input or a weight itself are not in that list.
     ``convert`` is applied to the user's function first (Paddle rewrites control flow there).
     """
 
@@ -83,6 +84,7 @@ class Tracee(Protocol):
     weights: Sequence[Any]
     tensors: Sequence[Any]
     ints: Sequence[int]
+    labels: Sequence[str]
 
     def run(
         self,

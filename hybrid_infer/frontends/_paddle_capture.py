@@ -44,7 +44,7 @@ def _attempt(
     traced = trace(tracee, dynamic, numbers)
     if dynamic or numbers:
         _compare(traced, trace(tracee, frozenset(), frozenset()))
-    impure = (*traced.impure, *impurities(traced.program, traced.inputs))
+    impure = (*traced.impure, *impurities(traced.program, traced.inputs, traced.labels))
     graph = _graph(tracee, traced, numbers, dtype_of) if not impure else _no_graph()
     return Captured(
         graph=graph,

@@ -42,8 +42,8 @@ def needed(program: Any, results: Sequence[Any]) -> Any:
     return found
 
 
-def impurities(program: Any, inputs: Sequence[Any]) -> list[str]:
-    """Reasons, each naming the operator."""
+def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str]) -> list[str]:
+    """Reasons, each naming the operator; `labels` say in words what each of the inputs is."""
     found = []
     for op in operators(program.global_block()):
         full = op.name()
@@ -61,10 +61,12 @@ def impurities(program: Any, inputs: Sequence[Any]) -> list[str]:
         elif base in ("batch_norm", "sync_batch_norm"):
             if not inference and not attributes.get("use_global_stats", False):
                 found.append(f"{full} updates running statistics in training mode")
-        elif name.endswith("_") and any(operand.is_same(value) for operand in op.operands_source() for value in inputs):
+        elif name.endswith("_"):
             # Which operand an operator writes is not in the program; the first is it in all of them but this is
             # not promised, so any will do.
-            found.append(f"{full} writes to an argument or weight")
+            given = list(op.operands_source())
+            written = [n for value, n in zip(inputs, labels, strict=True) if any(g.is_same(value) for g in given)]
+            found += [f"{full} writes to {label}" for label in written[:1]]
     return list(dict.fromkeys(found))
 
 

@@ -7,15 +7,11 @@ data operator, so that nothing can be folded into the graph.
 from __future__ import annotations
 
 import ctypes
-import functools
-import inspect
-import linecache
 import sys
 import threading
-import types
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,62 +27,14 @@ _FOREIGN_REMEDY = "Keep the tensor as an attribute of the layer, or pass it as a
 
 @dataclass
 class Trace:
-    """A program with its inputs (weights, tensors, integers) and results, and what was seen on the way."""
+    """A program with its inputs (weights, tensors, integers; what each is in words) and results; what was seen."""
 
     program: Any
     inputs: list[Any]
     names: list[str]
+    labels: list[str]
     results: list[Any]
     impure: list[str] = field(default_factory=list)
-
-
-def _without_decorators(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, whose source starts at its ``def``.
-
-    Paddle rewrites a function from its source, decorators included, and would apply ours again.
-    """
-    import ast
-    import textwrap
-
-    if not isinstance(function, types.FunctionType) or hasattr(function, "__wrapped__"):
-        return function
-    try:
-        lines, _ = inspect.getsourcelines(function)
-        tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
-    except (OSError, SyntaxError, IndexError):
-        return function
-    if not isinstance(tree, ast.FunctionDef) or not tree.decorator_list:
-        return function
-    code = function.__code__
-    file = f"<hybrid_infer {code.co_filename}:{code.co_firstlineno}>"
-    source = [line if line.endswith("\n") else line + "\n" for line in lines[tree.lineno - 1 :]]
-    linecache.cache[file] = (sum(map(len, source)), None, source, file)
-    bare = types.FunctionType(
-        code.replace(co_filename=file, co_firstlineno=1),
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
-    )
-    bare.__kwdefaults__, bare.__qualname__ = function.__kwdefaults__, function.__qualname__
-    bare.__module__ = function.__module__
-    return bare
-
-
-def convert(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The user's function with its control flow over tensors rewritten; itself where it has no source."""
-    from paddle.jit.dy2static.program_translator import convert_to_static
-
-    if isinstance(function, functools.partial):
-        return functools.partial(convert(function.func), *function.args, **function.keywords)
-    if inspect.ismethod(function):
-        return types.MethodType(convert(function.__func__), function.__self__)
-    if not inspect.isfunction(function) or function.__name__ == "<lambda>":
-        return function
-    try:
-        return convert_to_static(_without_decorators(function))
-    except OSError:
-        return function
 
 
 @contextmanager
@@ -257,12 +205,13 @@ class _Watch:
                 for name in added:
                     delattr(value_type, name)
 
-    def report(self, inputs: Sequence[Any], results: Sequence[Any]) -> list[str]:
+    def report(self, inputs: Sequence[Any], labels: Sequence[str], results: Sequence[Any]) -> list[str]:
         """Writes that the program does not show: into an argument or weight, or into what is read again later."""
         found = []
         for name, target, uses in self.writes:
-            if target is None or any(target.is_same(value) for value in inputs):
-                found.append(f"{name} writes to an argument or weight")
+            known = [n for v, n in zip(inputs, labels, strict=True) if target is not None and target.is_same(v)]
+            if target is None or known:
+                found.append(f"{name} writes to {known[0] if known else 'an argument or weight'}")
             elif len(target.all_used_ops()) > uses + 1 or any(target.is_same(value) for value in results):
                 found.append(f"{name} writes to a tensor that is read again")
         return found
@@ -273,6 +222,8 @@ def trace(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: fro
     import paddle
     from paddle.jit.dy2static.parameter_recorder import _global_inplace_map, _global_parameter_recorder
 
+    from hybrid_infer.frontends._paddle_source import Rewrites, convert
+
     program = paddle.static.Program()
     program.random_seed = paddle.static.default_main_program().random_seed
     autocast = autocast_state()
@@ -282,6 +233,7 @@ def trace(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: fro
         shape = [-1 if (i, axis) in dynamic else size for axis, size in enumerate(tensor.shape)]
         example.append((f"x{i}", shape, tensor.dtype))
     example += [(f"n{i}", [], paddle.int64) for i in sorted(dynamic_ints)]
+    labels = [*tracee.labels, *(f"integer {i}" for i in sorted(dynamic_ints))]
     with ExitStack() as stack:
         stack.enter_context(quiet())
         stack.enter_context(_static_mode(program))
@@ -293,12 +245,14 @@ def trace(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: fro
         ints = [numbers.get(i, number) for i, number in enumerate(tracee.ints)]
         watch = _Watch({id(t): v for t, v in zip([*tracee.weights, *tracee.tensors], values, strict=False)})
         stack.enter_context(watch.active())
+        rewrites = Rewrites()
+        stack.enter_context(rewrites.active())
         try:
             results = list(tracee.run(weights, tensors, ints, convert))
             written = _global_inplace_map.params_dict.get(_program_key(program), {})
             impure = [
-                "an assignment to elements of an argument or weight"
-                for value in values
+                f"an assignment to elements of {label}"
+                for value, label in zip(values, labels, strict=True)
                 if any(value.is_same(key) for key in written)
             ][:1]
         except TraceError:
@@ -316,13 +270,14 @@ def trace(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: fro
                 watch.cast_hook(tensor)
             parameter.replace_all_uses_with(known)
         results = [_as_value(result) for result in results]
-        impure += watch.report(values, results)
+        impure += watch.report(values, labels, results)
+        impure += [f"it assigns the global {name}" for name in rewrites.assigned()]
         # A result of its own for each entry, also where the method returns one tensor twice.
         results = [paddle.assign(result) for result in results]
         with suppress(TypeError):
             # A result keeps no hold of its program, and crashes the process that asks it for its shape afterwards.
             _PROGRAMS.setdefault(tracee, []).append(program)
-        return Trace(program, values, [name for name, _, _ in example], results, impure)
+        return Trace(program, values, [name for name, _, _ in example], labels, results, impure)
 
 
 def _program_key(program: Any) -> Any:

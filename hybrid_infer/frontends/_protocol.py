@@ -36,6 +36,10 @@ class Frontend(Protocol):
         """The plain value of one of ``constant_types`` that ``str`` gave as `text`."""
         ...
 
+    def spelling(self, layer: Any, name: str, value: Any) -> Any:
+        """What counts of the value of an attribute: of some, the framework's layers change the spelling as they run."""
+        ...
+
     def versions(self) -> Mapping[str, str]:
         """Distributions whose versions decide what a capture gives, without importing them."""
         ...

@@ -74,6 +74,19 @@ class PaddleFrontend:
         place = text.removeprefix("Place(").removesuffix(")")
         return paddle.base.framework._get_paddle_place(place if place != "gpu_pinned" else "cuda_pinned")
 
+    @cached_property
+    def _respelling(self) -> tuple[type, ...]:
+        import paddle
+
+        nn = paddle.nn
+        return (nn.BatchNorm1D, nn.BatchNorm3D, nn.SyncBatchNorm, nn.Upsample)
+
+    def spelling(self, layer: Any, name: str, value: Any) -> Any:
+        """Of a data format only whether channels come last: its name is set anew by a first call ("NCL" to "NCHW")."""
+        if name not in ("_data_format", "data_format") or not isinstance(layer, self._respelling):
+            return value
+        return "channels last" if isinstance(value, str) and value.endswith("C") and value != "NC" else "channels first"
+
     def versions(self) -> Mapping[str, str]:
         from importlib.metadata import PackageNotFoundError, version
 

@@ -67,6 +67,10 @@ class TorchFrontend:
             return torch.device(text)
         return getattr(torch, text.removeprefix("torch."))
 
+    def spelling(self, layer: Any, name: str, value: Any) -> Any:
+        """The value itself: no layer of torch changes how it spells one."""
+        return value
+
     def versions(self) -> Mapping[str, str]:
         from importlib.metadata import version
 

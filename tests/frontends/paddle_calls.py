@@ -42,6 +42,7 @@ class Call:
         live = slots(layer, [], set())
         memo = {id(t): t for *_, t in live}
         self.weights = list({id(t): t for *_, t in live}.values())
+        self.labels = [f"weight {i}" for i in range(len(self.weights))] + [f"argument {i}" for i in range(len(tensors))]
         self.twin = copy.deepcopy(layer, memo)
         self.places = slots(self.twin, [], set())
         self.call = call or (lambda function, owner, tensors, ints: function(owner, *tensors, *ints))

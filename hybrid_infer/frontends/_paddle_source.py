@@ -1,0 +1,146 @@
+"""The user's functions as Paddle's tracer runs them: their source rewritten, so that control flow over tensors is kept.
+
+Paddle keeps what it has rewritten for the life of the process, with copies of the globals and closures of that moment.
+A trace gets rewrites of its own instead: it sees the program as it is now, and says what it assigns.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import linecache
+import textwrap
+import threading
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from paddle.jit.dy2static import program_translator
+from paddle.utils import gast
+
+#: Rewritten syntax trees by source. They hold no values, and take most of the time that a rewrite takes.
+_TREES: dict[str, Any] = {}
+
+
+def convert(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The user's function with its control flow over tensors rewritten; itself where it has no source."""
+    if isinstance(function, functools.partial):
+        return functools.partial(convert(function.func), *function.args, **function.keywords)
+    if inspect.ismethod(function):
+        return types.MethodType(convert(function.__func__), function.__self__)
+    if not inspect.isfunction(function) or function.__name__ == "<lambda>":
+        return function
+    try:
+        return program_translator.convert_to_static(_without_decorators(function))
+    except OSError:
+        return function
+
+
+def _without_decorators(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, whose source starts at its ``def``.
+
+    Paddle rewrites a function from its source, decorators included, and would apply ours again.
+    """
+    if not isinstance(function, types.FunctionType) or hasattr(function, "__wrapped__"):
+        return function
+    try:
+        lines, _ = inspect.getsourcelines(function)
+        tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
+    except (OSError, SyntaxError, IndexError):
+        return function
+    if not isinstance(tree, ast.FunctionDef) or not tree.decorator_list:
+        return function
+    code = function.__code__
+    file = f"<hybrid_infer {code.co_filename}:{code.co_firstlineno}>"
+    source = [line if line.endswith("\n") else line + "\n" for line in lines[tree.lineno - 1 :]]
+    linecache.cache[file] = (sum(map(len, source)), None, source, file)
+    bare = types.FunctionType(
+        code.replace(co_filename=file, co_firstlineno=1),
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    bare.__kwdefaults__, bare.__qualname__ = function.__kwdefaults__, function.__qualname__
+    bare.__module__ = function.__module__
+    return bare
+
+
+class _Translator(program_translator.DygraphToStaticAst):
+    """Paddle's rewriting of a syntax tree, after what it gets wrong has been spelled out."""
+
+    def get_static_ast(self, root: Any) -> Any:
+        function = root.body[0]
+        arguments = function.args
+        first = [*arguments.posonlyargs, *arguments.args][:1]
+        if first:
+            _Super(first[0].id).visit(function)
+        # Defaults are values of the function; their source may name what the rewritten module does not have.
+        nothing = gast.parse("None").body[0].value
+        arguments.defaults = [nothing for _ in arguments.defaults]
+        arguments.kw_defaults = [default and nothing for default in arguments.kw_defaults]
+        return super().get_static_ast(root)
+
+
+class _Super(gast.NodeTransformer):
+    """``super()`` as ``super(__class__, self)``: Paddle takes the class of the instance, which may be a subclass."""
+
+    def __init__(self, first: str) -> None:
+        self.full, self.outermost = f"super(__class__, {first})", True
+
+    def visit_FunctionDef(self, node: Any) -> Any:
+        if not self.outermost:
+            return node
+        self.outermost = False
+        return self.generic_visit(node)
+
+    def visit_Call(self, node: Any) -> Any:
+        self.generic_visit(node)
+        if isinstance(node.func, gast.Name) and node.func.id == "super" and not node.args:
+            return gast.parse(self.full).body[0].value
+        return node
+
+
+class Rewrites(program_translator.FunctionCache):
+    """The functions rewritten in one trace, on one thread; other threads go on with Paddle's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._code_to_ast_caches = _TREES
+        self._dygraph_to_static = _Translator()
+        self._thread, self._shared = threading.get_ident(), program_translator._FUNCTION_CACHE
+        self._scopes: list[tuple[dict[str, Any], dict[str, Any]]] = []
+
+    def convert_with_cache(self, func: Any) -> Any:
+        mine = threading.get_ident() == self._thread
+        return super().convert_with_cache(func) if mine else self._shared.convert_with_cache(func)
+
+    def _convert(self, func: Any) -> Any:
+        made = super()._convert(func)
+        original = inspect.unwrap(func)
+        cells = dict(zip(original.__code__.co_freevars, original.__closure__ or (), strict=True))
+        closure = tuple(
+            cells.get(name, cell) for name, cell in zip(made.__code__.co_freevars, made.__closure__ or (), strict=True)
+        )
+        scope = made.__globals__
+        found = types.FunctionType(made.__code__, scope, made.__name__, original.__defaults__, closure or None)
+        found.__kwdefaults__ = original.__kwdefaults__
+        self._scopes.append((scope, dict(scope)))
+        return found
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        before, program_translator._FUNCTION_CACHE = program_translator._FUNCTION_CACHE, self
+        try:
+            yield
+        finally:
+            program_translator._FUNCTION_CACHE = before
+
+    def assigned(self) -> list[str]:
+        """Globals that rewritten functions have assigned in their copies; the program's are as they were."""
+        found = []
+        for scope, before in self._scopes:
+            found += [n for n, v in scope.items() if n != "__builtins__" and (n not in before or before[n] is not v)]
+        return list(dict.fromkeys(found))

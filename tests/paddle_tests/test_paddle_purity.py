@@ -1,0 +1,336 @@
+"""A Paddle method that does more than compute its results runs eagerly, with the right answer and the reason."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+paddle = pytest.importorskip("paddle")
+
+from paddle_support import counts, grid, same, twice  # noqa: E402
+
+from hybrid_infer import CaptureError, inference  # noqa: E402
+
+pytestmark = pytest.mark.paddle
+F = paddle.nn.functional
+X = grid(2, 4)
+LOG: list[Any] = []
+STATE: dict[str, Any] = {"calls": 0}
+TOTAL = 0
+
+
+class Registry:
+    seen: list[Any] = []  # noqa: RUF012  # shared by intent
+    count = 0
+
+
+def _count() -> int:
+    global TOTAL
+    TOTAL += 1
+    return TOTAL
+
+
+class Layer(paddle.nn.Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = paddle.nn.Linear(4, 4)
+        self.register_buffer("steps", paddle.zeros([1]))
+        self.n, self.kept = 0, []
+
+    def counting(self, x: Any) -> Any:
+        self.n += 1
+        return self.linear(x) + self.n
+
+    def appending(self, x: Any) -> Any:
+        self.kept.append(self.linear(x))
+        return self.kept[-1]
+
+    def caching(self, x: Any) -> Any:
+        self.cache = self.linear(x)
+        return self.cache + 1
+
+    def reassigning(self, x: Any) -> Any:
+        self.steps = self.steps + 1
+        return self.linear(x) + self.steps
+
+    def stepping(self, x: Any) -> Any:
+        self.steps += 1
+        return self.linear(x) + self.steps
+
+    def adding(self, x: Any) -> Any:
+        self.steps.add_(paddle.ones([1]))
+        return self.linear(x) + self.steps
+
+    def element(self, x: Any) -> Any:
+        self.steps[0] = self.steps[0] + 1
+        return self.linear(x) + self.steps
+
+    def setting(self, x: Any) -> Any:
+        self.steps.set_value(self.steps + 1)
+        return self.linear(x) + self.steps
+
+    def assigning(self, x: Any) -> Any:
+        paddle.assign(self.steps + 1, output=self.steps)
+        return self.linear(x) + self.steps
+
+    def writing(self, x: Any) -> Any:
+        x.scale_(2.0)
+        return self.linear(x)
+
+    def slicing(self, x: Any) -> Any:
+        x[:, 0] = 3.0
+        return self.linear(x)
+
+    def logging(self, x: Any) -> Any:
+        y = self.linear(x)
+        LOG.append(y.mean())
+        return y + len(LOG)
+
+    def stating(self, x: Any) -> Any:
+        STATE["calls"] += 1
+        STATE["last"] = x + 1
+        return self.linear(x) * STATE["calls"]
+
+    def totalling(self, x: Any) -> Any:
+        global TOTAL
+        TOTAL += 1
+        return self.linear(x) * TOTAL
+
+    def totalling_below(self, x: Any) -> Any:
+        return self.linear(x) * _count()
+
+    def registering(self, x: Any) -> Any:
+        Registry.seen.append(x * 2)
+        Registry.count += 1
+        return self.linear(x) + Registry.count
+
+    def drawing(self, x: Any) -> Any:
+        return self.linear(x) + paddle.rand([4])
+
+    def drawing_in_place(self, x: Any) -> Any:
+        return self.linear(x) + paddle.empty([4]).uniform_(0.0, 1.0)
+
+    def permuting(self, x: Any) -> Any:
+        return self.linear(x) + paddle.randperm(4).astype("float32")
+
+    def dropping(self, x: Any) -> Any:
+        return F.dropout(self.linear(x), 0.5, training=True)
+
+    def python_random(self, x: Any) -> Any:
+        return self.linear(x) * random.random()
+
+    def numpy_random(self, x: Any) -> Any:
+        return self.linear(x) * float(np.random.rand())
+
+    def environment(self, x: Any) -> Any:
+        return self.linear(x) * float(os.environ.get("SOME_SCALE", "1"))
+
+    def file(self, x: Any) -> Any:
+        with open(self.path, encoding="ascii") as opened:
+            return self.linear(x) * float(opened.read())
+
+
+CASES: dict[str, tuple[str, ...]] = {
+    "counting": ("self.n",),
+    "appending": ("self.kept",),
+    "caching": ("self.cache",),
+    "reassigning": ("self.steps",),
+    "stepping": ("self.steps",),
+    "adding": ("writes to self.steps",),
+    "element": ("elements of self.steps",),
+    "setting": ("set_value",),
+    "assigning": ("writes to self.steps",),
+    "writing": ("writes to argument `x`",),
+    "slicing": ("elements of argument `x`",),
+    "logging": ("LOG",),
+    "stating": ("STATE",),
+    "totalling": ("TOTAL",),
+    "totalling_below": ("TOTAL",),
+    "registering": ("Registry.count",),
+    "drawing": ("random",),
+    "drawing_in_place": ("uniform_",),
+    "permuting": ("random",),
+    "dropping": ("random",),
+    "python_random": ("random",),
+    "numpy_random": ("NumPy's random",),
+    "environment": ("SOME_SCALE",),
+    "file": ("factor.txt",),
+}
+
+
+def _prepare(layer: Layer, path: Path) -> None:
+    global TOTAL
+    TOTAL = 0
+    LOG.clear()
+    STATE.clear()
+    STATE["calls"] = 0
+    Registry.seen.clear()
+    Registry.count = 0
+    paddle.seed(3)
+    random.seed(3)
+    np.random.seed(3)
+    layer.path = str(path)
+
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_three_calls_give_the_eager_answers_and_leave_the_eager_state(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "factor.txt"
+    path.write_text("2.5")
+    plain = Layer()
+
+    class Hot(Layer):
+        pass
+
+    setattr(Hot, name, inference()(getattr(Layer, name)))
+    layer = Hot()
+    layer.set_state_dict(plain.state_dict())
+    outcomes = []
+    for each in (plain, layer):
+        _prepare(each, path)
+        with paddle.no_grad():
+            outcomes.append([getattr(each, name)(X.clone()) for _ in range(3)])
+        shared = [list(LOG), dict(STATE), TOTAL, list(Registry.seen), Registry.count]
+        outcomes.append([each.n, list(each.kept), each.steps.tolist(), *shared])
+    for mine, eager in zip(outcomes[2], outcomes[0], strict=True):
+        same(mine, eager)
+    assert repr(outcomes[3]) == repr(outcomes[1])
+    found = counts()
+    assert found["eager_calls"] == 3 and found["captures"] == 0 and found["hits"] == 0, found
+    first = next(iter(found["fallbacks"]))
+    assert all(word in first for word in CASES[name]), first
+    held = [*layer.kept, *LOG, *STATE.values(), *Registry.seen, *vars(layer).values()]
+    assert not any(isinstance(value, paddle.pir.Value) for value in held)
+
+
+def test_error_raises_the_reason() -> None:
+    class Hot(Layer):
+        counting = inference(fallback="error")(Layer.counting)
+
+    with pytest.raises(CaptureError) as caught, paddle.no_grad():
+        Hot().counting(X)
+    assert "self.n" in caught.value.reason and caught.value.method.endswith("Layer.counting")
+
+
+def test_a_branch_on_data_becomes_part_of_the_graph() -> None:
+    class Hot(paddle.nn.Layer):
+        def compute(self, x: Any) -> Any:
+            if x.sum() > 1000:
+                y = self.near(x)
+                y = y * 2
+            else:
+                y = x - 1
+            return y
+
+        def near(self, x: Any) -> Any:
+            return x + 1 if x.max() < 2000 else x
+
+        forward = inference(fallback="error")(compute)
+
+    layer = Hot()
+    twice(layer, layer.compute, X)
+    for shift in (1000, 5000):
+        twice(layer, layer.compute, X + shift)
+    assert counts()["captures"] == 1 and counts()["eager_calls"] == 0
+
+
+def test_numbers_taken_from_tensors_stay_tensors_in_the_graph() -> None:
+    class Hot(Layer):
+        def compute(self, x: Any) -> Any:
+            return self.linear(x) * x.sum().item() + float(x.numpy().max())
+
+        forward = inference(fallback="error")(compute)
+
+    layer = Hot()
+    for n in range(3):
+        twice(layer, layer.compute, X + n)
+    assert counts()["captures"] == 1 and counts()["eager_calls"] == 0
+
+
+def test_a_failure_is_logged_once_and_not_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    class Hot(Layer):
+        counting = inference()(Layer.counting)
+
+    layer = Hot()
+    with caplog.at_level(logging.WARNING, "hybrid_infer"), paddle.no_grad():
+        for _ in range(4):
+            layer.counting(X)
+    lines = [r.getMessage() for r in caplog.records if r.name == "hybrid_infer"]
+    assert len(lines) == 1 and "runs eagerly" in lines[0] and "self.n" in lines[0]
+
+
+class Trained(paddle.nn.Layer):
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.linear, self.inner = paddle.nn.Linear(4, 4), inner
+
+    def compute(self, x: Any) -> Any:
+        return self.inner(self.linear(x))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: paddle.nn.Dropout(0.5), lambda: paddle.nn.BatchNorm1D(4)], ids=["dropout", "batchnorm"]
+)
+def test_a_layer_in_training_runs_eagerly_and_says_to_call_eval(
+    make: Callable[[], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Hot(Trained):
+        forward = inference()(Trained.compute)
+
+    layer = Hot(make())
+    mean = layer.inner._mean.numpy().copy() if isinstance(layer.inner, paddle.nn.BatchNorm1D) else None
+    with caplog.at_level(logging.WARNING, "hybrid_infer"), paddle.no_grad():
+        layer(X)
+        layer(X)
+    lines = [r.getMessage() for r in caplog.records if r.name == "hybrid_infer"]
+    assert len(lines) == 1 and "eval()" in lines[0]
+    assert counts()["eager_calls"] == 2
+    if mean is not None:
+        assert not np.array_equal(layer.inner._mean.numpy(), mean)
+    layer.eval()
+    with paddle.no_grad():
+        for _ in range(2):
+            same(layer(X), layer.compute(X))
+    assert counts()["eager_calls"] == 2 and counts()["captures"] == 1
+    layer.train()
+    with paddle.no_grad():
+        layer(X)
+    assert counts()["eager_calls"] == 3
+
+
+def test_dropout_of_probability_zero_is_no_reason() -> None:
+    class Hot(Trained):
+        forward = inference(fallback="error")(Trained.compute)
+
+    layer = Hot(paddle.nn.Dropout(0.0))
+    twice(layer, layer.compute, X)
+    assert counts()["captures"] == 1
+
+
+@pytest.mark.parametrize("verify", ["build", "off"])
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: paddle.nn.BatchNorm1D(4), (2, 4)),
+        (lambda: paddle.nn.BatchNorm2D(4), (2, 4, 3, 3)),
+        (lambda: paddle.nn.BatchNorm3D(4), (2, 4, 2, 2, 2)),
+        (lambda: paddle.nn.Upsample(scale_factor=2), (1, 2, 3, 3)),
+    ],
+    ids=["1d", "2d", "3d", "upsample"],
+)
+def test_a_layer_that_respells_its_data_format_is_served_from_the_first_call(
+    make: Callable[[], Any], shape: tuple[int, ...], verify: str
+) -> None:
+    layer, plain = inference(make(), fallback="error", verify=verify), make()
+    for each in (layer, plain):
+        each.eval()
+    for _ in range(2):
+        twice(layer, plain, grid(*shape))
+    assert counts()["captures"] == 1 and counts()["eager_calls"] == 0
