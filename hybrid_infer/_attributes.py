@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from hybrid_infer import _keys
 from hybrid_infer._census import Census, Path, has_state
 from hybrid_infer._roots import undecorated
 from hybrid_infer._signature import class_path
+from hybrid_infer._watch import Watch
 
 _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
-_ARRAY_WHOLE = 1 << 20  # bytes: larger arrays are sampled at each call and compared in full at a look-up
 
 
 class Read(NamedTuple):
@@ -179,87 +179,47 @@ class Attributes:
         It may report a change where there is none (an equal object put in place of another), never the opposite.
         `watched` holds ids of tensors that are watched elsewhere.
         """
-        rows: list[tuple[Any, Any, Any]] = []
-        lengths: list[tuple[Any, int]] = []
-        absent: dict[Any, tuple[Any, set[str]]] = {}
-        arrays: list[tuple[Any, Any]] = []
-        defined: dict[tuple[type, str], tuple[Any, Any, Any]] = {}
-
-        def container(value: Any) -> None:
-            self._contents(value, rows, lengths, arrays, census.paths, 0)
-
+        watch = Watch(self._not_plain, census.paths)
         for read in reads:
             value = census.objects[read.path]
             state = vars(value)
             if read.kind == "group":
                 group = state[read.name]
-                lengths.append((group, len(group)))
-                rows.extend((group, key, item) for key, item in group.items() if id(item) not in watched)
+                watch.length(group)
+                for key, item in group.items():
+                    if id(item) not in watched:
+                        watch.slot(group, key, item)
                 continue
             box = self._box(value, read.name)
             if box is not None:
                 held = box[read.name]
                 if id(held) not in watched:
-                    rows.append((box, read.name, held))
+                    watch.slot(box, read.name, held)
                 if read.kind == "value":
-                    container(held)
-                    if has_state(held) and not isinstance(held, _CODE) and not isinstance(held, (dict, list)):
-                        container(vars(held))
+                    watch.contents(held)
                 continue
             places = [state]
             if isinstance(value, self.frontend.layer_type):
                 places += [state[group] for group in self.frontend.groups if state.get(group) is not None]
             for place in places if read.kind == "missing" else places[:1]:
-                absent.setdefault(id(place), (place, set()))[1].add(read.name)
+                watch.absent(place, read.name)
             for base in type(value).__mro__:
                 if read.name in vars(base):
-                    defined.setdefault((base, read.name), (vars(base), read.name, vars(base)[read.name]))
+                    watch.slot(watch.namespace(base), read.name, vars(base)[read.name])
                     break
                 if base is not object:
-                    absent.setdefault(base, (vars(base), set()))[1].add(read.name)
-        hooks = self._hooks(census, {read.path for read in reads})
-        outside = [(place, frozenset(names)) for place, names in absent.values()]
-        unique = {(id(box), key): (box, key, held) for box, key, held in rows + list(defined.values())}
-        return _checker(list(unique.values()), lengths, outside, hooks, arrays)
+                    watch.absent(watch.namespace(base), read.name)
+        for hooks in self._hooks(census, {read.path for read in reads}):
+            watch.empty(hooks)
+        return watch.check()
 
     def contents(self, values: Iterable[Any]) -> Callable[[], bool]:
-        """A check that no list, dict, array or plain object in `values` was changed in place; large ones excepted."""
-        rows: list[tuple[Any, Any, Any]] = []
-        lengths: list[tuple[Any, int]] = []
-        arrays: list[tuple[Any, Any]] = []
+        """A check that no container or array among `values`, nor anything in them, was changed in place."""
+        watch = Watch(self._not_plain)
         for value in values:
-            if isinstance(value, (dict, list, tuple)) or type(value).__name__ == "ndarray":
-                self._contents(value, rows, lengths, arrays, {}, 0)
-        return _checker(rows, lengths, [], [], arrays)
-
-    def _contents(
-        self,
-        value: Any,
-        rows: list[tuple[Any, Any, Any]],
-        lengths: list[tuple[Any, int]],
-        arrays: list[tuple[Any, Any]],
-        known: Mapping[int, Any],
-        depth: int,
-    ) -> None:
-        if depth > 8 or (isinstance(value, (dict, list, tuple)) and len(value) > 4096):
-            return
-        inner: list[Any] = []
-        if isinstance(value, dict):
-            lengths.append((value, len(value)))
-            rows.extend((value, key, item) for key, item in value.items())
-            inner = list(value.values())
-        elif isinstance(value, list):
-            lengths.append((value, len(value)))
-            rows.extend((value, i, item) for i, item in enumerate(value))
-            inner = value
-        elif isinstance(value, tuple):
-            inner = list(value)
-        elif type(value).__name__ == "ndarray":
-            arrays.append((value, _sample(value)))
-        elif id(value) not in known and has_state(value) and not isinstance(value, self._not_plain):
-            inner = [vars(value)]
-        for item in inner:
-            self._contents(item, rows, lengths, arrays, known, depth + 1)
+            if isinstance(value, (dict, list, tuple, set)) or type(value).__name__ == "ndarray":
+                watch.contents(value)
+        return watch.check()
 
     def _hooks(self, census: Census, paths: set[Path]) -> list[Any]:
         found = []
@@ -267,41 +227,6 @@ class Attributes:
             if path in paths and len(path) > 1:
                 found += [vars(layer)[name] for name in self.frontend.hooks if name in vars(layer)]
         return found
-
-
-def _checker(
-    rows: list[tuple[Any, Any, Any]],
-    lengths: list[tuple[Any, int]],
-    outside: list[tuple[Any, frozenset[str]]],
-    hooks: list[Any],
-    arrays: list[tuple[Any, Any]],
-) -> Callable[[], bool]:
-    def unchanged() -> bool:
-        try:
-            for box, key, held in rows:
-                if box[key] is not held:
-                    return False
-            for box, length in lengths:
-                if len(box) != length:
-                    return False
-        except (KeyError, IndexError):
-            return False
-        for state, names in outside:
-            if not state.keys().isdisjoint(names):
-                return False
-        for array, sample in arrays:
-            if _sample(array) != sample:
-                return False
-        return not any(hooks)
-
-    return unchanged
-
-
-def _sample(array: Any) -> Any:
-    flat = array.reshape(-1)
-    if array.nbytes > _ARRAY_WHOLE:
-        flat = flat[:: flat.size // 4096]
-    return array.shape, array.dtype.str, flat.tobytes()
 
 
 def _all(census: Census) -> set[int]:
