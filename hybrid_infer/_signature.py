@@ -15,6 +15,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
+_POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
+_POSITIONAL_OR_KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
+_KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
+_VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
+
 
 class Unsupported(Exception):
     """A value that cannot be part of a signature: ``place`` in the arguments or results, and what it is."""
@@ -33,19 +39,16 @@ class Parameters:
     def __init__(self, function: Callable[..., Any], *, owner: bool) -> None:
         parameters = list(inspect.signature(function).parameters.values())
         if owner:
-            if not parameters or parameters[0].kind not in (
-                inspect.Parameter.POSITIONAL_ONLY,
-                inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                inspect.Parameter.VAR_POSITIONAL,
-            ):
+            first = (_POSITIONAL_ONLY, _POSITIONAL_OR_KEYWORD, _VAR_POSITIONAL)
+            if not parameters or parameters[0].kind not in first:
                 raise TypeError(f"{function.__qualname__} takes no argument for its instance")
-            if parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:
+            if parameters[0].kind is not _VAR_POSITIONAL:
                 parameters = parameters[1:]
         self.parameters = parameters
         self.names = [p.name for p in parameters]
         self.defaults = tuple(p.default for p in parameters)
-        plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        self.simple = all(p.kind in plain for p in parameters)
+        self.simple = all(p.kind in (_POSITIONAL_ONLY, _POSITIONAL_OR_KEYWORD) for p in parameters)
+        self._table = [(p.kind, p.name, p.default) for p in parameters]  # the attributes of `p` are properties
         self.count = len(parameters)
         self.required = sum(d is inspect.Parameter.empty for d in self.defaults)
 
@@ -62,26 +65,26 @@ class Parameters:
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         values: list[Any] = []
-        left, position = dict(kwargs), 0
-        for p in self.parameters:
-            if p.kind is p.VAR_POSITIONAL:
+        left, position, given = dict(kwargs), 0, len(args)
+        for kind, name, default in self._table:
+            if kind is _VAR_POSITIONAL:
                 values.append(args[position:])
-                position = len(args)
-            elif p.kind is p.VAR_KEYWORD:
+                position = given
+            elif kind is _VAR_KEYWORD:
                 values.append(left)
                 left = {}
-            elif p.kind is not p.KEYWORD_ONLY and position < len(args):
-                if p.name in left and p.kind is not p.POSITIONAL_ONLY:
+            elif position < given and kind is not _KEYWORD_ONLY:
+                if name in left and kind is not _POSITIONAL_ONLY:
                     return None
                 values.append(args[position])
                 position += 1
-            elif p.kind is not p.POSITIONAL_ONLY and p.name in left:
-                values.append(left.pop(p.name))
-            elif p.default is not p.empty:
-                values.append(p.default)
+            elif name in left and kind is not _POSITIONAL_ONLY:
+                values.append(left.pop(name))
+            elif default is not inspect.Parameter.empty:
+                values.append(default)
             else:
                 return None
-        return None if left or position < len(args) else tuple(values)
+        return None if left or position < given else tuple(values)
 
     def unbind(self, values: Sequence[Any], given: int, names: Collection[str]) -> tuple[list[Any], dict[str, Any]]:
         """The way back: arguments for the function, passed as the caller passed them.
@@ -307,7 +310,7 @@ def _builder(node: list[Any], positions: Iterator[int], constant: Callable[[str,
         keys = [_TYPES[name](key) for name, key in node[2]]
         return lambda leaves: kind((k, c(leaves)) for k, c in zip(keys, children, strict=True))
     if code == "D":
-        return lambda leaves: _dataclass(kind, {n: c(leaves) for n, c in zip(node[2], children, strict=True)})
+        return _dataclass(kind, list(zip(node[2], children, strict=True)))
     if code == "n":
         return lambda leaves: kind(*[c(leaves) for c in children])
     if kind is tuple:
@@ -315,13 +318,18 @@ def _builder(node: list[Any], positions: Iterator[int], constant: Callable[[str,
     return lambda leaves: kind([c(leaves) for c in children])
 
 
-def _dataclass(kind: type, values: dict[str, Any]) -> Any:
-    fields = {f.name: f for f in dataclasses.fields(kind)}
-    made = kind(**{n: v for n, v in values.items() if fields[n].init})
-    for name, value in values.items():
-        if not fields[name].init:
-            object.__setattr__(made, name, value)
-    return made
+def _dataclass(kind: type, children: list[tuple[str, Build]]) -> Build:
+    given = {f.name for f in dataclasses.fields(kind) if f.init}
+    arguments = [(name, child) for name, child in children if name in given]
+    others = [(name, child) for name, child in children if name not in given]
+
+    def build(leaves: Sequence[Any]) -> Any:
+        made = kind(**{name: child(leaves) for name, child in arguments})
+        for name, child in others:
+            object.__setattr__(made, name, child(leaves))
+        return made
+
+    return build
 
 
 def _constant(kind: str, value: Any, constant: Callable[[str, Any], Any]) -> Any:
