@@ -118,8 +118,10 @@ class Rewrites(program_translator.FunctionCache):
         return super().convert_with_cache(func) if mine else self._shared.convert_with_cache(func)
 
     def _convert(self, func: Any) -> Any:
-        made = super()._convert(func)
         original = inspect.unwrap(func)
+        if original.__name__ == "<lambda>":
+            raise OSError("the lines of a lambda are not its source alone")  # Paddle then takes it as it is
+        made = super()._convert(func)
         cells = dict(zip(original.__code__.co_freevars, original.__closure__ or (), strict=True))
         closure = tuple(
             cells.get(name, cell) for name, cell in zip(made.__code__.co_freevars, made.__closure__ or (), strict=True)
