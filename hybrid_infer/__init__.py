@@ -1,6 +1,6 @@
 """Static-graph inference for one hot method of an eager Paddle or PyTorch program."""
 
-from hybrid_infer._api import inference, is_inference_mode
+from hybrid_infer._api import inference, is_inference_mode, release
 from hybrid_infer._errors import (
     BackendError,
     CacheWarning,
@@ -24,6 +24,7 @@ __all__ = [
     "OptionError",
     "inference",
     "is_inference_mode",
+    "release",
     "reset_stats",
     "stats",
 ]

@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from hybrid_infer import _method, _options
+from hybrid_infer import _census, _method, _options
 from hybrid_infer._errors import HybridInferError
 from hybrid_infer._method import Bound, HotMethod
 
@@ -162,6 +162,44 @@ def _wrap_layer(layer: Any, options: _options.Options) -> Any:
         )
     layer.forward = Bound(HotMethod(forward.__func__, options, has_owner=True), layer)
     return layer
+
+
+def release(target: Any) -> None:
+    """Give back the sessions, and the memory that engines hold, of a layer or of a decorated method.
+
+    Nothing on disk is removed, and a later call is served again: it looks its static model up as the first call of a
+    new process does. Calls that other threads are in the middle of end as they would.
+
+    Parameters
+    ----------
+    target : a layer (with all its sublayers) or any other instance, for each of its decorated methods; a decorated
+        method bound to one; or a decorated function or ``Class.method``, for every instance.
+
+    Raises
+    ------
+    TypeError
+        `target` is a function or a class that is not decorated, which holds nothing to give back.
+
+    Examples
+    --------
+    >>> import hybrid_infer
+    >>> @hybrid_infer.inference
+    ... def double(x):
+    ...     return x + x
+    >>> hybrid_infer.release(double)
+    """
+    method = getattr(target, "__hybrid_infer__", None)
+    if method is not None:
+        owner = getattr(target, "__self__", None)
+        method.release(None if owner is None else {id(owner)})
+        return
+    if isinstance(target, (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType)):
+        raise TypeError(f"release() was given {_described(target)}; it takes a layer or what inference() returned")
+    frontend = _method.frontend_of(target)
+    owners = {id(target)}
+    if frontend is not None:
+        owners |= {id(layer) for _, layer in _census.take({"layer": target}, frontend).layers}
+    _method.release(owners)
 
 
 def is_inference_mode(function: Any) -> bool:

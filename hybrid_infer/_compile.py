@@ -55,6 +55,15 @@ class Outcome:
 
 def capture(request: Request, family: Family) -> Outcome:
     """Trace the call on a twin."""
+    twins: list[Twin] = []
+    try:
+        return _capture(request, family, twins)
+    finally:
+        for twin in twins:
+            twin.let_go()
+
+
+def _capture(request: Request, family: Family, twins: list[Twin]) -> Outcome:
     call, siblings = request.call, family.siblings(request.call, request.subject)
     dynamic, ints = _varying(call, siblings)
     attempts = [(dynamic, ints), (dynamic, frozenset[int]()), (frozenset[tuple[int, int]](), frozenset[int]())]
@@ -69,6 +78,7 @@ def capture(request: Request, family: Family) -> Outcome:
                 request.parameters, request.layout, request.name, numbers, request.style,
                 request.subject.reach,
             )  # fmt: skip
+            twins.append(twin)
             captured = request.frontend.capture(twin, dims, numbers)
         except TraceError as error:
             fault = error

@@ -81,7 +81,10 @@ class State:
             if result is not _NOTHING:
                 return result
         else:
-            self.memo.move_to_end(key)
+            try:
+                self.memo.move_to_end(key)
+            except KeyError:  # another thread let go of it meanwhile; this call has its route
+                _log.debug("%s: a route was dropped while it was used", self.method.name)
         if route.eager:
             return self._eagerly(owner, args, kwargs, route.reason, route.remedy, route.kind)  # type: ignore[union-attr]
         ints = [v for v in values if type(v) is int] if route.ints else ()  # type: ignore[union-attr]
@@ -221,10 +224,14 @@ class State:
         return self._store
 
     def _remember(self, key: Any, route: Any) -> None:
-        self.memo[key] = route
-        self.memo.move_to_end(key)
-        while len(self.memo) > _MEMO:
-            self.memo.popitem(last=False)
+        memo = self.memo
+        memo.pop(key, None)
+        memo[key] = route
+        if len(memo) > _MEMO:
+            try:
+                memo.popitem(last=False)
+            except KeyError:  # another thread emptied it
+                _log.debug("%s: routes were dropped while one was added", self.method.name)
 
     def _resolve(self, request: Request, owner: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """A route by looking up or capturing; again where what was found turns out to be damaged."""
@@ -357,8 +364,7 @@ class State:
         if outcome is not None:
             _compile.publish(request, held, family, outcome)
             family.add(held, "" if held.entry is None else held.entry.version)
-            for old in family.drop_covered(held.version):
-                self._release(old)
+            family.drop_covered(held.version)
         elif held.disk:
             held.disk = False
             self.counters.count("disk_loads")
@@ -368,6 +374,10 @@ class State:
         self.counters.count("bindings")
         if ready is not None:
             self.rebinds += 1
+            self._drop(ready)
+        for other in list(self.routes.values()):
+            if held.version.covers(other.held.version):
+                self._drop(other)
         self.routes[id(held)] = route
         self.seen[held.version.identity] = held.version
         return route, result
@@ -387,12 +397,24 @@ class State:
             self._note(reason, "", "build")
         return self._refused(request, failed), result
 
-    def _release(self, held: Held) -> None:
-        """Let go of a version's program and of the memo's references to it."""
-        route = self.routes.pop(id(held), None)
-        if route is not None:
-            for key in [k for k, r in list(self.memo.items()) if r is route]:
+    def _drop(self, route: Compiled) -> None:
+        """Let go of a program, and of the memo's references to it; calls in flight keep theirs."""
+        if self.routes.get(id(route.held)) is route:
+            del self.routes[id(route.held)]
+        self.seen.pop(route.held.version.identity, None)
+        for key, other in list(self.memo.items()):
+            if isinstance(other, Compiled) and other.program is route.program:
                 self.memo.pop(key, None)
+
+    def release(self) -> None:
+        """Let go of every program and of what is known of versions: the next call takes them from the store.
+
+        Calls in flight keep theirs until they end. Versions that are in no store stay known.
+        """
+        self.memo, self.routes, self.seen = OrderedDict(), {}, {}
+        family = self.family
+        if family is not None and not any(h.entry is None and h.version.graph for h in list(family.held)):
+            self.family = None
 
     def _too_many(self, call: Call) -> str:
         last = next(reversed(self.seen.values()))

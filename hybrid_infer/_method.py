@@ -8,7 +8,7 @@ import logging
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from hybrid_infer import _options, _stats
@@ -31,6 +31,9 @@ def _look_for_torch() -> None:
         _compiling = torch.compiler.is_compiling  # type: ignore[union-attr]
 
 
+_METHODS: weakref.WeakSet[HotMethod] = weakref.WeakSet()
+
+
 class HotMethod:
     """A decorated function: its options, its counters, and one state per instance, each held weakly."""
 
@@ -44,6 +47,7 @@ class HotMethod:
         self._store: Any = None
         self._lock = threading.Lock()
         self._warned: set[str] = set()
+        _METHODS.add(self)
         _look_for_torch()
 
     def state(self, owner: Any) -> State | None:
@@ -101,6 +105,14 @@ class HotMethod:
         if self.options.fallback == "error":
             raise CaptureError(self.name, reason)
 
+    def release(self, owners: Collection[int] | None = None) -> None:
+        """Give back the programs of the instances with these ids, or of all."""
+        for number, (reference, state) in list(self.states.items()):
+            if owners is None or (number in owners and reference() is not None):
+                state.release()
+        if owners is None and self._alone is not None:
+            self._alone.release()
+
     def __call__(self, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         found = self.states.get(id(owner))
         state = found[1] if found is not None and found[0]() is owner else self.state(owner)
@@ -108,6 +120,12 @@ class HotMethod:
             self.refuse(f"{type(owner).__name__} holds no layer or tensor of a framework that is known here")
             return self.function(owner, *args, **kwargs)
         return state.call((owner,), args, kwargs)
+
+
+def release(owners: Collection[int]) -> None:
+    """Give back the programs that any decorated method has for the instances with these ids."""
+    for method in list(_METHODS):
+        method.release(owners)
 
 
 def decorate(function: Any, options: Options) -> Callable[..., Any]:

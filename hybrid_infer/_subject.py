@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -40,22 +41,13 @@ class Subject:
             skip=lambda value: id(value) in inside,
             owner=owner_class,
         )
-        self.attributes = Attributes(frontend, self._code_of)
+        # Not a method of this object: a cycle through it would keep a dropped layer until the collector runs.
+        self.attributes = Attributes(frontend, functools.partial(_digest_of_code, frontend))
         self.loose = [each for each in self.code.externals if id(each.object) not in inside]
         self.weights = tuple(self._weight(n, slots) for n, slots in self.census.weights().items())
         self.opaque = () if cache_key is not None else self.code.opaque
         self.key = self._key(cache_key)
         self.code_unchanged = _watch_code(self.code, self.attributes)
-
-    def _code_of(self, function: Any) -> str:
-        frontend = self.frontend
-        found = _fingerprint.fingerprint(
-            [function],
-            [],
-            is_tensor=lambda value: isinstance(value, frontend.tensor_type),
-            is_layer=lambda value: isinstance(value, frontend.layer_type),
-        )
-        return found.digest
 
     def _weight(self, name: str, slots: Any) -> Weight:
         dtype, shape, _ = self.frontend.describe(slots[0].tensor)
@@ -115,6 +107,17 @@ class Subject:
             for slot in _census.take({"value": each.object}, self.frontend).slots:
                 found.append(({"value": slot.tensor}, "value", slot.tensor))
         return found
+
+
+def _digest_of_code(frontend: Any, function: Any) -> str:
+    """The fingerprint of a function that is held as a value."""
+    found = _fingerprint.fingerprint(
+        [function],
+        [],
+        is_tensor=lambda value: isinstance(value, frontend.tensor_type),
+        is_layer=lambda value: isinstance(value, frontend.layer_type),
+    )
+    return found.digest
 
 
 def _watch_code(code: _fingerprint.Fingerprint, attributes: Attributes) -> Callable[[], bool]:

@@ -68,6 +68,10 @@ class Twin:
         self.whole: set[int] = set()
         self._build = builder(layout.tree, lambda kind, value: self._constant(kind, value))
 
+    def let_go(self) -> None:
+        """Drop the live layer and the copy: the cycles that tracers leave keep this object until the collector runs."""
+        vars(self).clear()
+
     def _constant(self, kind: str, value: Any) -> Any:
         if kind == "default":
             return self.parameters.defaults[value]
