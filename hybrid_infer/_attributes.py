@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from hybrid_infer import _keys
 from hybrid_infer._census import Census, Path, has_state
+from hybrid_infer._fingerprint import ABSENT, Fingerprint
 from hybrid_infer._roots import undecorated
 from hybrid_infer._signature import class_path
 from hybrid_infer._watch import Watch
@@ -38,10 +39,10 @@ class Opaque(Exception):
 class Attributes:
     """Describes, compares and watches attributes for one framework."""
 
-    def __init__(self, frontend: Any, code: Callable[[Any], str]) -> None:
+    def __init__(self, frontend: Any, code: Callable[[Any], Fingerprint]) -> None:
         self.frontend = frontend
-        self.code = code  # the fingerprint of a function
-        self._not_plain = (*_CODE, frontend.tensor_type, frontend.layer_type)
+        self.code = functools.cache(code)
+        self._leaves = (frontend.tensor_type, frontend.layer_type, *frontend.constant_types)
 
     def reads(
         self, census: Census, names: dict[Path, set[str]], whole: set[int], *, vouched: bool = False
@@ -133,7 +134,10 @@ class Attributes:
             return ["constant", class_path(type(value)), str(value)]
         value = undecorated(value)
         if isinstance(value, _CODE):
-            return ["code", self.code(value)]
+            code = self.code(value)
+            if code.opaque:
+                raise Opaque(f"{where}: {code.opaque[0]}")
+            return ["code", code.digest]
         if isinstance(value, dict):
             items = [
                 [self._data(k, f"{where} key", inside), self._data(v, f"{where}[{k!r}]", inside)]
@@ -179,7 +183,7 @@ class Attributes:
         It may report a change where there is none (an equal object put in place of another), never the opposite.
         `watched` holds ids of tensors that are watched elsewhere.
         """
-        watch = Watch(self._not_plain, census.paths)
+        watch = Watch(self._leaves, census.paths, self._does_the_same)
         for read in reads:
             value = census.objects[read.path]
             state = vars(value)
@@ -195,7 +199,7 @@ class Attributes:
                 held = box[read.name]
                 if id(held) not in watched:
                     watch.slot(box, read.name, held)
-                if read.kind == "value":
+                if read.kind in ("value", "opaque", "vouched"):
                     watch.contents(held)
                 continue
             places = [state]
@@ -209,16 +213,34 @@ class Attributes:
                     break
                 if base is not object:
                     watch.absent(watch.namespace(base), read.name)
-        for hooks in self._hooks(census, {read.path for read in reads}):
+        paths = {read.path for read in reads}
+        for path, layer in census.layers:
+            if path in paths and len(path) > 1:  # not the instance itself, which this must not keep
+                watch.kind(layer)
+        for hooks in self._hooks(census, paths):
             watch.empty(hooks)
         return watch.check()
 
-    def contents(self, values: Iterable[Any]) -> Callable[[], bool]:
-        """A check that no container or array among `values`, nor anything in them, was changed in place."""
-        watch = Watch(self._not_plain)
-        for value in values:
-            if isinstance(value, (dict, list, tuple, set)) or type(value).__name__ == "ndarray":
+    def _does_the_same(self, function: Any) -> Callable[[], bool]:
+        return self.watch_code(self.code(undecorated(function)))
+
+    def watch_code(self, code: Fingerprint) -> Callable[[], bool]:
+        """A cheap check that no global, class attribute, closure or function body which counted was changed."""
+        watch = Watch(self._leaves)  # the functions among the values are in the fingerprint as well
+        rows = [*code.globals, *((watch.namespace(owner), name, value) for owner, name, value in code.classes_read)]
+        for mapping, name, value in rows:
+            if value is ABSENT:
+                watch.absent(mapping, name)
+            else:
+                watch.slot(mapping, name, value)
                 watch.contents(value)
+        for cell, value in code.cells:
+            watch.cell(cell, value)
+            watch.contents(value)
+        for function, body, defaults, named in code.functions:
+            watch.body(function, body)
+            watch.contents(defaults)
+            watch.contents(named)
         return watch.check()
 
     def _hooks(self, census: Census, paths: set[Path]) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from hybrid_infer import _census, _fingerprint, _keys, _origin, _roots
@@ -42,12 +42,12 @@ class Subject:
             owner=owner_class,
         )
         # Not a method of this object: a cycle through it would keep a dropped layer until the collector runs.
-        self.attributes = Attributes(frontend, functools.partial(_digest_of_code, frontend))
+        self.attributes = Attributes(frontend, functools.partial(_code_of, frontend))
         self.loose = [each for each in self.code.externals if id(each.object) not in inside]
         self.weights = tuple(self._weight(n, slots) for n, slots in self.census.weights().items())
         self.opaque = () if cache_key is not None else self.code.opaque
         self.key = self._key(cache_key)
-        self.code_unchanged = _watch_code(self.code, self.attributes)
+        self.code_unchanged = self.attributes.watch_code(self.code)
 
     def _weight(self, name: str, slots: Any) -> Weight:
         dtype, shape, _ = self.frontend.describe(slots[0].tensor)
@@ -109,45 +109,11 @@ class Subject:
         return found
 
 
-def _digest_of_code(frontend: Any, function: Any) -> str:
+def _code_of(frontend: Any, function: Any) -> _fingerprint.Fingerprint:
     """The fingerprint of a function that is held as a value."""
-    found = _fingerprint.fingerprint(
+    return _fingerprint.fingerprint(
         [function],
         [],
         is_tensor=lambda value: isinstance(value, frontend.tensor_type),
         is_layer=lambda value: isinstance(value, frontend.layer_type),
     )
-    return found.digest
-
-
-def _watch_code(code: _fingerprint.Fingerprint, attributes: Attributes) -> Callable[[], bool]:
-    """A cheap check that no global, class attribute, closure or function body which counted was replaced."""
-    rows: list[tuple[Mapping[str, Any], str, Any]] = [
-        *code.globals,
-        *((vars(owner), name, value) for owner, name, value in code.classes_read),
-    ]
-    present = [(m, n, v) for m, n, v in rows if v is not _fingerprint.ABSENT]
-    absent = [(m, n) for m, n, v in rows if v is _fingerprint.ABSENT]
-    bodies = [(function, body) for function, body, _, _ in code.functions]
-    cells = list(code.cells)
-    held = attributes.contents([v for _, _, v in present] + [v for _, v in cells])
-
-    def unchanged() -> bool:
-        try:
-            for mapping, name, value in present:
-                if mapping[name] is not value:
-                    return False
-            for cell, value in cells:
-                if cell.cell_contents is not value:
-                    return False
-        except (KeyError, ValueError):
-            return False
-        for mapping, name in absent:
-            if name in mapping:
-                return False
-        for function, body in bodies:
-            if function.__code__ is not body:
-                return False
-        return held()
-
-    return unchanged

@@ -6,9 +6,16 @@ in C, one slot each.
 
 from __future__ import annotations
 
+import functools
+import logging
+import types
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from operator import contains, getitem, is_
+from itertools import repeat
+from operator import attrgetter, contains, getitem, is_
 from typing import Any
+
+from hybrid_infer import _state
 
 _ARRAY_WHOLE = 1 << 20  # bytes: larger arrays are sampled at each call and compared in full at a look-up
 
@@ -17,12 +24,18 @@ class Watch:
     """Collects what is to stay as it is.
 
     `leaves`: classes whose instances are compared by identity alone; `known`: ids of objects whose attributes are
-    watched one by one.
+    watched one by one; `code`: a check that a function still does what it did, None where that is watched elsewhere.
     """
 
-    def __init__(self, leaves: tuple[type, ...], known: Collection[int] = ()) -> None:
-        self._leaves = leaves
+    def __init__(
+        self,
+        leaves: tuple[type, ...],
+        known: Collection[int] = (),
+        code: Callable[[Any], Callable[[], bool]] | None = None,
+    ) -> None:
+        self._leaves = (*_LEAVES, *leaves)
         self._known = known
+        self._code = code
         self._seen: set[int] = set()
         self._slots: dict[tuple[int, Any], tuple[Any, Any, Any]] = {}
         self._absent: dict[tuple[int, str], tuple[Any, str]] = {}
@@ -31,6 +44,11 @@ class Watch:
         self._contents: list[tuple[Collection[Any], tuple[Any, ...]]] = []
         self._arrays: list[tuple[Any, Any]] = []
         self._empty: list[Any] = []
+        self._fields: list[tuple[Any, str, Any]] = []
+        self._kinds: list[tuple[Any, type]] = []
+        self._cells: list[tuple[Any, Any]] = []
+        self._bodies: list[tuple[Any, Any]] = []
+        self._checks: list[Callable[[], bool]] = []
 
     def namespace(self, kind: type) -> Any:
         """The attributes of a class, as one object for all who ask: ``vars`` makes another one each time."""
@@ -52,12 +70,24 @@ class Watch:
         """``not box``."""
         self._empty.append(box)
 
+    def kind(self, value: Any) -> None:
+        """``type(value)`` is what it is now."""
+        self._kinds.append((value, type(value)))
+
+    def cell(self, cell: types.CellType, held: Any) -> None:
+        """What a variable of an enclosing function holds."""
+        self._cells.append((cell, held))
+
+    def body(self, function: types.FunctionType, code: types.CodeType) -> None:
+        """``function.__code__ is code``."""
+        self._bodies.append((function, code))
+
     def contents(self, value: Any) -> None:
-        """A container, an array or a plain object is not changed in place, nor is anything inside it."""
+        """A container, an array, a plain object or a function is not changed in place, nor is anything inside it."""
         queue = [value]
         while queue:
             value = queue.pop()
-            if isinstance(value, (dict, list, set)):
+            if isinstance(value, (dict, list, set, deque, bytearray)):
                 if id(value) in self._seen:
                     continue
                 self._seen.add(id(value))
@@ -70,8 +100,32 @@ class Watch:
                 queue.extend(item for item in value if type(item) not in _PLAIN)
             elif type(value).__name__ == "ndarray":
                 self._arrays.append((value, _sample(value)))
-            elif id(value) not in self._known and hasattr(value, "__dict__") and not isinstance(value, self._leaves):
-                queue.append(vars(value))
+            elif isinstance(value, types.FunctionType):
+                if self._code is not None and id(value) not in self._seen:
+                    self._seen.add(id(value))
+                    self._checks.append(self._code(value))
+                continue
+            elif isinstance(value, types.MethodType):
+                queue += [value.__func__, value.__self__]
+                continue
+            elif isinstance(value, functools.partial):
+                queue += [value.func, value.args, value.keywords]
+                continue
+            elif id(value) in self._known or isinstance(value, self._leaves):
+                continue
+            state = getattr(value, "__dict__", None)
+            if isinstance(state, dict) and "__hybrid_infer__" not in state:
+                queue.append(state)
+            self._slotted(value, queue)
+
+    def _slotted(self, value: Any, queue: list[Any]) -> None:
+        if id(value) in self._seen and not isinstance(value, (dict, list, set, deque, bytearray)):
+            return
+        fields = list(_state.slots(value, type(value)))
+        if fields:
+            self._seen.add(id(value))
+            self._fields.extend((value, name, held) for name, held in fields)
+            queue.extend(held for _, held in fields if type(held) not in _PLAIN)
 
     def check(self) -> Callable[[], bool]:
         """The check, cheap enough for every call.
@@ -82,6 +136,11 @@ class Watch:
         boxes, keys, held = ([row[i] for row in slots] for i in range(3))
         places, names = ([row[i] for row in self._absent.values()] for i in range(2))
         lengths, contents, arrays, empty = self._lengths, self._contents, self._arrays, self._empty
+        owners, fields, before = ([row[i] for row in self._fields] for i in range(3))
+        objects, kinds = ([row[i] for row in self._kinds] for i in range(2))
+        cells, enclosed = ([row[i] for row in self._cells] for i in range(2))
+        functions, bodies = ([row[i] for row in self._bodies] for i in range(2))
+        body, checks = attrgetter("__code__"), self._checks
 
         def unchanged() -> bool:
             try:
@@ -98,12 +157,23 @@ class Watch:
             for array, sample in arrays:
                 if _sample(array) != sample:
                     return False
-            return not any(empty)
+            if owners and not all(map(is_, map(getattr, owners, fields, repeat(_state.ABSENT)), before)):
+                return False
+            if not all(map(is_, map(_state.cell_contents, cells), enclosed)):
+                return False
+            if not all(map(is_, map(body, functions), bodies)):
+                return False
+            for check in checks:
+                if not check():
+                    return False
+            return all(map(is_, map(type, objects), kinds)) and not any(empty)
 
         return unchanged
 
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
+#: What a logger does with messages has no part in results; modules and classes are looked at name by name.
+_LEAVES = (*_PLAIN, type, types.ModuleType, types.BuiltinFunctionType, logging.Logger)
 
 
 def _sample(array: Any) -> Any:
