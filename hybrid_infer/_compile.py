@@ -76,7 +76,7 @@ def _capture(request: Request, family: Family, twins: list[Twin]) -> Outcome:
             twin = Twin(
                 request.frontend, request.function, request.subject.roots, request.subject.census,
                 request.parameters, request.layout, request.name, numbers, request.style,
-                request.subject.reach,
+                request.subject.reach(),
             )  # fmt: skip
             twins.append(twin)
             captured = request.frontend.capture(twin, dims, numbers)
@@ -92,6 +92,8 @@ def _capture(request: Request, family: Family, twins: list[Twin]) -> Outcome:
             return outcome
     if fault is None:
         fault = TraceError("an integer argument could neither be an input nor a constant")
+    if twin is not None and twin.writes:  # which is why the tracer gave up, whatever it says
+        return Outcome(failure(request, twin, "; ".join(twin.writes[:3]), "", "writes"))
     return Outcome(failure(request, twin, fault.reason, fault.remedy, "capture"))
 
 
@@ -375,7 +377,9 @@ def publish(request: Request, held: Held, family: Family, outcome: Outcome) -> N
     if outcome.kept_off:
         _log.info("%s is not kept on disk: %s", request.name, "; ".join(outcome.kept_off[:3]))
     else:
-        meta = {**held.version.to_meta(), "key": [list(item) for item in request.subject.key.items]}
+        versions = dict(request.frontend.versions())
+        key = [list(item) for item in request.subject.key.items]
+        meta = {**held.version.to_meta(), "versions": versions, "key": key}
         held.entry = request.store.publish(family.key, meta, {GRAPH: graph.model})
     if held.entry is None:
         held.version = replace(held.version, graph=graph)

@@ -29,6 +29,7 @@ class Fingerprint:
     ``globals``: (mapping, name, value) of each global name that user code reads, ``ABSENT`` for one that is not there;
     ``cells``: (cell, value) of its closures; ``classes_read``: (class, name, value) of each class attribute that
     counted; ``functions``: (function, code, defaults, kwdefaults) of each user function. They are for `rebound`.
+    ``attributes``: the names of attributes that this code mentions, whether or not anything of that name is there.
     """
 
     digest: str
@@ -39,6 +40,7 @@ class Fingerprint:
     cells: tuple[tuple[types.CellType, Any], ...]
     classes_read: tuple[tuple[type, str, Any], ...]
     functions: tuple[tuple[types.FunctionType, types.CodeType, Any, Any], ...]
+    attributes: frozenset[str]
 
     def rebound(self) -> str:
         """The first name that no longer holds the object that was fingerprinted; empty if all do.
@@ -97,4 +99,5 @@ def fingerprint(
         tuple(walk.cells.values()),
         tuple(walk.classes_read.values()),
         tuple((f, f.__code__, f.__defaults__, f.__kwdefaults__) for f in walk.functions),
+        frozenset(walk.used),
     )

@@ -1,116 +1,164 @@
-"""What the code of a method can write to outside of its layer, as it was before a trace, and the way back to it."""
+"""What the code of a method can write to outside of its layer, as it was before a trace, and the way back to it.
+
+Watched: the globals of the user's modules, the attributes of the user's classes and functions, closures, defaults, and
+from there on containers, NumPy arrays and the user's objects. Of an object of a library only the attributes that the
+user's code mentions: what the library keeps for itself is no concern of the method's. An iterator cannot be wound back
+and is refused.
+"""
 
 from __future__ import annotations
 
+import functools
 import types
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import deque
+from collections.abc import Collection, Iterator
 from typing import Any
 
-from hybrid_infer._fingerprint import ABSENT
+from hybrid_infer import _origin, _undo
+from hybrid_infer._errors import TraceError
+from hybrid_infer._fingerprint import Fingerprint
+from hybrid_infer._state import cell_contents
 
-_DEPTH = 8
-_ITEMS = 4096  # in larger containers no change is looked for
+_OBJECTS = 1 << 20  # what is reached beyond these is not looked at
+_ARRAYS = 1 << 28  # bytes of NumPy arrays that are copied; of those beyond, a change is seen and not taken back
+_LEAVES = (bool, int, float, complex, str, bytes, type(None), types.BuiltinFunctionType)
+#: Libraries whose objects do no more than hold what they are given.
+_HOLDERS = frozenset({"argparse", "collections", "queue", "types"})
+_CACHES = type(functools.lru_cache(lambda: None))
+_SAMPLES: tuple[Any, ...] = ((), [], {}, {}.values(), {}.items(), set(), "", b"", range(0))
+_ITERATORS: tuple[type, ...] = (
+    types.GeneratorType, enumerate, zip, map, filter, reversed, *(type(iter(each)) for each in _SAMPLES),
+)  # fmt: skip
 
 
 class Reach:
-    """A snapshot of globals, class attributes, closure cells and what they hold.
+    """A snapshot of what `code` names and of all that is held there.
 
-    ``globals``, ``classes`` and ``cells`` are a fingerprint's; ``known`` holds the ids of objects that a twin stands
-    for, which are left alone; ``is_users`` says whether a class is of the user's program: only its instances are
-    looked into.
+    ``known`` holds the ids of objects that a twin stands for, which are left alone, and ``ignored`` names of attributes
+    that a tracer writes. Raises TraceError where the code reaches what cannot be taken back.
     """
 
-    def __init__(
-        self,
-        globals: Iterable[tuple[Mapping[str, Any], str, Any]],
-        classes: Iterable[tuple[type, str, Any]],
-        cells: Iterable[tuple[types.CellType, Any]],
-        known: Collection[int],
-        is_users: Callable[[type], bool],
-    ) -> None:
-        self._known, self._is_users = known, is_users
-        self._globals = [(mapping, name, mapping.get(name, ABSENT)) for mapping, name, _ in globals]
-        self._classes = [(kind, name, vars(kind).get(name, ABSENT)) for kind, name, _ in classes]
-        self._cells = [(cell, _content(cell)) for cell, _ in cells]
-        #: id -> (name, container, a copy of what it held)
-        self._held: dict[int, tuple[str, Any, Any]] = {}
-        for _, name, value in self._globals:
-            self._hold(value, f"the global {name}", 0)
-        for kind, name, value in self._classes:
-            self._hold(value, f"{kind.__qualname__}.{name}", 0)
-        for _, value in self._cells:
-            self._hold(value, "a variable of an enclosing function", 0)
+    def __init__(self, code: Fingerprint, known: Collection[int], ignored: Collection[str] = ()) -> None:
+        self._known, self._named, self._ignored = known, code.attributes, ignored
+        self._assignable = {name for name in self._named if not name.startswith("__")}
+        self._memories: list[tuple[str, _undo.Memory]] = []
+        self._caches: list[tuple[Any, int]] = []
+        self._seen: set[int] = set()
+        self._bytes = 0
+        self._queue: deque[tuple[Any, str]] = deque()
+        self._globals(code)
+        self._classes(code)
+        for cell, _ in code.cells:
+            self._remember("a variable of an enclosing function", _undo.content(cell))
+            self._queue.append((cell_contents(cell), "a variable of an enclosing function"))
+        for function, _, _, _ in code.functions:
+            self._queue.append((function, function.__qualname__))
+            for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+                self._queue.append((value, f"a default of {function.__qualname__}"))
+        self._follow()
 
-    def _hold(self, value: Any, name: str, depth: int) -> None:
-        if depth > _DEPTH or id(value) in self._held or id(value) in self._known:
+    def add(self, value: Any, name: str) -> None:
+        """Watch one object more, and what it holds."""
+        self._queue.append((value, name))
+        self._follow()
+
+    def _follow(self) -> None:
+        while self._queue and len(self._seen) < _OBJECTS:
+            self._hold(*self._queue.popleft())
+
+    def _globals(self, code: Fingerprint) -> None:
+        names: dict[int, tuple[Any, set[str]]] = {}
+        functions = {id(function.__dict__) for function, _, _, _ in code.functions}
+        for mapping, name, value in code.globals:
+            if id(mapping) not in functions:
+                names.setdefault(id(mapping), (mapping, set()))[1].add(name)
+            self._queue.append((mapping.get(name, value), f"the global {name}"))
+        for mapping, known in names.values():
+            self._remember("the global ", _undo.entries(mapping, known))
+
+    def _classes(self, code: Fingerprint) -> None:
+        names: dict[type, set[str]] = {}
+        for kind, name, value in code.classes_read:
+            names.setdefault(kind, set()).add(name)
+            self._queue.append((vars(kind).get(name, value), f"{kind.__qualname__}.{name}"))
+        for kind, known in names.items():
+            self._remember(kind.__qualname__, _undo.class_attributes(kind, known))
+            self._queue.append((kind, kind.__qualname__))
+
+    def _remember(self, name: str, memory: _undo.Memory | None) -> None:
+        if memory is not None:
+            self._memories.append((name, memory))
+
+    def _hold(self, value: Any, name: str) -> None:
+        if isinstance(value, _LEAVES) or id(value) in self._seen or id(value) in self._known:
             return
+        self._seen.add(id(value))
+        if isinstance(value, types.ModuleType):
+            if not _origin.of_object(value):
+                self._remember(value.__name__, _undo.Entries(vars(value), self._assignable, dot=True))
+            return
+        if isinstance(value, type):
+            for base in value.__mro__:
+                if not _origin.of_object(base):
+                    self._remember(base.__qualname__, _undo.class_attributes(base, self._assignable))
+            return
+        found = _undo.container(value)
+        if found is not None:
+            self._remember(name, found[0])
+            self._queue.extend((item, name) for item in found[1] if not isinstance(item, _LEAVES))
+        elif isinstance(value, (tuple, frozenset)):
+            self._queue.extend((item, name) for item in value)
+        elif _undo.is_array(value):
+            self._bytes += value.nbytes
+            self._remember(name, _undo.Numbers(value, full=self._bytes <= _ARRAYS))
+        elif isinstance(value, _ITERATORS) or type(value).__module__ == "itertools":
+            raise TraceError(f"it reaches an iterator ({name}), which cannot be wound back", "Pass values instead")
+        elif isinstance(value, _CACHES):
+            self._caches.append((value, value.cache_info().misses))
+        self._queue.extend((item, name) for item in _parts(value))
+        self._attributes(value, name)
+
+    def _attributes(self, value: Any, name: str) -> None:
         kind = type(value)
-        inner: list[Any] = []
-        if kind is tuple:
-            inner = list(value)
-        elif isinstance(value, (dict, list, set)):
-            if len(value) > _ITEMS:
-                return
-            copied: Any = dict(value) if isinstance(value, dict) else list(value)
-            self._held[id(value)] = (name, value, copied)
-            inner = list(copied.values()) if isinstance(value, dict) else copied
-        elif isinstance(value, types.FunctionType) or (self._is_users(kind) and hasattr(value, "__dict__")):
-            state = vars(value)
-            if isinstance(state, dict) and "__hybrid_infer__" not in state:
-                self._hold(state, name, depth + 1)
+        whole = not isinstance(value, types.FunctionType) and (
+            not _origin.of_object(kind) or kind.__module__.partition(".")[0] in _HOLDERS
+        )
+        members = _undo.slots(value) if whole else None
+        if members is not None:
+            self._remember(name, members)
+            self._queue.extend((held, f"{name}.{slot}") for slot, held in members.before.items())
+        try:
+            state = object.__getattribute__(value, "__dict__")
+        except AttributeError:
             return
-        for item in inner:
-            self._hold(item, name, depth + 1)
+        if not isinstance(state, dict) or "__hybrid_infer__" in state:
+            return
+        entries = _undo.Entries(state, None if whole else self._named, self._ignored, dot=True)
+        self._remember(name, entries)
+        for key, held in entries.before.items():
+            if key in self._named or not isinstance(held, _ITERATORS):
+                self._queue.append((held, f"{name}.{key}"))
 
     def take_back(self) -> list[str]:
         """Undo every write since the snapshot, and say what was written to."""
         written = []
-        for mapping, name, value in self._globals:
-            if mapping.get(name, ABSENT) is not value and isinstance(mapping, dict):
-                written.append(f"the global {name}")
-                _put_back(mapping, name, value)
-        for kind, name, value in self._classes:
-            if vars(kind).get(name, ABSENT) is not value:
-                written.append(f"{kind.__qualname__}.{name}")
-                if value is ABSENT:
-                    delattr(kind, name)
-                else:
-                    setattr(kind, name, value)
-        for cell, value in self._cells:
-            if _content(cell) is not value:
-                written.append("a variable of an enclosing function")
-                if value is ABSENT:
-                    del cell.cell_contents
-                else:
-                    cell.cell_contents = value
-        for name, value, before in self._held.values():
-            if not _same(value, before):
-                written.append(name)
-                value.clear()
-                value.extend(before) if isinstance(value, list) else value.update(before)
+        for name, memory in self._memories:
+            changed = memory.changed()
+            if changed is not None:
+                written.append(name + (changed.lstrip(".") if name.endswith(" ") else changed))
+                memory.restore()
+        for cache, misses in self._caches:
+            if cache.cache_info().misses != misses:
+                cache.cache_clear()  # of results computed by the trace from its own tensors
         return list(dict.fromkeys(written))
 
 
-def _content(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return ABSENT
-
-
-def _put_back(mapping: dict[str, Any], name: str, value: Any) -> None:
-    if value is ABSENT:
-        mapping.pop(name, None)
-    else:
-        mapping[name] = value
-
-
-def _same(value: Any, before: Any) -> bool:
-    """Does a container hold the very objects that it held, in the same order?"""
-    if len(value) != len(before):
-        return False
-    if isinstance(value, dict):
-        return all(k is m and v is w for (k, v), (m, w) in zip(value.items(), before.items(), strict=True))
-    if isinstance(value, set):
-        return {id(item) for item in value} == {id(item) for item in before}
-    return all(item is old for item, old in zip(value, before, strict=True))
+def _parts(value: Any) -> Iterator[Any]:
+    """What a callable carries with it."""
+    if isinstance(value, types.MethodType):
+        yield value.__self__
+    elif isinstance(value, functools.partial):
+        yield from value.args
+        yield from value.keywords.values()
+    elif isinstance(value, (staticmethod, classmethod)):
+        yield value.__func__

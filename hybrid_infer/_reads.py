@@ -17,6 +17,8 @@ class Recorder:
     def __init__(self) -> None:
         self.names: dict[int, set[str]] = {}
         self._kept: list[Any] = []
+        #: What was assigned to the class of a watched object, and thereby not to the program's class.
+        self.assigned: list[str] = []
 
     def watch(self, objects: Iterable[Any]) -> list[Any]:
         """Start to note; returns the objects whose class cannot be replaced: what they give is guarded as a whole."""
@@ -37,12 +39,18 @@ class Recorder:
 
     def stop(self) -> None:
         for value in self._kept:
+            recording = type(value)
             _SINKS.pop(id(value), None)
-            object.__setattr__(value, "__class__", type(value).__mro__[1])
+            object.__setattr__(value, "__class__", recording.__mro__[1])
+            for name in vars(recording).keys() - _BODIES[recording]:
+                self.assigned.append(f"{recording.__qualname__}.{name}")
+                type.__delattr__(recording, name)
 
 
 _SINKS: dict[int, set[str]] = {}
 _CLASSES: weakref.WeakKeyDictionary[type, type | None] = weakref.WeakKeyDictionary()
+#: The names that a recording class is made with.
+_BODIES: weakref.WeakKeyDictionary[type, frozenset[str]] = weakref.WeakKeyDictionary()
 
 
 class _Blank:
@@ -51,7 +59,9 @@ class _Blank:
 
 def _recording(kind: type) -> type | None:
     if kind not in _CLASSES:
-        _CLASSES[kind] = _make(kind)
+        made = _CLASSES[kind] = _make(kind)
+        if made is not None:
+            _BODIES[made] = frozenset(vars(made))
     return _CLASSES[kind]
 
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from hybrid_infer import _census, _fingerprint, _keys, _origin, _roots
+from hybrid_infer import _census, _fingerprint, _keys, _roots
 from hybrid_infer._attributes import Attributes
 from hybrid_infer._reach import Reach
 from hybrid_infer._version import FORMAT, Weight
@@ -92,13 +92,25 @@ class Subject:
                         return f"{'.'.join(path)} has a hook ({name})", lambda n=name, o=layer: bool(getattr(o, n))
         return None
 
-    def reach(self) -> Reach:
-        """What the code can write to beside the roots, as it is now."""
+    def reach(self) -> Callable[[], Reach]:
+        """Watches what the code can write to beside the roots, from each call of what it returns."""
         known = set(self.census.paths) | self.census.grouped
-        return Reach(
-            self.code.globals, self.code.classes_read, self.code.cells, known,
-            lambda kind: _origin.of_object(kind) == _origin.USER,
-        )  # fmt: skip
+        # No twin takes the place of a loose tensor, so a write to it is a write to the program's. Its memory is asked
+        # for now, since a tracer does not give it away.
+        views = [
+            (self.frontend.exporter(dtype, dtype)(tensor), f"the tensor {each.name} of {each.holder}")
+            for each in self.loose
+            for tensor in (slot.tensor for slot in _census.take({"value": each.object}, self.frontend).slots)
+            if (dtype := self.frontend.describe(tensor)[0]) != "bfloat16"  # which NumPy has no view of
+        ]
+
+        def start() -> Reach:
+            reach = Reach(self.code, known, self.frontend.ignored_writes)
+            for view, name in views:
+                reach.add(view, name)
+            return reach
+
+        return start
 
     def loose_tensors(self) -> list[tuple[dict[str, Any], str, Any]]:
         """The loose tensors as slots of boxes of our own, to be watched for changes of value."""

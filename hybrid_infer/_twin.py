@@ -109,12 +109,15 @@ class Twin:
         chosen = dict(zip(self._dynamic_ints, ints, strict=True))
         for kind, i in self.layout.leaves:
             leaves.append(tensors[i] if kind == "t" else chosen.get(i, self.layout.ints[i]))
-        args, kwargs = self.parameters.unbind(self._build(leaves), *self.style)
+        values = self._build(leaves)
+        args, kwargs = self.parameters.unbind(values, *self.style)
+        reach = self._reach()
+        for name, value in zip(self.parameters.names, values, strict=True):
+            reach.add(value, f"the argument `{name}`")
         before = _state(self.census, self.frontend)
         recorder = Recorder()
         watched = self._recorded()
         unwatched = recorder.watch(watched.values())
-        reach = self._reach()
         try:
             for slot, value in places:
                 slot.box[slot.key] = value
@@ -136,6 +139,7 @@ class Twin:
                     slot.box[slot.key] = slot.tensor
             for place in self.census.tuples:
                 place.box[place.key] = place.value
+        written = list(dict.fromkeys(written + recorder.assigned))
         self.writes += [f"it changes {name}, which is outside of the layer" for name in written]
         ids = {id(obj): path for path, obj in watched.items()}
         self.names = {ids[i]: names for i, names in recorder.names.items() if names}

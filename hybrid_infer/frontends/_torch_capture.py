@@ -63,11 +63,11 @@ def capture(
             program = torch.export.export(
                 _Call(tracee), (weights, tensors, list(tracee.ints)), dynamic_shapes=shapes, strict=False
             )
+            impure = _impurities(program)
         except TraceError:
             raise
         except Exception as fault:
             raise TraceError(_reason(fault), _remedy(fault)) from fault
-        impure = _impurities(program)
         if impure:
             return Captured(Graph(b"", (), (), (), (), ()), impure=impure)
         captured = replace(_describe(program, tracee, dynamic, dynamic_ints), constants=_constants(program))
