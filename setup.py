@@ -61,6 +61,7 @@ setup(
     # find_packages follows them, so that every kind of install gets them as ordinary packages.
     packages=find_packages(include=["hybrid_infer", "hybrid_infer.*"]),
     package_data={"hybrid_infer": ["py.typed"]},
+    entry_points={"console_scripts": ["hybrid-infer = hybrid_infer.cli:main"]},
     install_requires=[
         "filelock>=3.16",
         "numpy>=1.26",

@@ -181,10 +181,12 @@ class MemoryStore:
         with self._guard:
             return sum(_weight(entry) for entry in self.entries())
 
-    def entries(self) -> Iterator[MemoryEntry]:
+    def methods(self) -> list[str]:
         with self._guard:
-            methods = sorted(self._entries)
-        for method in methods:
+            return sorted({*self._entries, *self._failures})
+
+    def entries(self) -> Iterator[MemoryEntry]:
+        for method in self.methods():
             yield from self.versions(method)
 
     def verify(self) -> list[DamagedEntry]:

@@ -230,9 +230,13 @@ class Store:
         """Bytes that the writable store takes on disk, with all that belongs to it."""
         return _files.tree_size(self._own.layout.top)
 
+    def methods(self) -> list[str]:
+        """Every method of which an entry or a failure is stored, sorted."""
+        return sorted({method for root in self._roots for method in root.methods()})
+
     def entries(self) -> Iterator[Entry]:
         """Every sound entry of every method, by method."""
-        for method in sorted({method for root in self._roots for method in root.methods()}):
+        for method in self.methods():
             yield from self.versions(method)
 
     def verify(self) -> list[DamagedEntry]:

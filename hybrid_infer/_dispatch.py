@@ -10,7 +10,7 @@ import weakref
 from collections import OrderedDict
 from typing import Any
 
-from hybrid_infer import _compile, _family, _verify
+from hybrid_infer import _compile, _differences, _family, _verify
 from hybrid_infer._compile import CAPTURING, Outcome, Request
 from hybrid_infer._errors import BackendError, CaptureError, EngineError
 from hybrid_infer._family import Family, Held
@@ -254,6 +254,10 @@ class State:
             held = family.find(request.call, request.subject, scope)
         if held is not None:
             return self._use(request, family, held, owner, args, kwargs)
+        if _log.isEnabledFor(logging.DEBUG):
+            known = [h.version for h in list(family.held)]
+            why = _differences.of_miss(known, request.store, request.call, request.subject)
+            _log.debug("%s: %s", self.method.name, why)
         hooked = request.subject.hooked()
         if hooked is not None:
             return Eager(hooked[0], hooked[1], remedy="Remove the hook, or decorate below it"), _NOTHING

@@ -69,6 +69,7 @@ def test_a_wheel_holds_every_module_and_nothing_else(source: Path, tmp_path: Pat
     assert {"hybrid_infer/cache/__init__.py", "hybrid_infer/backends/__init__.py"} <= expected
     assert {name for name in names if name.endswith(".py")} == expected
     assert "hybrid_infer/py.typed" in names
+    assert any(name.endswith(".dist-info/entry_points.txt") for name in names)
 
 
 def test_an_sdist_holds_every_module_and_builds_the_same_wheel(source: Path, sdist: Path, tmp_path: Path) -> None:

@@ -1,0 +1,149 @@
+"""What tells two static models apart, or a static model and a call that it does not serve, in words."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from hybrid_infer import _guards
+from hybrid_infer._keys import Key
+from hybrid_infer._types import TensorSpec
+from hybrid_infer._version import Call, Version
+
+ABSENT = "absent"
+ANY = "any"
+
+#: How many entries of other keys are looked at for the one nearest to a call.
+_OTHERS = 1000
+
+
+class Difference(NamedTuple):
+    """One thing in which two static models differ, with what it is in each."""
+
+    what: str
+    first: str
+    second: str
+
+
+def of_keys(first: Iterable[tuple[str, str]], second: Iterable[tuple[str, str]]) -> list[Difference]:
+    """Labels of the ingredients that differ, with the first digits of each digest."""
+    found = Key(tuple((label, digest) for label, digest in first)).differences(second)
+    return [Difference(label, _short(mine), _short(theirs)) for label, mine, theirs in found]
+
+
+def of_guards(first: Version, second: Version) -> list[Difference]:
+    """Conditions under which only one of two versions is valid."""
+    mine, theirs = guards(first), guards(second)
+    names = [*mine, *(name for name in theirs if name not in mine)]
+    pairs = ((name, mine.get(name, ABSENT), theirs.get(name, ABSENT)) for name in names)
+    return [Difference(*pair) for pair in pairs if pair[1] != pair[2]]
+
+
+def guards(version: Version) -> dict[str, str]:
+    """Each condition under which a version is valid, by what it is about."""
+    found = {f"argument {i}": text for i, text in enumerate(_arguments(version.tree))}
+    found |= {f"tensor {i}": spec(each) for i, each in enumerate(version.tensors)}
+    found |= {f"integer {i}": ANY if each is None else str(each) for i, each in enumerate(version.ints)}
+    found["ambient state"] = ", ".join(version.ambient)
+    found |= {f"weight {w.name}": spec(TensorSpec(w.dtype, w.shape)) + _tied(w.paths) for w in version.weights}
+    for read in version.reads:
+        found[f"attribute {'.'.join((*read.path, read.name))}"] = f"{read.kind} {_short(read.digest)}".rstrip()
+    found |= {f"condition {_guards.text(each)}": "holds" for each in version.conditions}
+    if version.scope:
+        found["engines and machine"] = _short(version.scope)
+    return found
+
+
+def from_call(version: Version, call: Call, subject: Any) -> list[str]:
+    """What keeps a version from serving a call on an instance; empty if nothing does."""
+    found = []
+    if version.tree != call.tree:
+        pairs = itertools.zip_longest(_arguments(version.tree), _arguments(call.tree), fillvalue=ABSENT)
+        changed = [f"argument {i} ({given}, was {mine})" for i, (mine, given) in enumerate(pairs) if mine != given]
+        found += changed or ["the structure of the arguments"]
+    if version.ambient != call.ambient:
+        found.append(f"the ambient state ({', '.join(call.ambient)}, was {', '.join(version.ambient)})")
+    for own, given, place in zip(version.tensors, call.tensors, call.places, strict=False):
+        if not _takes(own, given):
+            found.append(f"{place} ({spec(given)}, was {spec(own)})")
+    for number, value, place in zip(version.ints, call.ints, call.int_places, strict=False):
+        if number is not None and number != value:
+            found.append(f"{place} ({value}, was {number})")
+    if version.similar(call):
+        broken = [c for c in version.conditions if not _guards.holds(c, call.shapes, call.ints)]
+        found += [f"the condition {_guards.text(each)}" for each in broken]
+    if version.weights != subject.weights:
+        was, now = ({w.name: w for w in each} for each in (version.weights, subject.weights))
+        found += [f"weight {name}" for name in dict.fromkeys([*now, *was]) if was.get(name) != now.get(name)]
+    elif (read := subject.attributes.match(version.reads, subject.census)) is not None:
+        found.append(f"attribute {'.'.join((*read.path, read.name))}")
+    return found
+
+
+def of_miss(versions: Iterable[Version], store: Any, call: Call, subject: Any) -> str:
+    """Why nothing in a store serves a call: in what the static model that comes nearest differs."""
+    found = [each for v in versions if v.graph and (each := from_call(v, call, subject))]
+    if found:
+        return f"no static model fits; the nearest differs in {_listed(min(found, key=len))}"
+    keys = []
+    for entry in itertools.islice(store.entries(), _OTHERS):
+        if entry.meta.get("method") == subject.name and entry.method != subject.key.hex:
+            items = [(str(label), str(digest)) for label, digest in entry.meta.get("key", ())]
+            keys.append((of_keys(subject.key.items, items), -entry.created, entry.version))
+    if not keys:
+        return "no static model; none of this method is stored"
+    differences, _, version = min(keys, key=lambda each: (len(each[0]), each[1]))
+    return f"no static model; the nearest, {version[:12]}, has another {_listed([each.what for each in differences])}"
+
+
+def spec(tensor: TensorSpec) -> str:
+    """Element type and sizes, as ``float32 (any, 8)``; the device where it is no CPU."""
+    sizes = ", ".join(ANY if n is None else str(n) for n in tensor.shape)
+    place = "" if tensor.device == "cpu" else f" on {tensor.device}"
+    return f"{tensor.dtype} ({sizes}){place}"
+
+
+def _takes(own: TensorSpec, given: TensorSpec) -> bool:
+    return (own.dtype, own.device, len(own.shape)) == (given.dtype, given.device, len(given.shape)) and all(
+        n is None or n == m for n, m in zip(own.shape, given.shape, strict=True)
+    )
+
+
+def _arguments(tree: Any) -> list[str]:
+    return [_node(each) for each in tree[-1]] if isinstance(tree[-1], list) else [_node(tree)]
+
+
+def _node(node: Any) -> str:
+    """One argument: its kind, its value where that is a constant, and what is in it."""
+    kinds: Mapping[Any, str] = {"t": "tensor", "i": "integer"}
+    if not isinstance(node, list) or not node:
+        return str(node)
+    if node[0] in kinds:
+        return kinds[node[0]]
+    if node[0] == "c":
+        kind, value = node[1], node[-1]
+        if kind == "float":
+            return str(float.fromhex(value))
+        return repr(value) if kind in ("NoneType", "bool", "int", "str") else f"{kind} {value}"
+    kind, *names, children = node[1:]
+    inside = [_node(child) for child in children]
+    if names:
+        labels = [str(name[-1] if isinstance(name, list) else name) for name in names[0]]
+        inside = [f"{label}: {child}" for label, child in zip(labels, inside, strict=True)]
+    return f"{str(kind).rpartition(':')[2]}({', '.join(inside)})"
+
+
+def _tied(paths: tuple[str, ...]) -> str:
+    return f", tied with {', '.join(paths[1:])}" if len(paths) > 1 else ""
+
+
+def _short(digest: str | None) -> str:
+    if digest is None:
+        return ABSENT
+    plain = len(digest) >= 16 and not set(digest) - set("0123456789abcdef")
+    return digest[:12] if plain else digest
+
+
+def _listed(words: list[str]) -> str:
+    return ", ".join(words[:6]) + (f" and {len(words) - 6} more" if len(words) > 6 else "")

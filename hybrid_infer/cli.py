@@ -1,0 +1,341 @@
+"""``hybrid-infer``: what the cache holds, why two static models differ, and upkeep."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hybrid_infer import _inventory, _options
+from hybrid_infer._errors import CacheWarning, HybridInferError
+
+_DIGITS = 12  # of a key, where it is shown in a table
+_SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "k": 2**10, "m": 2**20, "g": 2**30,
+          "t": 2**40, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}  # fmt: skip
+_AGES = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+
+_DESCRIPTION = """\
+Static models are kept in a directory of yours and reused by every process. Nothing in it is precious: what is missing
+is captured and built again at the next call.
+"""
+_EXAMPLES = """\
+examples:
+  hybrid-infer cache list                          what is there, most recently used first
+  hybrid-infer cache show 3f2a                     one static model; the first digits of its key are enough
+  hybrid-infer cache why 3f2a 91c0                 why there are two: which code, weights or guards differ
+  hybrid-infer cache prune --max-size 2GB --older-than 30d
+  du -sh "$(hybrid-infer cache path)"
+
+environment:
+  HYBRID_INFER_CACHE_DIR        where the cache is
+  HYBRID_INFER_CACHE_READONLY   caches that are searched too and never written, one path or several
+
+exit status: 0 done; 1 something is damaged, not found, or could not be done; 2 wrong usage
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    parser = _parser()
+    try:
+        given = parser.parse_args(arguments)
+        if not hasattr(given, "run"):
+            given.parser.print_help()
+            return 2
+        with _told():
+            status: int = given.run(given)
+        sys.stdout.flush()
+        return status
+    except (HybridInferError, OSError) as error:
+        if isinstance(error, BrokenPipeError):  # the reader has seen enough: `... | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            return 0
+        print(f"hybrid-infer: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Warnings of the store as lines of their own."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CacheWarning)
+        try:
+            yield
+        finally:
+            for each in caught:
+                print(f"warning: {each.message}", file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    plain = argparse.RawDescriptionHelpFormatter
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--json", action="store_true", help="print JSON instead of text")
+    common.add_argument("--cache-dir", metavar="DIR", help="another cache than that of this environment")
+
+    parser = argparse.ArgumentParser("hybrid-infer", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=plain)
+    parser.set_defaults(parser=parser)
+    parser.add_argument("--version", action="version", version=f"hybrid-infer {_version()}")
+    rooms = parser.add_subparsers(metavar="COMMAND", title="commands")
+    cache = rooms.add_parser(
+        "cache", help="see and tidy the cache", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=plain
+    )
+    cache.set_defaults(parser=cache)
+    commands = cache.add_subparsers(metavar="COMMAND", title="commands")
+
+    def add(
+        name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = "", room: Any = commands
+    ) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = room.add_parser(
+            name, help=text, description=f"{text}. {more}".strip(), parents=[common]
+        )
+        made.set_defaults(run=run, parser=made)
+        return made
+
+    add("path", _path, "Print where the cache is")
+    add("list", _list, "List the static models", "Most recently used first; KEY is what `show` and `why` take.")
+    show = add("show", _show, "Show one static model", "Its guards are the conditions under which it answers a call.")
+    show.add_argument("key", metavar="KEY", help="a key, a method key, or the first digits of one")
+    for room in (commands, rooms):  # asked so often that it need not be looked for
+        why = add(
+            "why", _why, "Tell why there are two static models instead of one",
+            "Ingredients are what their method keys are made of (code, shapes of weights, versions); guards are what "
+            "was read of the instance and its arguments while the method was traced.", room,
+        )  # fmt: skip
+        why.add_argument("first", metavar="KEY1", help="a key, or the first digits of one")
+        why.add_argument("second", metavar="KEY2", help="another")
+    add("verify", _verify, "Read every file and compare it with its digest", "What is damaged is set aside; status 1.")
+    prune = add(
+        "prune", _prune, "Remove what is not needed, never what a process is using",
+        "Without options: the least recently used static models beyond 10 GiB, as happens by itself.",
+    )  # fmt: skip
+    prune.add_argument("--max-size", type=_size, metavar="SIZE", help="what may stay: 500MB, 2GB, 1.5GiB")
+    prune.add_argument("--older-than", type=_age, metavar="AGE", help="remove what was not used for: 12h, 30d, 8w")
+    clear = add("clear", _clear, "Remove every static model that no process is using")
+    clear.add_argument("--yes", action="store_true", help="do not ask")
+    return parser
+
+
+def _version() -> str:
+    from hybrid_infer import __version__
+
+    return __version__
+
+
+def _size(text: str) -> int:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    if found is None or found[2] not in _SIZES:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: a number and B, kB, MB, GB, TB, KiB, MiB, GiB or TiB")
+    return int(float(found[1]) * _SIZES[found[2]])
+
+
+def _age(text: str) -> float:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", text.lower())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no age: a number and s, m, h, d or w, as in 30d")
+    return float(found[1]) * _AGES[found[2]]
+
+
+def _store(given: argparse.Namespace) -> Any:
+    from hybrid_infer.cache import Store
+
+    root = Path(given.cache_dir) if given.cache_dir else _options.store_root(_options.Options())
+    return Store(root, base=_options.store_bases(root))
+
+
+# Commands
+
+
+def _path(given: argparse.Namespace) -> int:
+    root = Path(given.cache_dir) if given.cache_dir else _options.store_root(_options.Options())
+    root = Path(os.path.abspath(root))
+    if given.json:
+        _dump({"path": str(root), "exists": root.is_dir(), "read_only": list(map(str, _options.store_bases(root)))})
+    else:
+        print(root)
+    return 0
+
+
+def _list(given: argparse.Namespace) -> int:
+    store = _store(given)
+    found = [_inventory.summary(store, entry) for entry in store.entries()]
+    found.sort(key=lambda each: (-each["used"], each["key"]))
+    failures = _inventory.failures(store)
+    if given.json:
+        _dump({"path": str(store.root), "size": store.size(), "models": found, "failures": failures})
+        return 0
+    if found:
+        _models(found)
+        print()
+    if failures:
+        print("Not captured or built, and not tried again for a week or until a version changes:")
+        rows = [[each["method_key"][:_DIGITS], each["method"], each["reason"]] for each in failures]
+        _table(["METHOD KEY", "METHOD", "REASON"], rows)
+        print()
+    print(f"{_count(len(found))}, {_bytes(store.size())} in {store.root}")
+    return 0
+
+
+def _models(found: list[dict[str, Any]]) -> None:
+    rows = [
+        [
+            each["key"][:_DIGITS], each["method"] or "(of another release)", ", ".join(each["inputs"]),
+            ", ".join(each["plans"]) or "-", _bytes(each["size"]), _ago(each["used"]),
+            *(["read-only"] if each["read_only"] else []),
+        ]
+        for each in found
+    ]  # fmt: skip
+    _table(["KEY", "METHOD", "INPUTS", "PLANS", ">SIZE", ">USED"], rows)
+
+
+def _show(given: argparse.Namespace) -> int:
+    store = _store(given)
+    entries = _inventory.find(store, given.key)
+    if given.json:
+        _dump([_inventory.details(store, entry) for entry in entries])
+        return 0
+    if len(entries) > 1:
+        print(f"{len(entries)} static models have the method key {entries[0].method}:\n")
+        _models([_inventory.summary(store, entry) for entry in entries])
+        return 0
+    found = _inventory.details(store, entries[0])
+    made = ", ".join(f"{name} {version}" for name, version in found["made_with"].items())
+    rows = [
+        ["key", found["key"]], ["method", found["method"]], ["method key", found["method_key"]],
+        ["lies in", found["path"] + (" (read-only)" if found["read_only"] else "")], ["size", _bytes(found["size"])],
+        ["made", f"{_ago(found['created'])}{' with ' if made else ''}{made}"], ["last used", _ago(found["used"])],
+        ["gives", ", ".join(found["results"])],
+    ]  # fmt: skip
+    _table([], [row for row in rows if row[1]])
+    _section("Guards: it answers calls with", list(map(list, found["guards"].items())))
+    plans = [
+        [each["key"][:_DIGITS], each["engine"], each["version"], _bytes(each["size"]), _ago(each["created"])]
+        for each in found["plans"]
+    ]
+    _section("Plans: what engines made of it", plans)
+    _section("Ingredients of its method key", [[k, v[:_DIGITS]] for k, v in found["ingredients"].items()])
+    return 0
+
+
+def _why(given: argparse.Namespace) -> int:
+    store = _store(given)
+    first, second = (_inventory.find(store, key) for key in (given.first, given.second))
+    found = _inventory.compare(first[0], second[0])
+    # A method key names several: what they have in common can be compared, their guards cannot.
+    several = [key for key, entries in ((given.first, first), (given.second, second)) if len(entries) > 1]
+    if several:
+        found["guards"] = []
+    if given.json:
+        _dump(found)
+        return 0
+    heads = [f"{side['key'][:_DIGITS]} ({side['method']})" for side in (found["first"], found["second"])]
+    if several:
+        heads = [f"{side['method_key'][:_DIGITS]} ({side['method']})" for side in (found["first"], found["second"])]
+    for name, title in (("ingredients", "Ingredients of the method key"), ("guards", "Guards")):
+        if found[name]:
+            _section(f"{title} that differ", [list(each.values()) for each in found[name]], ["", *heads])
+    if several and not found["ingredients"]:
+        print("Both have one method key, which names several static models: give their own keys to compare guards.")
+    elif not found["ingredients"] and not found["guards"]:
+        print("Nothing differs in their method keys and guards: either answers the same calls.")
+    return 0
+
+
+def _verify(given: argparse.Namespace) -> int:
+    store = _store(given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CacheWarning)  # what is damaged is reported below
+        damaged = store.verify()
+        sound = sum(1 for _ in store.entries())
+    if given.json:
+        _dump({"sound": sound, "damaged": [{"path": each.path, "reason": each.reason} for each in damaged]})
+        return 1 if damaged else 0
+    for each in damaged:
+        print(f"damaged: {each.path} {each.reason}")
+    aside = "; what was damaged is set aside and will be built again" if damaged else ""
+    print(f"{_count(sound)} sound, {len(damaged)} damaged{aside}")
+    return 1 if damaged else 0
+
+
+def _prune(given: argparse.Namespace) -> int:
+    return _removed(given, _store(given).prune(given.max_size, given.older_than))
+
+
+def _clear(given: argparse.Namespace) -> int:
+    store = _store(given)
+    if not given.yes and sys.stdin.isatty():
+        print(f"Remove all static models in {store.root} ({_bytes(store.size())})? [y/N] ", end="", file=sys.stderr)
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            print("nothing was removed", file=sys.stderr)
+            return 1
+    return _removed(given, store.clear())
+
+
+def _removed(given: argparse.Namespace, done: Any) -> int:
+    if given.json:
+        _dump({"removed": done.removed, "freed": done.freed, "in_use": done.in_use})
+        return 0
+    stayed = f"; {_count(done.in_use)} stayed, being in use" if done.in_use else ""
+    print(f"removed {_count(done.removed)}, {_bytes(done.freed)}{stayed}")
+    return 0
+
+
+# Output
+
+
+def _dump(data: Any) -> None:
+    print(json.dumps(data, indent=2))
+
+
+def _section(title: str, rows: list[list[str]], heads: Sequence[str] = ()) -> None:
+    if rows:
+        print(f"\n{title}")
+        _table(heads, rows, indent="  ")
+
+
+def _table(heads: Sequence[str], rows: list[list[str]], indent: str = "") -> None:
+    """Columns as wide as what is in them; a head led by ``>`` aligns its column to the right."""
+    right = [head.startswith(">") for head in heads]
+    lines = [[head.lstrip(">") for head in heads], *rows] if heads else rows
+    widths = [max(map(len, column)) for column in zip(*(_padded(line, lines) for line in lines), strict=True)]
+    for line in lines:
+        cells = [
+            cell.rjust(width) if n < len(right) and right[n] else cell.ljust(width)
+            for n, (cell, width) in enumerate(zip(_padded(line, lines), widths, strict=True))
+        ]
+        print(f"{indent}{'  '.join(cells)}".rstrip())
+
+
+def _padded(line: list[str], lines: list[list[str]]) -> list[str]:
+    return [*line, *[""] * (max(map(len, lines)) - len(line))]
+
+
+def _count(number: int) -> str:
+    return f"{number} static model{'' if number == 1 else 's'}"
+
+
+def _bytes(number: float) -> str:
+    """Decimal units, as disks are sold and ``--max-size 2GB`` is read."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} TB"
+
+
+def _ago(moment: float) -> str:
+    seconds = max(0.0, time.time() - moment)
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"
