@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hybrid_infer import _keys
+from hybrid_infer._objects import External
 from hybrid_infer._state import ABSENT, cell_contents, name_of
-from hybrid_infer._walk import External, Test, Walk
+from hybrid_infer._walk import Test, Walk
 
 __all__ = ["ABSENT", "External", "Fingerprint", "fingerprint"]
 
@@ -99,5 +100,5 @@ def fingerprint(
         tuple(walk.cells.values()),
         tuple(walk.classes_read.values()),
         tuple((f, f.__code__, f.__defaults__, f.__kwdefaults__) for f in walk.functions),
-        frozenset(walk.used),
+        frozenset(walk.mentions.used),
     )

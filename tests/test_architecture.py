@@ -17,7 +17,14 @@ PACKAGE = REPOSITORY / "hybrid_infer"
 ROOMS = ("backends", "cache", "frontends", "passes")
 LEAVES = ("hybrid_infer._types", "hybrid_infer._errors")
 #: From the outside in: a module imports those further right, never those further left.
-ORDER = ("_api", "_method", "_dispatch", "_compile")
+ORDERS = (
+    ("_api", "_method", "_dispatch", "_compile"),
+    ("_compile", "_subject", "_reach", "_undo", "_state"),
+    ("_compile", "_twin", "_reads"),
+    ("_subject", "_fingerprint", "_walk", "_classes", "_objects", "_namespaces"),
+    ("_walk", "_outline", "_code", "_keys"),
+    ("_objects", "_state", "_origin"),
+)
 HEAVY = ("torch", "paddle", "onnx", "onnxruntime", "openvino", "cupy", "tensorrt", "numpy", "onnxscript", "paddle2onnx")
 #: The one file of each framework or engine; those beside it whose names begin likewise belong to it.
 SERVED = {
@@ -92,9 +99,10 @@ def test_nobody_imports_a_room_by_its_bare_name(path: Path) -> None:
         assert name.partition(".")[0] not in ROOMS, f"{path.name} imports {name}"
 
 
-def test_the_call_path_is_imported_in_one_direction() -> None:
-    for n, name in enumerate(ORDER):
-        outer = {f"hybrid_infer.{each}" for each in ORDER[:n]}
+@pytest.mark.parametrize("order", ORDERS, ids=lambda order: f"{order[0]} to {order[-1]}")
+def test_modules_are_imported_in_one_direction(order: tuple[str, ...]) -> None:
+    for n, name in enumerate(order):
+        outer = {f"hybrid_infer.{each}" for each in order[:n]}
         for found in imports(PACKAGE / f"{name}.py"):
             assert not any(found == each or found.startswith(f"{each}.") for each in outer), f"{name} imports {found}"
 
@@ -120,7 +128,7 @@ def test_a_framework_is_imported_by_its_own_room_alone(path: Path) -> None:
 ENVIRONMENT = {
     "_options.py": "the settings of this library",
     "_outside.py": "watches who reads it",
-    "_walk.py": "recognises the object, and reads nothing of it",
+    "_objects.py": "recognises the object, and reads nothing of it",
     "backends/_cores.py": "the user's own settings of the OpenMP runtime, which are left alone",
     "backends/onnxruntime.py": "the engine's own switch, set around its import",
 }

@@ -1,0 +1,148 @@
+"""Classes and modules: which of their names count, given all that code mentions."""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from hybrid_infer import _keys, _origin
+from hybrid_infer._namespaces import ENTRIES, Namespace
+from hybrid_infer._objects import Objects, library_of
+from hybrid_infer._state import ABSENT, name_of
+
+#: Root classes of the frameworks' layers: a user method that replaces one of theirs is not thereby called in forward.
+_ROOTS = frozenset({("torch.nn.modules.module", "Module"), ("paddle.nn.layer.layers", "Layer")})
+_PLAIN_METACLASSES = frozenset({"builtins", "abc", "enum", "typing"})
+
+
+def is_root(kind: type) -> bool:
+    return (kind.__module__, kind.__qualname__) in _ROOTS
+
+
+class Classes(Objects):
+    """Follows names into classes, modules and the attributes of functions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.globals: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
+        self.classes_read: dict[tuple[int, str], tuple[type, str, Any]] = {}
+        self.methods: set[int] = set()
+        self.labels: dict[int, tuple[Any, str]] = {}
+        self.taken: dict[str, int] = {}
+        self.spaces: dict[int, Namespace] = {}
+        self.dynamic = False
+        self.overridden: set[type] = set()
+
+    def unique(self, label: str) -> str:
+        count = self.taken[label] = self.taken.get(label, 0) + 1
+        return label if count == 1 else f"{label} #{count}"
+
+    def space(self, mapping: Mapping[str, Any], label: str, owner: Any) -> Namespace:
+        space = self.spaces.get(id(owner))
+        if space is None:
+            space = self.spaces[id(owner)] = Namespace(mapping, label, owner)
+        return space
+
+    def computed(self, chain: tuple[str, ...], scope: dict[str, Any]) -> None:
+        """Attributes of a global, or of what stands behind it, are looked up by computed names."""
+        value = scope.get(chain[0], ABSENT)
+        for name in chain[1:]:
+            value = vars(value).get(name, ABSENT) if isinstance(value, types.ModuleType) else ABSENT
+        if isinstance(value, (types.ModuleType, type)):
+            self.encode(value)
+            for base in value.__mro__ if isinstance(value, type) else (value,):
+                if id(base) in self.spaces:
+                    self.spaces[id(base)].computed = True
+        else:
+            self.dynamic = True
+
+    def names_of(self, space: Namespace) -> None:
+        for name in space.wanted(self.mentions):
+            space.done.add(name)
+            value = space.mapping.get(name, ABSENT)
+            if space.library and not self.patched(value):
+                continue
+            if isinstance(space.owner, type):
+                self.classes_read[id(space.owner), name] = (space.owner, name, value)
+                self.methods.update(map(id, (value.fget, value.fset) if isinstance(value, property) else (value,)))
+            else:
+                self.globals[id(space.mapping), name] = (space.mapping, name, value)
+            self.ingredient(f"attribute {name} of {space.label}", value, ("attribute", space.label, name))
+
+    @staticmethod
+    def patched(value: Any) -> bool:
+        """Was this member of a library put there by the user?"""
+        if isinstance(value, (staticmethod, classmethod)):
+            value = value.__func__
+        if isinstance(value, property):
+            value = value.fget
+        return isinstance(value, types.FunctionType) and library_of(value) == _origin.USER
+
+    def layer_class(self, kind: type, *, entry: bool = True) -> None:
+        """A class of the layer tree: its layers exist, and their ``forward`` is called unless `entry` is false."""
+        self.ingredients.setdefault(f"layers {name_of(kind)}", _keys.hash_bytes(self.user_class(kind)))
+        if entry:
+            self.entries(kind)
+        self.overrides(kind)
+
+    def entries(self, kind: type) -> None:
+        for base in kind.__mro__:
+            if id(base) in self.spaces:
+                self.spaces[id(base)].extra |= ENTRIES
+
+    def overrides(self, kind: type) -> None:
+        """User methods that replace a library's: the library's code, which is not read, may call them."""
+        if kind in self.overridden:
+            return
+        self.overridden.add(kind)
+        names: set[str] = set()
+        for base in reversed(kind.__mro__[:-1]):
+            if _origin.of_object(base):
+                if not is_root(base):
+                    names |= {name for name in vars(base) if not name.startswith("__")} - {"forward"}
+            elif names and id(base) in self.spaces:
+                self.spaces[id(base)].extra |= names
+
+    def entered(self, kind: type) -> None:
+        self.entries(kind)
+        self.overrides(kind)
+
+    def user_class(self, kind: type) -> bytes:
+        """A reference to a class; for a user's class, and its bases, names are followed from now on."""
+        known = self.labels.get(id(kind))
+        if known is not None:
+            return _keys.frame(b"c", known[1].encode())
+        library = _origin.of_object(kind)
+        if library:
+            self.library(library)
+            token = f"{library}: {name_of(kind)}"
+            self.labels[id(kind)] = (kind, token)
+            if kind.__module__.partition(".")[0] != "builtins":
+                for base in kind.__mro__:
+                    self.space(base.__dict__, name_of(base), base).library = bool(_origin.of_object(base))
+            return _keys.frame(b"c", token.encode())
+        label = self.unique(f"class {name_of(kind)}")
+        self.labels[id(kind)] = (kind, label)
+        bases = [self.user_class(base) for base in kind.__mro__[1:]]
+        meta = type(kind)
+        plain = meta.__module__ in _PLAIN_METACLASSES
+        self.ingredients[label] = _keys.hash_bytes(_keys.frame(b"k", b"" if plain else self.user_class(meta), *bases))
+        space = self.space(kind.__dict__, label, kind)
+        if isinstance(kind, enum.EnumMeta):
+            space.extra.add("_member_map_")
+        return _keys.frame(b"c", label.encode())
+
+    def module(self, module: types.ModuleType) -> bytes:
+        name = "__main__" if module.__name__ == "__mp_main__" else module.__name__
+        library = _origin.of_module(module.__name__)
+        if library:
+            self.library(library)
+        space = self.space(module.__dict__, f"module {name}", module)
+        space.library = bool(library)
+        if not library:
+            space.extra.add("__getattr__")
+        kind, _, under = self.place
+        space.aliases.add(under if kind in ("global", "attribute") and not self.trail else "")
+        return _keys.frame(b"X", library.encode(), name.encode())

@@ -1,0 +1,126 @@
+"""Names under which code may reach something: of classes, modules and functions, by what code mentions."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Mapping
+from typing import Any
+
+#: Names that describe a class or belong to its machinery.
+_NEVER = frozenset(
+    {
+        "__doc__",
+        "__module__",
+        "__dict__",
+        "__weakref__",
+        "__qualname__",
+        "__name__",
+        "__firstlineno__",
+        "__static_attributes__",
+        "__slots__",
+        "__abstractmethods__",
+        "_abc_impl",
+        "__orig_bases__",
+        "__parameters__",
+        "__dataclass_params__",
+        "__classcell__",
+        "__conditional_annotations__",
+        "__type_params__",
+        "__annotations_cache__",
+        "__annotate__",
+        "__annotate_func__",
+        "__annotations__",
+        "__del__",
+        "__dir__",
+        "__sizeof__",
+        "__set_name__",
+    }
+)
+#: Run when an instance is made, which is over for the layers of a tree.
+_CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__", "__init_subclass__"})
+_COPIERS = frozenset(
+    {
+        "__reduce__",
+        "__reduce_ex__",
+        "__getstate__",
+        "__setstate__",
+        "__getnewargs__",
+        "__getnewargs_ex__",
+        "__copy__",
+        "__deepcopy__",
+        "__replace__",
+    }
+)
+_COPYING = frozenset({"copy", "deepcopy", "replace", "dumps"})
+_FORMATTERS = frozenset({"__repr__", "__str__", "__format__"})
+ENTRIES = frozenset({"forward", "__call__", "__wrapped__"})
+_PLAIN = (bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset)
+
+
+class Mentions:
+    """What the code that was reached so far mentions.
+
+    ``used``: names of attributes; ``mentioned``: of globals; ``bare``: of either, where the value is used for more than
+    its attributes. ``formats``: something may be turned into text. ``widened``: names that are computed are looked up
+    among all there are.
+    """
+
+    def __init__(self) -> None:
+        self.used: set[str] = set()
+        self.mentioned: set[str] = set()
+        self.bare: set[str] = set()
+        self.formats = False
+        self.widened = False
+
+
+class Namespace:
+    """Attributes that code may reach by name: of a user class, a user module or a function."""
+
+    def __init__(self, mapping: Mapping[str, Any], label: str, owner: Any) -> None:
+        self.mapping, self.label, self.owner = mapping, label, owner
+        self.extra: set[str] = set()
+        self.done: set[str] = set()
+        self.aliases: set[str] = set()
+        self.computed = False
+        self.constructible = False
+        self.library = False
+
+    def wanted(self, mentions: Mentions) -> list[str]:
+        """Names to be looked up that have not been yet."""
+        mapping = self.mapping
+        is_class = isinstance(self.owner, type)
+        if self.library:
+            names = set(mapping) if is_class else mapping.keys() & mentions.used
+        elif self.computed or (mentions.widened and self._escapes(mentions)):
+            names = {name for name in mapping if not dunder(name)} if is_class else plain_names(mapping)
+            names |= mapping.keys() & mentions.used
+        else:
+            names = mapping.keys() & mentions.used
+        names |= mapping.keys() & self.extra
+        if is_class and not self.library:
+            implicit = {name for name in mapping if dunder(name)}
+            if _COPYING.isdisjoint(mentions.used) and _COPYING.isdisjoint(mentions.mentioned):
+                implicit -= _COPIERS
+            if not mentions.formats:
+                implicit -= _FORMATTERS
+            names |= implicit
+            if not self.constructible:
+                names -= _CONSTRUCTORS
+        if not self.library:
+            names -= _NEVER - {"__annotations__"} if is_class and "__annotations__" in mentions.used else _NEVER
+        return sorted(names - self.done)
+
+    def _escapes(self, mentions: Mentions) -> bool:
+        """May an attribute of this be looked up by a computed name, without being known by its own?"""
+        return isinstance(self.owner, type) or "" in self.aliases or not self.aliases.isdisjoint(mentions.bare)
+
+
+def dunder(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+def plain_names(mapping: Mapping[str, Any], *others: type) -> set[str]:
+    """Names of functions, classes and plain data: what code may fetch from a module by a computed name."""
+    kinds = (types.FunctionType, type, functools.partial, *_PLAIN, *others)
+    return {name for name, value in list(mapping.items()) if not dunder(name) and isinstance(value, kinds)}
