@@ -100,7 +100,9 @@ class State:
             else:
                 result = route.run(tensors, ints)  # type: ignore[union-attr]
         except EngineError as fault:
-            return self._eagerly(owner, args, kwargs, str(fault), "", kind="build")
+            result = self.method.function(*owner, *args, **kwargs)  # where it fails as well, the call is at fault
+            self._note(str(fault), "", "build")
+            return result
         self.counters.hits += 1
         return result
 
@@ -382,6 +384,7 @@ class State:
         for other in list(self.routes.values()):
             if held.version.covers(other.held.version):
                 self._drop(other)
+        route.mark = held.hold()
         self.routes[id(held)] = route
         self.seen[held.version.identity] = held.version
         return route, result

@@ -114,6 +114,16 @@ def _graph(tracee: Tracee, traced: Trace, numbers: frozenset[int], dtype_of: Cal
     )
 
 
+def _widened(result: Any) -> Any:
+    """A result in a type of which the converter takes constants: it makes a sum with zero of an assignment."""
+    import paddle
+
+    wider = {paddle.uint8: paddle.int32, paddle.float16: paddle.float32}
+    if result.dtype not in wider:
+        return result
+    return paddle.cast(result.get_defining_op().operand_source(0), wider[result.dtype])
+
+
 def _serialise(traced: Trace, path: str) -> None:
     import paddle
     from paddle.base import framework
@@ -124,5 +134,7 @@ def _serialise(traced: Trace, path: str) -> None:
         # Inputs that no result depends on are refused where they are named.
         live = needed(traced.program, traced.results)
         inputs = [value for value in traced.inputs if value in live]
-        program = normalize_pir_program(traced.program, inputs, traced.results)
+        with paddle.static.program_guard(traced.program, paddle.static.Program()):
+            results = [_widened(value) for value in traced.results]
+        program = normalize_pir_program(traced.program, inputs, results)
         paddle.base.core.serialize_pir_program(program, path)

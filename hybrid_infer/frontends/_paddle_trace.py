@@ -120,6 +120,7 @@ class _Watch:
     def __init__(self, values: dict[int, Any]) -> None:
         self.thread, self.values = threading.get_ident(), values
         self.writes: list[tuple[str, Any, int]] = []
+        self.sizes: list[Any] = []
 
     def cast_hook(self, value: Any) -> Any:
         import paddle
@@ -135,6 +136,7 @@ class _Watch:
     @contextmanager
     def active(self) -> Iterator[None]:
         import paddle
+        from paddle.jit import dy2static
         from paddle.pir.core import static_op_arg_cast_guard
         from paddle.utils import inplace_utils
 
@@ -148,10 +150,19 @@ class _Watch:
 
         def shape(value: Any) -> Any:
             sizes = raw.fget(value)
-            if -1 not in sizes or not ours(sys._getframe(1)):
-                return sizes
+            return numbers(value, sizes) if ours(sys._getframe(1)) else sizes
+
+        def numbers(value: Any, sizes: Any) -> Any:
+            """As the user's code is to see them: of an eager tensor's class where all of them are known."""
+            if -1 not in sizes:
+                return paddle.Size(sizes)
             real = paddle.shape(value)
+            self.sizes.append(real)
             return [real[axis] if size == -1 else size for axis, size in enumerate(sizes)]
+
+        def shape_in_rewritten_code(value: Any) -> Any:
+            mine = threading.get_ident() == thread and isinstance(value, value_type)
+            return numbers(value, raw.fget(value)) if mine else convert_shape(value)
 
         def length(value: Any) -> int:
             sizes = raw.fget(value)
@@ -185,13 +196,14 @@ class _Watch:
                 if not targets:
                     writes.append((name, None, 0))
 
-        original, core = inplace_utils.warnings, paddle.base.core
+        original, core, convert_shape = inplace_utils.warnings, paddle.base.core, dy2static.Shape
         asked = core._has_grad
         # As of an eager tensor; without them Python would ask for elements until one fails, and none does.
         protocol = {"__len__": length, "__iter__": iterate}
         added = {name: method for name, method in protocol.items() if name not in vars(value_type)}
         with static_op_arg_cast_guard(self.cast_hook):
             value_type.shape = property(shape)
+            dy2static.Shape = shape_in_rewritten_code
             for name, method in added.items():
                 setattr(value_type, name, method)
             inplace_utils.warnings = Warnings()
@@ -202,8 +214,25 @@ class _Watch:
                 inplace_utils.warnings = original
                 core._has_grad = asked
                 value_type.shape = raw
+                dy2static.Shape = convert_shape
                 for name in added:
                     delattr(value_type, name)
+
+    def is_size(self, result: Any) -> bool:
+        """Is it computed from nothing but sizes that were read as numbers, and so a number in the eager result?"""
+        if list(result.shape) or not self.sizes:
+            return False
+        found, left = False, [result]
+        while left:
+            value = left.pop()
+            if any(value.is_same(size) for size in self.sizes):
+                found = True
+                continue
+            op = value.get_defining_op()
+            if op is None or op.name() == "pd_op.data":
+                return False
+            left += [operand for operand in op.operands_source() if operand.initialized()]
+        return found
 
     def report(self, inputs: Sequence[Any], labels: Sequence[str], results: Sequence[Any]) -> list[str]:
         """Writes that the program does not show: into an argument or weight, or into what is read again later."""
@@ -270,6 +299,8 @@ def trace(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: fro
                 watch.cast_hook(tensor)
             parameter.replace_all_uses_with(known)
         results = [_as_value(result) for result in results]
+        if any(map(watch.is_size, results)):
+            raise TraceError("a size that varies is one of its results", "Return tensors, and take sizes from them")
         impure += watch.report(values, labels, results)
         impure += [f"it assigns the global {name}" for name in rewrites.assigned()]
         # A result of its own for each entry, also where the method returns one tensor twice.

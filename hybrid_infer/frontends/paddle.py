@@ -176,7 +176,7 @@ class PaddleFrontend:
             return "a distributed tensor"
         if not tensor.is_dense():
             return "a sparse tensor"
-        if not tensor._is_initialized():
+        if not tensor._is_initialized() and 0 not in tensor.shape:
             return "a tensor without memory"
         if tensor.dtype not in self._names:
             return f"a tensor of element type {tensor.dtype}"

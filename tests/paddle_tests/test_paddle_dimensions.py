@@ -1,0 +1,132 @@
+"""Sizes along one axis of a Paddle tensor: two captures, then none; what a size decides is decided as eagerly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+paddle = pytest.importorskip("paddle")
+
+from paddle_support import Block, counts, grid, same, served, twice  # noqa: E402
+
+from hybrid_infer import CaptureError, inference  # noqa: E402
+
+pytestmark = pytest.mark.paddle
+F = paddle.nn.functional
+
+
+def test_sizes_a_b_c_d_make_two_captures() -> None:
+    layer = inference(Block(), fallback="error")
+    for rows in (5, 7, 9, 2, 31, 1, 7):
+        twice(layer, Block.forward.__get__(layer), grid(rows, 4))
+    served(captures=2)
+
+
+def test_two_axes_that_vary_one_after_the_other() -> None:
+    def scores(q: Any, k: Any) -> Any:
+        return F.softmax(q @ k.transpose([1, 0]), -1)
+
+    hot = inference(fallback="error")(scores)
+    for rows, columns in ((2, 3), (4, 3), (4, 5), (6, 7), (3, 9)):
+        twice(hot, scores, grid(rows, 4), grid(columns, 4))
+    served(captures=3)
+
+
+def test_attention_over_a_length_that_varies() -> None:
+    class Attend(paddle.nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv = paddle.nn.Linear(8, 24)
+
+        def compute(self, x: Any, mask: Any = None) -> Any:
+            batch, length, width = x.shape
+            q, k, v = self.qkv(x).reshape([batch, length, 3, 2, 4]).transpose([2, 0, 3, 1, 4]).unbind(0)
+            weights = q @ k.transpose([0, 1, 3, 2]) * 4**-0.5
+            if mask is not None:
+                weights = weights + mask
+            return (F.softmax(weights, -1) @ v).transpose([0, 2, 1, 3]).reshape([batch, length, width])
+
+        forward = inference(fallback="error")(compute)
+
+    layer = Attend()
+    for length in (3, 5, 7, 9):
+        twice(layer, layer.compute, grid(2, length, 8))
+    served(captures=2)
+    for length in (3, 5, 7):
+        twice(layer, layer.compute, grid(2, length, 8), paddle.triu(paddle.full([length, length], -1e4), 1))
+    served(captures=4)
+
+
+def test_equal_sizes_stay_equal() -> None:
+    def add(x: Any, y: Any) -> Any:
+        return x + y
+
+    hot = inference(fallback="error")(add)
+    for left, right in ((2, 2), (3, 3), (5, 5), (5, 1), (1, 5), (1, 1), (4, 4)):
+        twice(hot, add, grid(left, 4), grid(right, 4))
+    with pytest.raises(ValueError, match=r"(?i)broadcast"):
+        hot(grid(3, 4), grid(5, 4))
+
+
+def _constant(x: Any) -> Any:
+    return x * 2 if x.shape[1] == 6 else x * 3
+
+
+def _range(x: Any) -> Any:
+    if x.shape[1] > 8:
+        y = x[:, :8].sum(1)
+    elif x.shape[1] >= 3:
+        y = x.sum(1) - 1
+    else:
+        y = x.sum(1) + 1
+    return y
+
+
+def _divisible(x: Any) -> Any:
+    if x.shape[1] % 3 == 0:
+        return x.reshape([x.shape[0], -1, 3]).sum(-1)
+    return x.mean(1, keepdim=True)
+
+
+def _square(x: Any) -> Any:
+    return x @ x if x.shape[0] == x.shape[1] else x * 5
+
+
+def _arithmetic(x: Any) -> Any:
+    half = x.shape[1] // 2
+    return paddle.concat([x[:, half:] + half, x[:, :half] * x.shape[0]], 1)
+
+
+def _scaled(x: Any) -> Any:
+    return x * (x.shape[1] ** -0.5) + len(x)
+
+
+@pytest.mark.parametrize("function", [_constant, _range, _divisible, _square, _arithmetic, _scaled])
+def test_what_a_size_decides_is_decided_as_eagerly(function: Callable[[Any], Any]) -> None:
+    hot = inference(max_versions=64, cache_static_model=False)(function)
+    shapes = [(2, 7), (2, 5), (2, 6), (3, 9), (4, 4), (1, 1), (3, 12), (5, 2), (6, 6), (2, 8), (4, 3), (1, 10)]
+    with paddle.no_grad():
+        for shape in shapes:
+            for _ in range(2):
+                same(hot(grid(*shape)), function(grid(*shape)), 1e-4)
+    assert counts()["eager_calls"] == 0, counts()
+    assert counts()["captures"] <= len(shapes)
+
+
+def test_past_max_versions() -> None:
+    hot = inference(max_versions=1, fallback="error")(lambda x, flag: x * 2 if flag else x * 3)
+    x = paddle.ones([2])
+    hot(x, True)
+    with pytest.raises(CaptureError, match=r"max_versions.*argument number 2"):
+        hot(x, False)
+
+
+def test_a_wider_version_replaces_the_first() -> None:
+    layer = inference(Block(), fallback="error")
+    for rows in (5, 7, 5):
+        twice(layer, Block.forward.__get__(layer), grid(rows, 4))
+    served(captures=2)
+    method = layer.forward.__hybrid_infer__
+    assert len(method.states[id(layer)][1].routes) == 1
