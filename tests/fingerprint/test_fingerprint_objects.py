@@ -1,0 +1,138 @@
+"""A change of an object, its class or a class of the layer tree changes the fingerprint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fingerprint_support import LAYER, Case, Cases, check, compared
+
+pytestmark = pytest.mark.processes
+
+CASES = Cases()
+case = CASES.add
+
+# Objects.
+case("instance", "class C:\n def __init__(s, k): s.k = k\nc = C(2)\ndef f(x): return x * c.k", "C(2)", "C(3)")
+case("instance_method", "class C:\n def m(s, x): return x * 2\nc = C()\ndef f(x): return c.m(x)", "x * 2", "x * 3")
+case("instance_call", "class C:\n def __call__(s, x): return x * 2\nc = C()\ndef f(x): return c(x)", "x * 2", "x * 3")
+case(
+    "instance_operator", "class C:\n def __mul__(s, x): return x * 2\nc = C()\ndef f(x): return c * x", "x * 2", "x * 3"
+)
+case("slots", "class C:\n __slots__ = ('k', 'n')\nc = C()\nc.k = 2\ndef f(x): return x * c.k", "c.k = 2", "c.k = 3")
+case(
+    "private_slot",
+    "class C:\n __slots__ = ('__k',)\n def __init__(s, k): s.__k = k\nc = C(2)\ndef f(x): return c",
+    "C(2)",
+    "C(3)",
+)
+case(
+    "frozen",
+    "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass C:\n k: int\nc = C(2)\ndef f(x): return c.k",
+    "C(2)",
+    "C(3)",
+)
+case(
+    "nested_instance",
+    "class C: pass\nc = C()\nc.d = C()\nc.d.up = c\nc.d.k = [2]\ndef f(x): return c.d.k",
+    "[2]",
+    "[3]",
+)
+case("list_subclass", "class L(list): pass\nl = L([1, 2])\ndef f(x): return l[0]", "[1, 2]", "[1, 3]")
+case("dict_subclass", "class D(dict): pass\nd = D(a=2)\ndef f(x): return d['a']", "a=2", "a=3")
+case("int_subclass", "class I(int): pass\ni = I(2)\ndef f(x): return x * i", "I(2)", "I(3)")
+case("ordered_dict", "from collections import OrderedDict\nd = OrderedDict(a=2)\ndef f(x): return d['a']", "a=2", "a=3")
+case(
+    "default_dict",
+    "from collections import defaultdict\nd = defaultdict(int, a=2)\ndef f(x): return d['a']",
+    "a=2",
+    "a=3",
+)
+case(
+    "bound_method", "class C:\n k = 2\n def m(s, x): return x * s.k\nm = C().m\ndef f(x): return m(x)", "k = 2", "k = 3"
+)
+case("bound_builtin", "l = [1, 2]\ng = l.index\ndef f(x): return g(x)", "[1, 2]", "[2, 1]")
+case("constructed", "class C:\n def __init__(s): s.k = 2\ndef f(x): return x * C().k", "s.k = 2", "s.k = 3")
+case(
+    "metaclass",
+    "class M(type):\n def k(c): return 2\nclass C(metaclass=M): pass\ndef f(x): return C.k()",
+    "return 2",
+    "return 3",
+)
+case("namespace", "import types\nn = types.SimpleNamespace(k=2)\ndef f(x): return n.k", "k=2", "k=3")
+case("weak", "import weakref\nclass C: k = 2\nc = C()\nr = weakref.ref(c)\ndef f(x): return r().k", "k = 2", "k = 3")
+case("decimal", "import decimal\nd = decimal.Decimal('2')\ndef f(x): return d", "'2'", "'3'")
+
+# Classes of the layer tree.
+for edit, number in {
+    "method_in_base": 11,
+    "property": 13,
+    "class_attribute": 19,
+    "class_lambda": 23,
+    "static_method": 31,
+    "class_method": 37,
+    "cached_property": 41,
+    "sublayer_helper": 43,
+    "sublayer_dunder": 47,
+}.items():
+    case(f"layer_{edit}", LAYER, f"{number}", f"{number}0")
+case("layer_sublayer_forward", LAYER, "return self._inner(x)", "return -self._inner(x)")
+case("layer_global", LAYER, "SCALE = 5", "SCALE = 7")
+case("layer_new_override", LAYER, "    def unused", "    def shared(self, x): return x\n    def unused")
+case(
+    "layer_new_base",
+    LAYER,
+    "class Block(Base)",
+    "class Mixin:\n    def __call__(self): return 1\nclass Block(Mixin, Base)",
+)
+case(
+    "layer_computed_name",
+    LAYER.replace("return self.block.scale(x)", "return getattr(self.block, 'unu' + x)()"),
+    "59",
+    "590",
+)
+case(
+    "layer_constant_name",
+    LAYER.replace("return self.block.scale(x)", "return getattr(self.block, 'unused')()"),
+    "59",
+    "590",
+)
+case("layer_escaping_self", LAYER.replace("super().shared(x)", "self(x)"), "+ 67", "+ 68")
+case("layer_self_in_closure", LAYER.replace("super().shared(x)", "(lambda: self(x))()"), "+ 67", "+ 68")
+case("layer_with_no_owner", LAYER.replace("OWNER = Model", ""), "+ 67", "+ 68")
+case("layer_forward_named", LAYER.replace("super().shared(x)", "self.forward(x)"), "+ 67", "+ 68")
+case(
+    "external_layer_class",
+    LAYER + "m = Block()\ndef f(x): return m(x)\nFUNCTIONS = [f]\nCLASSES = []\n",
+    "+ 43",
+    "+ 44",
+)
+case(
+    "external_sublayer_class",
+    LAYER + "m = Model()\ndef f(x): return m(x)\nFUNCTIONS = [f]\nCLASSES = []\n",
+    "+ 43",
+    "+ 44",
+)
+case(
+    "local_classes",
+    """
+    def make(k):
+        class L:
+            def forward(self, x): return x * k
+        return L
+    CLASSES = [make(2), make(5)]
+    FUNCTIONS = []
+    """,
+    "make(2)",
+    "make(3)",
+)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return compared(tmp_path_factory.mktemp("cases"), CASES)
+
+
+@pytest.mark.parametrize("each", CASES, ids=lambda each: each.name)
+def test_edit(each: Case, results: dict[str, Any]) -> None:
+    check(each, results)
