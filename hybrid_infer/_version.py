@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hybrid_infer import _guards, _keys
+from hybrid_infer import _guards
 from hybrid_infer._attributes import Read
 from hybrid_infer._types import Condition, Graph, TensorSpec
 
@@ -175,10 +176,10 @@ class Version:
 
     @property
     def identity(self) -> str:
-        """A digest of all that decides for which calls it is valid."""
+        """All that decides for which calls it is valid, as text."""
         specs, reads = [_spec(t) for t in self.tensors], [list(r) for r in self.reads]
         call = [self.tree, *specs, list(self.ints), list(self.ambient)]
-        return _keys.digest([*call, reads, _plain(self.conditions), self.scope, self.failed])
+        return json.dumps([*call, reads, _plain(self.conditions), self.scope, self.failed])
 
 
 def _spec(spec: TensorSpec) -> list[Any]:
