@@ -19,9 +19,10 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer._fingerprint import Fingerprint
 from hybrid_infer._state import cell_contents
 
-_OBJECTS = 1 << 20  # what is reached beyond these is not looked at
+_OBJECTS = 1 << 17  # what is reached beyond these is not looked at
 _ARRAYS = 1 << 28  # bytes of NumPy arrays that are copied; of those beyond, a change is seen and not taken back
-_LEAVES = (bool, int, float, complex, str, bytes, type(None), types.BuiltinFunctionType)
+_PLAIN: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None)})
+_LEAVES: tuple[type, ...] = (*_PLAIN, types.BuiltinFunctionType)
 #: Libraries whose objects do no more than hold what they are given.
 _HOLDERS = frozenset({"argparse", "collections", "queue", "types"})
 _CACHES = type(functools.lru_cache(lambda: None))
@@ -44,6 +45,7 @@ class Reach:
         self._memories: list[tuple[str, _undo.Memory]] = []
         self._caches: list[tuple[Any, int]] = []
         self._seen: set[int] = set()
+        self._kinds: dict[type, tuple[bool, Any]] = {}
         self._bytes = 0
         self._queue: deque[tuple[Any, str]] = deque()
         self._globals(code)
@@ -120,13 +122,13 @@ class Reach:
 
     def _attributes(self, value: Any, name: str) -> None:
         kind = type(value)
-        whole = not isinstance(value, types.FunctionType) and (
-            not _origin.of_object(kind) or kind.__module__.partition(".")[0] in _HOLDERS
-        )
-        members = _undo.slots(value) if whole else None
-        if members is not None:
-            self._remember(name, members)
-            self._queue.extend((held, f"{name}.{slot}") for slot, held in members.before.items())
+        if kind not in self._kinds:
+            self._kinds[kind] = self._describe(kind)
+        whole, members = self._kinds[kind]
+        if members:
+            slots = _undo.slots(value, members)
+            self._remember(name, slots)
+            self._queue.extend((held, f"{name}.{slot}") for slot, held in slots.before.items())
         try:
             state = object.__getattribute__(value, "__dict__")
         except AttributeError:
@@ -136,8 +138,16 @@ class Reach:
         entries = _undo.Entries(state, None if whole else self._named, self._ignored, dot=True)
         self._remember(name, entries)
         for key, held in entries.before.items():
-            if key in self._named or not isinstance(held, _ITERATORS):
+            if type(held) not in _PLAIN and (key in self._named or not isinstance(held, _ITERATORS)):
                 self._queue.append((held, f"{name}.{key}"))
+
+    @staticmethod
+    def _describe(kind: type) -> tuple[bool, Any]:
+        """Are all attributes of such an object watched? And its slots."""
+        whole = kind is not types.FunctionType and (
+            not _origin.of_object(kind) or kind.__module__.partition(".")[0] in _HOLDERS
+        )
+        return whole, _undo.members(kind) if whole else {}
 
     def take_back(self) -> list[str]:
         """Undo every write since the snapshot, and say what was written to."""

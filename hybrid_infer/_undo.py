@@ -160,17 +160,20 @@ class Places:
                 self._write(name, value)
 
 
-def slots(value: Any) -> Places | None:
-    """The ``__slots__`` of an object; None if it has none."""
-    kind = type(value)
-    members = {
+def members(kind: type) -> dict[str, types.MemberDescriptorType]:
+    """The ``__slots__`` of a class, by name."""
+    return {
         name: member
         for base in reversed(kind.__mro__)
+        if "__slots__" in vars(base)
         for name, member in vars(base).items()
-        if isinstance(member, types.MemberDescriptorType) and "__slots__" in vars(base)
+        if isinstance(member, types.MemberDescriptorType)
     }
-    if not members:
-        return None
+
+
+def slots(value: Any, members: Mapping[str, types.MemberDescriptorType]) -> Places:
+    """What an object holds in these slots of its class."""
+    kind = type(value)
 
     def read(name: str) -> Any:
         try:
