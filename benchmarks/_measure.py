@@ -112,11 +112,15 @@ def machine() -> dict[str, Any]:
 
 
 def child(module: str, *arguments: str, **environment: str) -> Any:
-    """Run ``python -m module arguments`` in a new process; the last line that it prints is its result, as JSON."""
+    """Run ``python -m module arguments`` in a new process; the last line that it prints is its result, as JSON.
+
+    Modules have their bytecode beside them, as those of an installed package do.
+    """
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments],
         cwd=REPOSITORY,
-        env={**os.environ, **environment},
+        env={**inherited, **environment},
         stdout=subprocess.PIPE,
         text=True,
         check=True,
