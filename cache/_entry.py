@@ -165,6 +165,14 @@ class Entry(Stored):
             self._fail(_layout.MANIFEST, error)
         self._mark = mark
 
+    def hold(self) -> object:
+        """Hand the mark over: the entry is in use for as long as what is returned lives. Raises as ``use``."""
+        while True:
+            self.use()
+            mark, self._mark = self._mark, None
+            if mark is not None:  # else another thread took it in between
+                return mark
+
     def close(self) -> None:
         """Give the mark back: eviction may remove the entry once nothing else in use shares it."""
         self._mark = None

@@ -43,6 +43,10 @@ class _Held:
     def use(self) -> None:
         self.used = time.time()
 
+    def hold(self) -> object:
+        """What keeps it in use: itself."""
+        return self
+
     def close(self) -> None:
         """There is no mark to give back: what is referred to lives."""
 

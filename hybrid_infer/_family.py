@@ -34,6 +34,19 @@ class Held:
         return graph if graph.model else replace(graph, model=self.entry.read(GRAPH))
 
 
+    def hold(self) -> object:
+        """Something that keeps the entry in use, and so safe from eviction, for as long as it lives."""
+        from hybrid_infer.cache import DamagedEntry
+
+        if self.entry is None:
+            return None
+        try:
+            return self.entry.hold()
+        except DamagedEntry as fault:  # it is gone, and the program that was built from it needs it no longer
+            _log.debug("%s", fault)
+            return None
+
+
 class Family:
     """Versions by method key; ``lock`` guards the list, never a capture."""
 

@@ -79,6 +79,7 @@ class Compiled:
         self._build = builder(version.results, constants(frontend))
         self._simple = version.results == ["t"] and self._sources == (("y", 0),) and not live and not self.ints
         self.computed = len(graph.outputs)
+        self.mark: object = None  # of the store: it keeps the entry in use for as long as this lives
         self.tensor_sources = [s for s, k in zip(self._sources, self._kinds, strict=True) if k == "t"]
         self.tensor_outputs = sorted({i for origin, i in self.tensor_sources if origin == "y"})
 

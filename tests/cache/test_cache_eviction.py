@@ -150,6 +150,21 @@ def test_a_plan_keeps_its_entry(store: Store) -> None:
     assert plan.read("model") == b"plan"
 
 
+def test_a_mark_that_was_handed_over_keeps_it_in_use(store: Store) -> None:
+    fill(store, 1)
+    (entry,) = store.versions(METHOD)
+    first, second = entry.hold(), entry.hold()
+    entry.close()
+    assert store.prune(0).in_use == 1
+    del first
+    assert store.prune(0).in_use == 1
+    del second
+    assert store.prune(0).removed == 1
+    with pytest.raises(DamagedEntry) as fault:
+        entry.hold()
+    assert fault.value.absent
+
+
 def test_many_in_use_take_one_descriptor_each(store: Store) -> None:
     if not os.path.isdir("/proc/self/fd"):
         pytest.skip("descriptors cannot be counted here")

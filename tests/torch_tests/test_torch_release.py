@@ -73,6 +73,28 @@ def test_a_dropped_layer_goes_at_once_with_its_weights_and_sessions(Hot: Any) ->
     assert not _in_use._marks  # of entries in use, which eviction leaves alone
 
 
+def test_an_entry_is_in_use_as_long_as_some_instance_uses_it() -> None:
+    class Read(Block):
+        scale = 1.0
+
+        @inference(fallback="error")
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * self.scale
+
+    kept, one, two = Read(), Read(), Read()
+    one.scale = two.scale = 2.0
+    with torch.no_grad():
+        for layer in (kept, one, two):
+            layer(X)
+    assert len(_in_use._marks) == 2  # one version each for two of the layers, and theirs in common
+    del one, layer
+    assert len(_in_use._marks) == 2
+    del two
+    assert len(_in_use._marks) == 1
+    hybrid_infer.release(kept)
+    assert not _in_use._marks
+
+
 def test_a_layer_whose_capture_failed_goes_at_once() -> None:
     class Random(Block):
         @inference()
