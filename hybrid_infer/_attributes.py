@@ -2,7 +2,8 @@
 
 A read is (path of the object, name, kind, digest). Kinds: ``value`` (plain data on the instance), ``class`` (plain data
 on its class), ``method`` (a function or descriptor on its class), ``missing``, ``tensor``, ``layer``, ``group`` (a
-whole dict of sublayers or weights), ``object`` (an instance whose own attributes are reads of their own), ``opaque``
+whole dict of sublayers or weights, or of all attributes), ``object`` (an instance whose own attributes are reads of
+their own), ``opaque``
 (data that cannot be told to another process), ``vouched`` (the same, where the user says that it is equal everywhere).
 """
 
@@ -56,8 +57,9 @@ class Attributes:
         found, opaque = [], []
         for path in sorted(names):
             value = census.objects[path]
-            for name in sorted(names[path]):
-                if (name.startswith("__") and name.endswith("__")) or name in self.frontend.internal:
+            mentioned = names[path] | (vars(value).keys() if "__dict__" in names[path] else set())
+            for name in sorted(mentioned - self.frontend.internal):
+                if name.startswith("__") and name.endswith("__") and name != "__dict__":
                     continue
                 try:
                     kind, digest = self._state(value, name, census, whole)
@@ -71,8 +73,9 @@ class Attributes:
     def _state(self, value: Any, name: str, census: Census, whole: set[int]) -> tuple[str, str]:
         state = vars(value)
         groups = self.frontend.groups if isinstance(value, self.frontend.layer_type) else ()
-        if name in groups:
-            return "group", _keys.digest([(k, self._kind(v)) for k, v in state[name].items()])
+        if name == "__dict__" or name in groups:
+            held = state if name == "__dict__" else state[name]
+            return "group", _keys.digest([(k, self._kind(v)) for k, v in held.items()])
         box = self._box(value, name)
         if box is not None:
             held = box[name]
@@ -188,7 +191,7 @@ class Attributes:
             value = census.objects[read.path]
             state = vars(value)
             if read.kind == "group":
-                group = state[read.name]
+                group = state if read.name == "__dict__" else state[read.name]
                 watch.length(group)
                 for key, item in group.items():
                     if id(item) not in watched:

@@ -84,6 +84,10 @@ def _capture(request: Request, family: Family, twins: list[Twin]) -> Outcome:
             fault = error
             _log.debug("%s: capture with dynamic %s, %s failed: %s", request.name, sorted(dims), sorted(numbers), error)
             continue
+        except Exception as error:  # a defect of the tracer, which must not become one of the program
+            fault = TraceError(f"the tracer failed with {type(error).__name__}: {error}")
+            _log.debug("%s: %s", request.name, fault, exc_info=True)
+            continue
         if captured.dynamic_ints != numbers:
             continue
         lost = dynamic - dims
@@ -330,7 +334,13 @@ def check(
         raise _verify.Disagreement(str(fault)) from fault
     if _without_ints(results.tree) != _without_ints(version.results):
         raise _verify.Disagreement("the eager result has another structure than the captured one")
-    mine = signatures.results(route.assemble(route.compute(tensors, ints), tensors), _is_int)
+    computed = route.compute(tensors, ints)
+    try:
+        mine = signatures.results(route.assemble(computed, tensors), _is_int)
+    except Exception as fault:  # of the user's class: its constructor asks for more than its fields
+        raise _verify.Disagreement(f"the result cannot be put together again: {fault}") from fault
+    if _without_ints(mine.tree) != _without_ints(results.tree):
+        raise _verify.Disagreement("a class of the result does not keep what it is given")
     if mine.ints != results.ints:
         raise _verify.Disagreement(f"integers among the results are {mine.ints}, the eager ones {results.ints}")
     left: list[Any] = []

@@ -53,6 +53,7 @@ class State:
         self.seen: dict[str, Version] = {}
         self.rebinds = 0
         self.ties = 0
+        self._asks = False  # does the method ask whether gradients are on?
         self.writes = 0
         self._store: Any = None
         self._signatures = Signatures(frontend)
@@ -72,7 +73,9 @@ class State:
             return self.method.function(*owner, *args, **kwargs)  # a wrong call: the method's own error
         tensors: list[Any] = []
         try:
-            key = (self._key(values, tensors, self._defaults), self._ambient())
+            key: Any = (self._key(values, tensors, self._defaults), self._ambient())
+            if len(tensors) > 1 and len({*map(id, tensors)}) < len(tensors):  # one tensor passed more than once
+                key = (*key, tuple(map(list(map(id, tensors)).index, map(id, tensors))))
             route = self.memo.get(key)
         except (Unsupported, TypeError) as fault:
             return self._eagerly(owner, args, kwargs, str(fault), "Pass tensors and plain values")
@@ -191,11 +194,20 @@ class State:
             tuple(layout.places),
             tuple(layout.int_places),
         )
+        ready = [r for r in list(self.routes.values()) if r.held.version.fits(call) and r.valid()]
+        if ready:  # a size or an integer that a bound version serves
+            route = max(ready, key=lambda r: r.held.version.width)
+            self._remember(key, route)
+            return route, _NOTHING
         method = self.method
         subject = Subject(
             self.frontend, method.function, owner[0] if owner else None, bool(owner), method.name,
-            method.options.cache_key,
+            method.options.cache_key, layout.kinds,
         )  # fmt: skip
+        if not self._asks and subject.asks_for_gradients():
+            self._asks, plain, grad = True, self._ambient, self._grad
+            self._ambient = lambda: (plain(), grad())
+            return self._miss(owner, args, kwargs, values, (key[0], self._ambient(), *key[2:]))
         store = self._choose_store(subject)
         live = method.options.weights == "live" or (
             method.options.weights == "auto" and self.rebinds >= _REBINDS

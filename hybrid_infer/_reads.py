@@ -6,6 +6,8 @@ the live program never sees it.
 
 from __future__ import annotations
 
+import sys
+import types
 import weakref
 from collections.abc import Iterable
 from typing import Any
@@ -65,6 +67,11 @@ def _recording(kind: type) -> type | None:
     return _CLASSES[kind]
 
 
+def _by_program(frame: types.FrameType) -> bool:
+    """Frameworks look into the dict of a layer for each attribute; of others it tells that all of it is read."""
+    return str(frame.f_globals.get("__name__")).partition(".")[0] not in ("torch", "paddle", "hybrid_infer")
+
+
 def _make(kind: type) -> type | None:
     if "__dict__" not in dir(kind):
         return None
@@ -72,7 +79,7 @@ def _make(kind: type) -> type | None:
 
     def __getattribute__(self: Any, name: str) -> Any:
         sink = _SINKS.get(id(self))
-        if sink is not None:
+        if sink is not None and (name != "__dict__" or _by_program(sys._getframe(1))):
             sink.add(name)
         return look_up(self, name)  # type: ignore[call-arg]
 

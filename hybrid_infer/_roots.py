@@ -11,15 +11,15 @@ from hybrid_infer import _census
 _Function = types.FunctionType
 
 
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+def codes(code: types.CodeType) -> Iterator[types.CodeType]:
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
+            yield from codes(constant)
 
 
 def _names(function: _Function) -> set[str]:
-    return {name for code in _codes(function.__code__) for name in code.co_names}
+    return {name for code in codes(function.__code__) for name in code.co_names}
 
 
 def _references(function: _Function) -> Iterator[tuple[str, str, Any]]:

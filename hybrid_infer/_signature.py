@@ -1,8 +1,8 @@
 """From the arguments of a call to (tensors, constants, structure), and from flat results back to structure.
 
 A *key* is what the memo compares: cheap, hashable, exact. A *layout* is the same as plain JSON data, for versions on
-disk: a tree whose leaves are ``["t"]`` (the next tensor), ``["i"]`` (the next integer), ``["c", type, value]`` (a
-constant) and whose inner nodes name their class by import path.
+disk: a tree whose leaves are ``["t"]`` (the next tensor), ``["t", i]`` (the i-th one again), ``["i"]`` (the next
+integer), ``["c", type, value]`` (a constant) and whose inner nodes name their class by import path.
 """
 
 from __future__ import annotations
@@ -183,10 +183,13 @@ class Signatures:
     def _node(self, value: Any, place: str, found: Layout, defaults: Sequence[Any]) -> list[Any]:
         kind = type(value)
         if isinstance(value, self.tensor_classes):
-            found.leaves.append(("t", len(found.tensors)))
+            again = None
+            if found.symbolic is None:  # among arguments: code may ask whether two of them are the same object
+                again = next((i for i, tensor in enumerate(found.tensors) if tensor is value), None)
+            found.leaves.append(("t", len(found.tensors) if again is None else again))
             found.tensors.append(value)
             found.places.append(place)
-            return ["t"]
+            return ["t"] if again is None else ["t", again]
         if found.symbolic(value) if found.symbolic else kind is int:
             found.leaves.append(("i", len(found.ints)))
             found.ints.append(value)
@@ -243,11 +246,14 @@ class Layout:
         self.ints: list[Any] = []
         self.int_places: list[str] = []
         self.leaves: list[tuple[str, int]] = []  # ("t", position in tensors) or ("i", position in ints)
+        self.kinds: list[type] = []  # the classes of containers, beside the builtin ones
         self.local: str = ""  # a class that no import path leads to: the tree is good for this process only
         self.symbolic: Callable[[Any], bool] | None = None  # set for results: there a plain int is a constant
 
     def note(self, kind: type) -> None:
         path = class_path(kind)
+        if kind not in (list, tuple) and kind not in self.kinds:
+            self.kinds.append(kind)
         if path not in _CLASSES:
             _CLASSES[path] = kind
         if not self.local and _import(path) is not kind:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hybrid_infer import _census, _fingerprint, _keys, _roots
@@ -16,12 +16,14 @@ class Subject:
     """The state of one instance, as far as a version can depend on it.
 
     ``opaque`` says what keeps the method off the disk (empty if nothing does). ``loose`` are tensors that code
-    reaches where no twin can take their place; they are constants of a graph and part of the key by content.
+    reaches where no twin can take their place; they are constants of a graph and part of the key by content. ``kinds``
+    are the classes of what is passed to a call, whose methods it may use.
     """
 
     def __init__(
-        self, frontend: Any, function: Any, owner: Any, has_owner: bool, name: str, cache_key: str | None
-    ) -> None:
+        self, frontend: Any, function: Any, owner: Any, has_owner: bool, name: str, cache_key: str | None,
+        kinds: Sequence[type] = (),
+    ) -> None:  # fmt: skip
         self.frontend, self.name = frontend, name
         self.roots: dict[str, Any] = {"self": owner} if has_owner else {}
         self.roots.update(
@@ -29,7 +31,7 @@ class Subject:
         )
         self.census = _census.take(self.roots, frontend)
         inside = set(self.census.paths) | {id(slot.tensor) for slot in self.census.slots}
-        classes = list(dict.fromkeys(type(layer) for _, layer in self.census.layers))
+        classes = list(dict.fromkeys([*(type(layer) for _, layer in self.census.layers), *kinds]))
         layer_type = frontend.layer_type
         below = {type(layer) for path, layer in self.census.layers if len(path) > 1}
         owner_class = type(owner) if has_owner and isinstance(owner, layer_type) and type(owner) not in below else None
@@ -82,6 +84,11 @@ class Subject:
             wire = "float32" if dtype == "bfloat16" else dtype
             parts.append([dtype, list(shape), _keys.digest(self.frontend.exporter(dtype, wire)(tensor))])
         return _keys.digest(parts)
+
+    def asks_for_gradients(self) -> bool:
+        """Does the code look whether gradients are on, so that it may do another thing where they are?"""
+        bodies = (code for _, body, *_ in self.code.functions for code in _roots.codes(body))
+        return any("is_grad_enabled" in code.co_names for code in bodies)
 
     def hooked(self) -> tuple[str, Callable[[], bool]] | None:
         """A layer below the roots around which user code runs, and whether it still does."""

@@ -8,10 +8,14 @@ writes.
 from __future__ import annotations
 
 import copy
+import enum
+import functools
+import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from hybrid_infer import _census, _outside, _roots
+from hybrid_infer import _census, _fingerprint, _outside, _roots
+from hybrid_infer import _state as _held
 from hybrid_infer._census import Census, Path, rebuilt
 from hybrid_infer._errors import TraceError
 from hybrid_infer._reach import Reach
@@ -233,10 +237,42 @@ def _culprit(live: Census) -> str:
 
 
 _SIMPLE = (int, float, str, bool, bytes, complex, type(None))
+_NO_STATE = (
+    type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
+    enum.Enum, range, slice,
+)  # fmt: skip
 
 
-def _token(value: Any) -> Any:
-    return (type(value), repr(value)) if isinstance(value, _SIMPLE) else id(value)
+def _token(value: Any, frontend: Any) -> Any:
+    if isinstance(value, _SIMPLE):
+        return type(value), repr(value)
+    watched = isinstance(value, (dict, list, tuple, frontend.layer_type, *frontend.constant_types))
+    if watched or _is_object(value) or isinstance(value, _NO_STATE):
+        return id(value)  # which either does not change or is compared place by place
+    return id(value), _digest(value, frontend)
+
+
+def _digest(value: Any, frontend: Any) -> str:
+    """State that no attribute shows: of a set, an array, an iterator, a generator of random numbers."""
+    return _fingerprint.fingerprint(
+        [value],
+        [],
+        is_tensor=lambda item: isinstance(item, frontend.tensor_type),
+        is_layer=lambda item: isinstance(item, frontend.layer_type),
+        skip=_is_object,  # its attributes are compared one by one, where it is found
+    ).digest
+
+
+def _is_object(value: Any) -> bool:
+    return _census.has_state(value) or hasattr(value, "__hybrid_infer__")
+
+
+def _native(value: Any, frontend: Any) -> str:
+    """The same of an instance whose class adds attributes to a class in C: what its copy would be given."""
+    native = _held.native_base(type(value))
+    if native is None or issubclass(native, (dict, list)):
+        return ""
+    return _digest([*(_held.told(value, type(value), native) or ())][2:], frontend)
 
 
 def _state(census: Census, frontend: Any) -> dict[Path, Any]:
@@ -257,7 +293,9 @@ def _state(census: Census, frontend: Any) -> dict[Path, Any]:
                 if key in frontend.ignored_writes and isinstance(value, frontend.layer_type):
                     continue
                 known = isinstance(held, tensor) or (id(box), key) in slots
-                state[n, key] = "tensor" if known else _token(frontend.spelling(value, key, held))
+                state[n, key] = "tensor" if known else _token(frontend.spelling(value, key, held), frontend)
+        if _census.has_state(value) and not isinstance(value, (dict, list, frontend.layer_type)):
+            state[0, "its state"] = _native(value, frontend)
         found[path] = state
     return found
 

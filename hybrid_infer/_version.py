@@ -87,8 +87,9 @@ class Version:
         for mine, given in zip(self.tensors, call.tensors, strict=True):
             if any(m is not None and m != g for m, g in zip(mine.shape, given.shape, strict=True)):
                 return False
-        if any(m is not None and m != g for m, g in zip(self.ints, call.ints, strict=True)):
-            return False
+        for m, g in zip(self.ints, call.ints, strict=True):
+            if m != g if m is not None else not -(2**63) <= g < 2**63:
+                return False
         return all(_guards.holds(c, call.shapes, call.ints) for c in self.conditions)
 
     @property
