@@ -147,3 +147,22 @@ def _short(digest: str | None) -> str:
 
 def _listed(words: list[str]) -> str:
     return ", ".join(words[:6]) + (f" and {len(words) - 6} more" if len(words) > 6 else "")
+
+
+def of_call(version: Version, call: Call) -> str:
+    """The first argument in which a call differs from a version."""
+    if version.tree != call.tree:
+        names = [p.split("`")[1] for p in (*call.places, *call.int_places) if "`" in p]
+        for mine, given, i in zip(version.tree[-1], call.tree[-1], range(len(call.tree[-1])), strict=False):
+            if mine != given:
+                return f"argument number {i + 1} ({given[1:] if given[0] == 'c' else 'its structure'})"
+        return f"the structure of the arguments ({', '.join(names[:4])})"
+    for mine, given, place in zip(version.tensors, call.tensors, call.places, strict=True):
+        if mine.dtype != given.dtype or len(mine.shape) != len(given.shape):
+            return f"the type of {place}"
+        if any(m is not None and m != g for m, g in zip(mine.shape, given.shape, strict=True)):
+            return f"the shape of {place}, {given.shape}"
+    for number, given_int, place in zip(version.ints, call.ints, call.int_places, strict=True):
+        if number is not None and number != given_int:
+            return f"{place}, {given_int}"
+    return "an attribute of the layer, or a condition on sizes,"

@@ -10,7 +10,7 @@ import weakref
 from collections import OrderedDict
 from typing import Any
 
-from hybrid_infer import _compile, _differences, _family, _verify
+from hybrid_infer import _compile, _differences, _family, _gradients, _verify
 from hybrid_infer._compile import CAPTURING, Outcome, Request
 from hybrid_infer._errors import BackendError, CaptureError, EngineError
 from hybrid_infer._family import Family, Held
@@ -98,8 +98,9 @@ class State:
         if self._always:
             return self._compared(owner, args, kwargs, values, route)
         try:
-            if self._grad() and self._wants_gradient(tensors, route):
-                result = self._differentiable(owner, route, values, tensors, ints, (len(args), kwargs))
+            if self._grad() and _gradients.wanted(self.frontend, tensors, route):
+                call = _gradients.Eagerly(self, owner, values, (len(args), kwargs))
+                result = _gradients.differentiable(call, route, tensors, ints)
             else:
                 result = route.run(tensors, ints)  # type: ignore[union-attr]
         except EngineError as fault:
@@ -126,40 +127,6 @@ class State:
         else:
             self.counters.hits += 1
         return result
-
-    def _wants_gradient(self, tensors: list[Any], route: Any) -> bool:
-        needs = self.frontend.requires_grad
-        return any(map(needs, tensors)) or any(map(needs, route.differentiable))
-
-    def _differentiable(
-        self, owner: tuple[Any, ...], route: Any, values: Any, tensors: list[Any], ints: Any, style: Any
-    ) -> Any:
-        """The compiled forward pass, with a backward pass that recomputes the method eagerly."""
-        frontend, function, parameters = self.frontend, self.method.function, self.parameters
-        signatures = self._signatures
-        rebuild = route.rebuild_arguments(values, signatures, parameters)
-
-        def again(*inputs: Any) -> list[Any]:
-            args, kwargs = parameters.unbind(rebuild(inputs), *style)
-            found = signatures.results(function(*owner, *args, **kwargs), lambda leaf: type(leaf) is int)
-            flat: list[Any] = [None] * route.computed
-            for (origin, index), tensor in zip(route.tensor_sources, found.tensors, strict=True):
-                if origin == "y":
-                    flat[index] = tensor
-            return [flat[i] for i in route.tensor_outputs]
-
-        kept: list[Any] = []
-
-        def forward() -> list[Any]:
-            with frontend.no_grad():
-                kept.extend(route.compute(tensors, ints))
-            return [kept[i] for i in route.tensor_outputs]
-
-        weights = [w for w in route.differentiable if frontend.requires_grad(w)]
-        found = frontend.eager_backward(again, forward, tensors, weights)
-        for i, tensor in zip(route.tensor_outputs, found, strict=True):
-            kept[i] = tensor
-        return route.assemble(kept, tensors)
 
     def _eagerly(
         self, owner: tuple[Any, ...], args: Any, kwargs: Any, reason: str, remedy: str, kind: str = "capture"
@@ -439,27 +406,8 @@ class State:
         last = next(reversed(self.seen.values()))
         return (
             f"{len(self.seen)} versions are kept (max_versions) and this call needs another: "
-            f"{_difference(last, call)} differs"
+            f"{_differences.of_call(last, call)} differs"
         )
-
-
-def _difference(version: Version, call: Call) -> str:
-    """The first argument in which a call differs from a version."""
-    if version.tree != call.tree:
-        names = [p.split("`")[1] for p in (*call.places, *call.int_places) if "`" in p]
-        for mine, given, i in zip(version.tree[-1], call.tree[-1], range(len(call.tree[-1])), strict=False):
-            if mine != given:
-                return f"argument number {i + 1} ({given[1:] if given[0] == 'c' else 'its structure'})"
-        return f"the structure of the arguments ({', '.join(names[:4])})"
-    for mine, given, place in zip(version.tensors, call.tensors, call.places, strict=True):
-        if mine.dtype != given.dtype or len(mine.shape) != len(given.shape):
-            return f"the type of {place}"
-        if any(m is not None and m != g for m, g in zip(mine.shape, given.shape, strict=True)):
-            return f"the shape of {place}, {given.shape}"
-    for number, given_int, place in zip(version.ints, call.ints, call.int_places, strict=True):
-        if number is not None and number != given_int:
-            return f"{place}, {given_int}"
-    return "an attribute of the layer, or a condition on sizes,"
 
 
 _STATES: weakref.WeakSet[State] = weakref.WeakSet()
