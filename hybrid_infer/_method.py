@@ -51,7 +51,7 @@ class HotMethod:
         _look_for_torch()
 
     def state(self, owner: Any) -> State | None:
-        """The state of an instance; None where its framework is not known."""
+        """The state of an instance; None where its framework is not known, or nothing can tell when it is gone."""
         found = self.states.get(id(owner))
         if found is not None and found[0]() is owner:
             return found[1]
@@ -60,14 +60,18 @@ class HotMethod:
             frontend = frontend_of_state(self.function, owner)
         if frontend is None:
             return None
-        state = State(self, frontend)
         number, states = id(owner), self.states
 
         def forget(reference: Any) -> None:
             if number in states and states[number][0] is reference:
                 del states[number]
 
-        states[number] = (weakref.ref(owner, forget), state)
+        try:
+            reference = weakref.ref(owner, forget)
+        except TypeError:  # slots without __weakref__: nothing would tell that it is gone
+            return None
+        state = State(self, frontend)
+        states[number] = (reference, state)
         return state
 
     def alone(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> State | None:
@@ -117,7 +121,8 @@ class HotMethod:
         found = self.states.get(id(owner))
         state = found[1] if found is not None and found[0]() is owner else self.state(owner)
         if state is None:
-            self.refuse(f"{type(owner).__name__} holds no layer or tensor of a framework that is known here")
+            kind = type(owner).__name__
+            self.refuse(f"{kind} holds no layer or tensor of a framework known here, or cannot be referred to weakly")
             return self.function(owner, *args, **kwargs)
         return state.call((owner,), args, kwargs)
 

@@ -139,6 +139,22 @@ def test_a_method_of_an_object_that_is_no_layer() -> None:
     served(captures=1, bindings=2)
 
 
+WEIGHT = torch.full((4,), 3.0)
+
+
+class Slotted:
+    __slots__ = ()
+
+    @inference()
+    def scale(self, x: torch.Tensor) -> torch.Tensor:
+        return x * WEIGHT
+
+
+def test_an_instance_that_cannot_be_referred_to_weakly_runs_eagerly() -> None:
+    x = torch.ones(2, 4)
+    assert torch.equal(Slotted().scale(x), x * 3)
+
+
 def test_a_bound_method_of_a_plain_object() -> None:
     namespace = SimpleNamespace(weight=torch.ones(4))
 
