@@ -35,8 +35,9 @@ _ITERATORS: tuple[type, ...] = (
 class Reach:
     """A snapshot of what `code` names and of all that is held there.
 
-    ``known`` holds the ids of objects that a twin stands for, which are left alone, and ``ignored`` names of attributes
-    that a tracer writes. Raises TraceError where the code reaches what cannot be taken back.
+    ``known`` holds the ids of objects that a twin stands for, which are left alone where code names them and watched
+    where they are reached by another way, and ``ignored`` names of attributes that a tracer writes. Raises TraceError
+    where the code reaches what cannot be taken back.
     """
 
     def __init__(self, code: Fingerprint, known: Collection[int], ignored: Collection[str] = ()) -> None:
@@ -52,12 +53,16 @@ class Reach:
         self._classes(code)
         for cell, _ in code.cells:
             self._remember("a variable of an enclosing function", _undo.content(cell))
-            self._queue.append((cell_contents(cell), "a variable of an enclosing function"))
+            self._named_by_code(cell_contents(cell), "a variable of an enclosing function")
         for function, _, _, _ in code.functions:
             self._queue.append((function, function.__qualname__))
             for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
-                self._queue.append((value, f"a default of {function.__qualname__}"))
+                self._named_by_code(value, f"a default of {function.__qualname__}")
         self._follow()
+
+    def _named_by_code(self, value: Any, name: str) -> None:
+        if id(value) not in self._known:  # else the traced function is given its twin
+            self._queue.append((value, name))
 
     def add(self, value: Any, name: str) -> None:
         """Watch one object more, and what it holds."""
@@ -74,7 +79,7 @@ class Reach:
         for mapping, name, value in code.globals:
             if id(mapping) not in functions:
                 names.setdefault(id(mapping), (mapping, set()))[1].add(name)
-            self._queue.append((mapping.get(name, value), f"the global {name}"))
+            self._named_by_code(mapping.get(name, value), f"the global {name}")
         for mapping, known in names.values():
             self._remember("the global ", _undo.entries(mapping, known))
 
@@ -92,7 +97,7 @@ class Reach:
             self._memories.append((name, memory))
 
     def _hold(self, value: Any, name: str) -> None:
-        if isinstance(value, _LEAVES) or id(value) in self._seen or id(value) in self._known:
+        if isinstance(value, _LEAVES) or id(value) in self._seen:
             return
         self._seen.add(id(value))
         if isinstance(value, types.ModuleType):

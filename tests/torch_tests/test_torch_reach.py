@@ -174,6 +174,26 @@ def test_a_class_counts_its_calls_through_the_instance() -> None:
     eagerly("Layer.calls")
 
 
+class Current:
+    layer: Any = None
+
+
+def test_the_layer_itself_by_another_way() -> None:
+    class Hot(Layer):
+        @inference()
+        def roundabout(self, x: torch.Tensor) -> torch.Tensor:
+            Current.layer.n += 1
+            return self.linear(x)
+
+    Current.layer = layer = Hot()
+    layer.n = 0
+    with torch.no_grad():
+        for _ in range(3):
+            layer.roundabout(X)
+    assert layer.n == 3
+    eagerly("Current.layer.n")
+
+
 def test_containers_among_the_arguments_are_the_callers_to_fill() -> None:
     @inference()
     def collecting(x: torch.Tensor, found: list[torch.Tensor], named: dict[str, Any]) -> torch.Tensor:
