@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import logging
 import sys
 import threading
@@ -20,15 +21,25 @@ from hybrid_infer._signature import Parameters
 _log = logging.getLogger("hybrid_infer")
 
 
-#: Is torch's compiler reading this code? It has to find the undecorated function, and can follow no more than this.
-_compiling: Callable[[], bool] = bool
+def _never() -> bool:
+    return False
 
 
-def _look_for_torch() -> None:
+#: Is a framework's compiler reading this code? It has to find the undecorated function, and can follow no more than
+#: this: each knows a function of its own that tells.
+_compiling: Callable[[], bool] = _never
+
+
+def _look_for_compilers() -> None:
     global _compiling
-    torch = sys.modules.get("torch")
-    if hasattr(torch, "compiler"):
-        _compiling = torch.compiler.is_compiling  # type: ignore[union-attr]
+    torch, paddle = sys.modules.get("torch"), sys.modules.get("paddle")
+    by_torch = getattr(getattr(torch, "compiler", None), "is_compiling", None)
+    dygraph = sys.modules.get("paddle.base.dygraph.base") if hasattr(paddle, "jit") else None
+    by_paddle = getattr(dygraph, "in_sot_simulation_mode", None)
+    if by_torch is not None and by_paddle is not None:
+        _compiling = lambda: by_torch() or by_paddle()  # noqa: E731
+    else:
+        _compiling = by_torch or by_paddle or _never
 
 
 _METHODS: weakref.WeakSet[HotMethod] = weakref.WeakSet()
@@ -48,7 +59,7 @@ class HotMethod:
         self._lock = threading.Lock()
         self._warned: set[str] = set()
         _METHODS.add(self)
-        _look_for_torch()
+        _look_for_compilers()
 
     def state(self, owner: Any) -> State | None:
         """The state of an instance; None where its framework is not known, or nothing can tell when it is gone."""
@@ -147,6 +158,7 @@ def decorate(function: Any, options: Options) -> Callable[..., Any]:
         return method(args[0], args[1:], kwargs)
 
     hot.__hybrid_infer__ = method  # type: ignore[attr-defined]
+    hot.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]  # for those who look no further
     return hot
 
 
@@ -177,6 +189,7 @@ def decorate_function(function: Any, options: Options) -> Callable[..., Any]:
         return state.call((), args, kwargs)
 
     hot.__hybrid_infer__ = method  # type: ignore[attr-defined]
+    hot.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]  # for those who look no further
     return hot
 
 
@@ -229,7 +242,7 @@ def frontend_of(value: Any) -> Any:
 def _frontend(name: str) -> Any:
     module = sys.modules[name]
     if name == "torch":
-        _look_for_torch()
+        _look_for_compilers()
         if not hasattr(module, "nn"):
             return None
         from hybrid_infer.frontends.torch import FRONTEND as torch_frontend
