@@ -5,12 +5,12 @@ Nothing here runs at a warm start, so that the `onnx` package (0.16 s to import)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import Graph
 from hybrid_infer.backends._faults import avoid_faults
+from hybrid_infer.backends._source import read, subgraphs
 
 #: The model with its weights as stubs of external initializers, to be bound when a session is made.
 BOUND = "bound.onnx"
@@ -20,9 +20,6 @@ LIVE = "live.onnx"
 #: Where the stubs say that their data is. No such file exists: the session is given each of them from memory.
 _LOCATION = "weights"
 
-#: Integer attributes that name an element type.
-_TYPE_ATTRIBUTES = frozenset({"to", "dtype", "stash_type", "output_dtype", "output_datatype", "softmax_precision"})
-
 _MICROSOFT = "com.microsoft"
 
 
@@ -31,111 +28,14 @@ def prepare(graph: Graph, optimise: bool) -> dict[str, bytes]:
 
     With `optimise`, products with transposed weights are spelled so that no engine computes the transposed copies.
     """
-    try:
-        import onnx
-    except ImportError as error:
-        raise EngineError("onnxruntime", f"the onnx package, needed to build, cannot be imported: {error}") from error
-    try:
-        model = onnx.ModelProto.FromString(graph.model)
-    except Exception as error:
-        raise EngineError("onnxruntime", f"the graph is not an ONNX model: {error}") from error
+    model = read(graph, "onnxruntime")
     weights = [name for name in graph.weights if name is not None]
-    _check_names(graph, model)
-    for scope in _scopes(model):
-        _strip(scope)
-        _widen(scope)
-    del model.metadata_props[:]
     avoid_faults(model)
     if optimise:
         _fuse_transposed_weights(model, set(weights))
     live = model.SerializeToString()
     _stub(model, weights)
     return {BOUND: model.SerializeToString(), LIVE: live}
-
-
-def _check_names(graph: Graph, model: Any) -> None:
-    declared = {value.name for value in model.graph.input}
-    named = [name for name in (*graph.weights, *graph.inputs) if name is not None]
-    if len(set(named)) != len(named) or set(named) != declared:
-        odd = sorted(declared.symmetric_difference(named)) or [name for name in named if named.count(name) > 1]
-        raise EngineError("onnxruntime", f"the graph's inputs and the names given for them differ: {odd[:4]}")
-    if missing := set(graph.outputs) - {value.name for value in model.graph.output}:
-        raise EngineError("onnxruntime", f"the graph has no outputs named {sorted(missing)[:4]}")
-
-
-def _subgraphs(nodes: Any) -> Iterator[Any]:
-    for node in nodes:
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
-                yield inner
-                yield from _subgraphs(inner.node)
-
-
-def _scopes(model: Any) -> Iterator[Any]:
-    """Everything in `model` that holds nodes: its graph, graphs inside nodes, functions and graphs inside these."""
-    yield model.graph
-    yield from _subgraphs(model.graph.node)
-    for function in model.functions:
-        yield function
-        yield from _subgraphs(function.node)
-
-
-def _strip(scope: Any) -> None:
-    """Drop what says where a node came from: nine tenths of an exported graph's bytes."""
-    del scope.metadata_props[:]
-    scope.ClearField("doc_string")
-    for node in scope.node:
-        del node.metadata_props[:]
-        node.ClearField("doc_string")
-
-
-def _widen(scope: Any) -> None:
-    """Turn every bfloat16 of `scope` into float32, for an engine that has no arithmetic in bfloat16."""
-    from onnx import TensorProto
-
-    if hasattr(scope, "input") and hasattr(scope, "initializer"):
-        for value in (*scope.input, *scope.output, *scope.value_info):
-            _widen_type(value.type)
-        for tensor in scope.initializer:
-            _widen_tensor(tensor)
-    else:
-        for value in scope.value_info:
-            _widen_type(value.type)
-    for node in scope.node:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                _widen_tensor(attribute.t)
-            for tensor in attribute.tensors:
-                _widen_tensor(tensor)
-            if attribute.name in _TYPE_ATTRIBUTES and attribute.i == TensorProto.BFLOAT16:
-                attribute.i = TensorProto.FLOAT
-
-
-def _widen_type(kind: Any) -> None:
-    from onnx import TensorProto
-
-    which = kind.WhichOneof("value")
-    if which in ("tensor_type", "sparse_tensor_type"):
-        if getattr(kind, which).elem_type == TensorProto.BFLOAT16:
-            getattr(kind, which).elem_type = TensorProto.FLOAT
-    elif which in ("sequence_type", "optional_type"):
-        _widen_type(getattr(kind, which).elem_type)
-
-
-def _widen_tensor(tensor: Any) -> None:
-    import numpy as np
-    from onnx import TensorProto
-
-    if tensor.data_type != TensorProto.BFLOAT16:
-        return
-    if tensor.HasField("raw_data"):
-        bits = np.frombuffer(tensor.raw_data, "<u2")
-    else:
-        bits = np.array(tensor.int32_data, np.uint16)
-    tensor.ClearField("int32_data")
-    tensor.data_type = TensorProto.FLOAT
-    # The upper half of a float32 is a bfloat16.
-    tensor.raw_data = (bits.astype("<u4") << 16).tobytes()
 
 
 def _fuse_transposed_weights(model: Any, weights: set[str]) -> None:
@@ -154,7 +54,7 @@ def _fuse_transposed_weights(model: Any, weights: set[str]) -> None:
             users.setdefault(name, []).append(node)
     # Names used in an inner graph, or given to the caller, keep their node.
     kept = {value.name for value in graph.output}
-    for inner in _subgraphs(graph.node):
+    for inner in subgraphs(graph.node):
         kept.update(value.name for value in inner.output)
         kept.update(name for node in inner.node for name in node.input)
     fused = []

@@ -1,0 +1,273 @@
+"""What the programs of all engines have in common: sessions, their own or shared, within one budget of threads.
+
+An engine brings a subclass of `Session`, which computes; `Sessions` decides how many of them there are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
+from time import perf_counter
+from typing import Any, NoReturn, Protocol
+
+from hybrid_infer._errors import EngineError
+from hybrid_infer._types import EngineOptions, Graph
+from hybrid_infer.backends import _cores, _fork, _threads
+
+
+class Refused(Exception):
+    """A session's own reason, in words for the user, not to run."""
+
+
+class Session:
+    """A loaded graph with the arrays that it reads in place and the lease on its threads.
+
+    ``run`` takes the names of the outputs, arrays by the names of the inputs, and None; it gives the outputs in order.
+    ``shared``: it serves many programs, whose weights are fed to it at each run.
+    """
+
+    run: Callable[..., Sequence[Any]]
+    shared = False
+    closed = False
+
+    def hold(self, lease: _threads.Lease | None) -> None:
+        """To be called by the subclass when all else is in place."""
+        if lease is not None:
+            weakref.finalize(self, lease.release).atexit = False
+        _fork.protect(self)
+
+    def inherit(self) -> object:
+        self.run = _refuse_inherited
+        return self.foreign()
+
+    def foreign(self) -> object:
+        """What must never be destroyed in a forked child."""
+        raise NotImplementedError
+
+
+def _refuse_inherited(*_: object) -> NoReturn:
+    raise Refused("the program was loaded by the process that this one was forked from: load it anew here")
+
+
+def _refuse_closed(*_: object) -> NoReturn:
+    raise Refused("the program is closed")
+
+
+class _Closed(Session):
+    """Stands in for the session of a closed program."""
+
+    closed = True
+
+    def __init__(self) -> None:
+        self.run = _refuse_closed
+
+
+_CLOSED = _Closed()
+
+
+class Described(Protocol):
+    """What a program asks its engine."""
+
+    name: str
+
+    def wire(self, dtype: str) -> str: ...
+
+    def reason(self, error: Exception) -> str:
+        """The engine's message on one line, without its codes."""
+        ...
+
+
+class Program:
+    """A session with the names under which arrays are given to it; see `hybrid_infer._types.Program`.
+
+    ``weights``: those that are fed to a shared session at each run, by name.
+    """
+
+    def __init__(
+        self,
+        engine: Described,
+        session: Session,
+        names: Sequence[str | None],
+        weights: dict[str, Any],
+        graph: Graph,
+        pacer: _cores.Pacer | None,
+    ) -> None:
+        self.engine = engine.name
+        self.input_dtypes = tuple(engine.wire(spec.dtype) for spec in graph.input_specs)
+        self.output_dtypes = tuple(engine.wire(spec.dtype) for spec in graph.output_specs)
+        self.shared = session.shared
+        self.generation = _fork.generation()
+        self._reason = engine.reason
+        self._ranks = tuple(len(spec.shape) for spec in graph.input_specs)
+        self._session = session
+        self._names = tuple(name for name in names if name is not None)
+        self._used = None if None not in names else tuple(name is not None for name in names)
+        self._count = len(names)
+        self._weights = weights
+        self._outputs = list(graph.outputs)
+        self._pacer = pacer
+
+    def usable(self) -> bool:
+        """False once closed, and in a process forked from the one that loaded the program."""
+        return self.generation == _fork.generation() and not self._session.closed
+
+    def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        # A local reference keeps the session and its weights alive if another thread closes the program meanwhile.
+        session = self._session
+        try:
+            if self._used is None:
+                feeds = dict(zip(self._names, arrays, strict=True))
+            else:
+                feeds = dict(zip(self._names, compress(arrays, self._used), strict=True))
+            if self._weights:
+                feeds.update(self._weights)
+            pacer = self._pacer
+            if pacer is None:
+                return session.run(self._outputs, feeds, None)
+            if (hand_over := pacer.hand_over) is not None:
+                hand_over()
+            start = perf_counter()
+            results = session.run(self._outputs, feeds, None)
+            seconds = perf_counter() - start
+            if seconds > _cores.NOT_WORTH_IT or hand_over is not None:
+                pacer.note(seconds)
+            return results
+        except Exception as error:
+            raise EngineError(self.engine, self._explain(error, arrays)) from error
+
+    def _explain(self, error: Exception, arrays: Sequence[Any]) -> str:
+        """What is wrong with the arrays, in the same words for every engine, or else what the engine says."""
+        if isinstance(error, Refused):
+            return str(error)
+        if len(arrays) != self._count:
+            return f"{len(arrays)} arrays given to a program that takes {self._count}"
+        ours = len(self.input_dtypes)
+        given = arrays[len(arrays) - ours :]
+        used = (True,) * ours if self._used is None else self._used[len(arrays) - ours :]
+        for i, (array, dtype, rank, needed) in enumerate(
+            zip(given, self.input_dtypes, self._ranks, used, strict=True)
+        ):
+            if not needed:
+                continue
+            if array.dtype.name != dtype:
+                return f"input {i} has the data type {array.dtype} where the program takes {dtype}"
+            if array.ndim != rank:
+                return f"input {i} has the shape {array.shape} where the program takes rank {rank}"
+        return self._reason(error)
+
+    def close(self) -> None:
+        self._session = _CLOSED
+        self._weights = {}
+
+
+class Factory(Protocol):
+    """Makes a session of an engine, which computes on `width` threads. It releases `lease` where it raises."""
+
+    def __call__(
+        self,
+        model: tuple[bytes, ...],
+        weights: Mapping[str, Any],
+        options: EngineOptions,
+        width: int,
+        lease: _threads.Lease | None,
+    ) -> Session: ...
+
+
+class Sessions:
+    """The sessions of one engine in this process.
+
+    Parameters
+    ----------
+    make : the class of the sessions.
+    threads : how many threads a session of a given width keeps for as long as it lives.
+    """
+
+    def __init__(self, make: Factory, threads: Callable[[int], int]) -> None:
+        self._make, self._threads = make, threads
+        self._forget()
+        _fork.in_child(self._forget)
+
+    def _forget(self) -> None:
+        self._building = threading.Lock()
+        self._shared: weakref.WeakValueDictionary[object, Session] = weakref.WeakValueDictionary()
+
+    def own(self, model: tuple[bytes, ...], weights: Mapping[str, Any], options: EngineOptions) -> Session | None:
+        """A session of its own, or None where the threads that it would add are more than the process may have.
+
+        A quarter of the budget is left to shared sessions.
+        """
+        limit, width = _limit(options), _width(options)
+        lease = _threads.BUDGET.take(self._threads(width), limit - limit // 4)
+        return None if lease is None else self._make(model, weights, options, width, lease)
+
+    def shared(self, model: tuple[bytes, ...], options: EngineOptions) -> Session:
+        """The session that serves every program of this graph under these options; weights are among its inputs.
+
+        It computes on the calling thread alone if the budget of threads is spent.
+        """
+        digests = tuple(hashlib.sha256(part).digest() for part in model)
+        width = _width(options)
+        key = (digests, width, options.optimise, options.handover)
+        with self._building:
+            session = self._shared.get(key)
+            if session is None:
+                lease = _threads.BUDGET.take(self._threads(width), _limit(options))
+                session = self._make(model, {}, options, 1 if lease is None else width, lease)
+                session.shared = True
+                self._shared[key] = session
+            return session
+
+
+def _width(options: EngineOptions) -> int:
+    return max(1, options.threads)
+
+
+def _limit(options: EngineOptions) -> int:
+    """How many idle threads may be added to this process in all: ``extra["workers"]``, or what the machine bears."""
+    workers = options.extra.get("workers")
+    return _threads.default_limit() if workers is None else int(workers)
+
+
+def load(
+    engine: Described,
+    sessions: Sessions,
+    bound: tuple[bytes, ...],
+    live: tuple[bytes, ...],
+    graph: Graph,
+    weights: Sequence[Any],
+    options: EngineOptions,
+) -> Program:
+    """A program from the models whose weights are to be bound and to be fed, in the form that `options` ask for."""
+    if len(weights) != len(graph.weights) and not (options.live and not weights):
+        raise EngineError(engine.name, f"{len(weights)} weights given for a graph with {len(graph.weights)}")
+    pacer = _cores.Pacer(options.framework) if options.handover else None
+    if options.live:
+        session = sessions.shared(live, options)
+        return Program(engine, session, (*graph.weights, *graph.inputs), {}, graph, pacer)
+    arrays = _arrays(engine, graph, weights)
+    own = sessions.own(bound, arrays, options) if arrays else None
+    if own is not None:
+        return Program(engine, own, graph.inputs, {}, graph, pacer)
+    return Program(engine, sessions.shared(live, options), graph.inputs, arrays, graph, pacer)
+
+
+def _arrays(engine: Described, graph: Graph, weights: Sequence[Any]) -> dict[str, Any]:
+    """The weights that the graph uses, by name, as arrays that the engine can read in place."""
+    import numpy as np
+
+    arrays: dict[str, Any] = {}
+    for name, weight in zip(graph.weights, weights, strict=True):
+        if name is None:
+            continue
+        if weight is None:
+            raise EngineError(engine.name, f"no array was given for the weight {name!r}")
+        try:
+            wire = engine.wire(weight.dtype.name)
+        except EngineError as error:
+            raise EngineError(engine.name, f"the weight {name!r} has the element type {weight.dtype}") from error
+        # asarray, not ascontiguousarray: that one gives a 0-d array a dimension.
+        arrays[name] = np.asarray(weight, dtype=wire, order="C")
+    return arrays

@@ -1,0 +1,128 @@
+"""A weight-free graph as every engine takes it: checked, stripped and free of element types that no engine computes in.
+
+Runs at build alone, so that the `onnx` package (0.16 s to import) stays out of a warm start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from hybrid_infer._errors import EngineError
+from hybrid_infer._types import Graph
+
+#: Integer attributes that name an element type.
+_TYPE_ATTRIBUTES = frozenset({"to", "dtype", "stash_type", "output_dtype", "output_datatype", "softmax_precision"})
+
+
+def read(graph: Graph, engine: str) -> Any:
+    """The onnx.ModelProto of `graph`, in float32 where it says bfloat16. Raises EngineError in the name of `engine`.
+
+    Its inputs are the used weights and inputs, its outputs those of the graph, in the graph's order.
+    """
+    try:
+        import onnx
+    except ImportError as error:
+        raise EngineError(engine, f"the onnx package, needed to build, cannot be imported: {error}") from error
+    try:
+        model = onnx.ModelProto.FromString(graph.model)
+    except Exception as error:
+        raise EngineError(engine, f"the graph is not an ONNX model: {error}") from error
+    _check_names(graph, model, engine)
+    for scope in _scopes(model):
+        _strip(scope)
+        _widen(scope)
+    del model.metadata_props[:]
+    return model
+
+
+def _check_names(graph: Graph, model: Any, engine: str) -> None:
+    """Refuse names that do not fit; put inputs and outputs in the order of `graph`, and drop other outputs."""
+    named = [name for name in (*graph.weights, *graph.inputs) if name is not None]
+    declared = {value.name for value in model.graph.input}
+    if len(set(named)) != len(named) or set(named) != declared:
+        odd = sorted(declared.symmetric_difference(named)) or [name for name in named if named.count(name) > 1]
+        raise EngineError(engine, f"the graph's inputs and the names given for them differ: {odd[:4]}")
+    if missing := set(graph.outputs) - {value.name for value in model.graph.output}:
+        raise EngineError(engine, f"the graph has no outputs named {sorted(missing)[:4]}")
+    for value in [value for value in model.graph.output if value.name not in graph.outputs]:
+        model.graph.output.remove(value)
+    for values, order in ((model.graph.input, named), (model.graph.output, graph.outputs)):
+        place = {name: i for i, name in enumerate(order)}
+        values.sort(key=lambda value, place=place: place[value.name])
+
+
+def subgraphs(nodes: Any) -> Iterator[Any]:
+    """The graphs inside `nodes`, at any depth."""
+    for node in nodes:
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
+                yield inner
+                yield from subgraphs(inner.node)
+
+
+def _scopes(model: Any) -> Iterator[Any]:
+    """Everything in `model` that holds nodes: its graph, graphs inside nodes, functions and graphs inside these."""
+    yield model.graph
+    yield from subgraphs(model.graph.node)
+    for function in model.functions:
+        yield function
+        yield from subgraphs(function.node)
+
+
+def _strip(scope: Any) -> None:
+    """Drop what says where a node came from: nine tenths of an exported graph's bytes."""
+    del scope.metadata_props[:]
+    scope.ClearField("doc_string")
+    for node in scope.node:
+        del node.metadata_props[:]
+        node.ClearField("doc_string")
+
+
+def _widen(scope: Any) -> None:
+    """Turn every bfloat16 of `scope` into float32, for an engine that has no arithmetic in bfloat16."""
+    from onnx import TensorProto
+
+    if hasattr(scope, "input") and hasattr(scope, "initializer"):
+        for value in (*scope.input, *scope.output, *scope.value_info):
+            _widen_type(value.type)
+        for tensor in scope.initializer:
+            _widen_tensor(tensor)
+    else:
+        for value in scope.value_info:
+            _widen_type(value.type)
+    for node in scope.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                _widen_tensor(attribute.t)
+            for tensor in attribute.tensors:
+                _widen_tensor(tensor)
+            if attribute.name in _TYPE_ATTRIBUTES and attribute.i == TensorProto.BFLOAT16:
+                attribute.i = TensorProto.FLOAT
+
+
+def _widen_type(kind: Any) -> None:
+    from onnx import TensorProto
+
+    which = kind.WhichOneof("value")
+    if which in ("tensor_type", "sparse_tensor_type"):
+        if getattr(kind, which).elem_type == TensorProto.BFLOAT16:
+            getattr(kind, which).elem_type = TensorProto.FLOAT
+    elif which in ("sequence_type", "optional_type"):
+        _widen_type(getattr(kind, which).elem_type)
+
+
+def _widen_tensor(tensor: Any) -> None:
+    import numpy as np
+    from onnx import TensorProto
+
+    if tensor.data_type != TensorProto.BFLOAT16:
+        return
+    if tensor.HasField("raw_data"):
+        bits = np.frombuffer(tensor.raw_data, "<u2")
+    else:
+        bits = np.array(tensor.int32_data, np.uint16)
+    tensor.ClearField("int32_data")
+    tensor.data_type = TensorProto.FLOAT
+    # The upper half of a float32 is a bfloat16.
+    tensor.raw_data = (bits.astype("<u4") << 16).tobytes()
