@@ -12,6 +12,7 @@ from hybrid_infer._errors import HybridInferError
 from hybrid_infer._method import Bound, HotMethod
 
 
+@_options.names_checked
 def inference(
     function: Any = None,
     cache_static_model: bool = True,
@@ -68,8 +69,8 @@ def inference(
     delete_pass_lists : names of passes to leave out.
     skip_prune_program : leave our pruning pass out.
     backend : "auto", or the name of an engine, or a list of names in the order to try them.
-    device : "cpu", "gpu" or "gpu:<index>"; default: where the tensors of the call are.
-    input_spec : specs of the inputs, to compile ahead of the first call.
+    device : "cpu", "gpu", "gpu:<index>", or "cuda" for "gpu"; default: where the tensors of the call are.
+    input_spec : specs of the inputs (or example tensors), to compile ahead of the first call.
     weights : "bound": packed by the engine, watched for changes at every call. "live": fed at every call, so that
         any change is seen, at a tenth of the speed. "auto": bound, and live once they have changed several times.
     fallback : "eager", or "error" to raise CaptureError or BackendError instead of running eagerly.

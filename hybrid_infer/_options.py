@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import logging
+import difflib
+import functools
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from hybrid_infer._errors import OptionError
+from hybrid_infer._log import LOGGER as _log
 
-_log = logging.getLogger("hybrid_infer")
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 BACKENDS = ("onnxruntime", "openvino", "native", "tensorrt", "null")
 PRECISIONS = ("float32", "float16", "bfloat16")
@@ -63,12 +67,29 @@ class Options:
     cache_key: str | None = None
 
 
-def make(given: dict[str, Any]) -> Options:
-    """Options from the keyword arguments of ``inference()``. Raises OptionError, or TypeError for an unknown name."""
-    known = {f.name for f in fields(Options)}
+def names_checked(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """``inference()`` with an answer to a misspelled option that Python itself would not give."""
+
+    @functools.wraps(function)
+    def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        _check_names(name for name in kwargs if name != "function")
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def _check_names(given: Iterable[str]) -> None:
+    known = sorted(f.name for f in fields(Options))
     for name in given:
         if name not in known:
-            raise TypeError(f"inference() has no option {name!r}; its options are {', '.join(sorted(known))}")
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"its options are {', '.join(known)}"
+            raise TypeError(f"inference() has no option {name!r}; {hint}")
+
+
+def make(given: dict[str, Any]) -> Options:
+    """Options from the keyword arguments of ``inference()``. Raises OptionError, or TypeError for an unknown name."""
+    _check_names(given)
     values = dict(given)
     for name, allowed in _CHOICES.items():
         if name in values and values[name] not in allowed:
@@ -87,28 +108,48 @@ def make(given: dict[str, Any]) -> Options:
             raise OptionError(name, number, f"an integer not below {least}")
     if values.get("cache_key") is not None and not isinstance(values["cache_key"], str):
         raise OptionError("cache_key", values["cache_key"], "None or a string")
-    if values.get("device") not in (None, "cpu"):
-        device = values["device"]
-        if not isinstance(device, str) or device.partition(":")[0] not in ("gpu", "cuda"):
-            raise OptionError("device", device, "None, 'cpu', 'gpu' or 'cuda', the latter two with ':<index>'")
+    device = values.get("device")
+    if device is not None and not (isinstance(device, str) and _DEVICE.fullmatch(device)):
+        raise OptionError("device", device, "None, 'cpu', 'gpu', 'gpu:<index>', 'cuda' or 'cuda:<index>'")
     values["delete_pass_lists"] = _names("delete_pass_lists", values.get("delete_pass_lists"))
     values["backend"] = _backend(values.get("backend", "auto"))
     if values.get("input_spec") is not None:
-        if not isinstance(values["input_spec"], (list, tuple)):
-            raise OptionError("input_spec", values["input_spec"], "None or a list of InputSpec")
-        values["input_spec"] = tuple(values["input_spec"])
+        values["input_spec"] = _specs(values["input_spec"])
     options = Options(**values)
     _announce(options)
     return options
+
+
+_DEVICE = re.compile(r"cpu|(gpu|cuda)(:[0-9]+)?")
+
+
+def _specs(value: Any) -> tuple[Any, ...]:
+    """Specs and example tensors, nested in lists and dicts and beside plain values; one of them at least."""
+    allowed = "None or a list of InputSpec or example tensors, which plain values and nested lists and dicts may join"
+    found, queue = 0, [value]
+    while queue:
+        each = queue.pop()
+        if isinstance(each, (list, tuple)):
+            queue.extend(each)
+        elif isinstance(each, dict) and each is not value:
+            queue.extend(each.values())
+        elif hasattr(each, "shape") and hasattr(each, "dtype") and each is not value:
+            found += 1
+        elif each is value or not (each is None or isinstance(each, (bool, int, float, complex, str, bytes))):
+            raise OptionError("input_spec", value, allowed)
+    if not found:
+        raise OptionError("input_spec", value, allowed)
+    return tuple(value)
 
 
 def _check_path(values: dict[str, Any]) -> None:
     path = values.get("save_model_dir")
     if path is None:
         return
-    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(text, str) or not text or "\0" in text:
         raise OptionError("save_model_dir", path, "None or the path of a directory")
-    values["save_model_dir"] = os.fspath(path)
+    values["save_model_dir"] = text
 
 
 def _names(name: str, value: Any) -> tuple[str, ...]:
@@ -133,33 +174,44 @@ def _backend(value: Any) -> tuple[str, ...]:
 
 
 _LATER = {
-    "with_trt": (False, "TensorRT is not served by this version; the next engine is used"),
-    "collect_shape": (False, "it records shapes for TensorRT, which is not served by this version"),
-    "trt_precision_mode": ("float32", "TensorRT is not served by this version"),
-    "trt_use_static": (False, "TensorRT is not served by this version"),
-    "enable_cinn": (False, "the fusing compiler is part of the GPU executor, which this version does not have"),
-    "precision_mode": ("float32", "reduced precision is not served by this version; float32 is used"),
-    "background": (False, "compilation in the background is not served by this version; the first call compiles"),
-    "switch_ir_debug": (False, "graphs between passes are not written by this version"),
-    "input_spec": (None, "compilation ahead of the first call is not served by this version"),
-    "enable_new_ir": (False, "it is internal to Paddle and has no effect here"),
-    "exp_enable_use_cutlass": (False, "it is internal to Paddle and has no effect here"),
+    "with_trt": (False, "TensorRT is not there yet; the next engine is used"),
+    "collect_shape": (False, "for TensorRT, which is not there yet"),
+    "trt_precision_mode": ("float32", "for TensorRT, which is not there yet"),
+    "trt_use_static": (False, "for TensorRT, which is not there yet"),
+    "enable_cinn": (False, "the fusing compiler comes with the GPU executor, which is not there yet"),
+    "precision_mode": ("float32", "reduced precision is not there yet; float32 is used"),
+    "background": (False, "compilation in the background is not there yet; the first call compiles"),
+    "switch_ir_debug": (False, "graphs between passes are not written yet"),
+    "input_spec": (None, "compilation ahead of the first call is not there yet; the first call compiles"),
+    "enable_new_ir": (False, "internal to Paddle"),
+    "exp_enable_use_cutlass": (False, "internal to Paddle"),
 }
+_PASSES = ("prune",)
 
 
 def _announce(options: Options) -> None:
-    """One INFO line for each option that was asked for and has no effect in this version."""
+    """One INFO line that lists the options that were asked for and have no effect in this version."""
+    found = []
     for name, (default, text) in _LATER.items():
         if getattr(options, name) != default:
-            _log.info("option %s=%r: %s", name, getattr(options, name), text)
-    for name in options.backend:
-        if name not in _SERVED:
-            _log.info("option backend=%r: this version does not have that engine; the next one is used", name)
-    if options.delete_pass_lists:
-        ours = ("prune",)
-        unknown = [name for name in options.delete_pass_lists if name not in ours]
-        if unknown:
-            _log.info("option delete_pass_lists: no pass %s here; ours are %s", ", ".join(unknown), ", ".join(ours))
+            found.append(f"{_shown(name, getattr(options, name))} ({text})")
+    if options.device not in (None, "cpu"):
+        found.append(f"device={options.device!r} (this version computes on the CPU)")
+    absent = [name for name in options.backend if name not in _SERVED]
+    if absent:
+        found.append(f"backend={', '.join(map(repr, absent))} (not there yet; the next engine is used)")
+    unknown = [name for name in options.delete_pass_lists if name not in _PASSES]
+    if unknown:
+        found.append(
+            f"delete_pass_lists (it names passes that this library does not have: {', '.join(unknown)}; "
+            f"those that it has: {', '.join(_PASSES)})"
+        )
+    if found:
+        _log.info("these options of inference() have no effect in this version: %s", ", ".join(found))
+
+
+def _shown(name: str, value: Any) -> str:
+    return f"{name}={value!r}" if isinstance(value, (bool, str)) else name
 
 
 def store_root(options: Options) -> Path:

@@ -25,6 +25,8 @@ FLAGS = (
         *((flag, 1, "True or False") for flag in FLAGS),
         ("save_model_dir", 3, "the path of a directory"),
         ("save_model_dir", "", "the path of a directory"),
+        ("save_model_dir", "a\0b", "the path of a directory"),
+        ("save_model_dir", b"store", "the path of a directory"),
         ("memory_pool_init_size_mb", -1, "an integer not below 0"),
         ("memory_pool_init_size_mb", True, "an integer not below 0"),
         ("precision_mode", "int8", "'float32', 'float16', 'bfloat16'"),
@@ -35,7 +37,12 @@ FLAGS = (
         ("backend", [], "'onnxruntime'"),
         ("device", "tpu", "'cpu'"),
         ("device", 0, "'cpu'"),
+        ("device", "gpu:x", "'gpu:<index>'"),
+        ("device", "gpu:", "'gpu:<index>'"),
+        ("device", "cpu:0:1", "'cpu'"),
         ("input_spec", 4, "a list of InputSpec"),
+        ("input_spec", [3], "a list of InputSpec"),
+        ("input_spec", [X, object()], "a list of InputSpec"),
         ("weights", "frozen", "'auto', 'bound', 'live'"),
         ("weights", [], "'auto', 'bound', 'live'"),
         ("fallback", "raise", "'eager', 'error'"),
@@ -57,9 +64,11 @@ def test_a_bad_value_names_the_option_the_value_and_what_is_allowed(name: str, v
     assert f"{name}={value!r}" in str(error) and allowed in str(error)
 
 
-def test_an_unknown_option_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="with_tensorrt"):
+def test_an_unknown_option_is_a_type_error_with_the_nearest_name() -> None:
+    with pytest.raises(TypeError, match="no option 'with_tensorrt'"):
         inference(with_tensorrt=True)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="no option 'fallbck'; did you mean 'fallback'"):
+        inference(fallbck="error")  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         inference(Block(), *[None] * 16)  # type: ignore[misc]
 
@@ -69,7 +78,12 @@ def test_an_unknown_option_is_a_type_error() -> None:
     [
         ({"enable_new_ir": True}, "internal to Paddle"),
         ({"exp_enable_use_cutlass": True}, "internal to Paddle"),
-        ({"delete_pass_lists": ["matmul_add_fuse", "prune"]}, "ours are prune"),
+        ({"delete_pass_lists": ["matmul_add_fuse", "prune"]}, "does not have: matmul_add_fuse"),
+        ({"device": "gpu:0"}, "computes on the CPU"),
+        ({"device": "cuda"}, "computes on the CPU"),
+        ({"input_spec": [X]}, "the first call compiles"),
+        ({"input_spec": [{"a": [X, 3]}, None]}, "the first call compiles"),
+        ({"with_trt": True, "trt_use_static": True, "enable_new_ir": True, "backend": "tensorrt"}, "with_trt=True"),
     ],
 )
 def test_what_has_no_effect_says_so_in_one_line(
@@ -79,6 +93,8 @@ def test_what_has_no_effect_says_so_in_one_line(
         inference(**options)
     lines = [r for r in caplog.records if r.name == "hybrid_infer"]
     assert len(lines) == 1 and lines[0].levelno == logging.INFO and words in lines[0].getMessage()
+    assert lines[0].getMessage().startswith("hybrid_infer: ")
+    assert all(name in lines[0].getMessage() for name in options)
 
 
 def test_options_of_later_capabilities_do_not_fail() -> None:
