@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import logging
 import math
@@ -76,10 +77,11 @@ def _capture(request: Request, family: Family, twins: list[Twin]) -> Outcome:
             twin = Twin(
                 request.frontend, request.function, request.subject.roots, request.subject.census,
                 request.parameters, request.layout, request.name, numbers, request.style,
-                request.subject.reach(),
+                request.subject.reach(), request.subject.asks_for_the_clock(),
             )  # fmt: skip
             twins.append(twin)
-            captured = request.frontend.capture(twin, dims, numbers)
+            # In a copy of the context: what the trace sets in a ContextVar is not seen by the program.
+            captured = contextvars.copy_context().run(request.frontend.capture, twin, dims, numbers)
         except TraceError as error:
             fault = error
             _log.debug("%s: capture with dynamic %s, %s failed: %s", request.name, sorted(dims), sorted(numbers), error)

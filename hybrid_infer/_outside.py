@@ -1,22 +1,58 @@
 """What a method reads from outside the program while it is traced: a static graph would keep it for ever.
 
-Seen: ``os.environ``, files opened by the user's code, Python's and NumPy's random numbers. Only the tracing thread
-counts.
+Seen: ``os.environ``, files opened by the user's code, Python's and NumPy's random numbers, the clock, the number of
+the process, context variables. Only the tracing thread counts.
 """
 
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import datetime
 import os
 import random
 import sys
 import threading
+import time
+import types
 from collections.abc import Iterator
 from typing import Any
 
 _LOCAL = threading.local()
 _LOCK = threading.Lock()
 _HOOKED = False
+
+
+#: Functions in C that answer something else at each call or in each process, by what is said of them.
+_SOURCES = {
+    "the clock": tuple(
+        getattr(time, name)
+        for name in dir(time)
+        if name.removesuffix("_ns")
+        in ("time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime", "localtime", "gmtime")
+    ),
+    "the number of the process": (os.getpid, os.getppid),
+    "the system's random numbers": (os.urandom,),
+}
+_ANSWERS = {function: what for what, functions in _SOURCES.items() for function in functions}
+_DATES = ("now", "utcnow", "today")
+_NAMES = frozenset({*(function.__name__ for function in _ANSWERS), *_DATES, "uuid", "uuid1", "uuid4", "secrets"})
+
+
+def suspected(function: types.FunctionType, code: types.CodeType) -> bool:
+    """Does the code name anything that may be the clock or its like?
+
+    What is only named may never be called: `watch` tells, at the price of a slower trace.
+    """
+    names = set(code.co_names)
+    if not names.isdisjoint(_NAMES):
+        return True
+    for value in (function.__globals__.get(name) for name in names):
+        if isinstance(value, contextvars.ContextVar) or (
+            isinstance(value, types.BuiltinFunctionType) and value in _ANSWERS
+        ):
+            return True
+    return False
 
 
 class Watch:
@@ -31,8 +67,8 @@ class Watch:
 
 
 @contextlib.contextmanager
-def watch() -> Iterator[Watch]:
-    """Note what the code inside reads from the outside world, on this thread."""
+def watch(*, clocks: bool = False) -> Iterator[Watch]:
+    """Note what the code inside reads from the outside world, on this thread; with `clocks`, of the clock as well."""
     found = Watch()
     _install()
     outer = getattr(_LOCAL, "watch", None)
@@ -40,9 +76,14 @@ def watch() -> Iterator[Watch]:
     numpy = sys.modules.get("numpy")
     before = random.getstate(), _numpy_state(numpy)
     table = None if numpy is None else numpy.random.get_state()
+    profiler = sys.getprofile()
+    if clocks:
+        sys.setprofile(_clock_observer(found))
     try:
         yield found
     finally:
+        if clocks:
+            sys.setprofile(profiler)
         _LOCAL.watch = outer
         if random.getstate() != before[0]:
             random.setstate(before[0])
@@ -50,6 +91,28 @@ def watch() -> Iterator[Watch]:
         if numpy is not None and _numpy_state(numpy) != before[1]:
             numpy.random.set_state(table)
             found.note("it draws from NumPy's random")
+
+
+def _clock_observer(found: Watch) -> Any:
+    def observe(frame: Any, event: str, called: Any) -> None:
+        if event != "c_call":
+            return
+        try:
+            what = _ANSWERS.get(called)
+        except TypeError:  # a method of something that has no hash
+            return
+        owner = getattr(called, "__self__", None)
+        if isinstance(owner, contextvars.ContextVar):
+            what = f"the context variable {owner.name}"
+        elif what is None and called.__name__ in _DATES and owner in _CALENDAR:
+            what = "the clock"
+        if what is not None and _by_user(frame):
+            found.note(f"it reads {what}")
+
+    return observe
+
+
+_CALENDAR = (datetime.datetime, datetime.date)
 
 
 def _numpy_state(numpy: Any) -> Any:
@@ -86,7 +149,10 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
         found.note(f"it opens the file {arguments[0]}")
 
 
-_SKIPPED = ("numpy", "os", "pathlib", "io", "codecs", "tempfile", "json", "collections", "importlib", "genericpath")
+_SKIPPED = (
+    "numpy", "os", "pathlib", "io", "codecs", "tempfile", "json", "collections", "importlib", "genericpath", "uuid",
+    "secrets", "random",
+)  # fmt: skip
 
 
 def _by_user(frame: Any) -> bool:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hybrid_infer import _census, _fingerprint, _keys, _roots
+from hybrid_infer import _census, _fingerprint, _keys, _outside, _roots
 from hybrid_infer._attributes import Attributes
 from hybrid_infer._reach import Reach
 from hybrid_infer._version import FORMAT, Weight
@@ -89,6 +89,14 @@ class Subject:
         """Does the code look whether gradients are on, so that it may do another thing where they are?"""
         bodies = (code for _, body, *_ in self.code.functions for code in _roots.codes(body))
         return any("is_grad_enabled" in code.co_names for code in bodies)
+
+    def asks_for_the_clock(self) -> bool:
+        """Does the code name the clock, or another thing that differs from call to call?"""
+        return any(
+            _outside.suspected(function, code)
+            for function, body, *_ in self.code.functions
+            for code in _roots.codes(body)
+        )
 
     def hooked(self) -> tuple[str, Callable[[], bool]] | None:
         """A layer below the roots around which user code runs, and whether it still does."""

@@ -45,8 +45,9 @@ class Twin:
         dynamic_ints: frozenset[int],
         style: tuple[int, Collection[str]],
         reach: Callable[[], Reach],
+        clocks: bool = False,
     ) -> None:
-        self.style, self._reach = style, reach
+        self.style, self._reach, self._clocks = style, reach, clocks
         self.frontend, self.name, self.layout, self.parameters = frontend, name, layout, parameters
         self.live = live
         self._refuse_hooks()
@@ -129,7 +130,7 @@ class Twin:
                 place.box[place.key] = rebuilt(place.value, replacement)
             clones = _roots.Clones(self.census.objects[()])
             function = clones.of(self.function)
-            with _outside.watch() as outside:
+            with _outside.watch(clocks=self._clocks) as outside:
                 owner = (self.owner,) if self.has_owner else ()
                 value = convert(function)(*owner, *args, **kwargs)
             self.writes = list(outside.reasons)
