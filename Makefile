@@ -1,4 +1,5 @@
-# Everything runs in .venv, made from $(PYTHON) with the versions of constraints.txt. Only the first call installs.
+# Everything runs in .venv, made from $(PYTHON) with the versions of constraints.txt. Only the first call installs. By
+# path (compat) rather than by an import finder: a script beside the clone would take its folder for the package.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
@@ -22,7 +23,7 @@ install: $(INSTALLED) ## make .venv and install the library in it, with what the
 $(INSTALLED): setup.py pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("$(PYTHON) is Python %d.%d, and 3.10 or later is needed: make PYTHON=..." % sys.version_info[:2] if sys.version_info < (3, 10) else 0)'
 	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --progress-bar off -c constraints.txt -e '.[$(EXTRAS)]'
+	$(RUN) -m pip install --progress-bar off -c constraints.txt -e '.[$(EXTRAS)]' --config-settings editable_mode=compat
 	@touch $@
 
 demo: $(INSTALLED) ## run each example twice, from an empty cache: the second run shows what the disk gave
