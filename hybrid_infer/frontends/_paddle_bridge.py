@@ -6,11 +6,13 @@ tensors that require a gradient, and the constructor of ``Tensor`` costs five ti
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Hashable, Sequence
 from operator import is_
 from typing import Any
 
 import numpy as np
+import xxhash
 
 _from_dlpack = np.from_dlpack
 
@@ -109,6 +111,48 @@ def sampler(tensor: Any) -> Callable[[], Hashable]:
     return (lambda: None) if view is None else memoryview(view).tobytes
 
 
+class _Gradients:
+    """Which weights have received a gradient: an optimiser may change a few of their elements, and moves no counter.
+
+    Noted by a hook on each weight, once; it adds nothing to the tensor that Python shows.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[Any], list[int]]] = {}
+
+    def count(self, tensor: Any) -> list[int]:
+        """How many gradients the tensor has received since it was first asked about: a list that goes on counting."""
+        known = self._known.get(id(tensor))
+        if known is not None and known[0]() is tensor:
+            return known[1]
+        received = [0]
+        if tensor.stop_gradient or not tensor.is_leaf:
+            return received
+
+        def note(_: Any) -> None:
+            received[0] += 1
+
+        number, kept = id(tensor), self._known
+
+        def forget(reference: Any) -> None:
+            if number in kept and kept[number][0] is reference:
+                del kept[number]
+
+        tensor.register_hook(note)
+        kept[number] = (weakref.ref(tensor, forget), received)
+        return received
+
+
+_GRADIENTS = _Gradients()
+
+
+def _content(tensor: Any) -> Callable[[], Hashable]:
+    """A function that gives a digest of all values of a weight in training."""
+    flat = tensor.detach()
+    array = _view(flat.view("int16") if "bfloat16" in str(flat.dtype) else flat)
+    return lambda: xxhash.xxh3_64_intdigest(array if array.flags.c_contiguous else array.copy())
+
+
 def watch(slots: Sequence[tuple[Any, Any, Any]], values: bool) -> Callable[[], bool]:
     """See ``Frontend.watch``."""
     places = [(box, key) for box, key, _ in slots]
@@ -122,11 +166,22 @@ def watch(slots: Sequence[tuple[Any, Any, Any]], values: bool) -> Callable[[], b
     if not values:
         return in_place
     versions = [tensor._inplace_version for tensor in tensors]
-    samples = [memoryview(view).tobytes for view in map(sample_view, tensors) if view is not None]
+    received = [_GRADIENTS.count(tensor) for tensor in tensors]
+    gradients = [count[0] for count in received]
+    samples: list[Callable[[], Hashable]] = []
+    for tensor, count in zip(tensors, gradients, strict=True):
+        view = sample_view(tensor)
+        if view is not None:
+            samples.append(_content(tensor) if count else memoryview(view).tobytes)
     numbers, data = [version() for version in versions], [sample() for sample in samples]
 
-    # One list for each question: quicker than one loop that asks all three of each weight.
-    return lambda: in_place() and [v() for v in versions] == numbers and [s() for s in samples] == data
+    # One list for each question: quicker than one loop that asks all of them of each weight.
+    return lambda: (
+        in_place()
+        and [v() for v in versions] == numbers
+        and [s() for s in samples] == data
+        and [count[0] for count in received] == gradients
+    )
 
 
 def shares_memory(tensor: Any, others: Collection[Any]) -> bool:

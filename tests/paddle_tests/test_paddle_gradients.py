@@ -58,8 +58,9 @@ def test_gradients_of_weights_and_inputs_in_the_default_mode() -> None:
             assert not mine[0]["y"].stop_gradient and mine[0]["best"].stop_gradient
             same(mine[1:], eager[1:])
             same(mine[0]["y"].detach(), eager[0]["y"].detach())
-    served(captures=1, bindings=1)
-    assert counts()["hits"] >= 5
+    served(captures=1)
+    # An optimiser may have followed any of them: bound anew, and then fed live.
+    assert counts()["hits"] >= 5 and counts()["bindings"] <= 5
 
 
 @pytest.mark.parametrize("kind", ["SGD", "AdamW"])

@@ -257,6 +257,34 @@ def test_a_few_elements_of_a_large_weight_are_seen_where_weights_are_live() -> N
     served(captures=1)
 
 
+@pytest.mark.parametrize("through", ["the eager method", "the compiled one"])
+@pytest.mark.parametrize("weights", ["auto", "bound"])
+def test_a_training_step_that_changes_a_few_rows_is_seen(through: str, weights: str) -> None:
+    class Wide(paddle.nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = paddle.nn.Linear(64, 32)
+
+        def compute(self, x: Any) -> Any:
+            return self.linear(x)
+
+        forward = inference(fallback="error", weights=weights)(compute)
+
+    layer = Wide()
+    optimiser = paddle.optimizer.SGD(0.5, parameters=[layer.linear.weight])
+    sparse, full = paddle.zeros([2, 64]), grid(2, 64)
+    sparse[:, 5] = 1.0
+    twice(layer, layer.compute, full)
+    for lap in range(5):
+        (layer.compute if through == "the eager method" else layer)(sparse).square().sum().backward()
+        if lap % 2:
+            twice(layer, layer.compute, full)  # between a backward pass and its step
+        optimiser.step()
+        optimiser.clear_grad(set_to_zero=bool(lap % 2))
+        twice(layer, layer.compute, full)
+    served(captures=1)
+
+
 def test_another_element_type_is_another_version() -> None:
     class Layer(Block):
         forward = inference(fallback="error")(Block.forward)
