@@ -118,6 +118,8 @@ class State:
         try:
             _compile.check(self.frontend, route, layout.tensors, layout.ints, result, options.rtol, options.atol)
         except (_verify.Disagreement, EngineError) as fault:
+            if not route.valid():  # another thread changed a weight after the eager method had read it
+                return result
             self.counters.fall_back(str(fault))
             self.method.warn(str(fault), "")
             if options.fallback == "error":
@@ -344,12 +346,17 @@ class State:
                 if self.ties < _TIES:
                     return None, result
             except (_verify.Disagreement, EngineError) as fault:
+                moved = not route.valid()
                 route.close()
-                return self._unserved(request, family, held, str(fault), result)
+                if not moved:
+                    return self._unserved(request, family, held, str(fault), result)
+                # Another thread changed a weight meanwhile: each result is right for its moment. Verified next time.
+                _log.debug("%s: changed while it was verified: %s", self.method.name, fault)
+                if outcome is not None:
+                    self._publish(request, family, held, outcome)
+                return None, result
         if outcome is not None:
-            _compile.publish(request, held, family, outcome)
-            family.add(held, "" if held.entry is None else held.entry.version)
-            family.drop_covered(held.version)
+            self._publish(request, family, held, outcome)
         elif held.disk:
             held.disk = False
             self.counters.count("disk_loads")
@@ -367,6 +374,13 @@ class State:
         self.routes[id(held)] = route
         self.seen[held.version.identity] = held.version
         return route, result
+
+    @staticmethod
+    def _publish(request: Request, family: Family, held: Held, outcome: Outcome) -> None:
+        """Put a version that was captured where others find it; whoever is the first to build it verifies it."""
+        _compile.publish(request, held, family, outcome)
+        family.add(held, "" if held.entry is None else held.entry.version)
+        family.drop_covered(held.version)
 
     def _check(self, request: Request, route: Compiled, result: Any) -> None:
         options, layout = request.options, request.layout

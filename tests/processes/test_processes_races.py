@@ -41,14 +41,56 @@ def wait_for(process: object, program: Program, mark: str) -> None:
         time.sleep(0.01)
 
 
-def test_processes_that_start_cold_together_capture_once(program: Program) -> None:
+#: How long a call waited for somebody else's work, apart from the time that the cores of this machine take.
+WAITED = """
+from contextlib import contextmanager
+from hybrid_infer.cache import Store
+lock, WAITS = Store.lock, [0.0]
+
+@contextmanager
+def timed(self, name, timeout):
+    start = time.monotonic()
+    with lock(self, os.environ.get("one_lock", name), timeout) as held:
+        WAITS.append(time.monotonic() - start)
+        yield held
+
+Store.lock = timed
+"""
+
+
+def test_16_processes_that_start_cold_together_capture_and_build_once(program: Program) -> None:
     # The capture is long enough for every other process to arrive while it is under way.
-    found = [p.result() for p in [program.start(LOOP, seed, slow="2.5") for seed in range(8)]]
+    script = WAITED + LOOP + 'result["waited"] = max(WAITS)'
+    found = [p.result() for p in [program.start(script, seed, slow="4") for seed in range(16)]]
     assert sum(each["attempts"] for each in found) == 1
     assert sum(each["captures"] for each in found) == 1
+    assert sum(each["builds"] for each in found) == 1
     assert len(program.entries()) == 1
-    # A second of patience at most; the rest is eight processes on the cores of this machine.
-    assert max(each["slowest"] for each in found) < 2.2, [each["slowest"] for each in found]
+    assert 0.9 < max(each["waited"] for each in found) < 1.5, [each["waited"] for each in found]
+    # A second of patience at most; the rest is sixteen processes on the cores of this machine.
+    assert max(each["slowest"] for each in found) < 3.5, [each["slowest"] for each in found]
+
+
+OWN_KEY = f"""{WAITED}
+from layers import Layer
+layer = Layer(width=8 + argument).eval()
+check(layer.forward, torch.randn(2, 8 + argument))
+result = {{**counts(), "waited": max(WAITS)}}
+"""
+
+
+def test_16_processes_with_a_key_each_do_not_wait_for_each_other(program: Program) -> None:
+    found = [p.result() for p in [program.start(OWN_KEY, n) for n in range(16)]]
+    assert [(each["captures"], each["builds"], each["eager_calls"]) for each in found] == [(1, 1, 0)] * 16
+    assert max(each["waited"] for each in found) < 0.5, [each["waited"] for each in found]
+    assert len(program.entries()) == 16
+
+
+def test_with_one_lock_for_all_keys_they_would(program: Program) -> None:
+    options = {"slow": "2", "one_lock": "lock"}
+    found = [p.result() for p in [program.start(OWN_KEY, n, **options) for n in range(3)]]
+    assert sum(each["eager_calls"] for each in found) == 2
+    assert max(each["waited"] for each in found) > 0.9
 
 
 def test_without_the_lock_more_work_is_done_and_no_harm(program: Program) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch_support import Block, counts, same, served, twice
 
-from hybrid_infer import inference
+from hybrid_infer import _compile, inference
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
@@ -210,3 +211,29 @@ def test_a_change_that_moves_no_counter_is_seen_too() -> None:
     layer.linear.weight.data.copy_(torch.randn(4, 4))
     twice(layer, layer.compute, X)
     served(captures=1, bindings=2)
+
+
+@pytest.mark.parametrize("verify", ["build", "always"])
+def test_a_weight_that_changes_while_it_is_verified_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, store: Path, verify: str
+) -> None:
+    class Hot(Block):
+        forward = inference(fallback="error", verify=verify)(Block.forward)
+
+    layer = Hot()
+    bind, changes = _compile.bind, [1]
+
+    def bind_and_change(*arguments: Any) -> Any:
+        route = bind(*arguments)
+        if changes:  # what another thread does between the binding and the eager run
+            layer.linear.weight = torch.nn.Parameter(layer.linear.weight + changes.pop())
+        return route
+
+    monkeypatch.setattr(_compile, "bind", bind_and_change)
+    x = torch.ones(2, 4)
+    with torch.no_grad():
+        for _ in range(3):
+            same(layer(x), Block.forward(layer, x))
+    found = counts()
+    assert (found["captures"], found["eager_calls"]) == (1, 0) and found["hits"] > 0, found
+    assert not list(store.rglob("failures/*"))
