@@ -273,7 +273,8 @@ def _native(value: Any, frontend: Any) -> str:
     native = _held.native_base(type(value))
     if native is None or issubclass(native, (dict, list)):
         return ""
-    return _digest([*(_held.told(value, type(value), native) or ())][2:], frontend)
+    told = [*(_held.told(value, type(value), native) or ())][2:]
+    return _digest([part for part in told if part is not vars(value)], frontend)  # attributes are compared one by one
 
 
 def _state(census: Census, frontend: Any) -> dict[Path, Any]:
