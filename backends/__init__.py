@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from hybrid_infer._errors import OptionError
 from hybrid_infer._types import Engine
 
@@ -37,4 +39,13 @@ def candidates(device: str) -> tuple[Engine, ...]:
     return tuple(engine(name) for name in ENGINES if kind in _DEVICES[name])
 
 
-__all__ = ["ENGINES", "candidates", "engine"]
+def trim() -> None:
+    """Have the engines that were used give back the memory that they keep for calls to come."""
+    for name in ENGINES:
+        module = sys.modules.get(f"{__name__}.{name}")
+        give_back = None if module is None else getattr(module.ENGINE, "trim", None)
+        if give_back is not None:
+            give_back()
+
+
+__all__ = ["ENGINES", "candidates", "engine", "trim"]

@@ -193,6 +193,7 @@ def release(target: Any) -> None:
     if method is not None:
         owner = getattr(target, "__self__", None)
         method.release(None if owner is None else {id(owner)})
+        _trim()
         return
     if isinstance(target, (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType)):
         raise TypeError(f"release() was given {_described(target)}; it takes a layer or what inference() returned")
@@ -201,6 +202,15 @@ def release(target: Any) -> None:
     if frontend is not None:
         owners |= {id(layer) for _, layer in _census.take({"layer": target}, frontend).layers}
     _method.release(owners)
+    _trim()
+
+
+def _trim() -> None:
+    """Give back what engines keep for calls to come, where any was used."""
+    if "hybrid_infer.backends" in sys.modules:
+        from hybrid_infer import backends
+
+        backends.trim()
 
 
 def is_inference_mode(function: Any) -> bool:

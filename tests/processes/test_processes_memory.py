@@ -92,3 +92,39 @@ def test_memory_stays_where_it_is_over_200_versions(program: Program, what: str)
     assert grown[-1] < 40, grown
     # Each entry in use has a descriptor.
     assert found["descriptors"] < 60
+
+
+def test_release_gives_back_the_arena_of_a_large_call(program: Program) -> None:
+    script = """
+import gc
+from hybrid_infer import release
+
+class Wide(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(64, 4096), torch.nn.Linear(4096, 64)
+
+    @inference()
+    def forward(self, x):
+        return self.down(torch.tanh(self.up(x)))
+
+def resident():
+    gc.collect()
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
+
+layer = Wide()
+for rows in (2, 3, 4):
+    layer(torch.randn(rows, 64))
+sizes = [resident()]
+layer(torch.randn(20_000, 64))  # 20,000 x 4,096 floats in between: 330 MB
+sizes.append(resident())
+release(layer)
+sizes.append(resident())
+check(layer.forward, torch.randn(5, 64))
+result = sizes, counts()["disk_loads"]
+"""
+    (before, large, released), loads = program.run(script)
+    assert large - before > 250
+    assert released - before < 60, (before, large, released)
+    assert loads == 1
