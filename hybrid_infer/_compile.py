@@ -287,7 +287,7 @@ def build(request: Request, held: Held, graph: Graph | None) -> Built:
             continue
         held.plans[plan] = files
         return Built(engine, program, plan, files, fresh, verified)
-    raise EngineError("every engine", "; ".join(reasons))
+    raise EngineError("no engine can run it", "; ".join(reasons))
 
 
 def _stored_plan(request: Request, held: Held, plan: str) -> dict[str, bytes] | None:

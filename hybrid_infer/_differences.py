@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hybrid_infer import _guards
@@ -149,20 +149,30 @@ def _listed(words: list[str]) -> str:
     return ", ".join(words[:6]) + (f" and {len(words) - 6} more" if len(words) > 6 else "")
 
 
-def of_call(version: Version, call: Call) -> str:
-    """The first argument in which a call differs from a version."""
+def of_call(version: Version, call: Call, names: Sequence[str]) -> tuple[str, str]:
+    """What varies from call to call where a version does not serve one, and the remedy.
+
+    `names` are those of the parameters. No value is part of the text: it is the same for all calls that differ so.
+    """
     if version.tree != call.tree:
-        names = [p.split("`")[1] for p in (*call.places, *call.int_places) if "`" in p]
-        for mine, given, i in zip(version.tree[-1], call.tree[-1], range(len(call.tree[-1])), strict=False):
+        for mine, given, name in zip(version.tree[-1], call.tree[-1], names, strict=False):
             if mine != given:
-                return f"argument number {i + 1} ({given[1:] if given[0] == 'c' else 'its structure'})"
-        return f"the structure of the arguments ({', '.join(names[:4])})"
+                if given[0] != "c":
+                    return f"the structure of argument `{name}` varies", _MORE
+                if given[1] in _NUMBERS and mine[:2] == given[:2]:
+                    return f"argument `{name}` takes many values", f"Pass it as a tensor. {_MORE}"
+                return f"argument `{name}` takes many values", _MORE
+        return "the number of arguments varies", _MORE
     for mine, given, place in zip(version.tensors, call.tensors, call.places, strict=True):
         if mine.dtype != given.dtype or len(mine.shape) != len(given.shape):
-            return f"the type of {place}"
+            return f"the type of {place} varies", _MORE
         if any(m is not None and m != g for m, g in zip(mine.shape, given.shape, strict=True)):
-            return f"the shape of {place}, {given.shape}"
+            return f"the shape of {place} varies", _MORE
     for number, given_int, place in zip(version.ints, call.ints, call.int_places, strict=True):
         if number is not None and number != given_int:
-            return f"{place}, {given_int}"
-    return "an attribute of the layer, or a condition on sizes,"
+            return f"{place} takes many values", f"Pass it as a tensor. {_MORE}"
+    return "an attribute of the layer, or a condition on sizes, varies", _MORE
+
+
+_NUMBERS = ("int", "float", "complex", "str")
+_MORE = "A higher max_versions keeps more static models"

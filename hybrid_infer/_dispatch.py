@@ -121,9 +121,9 @@ class State:
             if not route.valid():  # another thread changed a weight after the eager method had read it
                 return result
             self.counters.fall_back(str(fault))
-            self.method.warn(str(fault), "")
             if options.fallback == "error":
                 raise BackendError(self.method.name, str(fault)) from fault
+            self.method.warn(str(fault), "")
         except _verify.Inconclusive as fault:
             _log.debug("%s: verification was inconclusive: %s", self.method.name, fault)
         else:
@@ -140,10 +140,10 @@ class State:
         """Count and log that the eager method answers. Raises CaptureError or BackendError under fallback="error"."""
         self.counters.fall_back(reason)
         if kind != "busy":
-            self.method.warn(reason, remedy)
             if self.method.options.fallback == "error":
                 error = BackendError if kind == "build" else CaptureError
                 raise error(self.method.name, reason, remedy)
+            self.method.warn(reason, remedy)
 
     def _miss(self, owner: tuple[Any, ...], args: Any, kwargs: Any, values: Any, key: Any) -> tuple[Any, Any]:
         """A route for a call that none answers, or its result if the eager method had to be run for it anyhow."""
@@ -245,8 +245,8 @@ class State:
         if hooked is not None:
             return Eager(hooked[0], hooked[1], remedy="Remove the hook, or decorate below it"), _NOTHING
         if len(self.seen) >= self.method.options.max_versions:
-            reason = self._too_many(request.call)
-            return Eager(reason, request.subject.code_unchanged), _NOTHING
+            reason, remedy = self._too_many(request.call)
+            return Eager(reason, request.subject.code_unchanged, remedy=remedy), _NOTHING
         wait = _WAIT if family.patient else 0.0
         with request.store.lock(family.key, wait) as alone:
             if alone:
@@ -416,12 +416,10 @@ class State:
         if family is not None and not any(h.entry is None and h.version.graph for h in list(family.held)):
             self.family = None
 
-    def _too_many(self, call: Call) -> str:
+    def _too_many(self, call: Call) -> tuple[str, str]:
         last = next(reversed(self.seen.values()))
-        return (
-            f"{len(self.seen)} versions are kept (max_versions) and this call needs another: "
-            f"{_differences.of_call(last, call)} differs"
-        )
+        what, remedy = _differences.of_call(last, call, self.parameters.names)
+        return f"it has max_versions={len(self.seen)} static models, and this call needs another: {what}", remedy
 
 
 _STATES: weakref.WeakSet[State] = weakref.WeakSet()

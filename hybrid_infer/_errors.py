@@ -68,7 +68,7 @@ class EngineError(HybridInferError):
         self.engine, self.reason = engine, reason
 
     def __str__(self) -> str:
-        return f"{self.engine}: {self.reason}"
+        return f"{self.engine}{' ' if self.reason.startswith('has no ') else ': '}{self.reason}"
 
 
 class TraceError(HybridInferError):

@@ -116,9 +116,9 @@ class HotMethod:
     def refuse(self, reason: str) -> None:
         """Count and log that a call is answered eagerly. Raises CaptureError under ``fallback="error"``."""
         self.counters.fall_back(reason)
-        self.warn(reason, "")
         if self.options.fallback == "error":
             raise CaptureError(self.name, reason)
+        self.warn(reason, "")
 
     def release(self, owners: Collection[int] | None = None) -> None:
         """Give back the programs of the instances with these ids, or of all."""

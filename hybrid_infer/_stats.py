@@ -6,6 +6,8 @@ import threading
 from typing import Any
 
 _LOCK = threading.Lock()
+_REASONS = 64  # that are counted one by one; a reason that names what varies would fill the memory
+OTHERS = "other reasons"
 _ALL: dict[str, Counters] = {}
 
 
@@ -33,6 +35,8 @@ class Counters:
     def fall_back(self, reason: str) -> None:
         with _LOCK:
             self.eager_calls += 1
+            if reason not in self.fallbacks and len(self.fallbacks) >= _REASONS:
+                reason = OTHERS
             self.fallbacks[reason] = self.fallbacks.get(reason, 0) + 1
 
     def as_dict(self) -> dict[str, Any]:

@@ -174,8 +174,10 @@ class Twin:
         after = _state(self.census, self.frontend)
         for path, held in before.items():
             if after.get(path) != held:
-                changed = set(_differing(held, after.get(path)))
-                self.writes.append(f"it changes {'.'.join((*path, *sorted(map(str, changed))[:1]))}")
+                changed: list[str] = []
+                if not isinstance(self.census.objects[path], (dict, list)):  # each call may write to another place
+                    changed = sorted({str(name) for name in _differing(held, after.get(path))})
+                self.writes.append(f"it changes {'.'.join((*path, *changed[:1]))}")
 
     def _collect(self, value: Any, weights: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
         symbolic = self.frontend.symbolic_types

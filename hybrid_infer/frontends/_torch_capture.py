@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import operator
+import re
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +21,17 @@ from hybrid_infer._types import Captured, Condition, Expr, Graph, TensorSpec, Tr
 OPSET = 20  # the last one that the onnx release required by paddle2onnx knows
 
 
+_log = logging.getLogger("hybrid_infer")
+
+
+class _Stopped(Exception):
+    """Stands for what ended a trace: torch would hang the graph so far on the exception itself, and print that."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "partial_fx_graph":
+            super().__setattr__(name, value)
+
+
 class _Call(torch.nn.Module):
     """The traced call as a module without parameters: weights, tensors and integers are its arguments."""
 
@@ -27,23 +40,52 @@ class _Call(torch.nn.Module):
         object.__setattr__(self, "tracee", tracee)  # not a submodule, whatever it holds
 
     def forward(self, weights: list[Any], tensors: list[Any], ints: list[Any]) -> list[Any]:
-        return self.tracee.run(weights, tensors, ints)
+        try:
+            return self.tracee.run(weights, tensors, ints)
+        except Exception as fault:
+            raise _Stopped from fault
+
+
+class _Unheard(logging.Filter):
+    """Drops what the tracer and the exporter say on one thread; other threads may be busy with torch as well.
+
+    DEBUG passes: whoever asked for it wants it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        mine = threading.get_ident() == self._thread and record.levelno >= logging.INFO
+        return not (mine and record.name.partition(".")[0] in _TALKATIVE)
+
+
+_TALKATIVE = ("torch", "onnxscript", "onnx_ir")
+
+
+def _handlers() -> list[logging.Handler]:
+    """Those that may print what the loggers in question are told, here or in the middle of a trace."""
+    found = list(logging.root.handlers)
+    for name, logger in list(logging.root.manager.loggerDict.items()):
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] in _TALKATIVE:
+            found += logger.handlers
+    return list(dict.fromkeys(found))
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keep the tracer's and the exporter's own remarks out of the user's log."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
+    handlers, unheard = _handlers(), _Unheard()
     try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
+        for handler in handlers:
+            handler.addFilter(unheard)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        for handler in handlers:
+            handler.removeFilter(unheard)
 
 
 def capture(
@@ -63,11 +105,13 @@ def capture(
             program = torch.export.export(
                 _Call(tracee), (weights, tensors, list(tracee.ints)), dynamic_shapes=shapes, strict=False
             )
-            impure = _impurities(program)
-        except TraceError:
-            raise
-        except Exception as fault:
-            raise TraceError(_reason(fault), _remedy(fault)) from fault
+            impure = _impurities(program, tracee.labels)
+        except Exception as error:
+            fault = error.__cause__ if isinstance(error, _Stopped) and error.__cause__ is not None else error
+            if isinstance(fault, TraceError):
+                raise fault from None
+            _log.debug("%s: torch.export failed: %s", tracee.name, fault)
+            raise TraceError(*_explained(fault)) from fault
         if impure:
             return Captured(Graph(b"", (), (), (), (), ()), impure=impure)
         captured = replace(_describe(program, tracee, dynamic, dynamic_ints), constants=_constants(program))
@@ -124,11 +168,31 @@ def _place(fault: BaseException) -> str:
     return found
 
 
-def _remedy(fault: BaseException) -> str:
-    name = type(fault).__name__
-    if "DataDependent" in name or "Unbacked" in name or "data-dependent" in str(fault):
-        return "A branch or a size depends on the values of a tensor; decorate a method inside that branch"
-    return ""
+_REFUSED_CALL = re.compile(r"\.(\w+)\(\) is not supported for tensor subclasses")
+
+
+def _explained(fault: BaseException) -> tuple[str, str]:
+    """Reason and remedy of a failed trace, in words of the user's program."""
+    kind, text, place = type(fault).__name__, str(fault), _place(fault)
+    where = f" ({place})" if place else ""
+    if "DataDependent" in kind or "Unbacked" in kind or "data-dependent" in text:
+        if re.search(r"expression Eq\(u\d+, 1\)", text):  # what a tensor is, as a truth value
+            return (
+                f"a branch depends on the values of a tensor{where}",
+                "Choose with torch.where, or decorate a method inside that branch",
+            )
+        return (
+            f"a size, or a branch on one, depends on the values of a tensor{where}",
+            "Compute that size outside and decorate what follows it, or decorate a method inside that branch",
+        )
+    refused = _REFUSED_CALL.search(text)
+    if refused:
+        name = refused[1]
+        return (
+            f"it calls .{name}() on a tensor{where}",
+            "Compute with torch's own functions, or decorate the part before or after that call",
+        )
+    return _reason(fault), ""
 
 
 def _constants(program: Any) -> tuple[Any, ...]:
@@ -146,8 +210,8 @@ def _constants(program: Any) -> tuple[Any, ...]:
 _LIFTS = (torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift_fresh.default)
 
 
-def _impurities(program: Any) -> tuple[str, ...]:
-    """What the traced call does besides computing its results."""
+def _impurities(program: Any, labels: Sequence[str]) -> tuple[str, ...]:
+    """What the traced call does besides computing its results; `labels` say what its inputs are."""
     found = []
     mutable = False
     for node in program.graph.nodes:
@@ -157,18 +221,35 @@ def _impurities(program: Any) -> tuple[str, ...]:
         schema = getattr(target, "_schema", None)
         if schema is None:
             if target is not operator.getitem and "wrap" in str(target):
-                found.append(f"it enters {target}, which is not captured")
+                found.append(f"it enters {_CONTEXTS.get(str(target), target)}, which a static graph does not keep")
             continue
         named = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
         named |= dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
         if torch.Tag.nondeterministic_seeded in target.tags and _draws(named):
-            found.append(f"{target} draws random numbers")
+            found.append(f"{_public(target)} draws random numbers")
         mutable |= schema.is_mutable or bool(named.get("training")) or bool(named.get("use_input_stats"))
     if mutable and not found:
         signature = program.run_decompositions({}).graph_signature
         mutated = {**signature.user_inputs_to_mutate, **signature.buffers_to_mutate}
-        found.extend(f"it writes to {name} in place" for name in mutated.values())
-    return tuple(found)
+        names = dict(zip(signature.user_inputs, labels, strict=False))
+        found.extend(f"it writes to {names.get(name, name)} in place" for name in mutated.values())
+    return tuple(dict.fromkeys(found))
+
+
+_CONTEXTS = {
+    "wrap_with_set_grad_enabled": "a gradient mode (torch.no_grad, torch.enable_grad)",
+    "wrap_with_autocast": "torch.autocast",
+}
+
+
+def _public(operator: Any) -> str:
+    """An operator by the name that programs call it by, as far as there is one."""
+    name = str(operator._schema.name).rpartition("::")[2]
+    rooms = {"torch": torch, "torch.nn.functional": torch.nn.functional, "torch.Tensor": torch.Tensor}
+    for prefix, room in rooms.items():
+        if hasattr(room, name):
+            return f"{prefix}.{name}"
+    return str(operator)
 
 
 def _draws(named: Mapping[str, Any]) -> bool:

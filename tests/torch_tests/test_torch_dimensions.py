@@ -103,7 +103,7 @@ def test_a_size_that_the_tracer_fixes_gets_a_version_each_and_then_a_warning(cap
     with caplog.at_level(logging.WARNING, "hybrid_infer"):
         twice(hot, listed, torch.randn(5, 2))
     lines = [r.getMessage() for r in caplog.records if r.name == "hybrid_infer"]
-    assert len(lines) == 1 and "max_versions" in lines[0] and "`tokens`" in lines[0] and "(5, 2)" in lines[0]
+    assert len(lines) == 1 and "max_versions" in lines[0] and "the shape of argument `tokens` varies" in lines[0]
     assert counts()["captures"] == 3 and counts()["eager_calls"] == 2
     twice(hot, listed, torch.randn(3, 2))
     assert counts()["eager_calls"] == 2
@@ -113,7 +113,7 @@ def test_past_max_versions_with_fallback_error() -> None:
     hot = inference(max_versions=1, fallback="error")(lambda x, flag: x * 2 if flag else x * 3)
     x = torch.ones(2)
     hot(x, True)
-    with pytest.raises(CaptureError, match=r"max_versions.*argument number 2"):
+    with pytest.raises(CaptureError, match=r"max_versions.*argument `flag` takes many values"):
         hot(x, False)
 
 

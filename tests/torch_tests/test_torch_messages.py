@@ -1,0 +1,181 @@
+"""What a user is told: in the words of the user's own program, once, and with nothing of the tracer's insides."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch_support import counts
+
+from hybrid_infer import CaptureError, inference
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+
+
+class Layer(torch.nn.Module):
+    """Methods that run eagerly, each for a reason of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.register_buffer("count", torch.zeros(1))
+        self.log: list[int] = []
+        self.table: dict[int, int] = {}
+
+    def writes_to_a_buffer(self, x: torch.Tensor) -> torch.Tensor:
+        self.count.add_(1)
+        return self.linear(x)
+
+    def writes_to_an_argument(self, x: torch.Tensor) -> torch.Tensor:
+        x.add_(0)
+        return self.linear(x)
+
+    def draws(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) + torch.randn_like(x)
+
+    def draws_in_place(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) + torch.empty(4).uniform_()
+
+    def branches(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) if x.sum() > 0 else x
+
+    def to_numpy(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) + float(x.detach().numpy().sum())
+
+    def doubles(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    def appends(self, x: torch.Tensor) -> torch.Tensor:
+        self.log.append(len(self.log))
+        return self.linear(x)
+
+    def enters(self, x: torch.Tensor) -> torch.Tensor:
+        self.table[len(self.table)] = 0
+        return self.linear(x)
+
+    def too_narrow(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x[:, :3])
+
+
+def line_of(function: Callable[..., Any]) -> str:
+    return f"{Path(__file__).name}:{function.__code__.co_firstlineno + 1}"
+
+
+def reasons(function: Callable[..., Any], x: torch.Tensor = X) -> str:
+    """The one reason for which a method of `Layer` ran eagerly three times."""
+    hot = type("Hot", (Layer,), {"hot": inference(function)})()
+    with torch.no_grad():
+        for _ in range(3):
+            hot.hot(x.clone())
+    found = counts()
+    assert found["eager_calls"] == 3 and len(found["fallbacks"]) == 1, found
+    return str(next(iter(found["fallbacks"])))
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (Layer.writes_to_a_buffer, "it writes to self.count in place"),
+        (Layer.writes_to_an_argument, "it writes to argument `x` in place"),
+        (Layer.draws, "torch.randn_like draws random numbers"),
+        (Layer.draws_in_place, "torch.Tensor.uniform_ draws random numbers"),
+        (Layer.appends, "it changes self.log"),
+        (Layer.enters, "it changes self.table"),
+    ],
+)
+def test_a_reason_names_what_the_user_wrote(function: Callable[..., Any], reason: str) -> None:
+    assert reasons(function) == reason
+
+
+def test_a_branch_on_values_and_numpy_are_named_with_their_line() -> None:
+    branch = reasons(Layer.branches)
+    assert branch.startswith("a branch depends on the values of a tensor (") and line_of(Layer.branches) in branch
+    assert "u0" not in branch and "guard" not in branch
+
+
+def test_numpy_is_named_with_its_line() -> None:
+    call = reasons(Layer.to_numpy)
+    assert call.startswith("it calls .numpy() on a tensor (") and line_of(Layer.to_numpy) in call
+
+
+def test_a_type_that_no_engine_has() -> None:
+    reason = reasons(Layer.doubles, X.to(torch.complex64))
+    assert reason.startswith("no engine can run it: ") and "onnxruntime has no element type complex64" in reason
+
+
+@pytest.mark.parametrize("function", [Layer.too_narrow, Layer.branches])
+def test_the_tracer_prints_nothing(function: Callable[..., Any], capfd: pytest.CaptureFixture[str]) -> None:
+    hot = type("Hot", (Layer,), {"hot": inference(function)})()
+    capfd.readouterr()
+    for _ in range(2):
+        try:
+            with torch.no_grad():
+                hot.hot(X)
+        except RuntimeError as fault:
+            assert "mat1 and mat2 shapes cannot be multiplied" in str(fault)
+        else:
+            assert function is Layer.branches
+    told = capfd.readouterr()
+    assert told.out == "" and [line for line in told.err.splitlines() if "runs eagerly" not in line] == []
+
+
+def test_another_thread_may_log_through_torch_while_a_method_is_traced() -> None:
+    logger = logging.getLogger("torch.onnx")
+    records: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: records.append(record.getMessage())  # type: ignore[method-assign]
+
+    def speaks(x: torch.Tensor) -> torch.Tensor:
+        thread = threading.Thread(target=logger.warning, args=("from another",))
+        thread.start()
+        thread.join()
+        logger.warning("from the trace")
+        return x * 2
+
+    logger.addHandler(handler)
+    try:
+        with torch.no_grad():
+            inference(speaks, verify="off")(X)
+    finally:
+        logger.removeHandler(handler)
+    assert records == ["from another"]
+    assert not handler.filters
+
+
+@pytest.mark.parametrize("value", [lambda i: i * 0.37, lambda i: "a" * i], ids=["float", "str"])
+def test_an_argument_of_many_values_is_one_reason(
+    value: Callable[[int], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    hot = inference(lambda x, t: x * (t if isinstance(t, float) else len(t)), max_versions=2)
+    with caplog.at_level(logging.WARNING, "hybrid_infer"), torch.no_grad():
+        for i in range(6):
+            hot(X, value(i))
+    lines = [r.getMessage() for r in caplog.records if r.name == "hybrid_infer"]
+    assert len(lines) == 1 and "argument `t` takes many values" in lines[0] and "max_versions=2" in lines[0]
+    assert ("Pass it as a tensor" in lines[0]) and "0x" not in lines[0]
+    assert list(counts()["fallbacks"].values()) == [4]
+
+
+def test_reasons_are_counted_in_bounded_memory() -> None:
+    from hybrid_infer._stats import Counters
+
+    counters = Counters("a method")
+    for i in range(1000):
+        counters.fall_back(f"reason {i}")
+    assert len(counters.fallbacks) == 65 and counters.fallbacks["other reasons"] == 936
+    counters.fall_back("reason 3")
+    assert counters.fallbacks["reason 3"] == 2 and counters.eager_calls == 1001
+
+
+def test_what_is_raised_is_not_logged_as_well(caplog: pytest.LogCaptureFixture) -> None:
+    hot = inference(lambda x: x + torch.rand(4), fallback="error")
+    with caplog.at_level(logging.INFO, "hybrid_infer"):
+        for _ in range(2):
+            with pytest.raises(CaptureError, match=r"torch\.rand draws random numbers"):
+                hot(X)
+    assert not [r for r in caplog.records if r.name == "hybrid_infer"]
