@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
-from process_support import Program
+from process_support import REPOSITORY, Program
 
 pytestmark = [pytest.mark.torch, pytest.mark.processes]
 
@@ -223,3 +224,77 @@ result = json.loads(answer)
 """
     same, found = program.run(script)
     assert same and (found["captures"], found["builds"], found["eager_calls"], found["hits"]) == (0, 0, 0, 1)
+
+
+def test_children_forked_before_the_first_call_capture_once(program: Program) -> None:
+    script = """
+from layers import Layer
+layer, x = Layer().eval(), torch.randn(2, 8)
+expected = eager(layer.forward, x)
+answers = []
+for number in range(4):
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        same, start = True, time.monotonic()
+        while same and not counts()["hits"] and time.monotonic() < start + 30:
+            same = bool(torch.allclose(layer(x), expected, rtol=1e-4, atol=1e-5))
+            time.sleep(0.02)
+        os.write(writer, json.dumps([same, counts()]).encode())
+        os._exit(0)
+    os.close(writer)
+    answers.append(reader)
+result = [json.loads(os.read(reader, 4000)) for reader in answers]
+for _ in answers:
+    os.wait()
+check(layer.forward, x)
+result.append([True, counts()])
+"""
+    found = program.run(script, slow="2")
+    assert all(same for same, _ in found)
+    assert [each["hits"] > 0 for _, each in found[:-1]] == [True] * 4
+    assert sum(each["captures"] for _, each in found) == 1
+    assert found[-1][1]["disk_loads"] == 1
+
+
+ROWS = """
+import torch
+from layers import Layer
+
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self):
+        self.layer = Layer().eval()
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        torch.set_num_threads(1)
+        with torch.no_grad():
+            found = self.layer(torch.full((2, 8), float(index)))
+        return index, found
+"""
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_data_loader_workers_that_start_cold(program: Program, context: str) -> None:
+    program.write(ROWS, "rows")
+    script = """
+from rows import Rows
+rows = Rows()
+loader = torch.utils.data.DataLoader(
+    rows, batch_size=None, num_workers=2, multiprocessing_context=argument, timeout=60
+)
+seen = []
+for index, found in loader:
+    expected = eager(rows.layer.forward, torch.full((2, 8), float(index)))
+    assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5), index
+    seen.append(index)
+check(rows.layer.forward, torch.ones(2, 8))
+result = seen, counts()
+"""
+    path = os.pathsep.join([str(program.folder), os.environ.get("PYTHONPATH", ""), str(REPOSITORY)])
+    seen, found = program.run(script, context, PYTHONPATH=path, timeout=120)
+    assert seen == list(range(12))
+    # The workers captured, and their parent finds what they stored.
+    assert (found["captures"], found["disk_loads"]) == (0, 1)

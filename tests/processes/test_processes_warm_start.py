@@ -247,3 +247,30 @@ def test_the_directory_of_the_program_may_move(program: Program, tmp_path: Path,
     elsewhere = tmp_path / "elsewhere"
     program.folder.rename(elsewhere)
     assert Program(ready, elsewhere, program.cache).run(CALL)["attempts"] == 0
+
+
+def test_another_processor_shares_the_graph_and_has_a_plan_of_its_own(program: Program) -> None:
+    script = """
+from hybrid_infer import _compile
+_compile._machine = lambda: argument
+from layers import Layer
+check(Layer().eval().forward, torch.randn(2, 8))
+result = counts()
+"""
+    for machine, captures, builds in (("one", 1, 1), ("other", 0, 1), ("one", 0, 0), ("other", 0, 0)):
+        found = program.run(script, machine)
+        assert (found["captures"], found["builds"], found["eager_calls"]) == (captures, builds, 0), machine
+    [entry] = program.entries()
+    assert len(list(entry.parent.glob("plans/*"))) == 2
+
+
+def test_another_version_of_the_framework_shares_nothing(program: Program) -> None:
+    script = """
+versions = TorchFrontend.versions
+TorchFrontend.versions = lambda self: {**versions(self), "torch": argument}
+from layers import Layer
+check(Layer().eval().forward, torch.randn(2, 8))
+result = counts()["captures"]
+"""
+    assert [program.run(script, version) for version in ("2.99", "3.0", "2.99")] == [1, 1, 0]
+    assert len(program.entries()) == 2
