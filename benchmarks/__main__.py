@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from benchmarks import _measure, first_call, hybrid, imports, memory, overhead, steady
+from benchmarks import _measure, first_call, hybrid, imports, memory, overhead, steady, store
 
 BENCHMARKS: dict[str, Callable[[int], str]] = {
     "imports": imports.main,
@@ -15,6 +15,7 @@ BENCHMARKS: dict[str, Callable[[int], str]] = {
     "steady": steady.main,
     "hybrid": hybrid.main,
     "memory": memory.main,
+    "store": store.main,
 }
 
 
