@@ -78,6 +78,8 @@ class State:
                 key = (*key, tuple(map(list(map(id, tensors)).index, map(id, tensors))))
             route = self.memo.get(key)
         except (Unsupported, TypeError) as fault:
+            if self.frontend.tracing():
+                return self.method.function(*owner, *args, **kwargs)
             return self._eagerly(owner, args, kwargs, str(fault), "Pass tensors and plain values")
         if route is None or not route.valid():
             route, result = self._miss(owner, args, kwargs, values, key)

@@ -8,6 +8,7 @@ import inspect
 import logging
 import sys
 import threading
+import types
 import weakref
 from collections.abc import Callable, Collection
 from typing import Any
@@ -200,10 +201,17 @@ class Bound:
         self.__hybrid_infer__ = method
         self.__self__ = owner
         functools.update_wrapper(self, method.function, updated=())
+        # For `inspect`, which would find the function behind `__wrapped__` with its first parameter.
+        self.__signature__ = inspect.signature(types.MethodType(method.function, owner))
 
     @property
     def __func__(self) -> Any:
         return self.__hybrid_infer__.function
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_FUNCTIONS:  # which a bound method shows as its own, and tracers read
+            return getattr(self.__hybrid_infer__.function, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if _compiling():
@@ -220,6 +228,9 @@ class Bound:
 
     def __repr__(self) -> str:
         return f"<inference of {self.__hybrid_infer__.name} bound to a {type(self.__self__).__name__}>"
+
+
+_OF_FUNCTIONS = frozenset({"__closure__", "__code__", "__defaults__", "__globals__", "__kwdefaults__"})
 
 
 def _rebind(owner: Any, name: str, options: Options) -> Bound:

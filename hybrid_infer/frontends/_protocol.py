@@ -52,6 +52,10 @@ class Frontend(Protocol):
         """Is another tracer or transform active on this thread, so that a decorated method must step aside?"""
         ...
 
+    def tracing(self) -> bool:
+        """Is a tracer active that passes objects of its own in place of tensors? Asked only when one was met."""
+        ...
+
     def symbol(self, value: Any) -> Hashable:
         """What two of ``symbolic_types`` have in common if they are always equal."""
         ...

@@ -132,6 +132,9 @@ class PaddleFrontend:
 
         return step_aside
 
+    def tracing(self) -> bool:
+        return False
+
     @cached_property
     def grad_enabled(self) -> Callable[[], bool]:
         import paddle

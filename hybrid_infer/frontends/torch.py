@@ -110,6 +110,11 @@ class TorchFrontend:
 
         return step_aside
 
+    def tracing(self) -> bool:
+        from torch.fx._symbolic_trace import is_fx_tracing
+
+        return bool(is_fx_tracing())
+
     def symbol(self, value: Any) -> Hashable:
         return "symbol", str(value.node.expr)
 

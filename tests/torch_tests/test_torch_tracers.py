@@ -1,0 +1,80 @@
+"""Other tracers and inspectors find what they would find had the layer never been wrapped."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch_support import counts, same
+
+from hybrid_infer import inference
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+
+
+class Plain(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, input: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
+        return self.linear(input) * scale
+
+
+class Decorated(Plain):
+    forward = inference(Plain.forward)
+
+
+def wrapped() -> torch.nn.Module:
+    layer: torch.nn.Module = inference(Plain())
+    return layer
+
+
+def bound() -> torch.nn.Module:
+    layer = Plain()
+    layer.forward = inference(layer.forward)  # type: ignore[method-assign]
+    return layer
+
+
+every_form = pytest.mark.parametrize("make", [wrapped, bound, Decorated])
+
+
+@every_form
+def test_the_signature_is_the_method_s(make: Callable[[], torch.nn.Module]) -> None:
+    layer = make()
+    assert inspect.signature(layer.forward) == inspect.signature(Plain().forward)
+    assert layer.forward.__name__ == "forward" and layer.forward.__self__ is layer  # type: ignore[union-attr]
+
+
+TRACERS: dict[str, Callable[[torch.nn.Module], Callable[..., torch.Tensor]]] = {
+    "torch.export": lambda layer: torch.export.export(layer, (X,)).module(),
+    "torch.export, strict": lambda layer: torch.export.export(layer, (X,), strict=True).module(),
+    "torch.export, by keyword": lambda layer: (
+        lambda x: torch.export.export(layer, (), {"input": X}).module()(input=x)
+    ),
+    "torch.jit.trace": lambda layer: torch.jit.trace(layer, (X,)),
+    "torch.compile": lambda layer: torch.compile(layer, backend="eager", fullgraph=True),
+    "torch.fx": torch.fx.symbolic_trace,
+    "torch.fx, inside": lambda layer: torch.fx.symbolic_trace(torch.nn.Sequential(layer)),
+}
+
+
+@every_form
+@pytest.mark.parametrize("tracer", TRACERS)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_a_tracer_sees_the_undecorated_layer(
+    tracer: str, make: Callable[[], torch.nn.Module], caplog: pytest.LogCaptureFixture
+) -> None:
+    layer = make().eval()
+    with caplog.at_level(logging.INFO, "hybrid_infer"), torch.no_grad():
+        traced = TRACERS[tracer](layer)
+        found = traced(X)
+        expected = layer.linear(X) * 2.0
+    same(found, expected)
+    assert not [r for r in caplog.records if r.name == "hybrid_infer"]
+    with torch.no_grad():
+        same(layer(X), expected)
+    assert counts()["eager_calls"] == 0 and counts()["bindings"] == 1
