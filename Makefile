@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
-EXTRAS ?= torch,paddle,dev
+EXTRAS ?= torch,paddle,openvino,dev
 ARGS ?=
 VENV := .venv
 RUN := $(VENV)/bin/python

@@ -1,11 +1,11 @@
-"""Fail if the tests of a framework did not run: ``python .ci/frameworks_tested.py out/junit.xml``."""
+"""Fail if the tests of a framework or of an engine did not run: ``python .ci/frameworks_tested.py out/junit.xml``."""
 
 from __future__ import annotations
 
 import sys
 import xml.etree.ElementTree as ElementTree
 
-FRAMEWORKS = ("torch", "paddle")
+FRAMEWORKS = ("torch", "paddle", "openvino")
 # A complete install may still lack the hardware; nothing else excuses a skip.
 EXCUSES = ("gpu", "cuda", "nvidia")
 

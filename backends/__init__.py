@@ -8,10 +8,10 @@ from hybrid_infer._errors import OptionError
 from hybrid_infer._types import Engine
 
 #: Every engine that may be chosen, in the order in which they are offered where nothing has been measured.
-ENGINES: tuple[str, ...] = ("onnxruntime",)
+ENGINES: tuple[str, ...] = ("onnxruntime", "openvino")
 
 #: Which kinds of device each engine computes on.
-_DEVICES: dict[str, tuple[str, ...]] = {"onnxruntime": ("cpu",)}
+_DEVICES: dict[str, tuple[str, ...]] = {"onnxruntime": ("cpu",), "openvino": ("cpu",)}
 
 
 def engine(name: str) -> Engine:
@@ -23,6 +23,10 @@ def engine(name: str) -> Engine:
         from hybrid_infer.backends import onnxruntime
 
         return onnxruntime.ENGINE
+    if name == "openvino":
+        from hybrid_infer.backends import openvino
+
+        return openvino.ENGINE
     if name == "null":
         from hybrid_infer.backends import null
 

@@ -68,7 +68,8 @@ def inference(
     enable_new_ir, exp_enable_use_cutlass : accepted for programs written for Paddle; without effect.
     delete_pass_lists : names of passes to leave out.
     skip_prune_program : leave our pruning pass out.
-    backend : "auto", or the name of an engine, or a list of names in the order to try them.
+    backend : "onnxruntime", "openvino" (the extra ``[openvino]``), or a list of names in the order to try them.
+        "auto": ``HYBRID_INFER_BACKEND``, else ONNX Runtime, and OpenVINO for a graph that it refuses.
     device : "cpu", "gpu", "gpu:<index>", or "cuda" for "gpu"; default: where the tensors of the call are.
     input_spec : specs of the inputs (or example tensors), to compile ahead of the first call.
     weights : "bound": packed by the engine, watched for changes at every call. "live": fed at every call, so that

@@ -19,7 +19,6 @@ _Result = TypeVar("_Result")
 
 BACKENDS = ("onnxruntime", "openvino", "native", "tensorrt", "null")
 PRECISIONS = ("float32", "float16", "bfloat16")
-_SERVED = ("onnxruntime", "null")
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "precision_mode": PRECISIONS,
@@ -173,6 +172,15 @@ def _backend(value: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _absent(names: Sequence[str]) -> list[str]:
+    """Those engines among `names` that this version does not have."""
+    if not names:
+        return []
+    from hybrid_infer.backends import ENGINES
+
+    return [name for name in names if name not in (*ENGINES, "null")]
+
+
 _LATER = {
     "with_trt": (False, "TensorRT is not there yet; the next engine is used"),
     "collect_shape": (False, "for TensorRT, which is not there yet"),
@@ -197,7 +205,7 @@ def _announce(options: Options) -> None:
             found.append(f"{_shown(name, getattr(options, name))} ({text})")
     if options.device not in (None, "cpu"):
         found.append(f"device={options.device!r} (this version computes on the CPU)")
-    absent = [name for name in options.backend if name not in _SERVED]
+    absent = _absent(options.backend)
     if absent:
         found.append(f"backend={', '.join(map(repr, absent))} (not there yet; the next engine is used)")
     unknown = [name for name in options.delete_pass_lists if name not in _PASSES]

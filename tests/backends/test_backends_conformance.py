@@ -20,13 +20,24 @@ FORMS = ("bound", "live", "shared")
 ALL = [(name, form) for name in ENGINES for form in FORMS]
 
 
+#: What an engine has no arithmetic for, and refuses.
+REFUSED = {"openvino": ("float64",)}  # the CPU plugin would compute it in float32
+
+
+def needs(name: str) -> None:
+    """Skip where an optional engine is not installed."""
+    if missing := engine(name).missing():
+        if name == "onnxruntime":
+            pytest.fail(f"the library needs it: {missing}")
+        pytest.skip(missing)
+
+
 class Loader:
     """Loads graphs with one engine in one form, and runs a program as if its weights were bound."""
 
     def __init__(self, name: str, form: str) -> None:
         self.engine, self.form, self.programs = engine(name), form, []
-        if missing := self.engine.missing():
-            pytest.fail(f"engine {name} was asked for: {missing}")
+        needs(name)
 
     def options(self, **more: Any) -> EngineOptions:
         extra = {"workers": 0} if self.form == "shared" else {}
@@ -57,6 +68,13 @@ def sample(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3), (0, 3), (2, 0)], ids=str)
 def test_each_element_type_and_shape_survives(loader: Loader, dtype: str, shape: tuple[int, ...]) -> None:
     spec: Spec = (dtype, shape)
+    if dtype in REFUSED.get(loader.engine.name, ()):
+        with pytest.raises(EngineError, match=dtype):
+            loader.engine.wire(dtype)
+        plain = graph([node("Neg", ["x"], ["y"])], {}, {"x": spec}, {"y": spec})
+        with pytest.raises(EngineError, match=dtype):
+            loader.load(plain)
+        return
     either = [
         helper.make_graph([node("Identity", [name], [f"{name}_"])], name, [], [value(f"{name}_", spec)])
         for name in "xw"
@@ -298,6 +316,7 @@ def test_lowest_optimisation_computes_the_same(loader: Loader) -> None:
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_live_weights_are_read_at_each_run(name: str) -> None:
+    needs(name)
     program = engine(name).load(linear(), [], EngineOptions(threads=2, live=True))
     w, b, x = np.eye(4, dtype="float32"), np.zeros(4, "float32"), np.arange(8, dtype="float32").reshape(2, 4)
     np.testing.assert_array_equal(program.run([w, b, x])[0], x)
@@ -350,7 +369,8 @@ def test_wrong_arrays_are_refused_with_a_reason(loader: Loader, arrays: list[Any
     with pytest.raises(EngineError, match=says) as caught:
         program.run(given)
     assert caught.value.engine == loader.engine.name
-    assert "\n" not in str(caught.value) and "[ONNXRuntimeError]" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not any(noise in str(caught.value) for noise in ("[ONNXRuntimeError]", "Exception from", ".cpp"))
 
 
 def test_wrong_weights_and_graphs_are_refused(loader: Loader) -> None:
@@ -370,8 +390,9 @@ def test_wrong_weights_and_graphs_are_refused(loader: Loader) -> None:
     unknown = graph([node("Identity", ["x"], ["y"])], {}, {"x": ("float32", (1,))}, {"y": ("float32", (1,))})
     model = __import__("onnx").ModelProto.FromString(unknown.model)
     model.graph.node[0].op_type = "NoSuchOperator"
-    with pytest.raises(EngineError, match="NoSuchOperator"):
+    with pytest.raises(EngineError, match="NoSuchOperator") as caught:
         loader.load(type(unknown)(**{**vars(unknown), "model": model.SerializeToString()}))
+    assert "\n" not in str(caught.value) and ".cpp" not in str(caught.value)
 
 
 def test_no_complex_numbers(loader: Loader) -> None:

@@ -9,16 +9,26 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from backend_graphs import graph, linear, node
 
 from hybrid_infer._types import EngineOptions
-from hybrid_infer.backends import _threads, engine
+from hybrid_infer.backends import ENGINES, _threads, engine
 
 MB = 1 << 20
 needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads Linux's /proc")
+
+
+EACH = pytest.mark.parametrize(
+    "served",
+    [
+        pytest.param(engine(name), id=name, marks=[pytest.mark.skipif(bool(why), reason=why)] if why else [])
+        for name, why in ((name, engine(name).missing()) for name in ENGINES)
+    ],
+)
 
 
 def thread_count() -> int:
@@ -109,8 +119,9 @@ def test_a_lease_may_end_anywhere() -> None:
     assert budget.used == 0
 
 
-def test_close_waits_for_nobody_and_breaks_no_run() -> None:
-    program = engine("onnxruntime").load(linear(256), [np.eye(256, dtype="float32"), np.zeros(256, "float32")],
+@EACH
+def test_close_waits_for_nobody_and_breaks_no_run(served: Any) -> None:
+    program = served.load(linear(256), [np.eye(256, dtype="float32"), np.zeros(256, "float32")],
                                          EngineOptions(threads=2))  # fmt: skip
     x = np.ones((512, 256), "float32")
     started = threading.Event()
@@ -135,9 +146,10 @@ def test_close_waits_for_nobody_and_breaks_no_run() -> None:
     assert outcomes and all("closed" in str(error) for error in outcomes)
 
 
+@EACH
 @needs_proc
 @pytest.mark.parametrize("live", [False, True])
-def test_weights_are_not_copied(live: bool) -> None:
+def test_weights_are_not_copied(served: Any, live: bool) -> None:
     """Where the engine neither packs nor folds them."""
     big = ("float32", (64 * MB // 4 // 64, 64))
     some = ("float32", ("n", 64))
@@ -148,10 +160,10 @@ def test_weights_are_not_copied(live: bool) -> None:
     w = np.random.default_rng(0).standard_normal(big[1], dtype="float32")
     b = np.ones_like(w)
     options = EngineOptions(threads=2, live=live)
-    files = engine("onnxruntime").prepare(built, options)
-    small = engine("onnxruntime").load(linear(), pair(0), EngineOptions(threads=2))  # the engine's first allocations
+    files = served.prepare(built, options)
+    small = served.load(linear(), pair(0), EngineOptions(threads=2))  # the engine's first allocations
     before = resident()
-    program = engine("onnxruntime").load(built, [w, b], options, files)
+    program = served.load(built, [w, b], options, files)
     a, y = program.run([*([w, b] if live else []), np.array([5, 0])])
     assert resident() - before < 16 * MB
     np.testing.assert_array_equal(a, w[[5, 0]])
@@ -160,18 +172,19 @@ def test_weights_are_not_copied(live: bool) -> None:
     small.close()
 
 
+@EACH
 @needs_proc
-def test_memory_comes_back() -> None:
+def test_memory_comes_back(served: Any) -> None:
     """Fifty times: load with 8 MB of weights that the engine packs, run, close."""
     size = 1024
     built = linear(size)
     options = EngineOptions(threads=2)
-    files = engine("onnxruntime").prepare(built, options)
+    files = served.prepare(built, options)
     weights = [np.eye(size, dtype="float32"), np.zeros(size, "float32")]
     x = np.ones((64, size), "float32")
     levels = []
     for cycle in range(50):
-        program = engine("onnxruntime").load(built, weights, options, files)
+        program = served.load(built, weights, options, files)
         program.run([x])
         program.close()
         if cycle >= 10:
@@ -180,21 +193,23 @@ def test_memory_comes_back() -> None:
     assert levels[-1] - levels[0] < 32 * MB, [level // MB for level in levels]
 
 
-def test_a_failed_load_gives_its_workers_back() -> None:
+@EACH
+def test_a_failed_load_gives_its_workers_back(served: Any) -> None:
     used = _threads.BUDGET.used
     options = EngineOptions(threads=2)
-    files = dict(engine("onnxruntime").prepare(linear(), options))
+    files = dict(served.prepare(linear(), options))
     broken = {name: data[: len(data) // 2] for name, data in files.items()}
     for _ in range(3):
-        with pytest.raises(Exception, match="onnxruntime"):
-            engine("onnxruntime").load(linear(), pair(0), options, broken)
+        with pytest.raises(Exception, match=served.name):
+            served.load(linear(), pair(0), options, broken)
     assert _threads.BUDGET.used == used
 
 
-def test_nothing_heavy_is_imported_at_a_warm_load(tmp_path: Path) -> None:
+@EACH
+def test_nothing_heavy_is_imported_at_a_warm_load(served: Any, tmp_path: Path) -> None:
     import subprocess
 
-    plan = engine("onnxruntime").prepare(linear(), EngineOptions())
+    plan = served.prepare(linear(), EngineOptions())
     for name, data in plan.items():
         (tmp_path / name).write_bytes(data)
     built = linear()
@@ -204,11 +219,11 @@ import numpy as np
 from pathlib import Path
 from hybrid_infer._types import EngineOptions, Graph, TensorSpec
 from hybrid_infer.backends import candidates
-assert "onnxruntime" not in sys.modules and "numpy" in sys.modules
+assert not {{"onnxruntime", "openvino"}} & {{*sys.modules}} and "numpy" in sys.modules
 spec = TensorSpec("float32", (None, 4))
 graph = Graph(b"", {built.weights!r}, {built.inputs!r}, {built.outputs!r}, (spec,), (spec,))
 files = {{name: Path({str(tmp_path)!r}, name).read_bytes() for name in {list(plan)!r}}}
-(engine,) = candidates("cpu")
+(engine,) = [each for each in candidates("cpu") if each.name == {served.name!r}]
 program = engine.load(graph, [np.eye(4, dtype="float32"), np.ones(4, "float32")], EngineOptions(threads=2), files)
 assert program.run([np.ones((2, 4), "float32")])[0].tolist() == [[2.0] * 4] * 2
 print(sorted(name for name in ("onnx", "torch", "paddle", "onnxscript") if name in sys.modules))

@@ -101,6 +101,7 @@ except hybrid_infer.CaptureError as error:
 FAULTY = """
 from hybrid_infer._errors import EngineError
 from hybrid_infer.backends.onnxruntime import OnnxRuntime
+os.environ["HYBRID_INFER_BACKEND"] = "onnxruntime"  # and no other in its place
 ASKED = []
 
 def fail(self, *arguments):

@@ -1,0 +1,258 @@
+"""OpenVINO on the CPU.
+
+A plan holds the graph as OpenVINO's own intermediate representation, without weights. A compiled model is no plan: it
+has the weights in it, and to import it took nine tenths of the time of compiling (6 transformer blocks: 103 and 118
+ms), since what takes the time, packing the weights, is done again. OpenVINO can leave out of its cache only those
+weights that it read from a file of its own.
+
+The CPU plugin computes float64 as float32, int64 as int32, and some integer operations (division, sums) through
+float32. Graphs that compute in float64, 8-bit arithmetic and int64 values beyond int32 among inputs, weights and
+constants are therefore refused; what overflows inside a graph is not seen. Indices that are out of range, which eager
+code reports, read other memory: for that, and because ONNX Runtime has neither limit, this engine serves where it is
+asked for.
+
+``EngineOptions.optimise`` has no effect here: the plugin has no such level. ``extra["workers"]`` limits the idle
+threads of this process, two for each compiled model that computes on more than one thread.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import re
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hybrid_infer._errors import EngineError
+from hybrid_infer._types import EngineOptions, Graph
+from hybrid_infer.backends import _fork, _ir, _program, _threads
+
+NAME = "openvino"
+
+#: Moves whenever `_ir.prepare` writes something else for the same graph.
+_PLAN_FORMAT = 1
+
+#: How each element type travels between NumPy and this engine.
+_WIRE = {
+    **{name: name for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32")},
+    "bfloat16": "float32",
+}
+
+#: Where in OpenVINO's sources an exception passed, and advice to its own developers.
+_NOISE = re.compile(
+    r"Exception from \S+:\d+:|Check '.*?' failed at \S+:\d+:|FrontEnd API failed with \w+:|"
+    r"To facilitate the conversion of unsupported operations.*",
+    re.DOTALL,
+)
+
+
+class OpenVino:
+    """The engine; see `hybrid_infer._types.Engine`."""
+
+    name = NAME
+
+    def missing(self) -> str:
+        if importlib.util.find_spec("openvino") is None:
+            return "the package openvino is not installed: pip install 'hybrid_infer[openvino]'"
+        return _inherited
+
+    def version(self) -> str:
+        try:
+            return importlib.metadata.version("openvino")
+        except importlib.metadata.PackageNotFoundError:
+            return str(_import().__version__)
+
+    def plan_key(self, options: EngineOptions) -> str:
+        """Names the plans that `prepare` makes. They depend neither on the processor nor on how the graph is run."""
+        return f"{NAME}-{self.version()}-{_PLAN_FORMAT}-{options.device}-{options.precision}"
+
+    def wire(self, dtype: str) -> str:
+        """The element type of the NumPy arrays that carry tensors and weights of `dtype`. Raises EngineError."""
+        try:
+            return _WIRE[dtype]
+        except KeyError:
+            raise EngineError(NAME, f"has no arithmetic in {dtype}") from None
+
+    def prepare(self, graph: Graph, options: EngineOptions) -> dict[str, bytes]:
+        """The files from which `load` makes a program without the `onnx` package. Raises EngineError."""
+        return _ir.prepare(graph, NAME, _core(), self.reason)
+
+    def load(
+        self,
+        graph: Graph,
+        weights: Sequence[Any],
+        options: EngineOptions,
+        files: Mapping[str, bytes] | None = None,
+    ) -> _program.Program:
+        """Build a program; `files` are what `prepare` gave for this graph, if at hand.
+
+        The arrays in `weights` are shared with the caller, not copied, if they are contiguous, writeable and of the
+        type that `wire` names; the program keeps them alive. Writing to them while the program lives is not defined:
+        bind changed weights anew, or use `options.live`. The plugin packs a copy of each matrix for its kernels.
+        """
+        for spec in (*graph.input_specs, *graph.output_specs):
+            self.wire(spec.dtype)
+        if files is None:
+            files = self.prepare(graph, options)
+        model = files[_ir.XML], files[_ir.BIN]
+        return _program.load(self, _sessions, model, model, graph, weights, options)
+
+    def reason(self, error: Exception) -> str:
+        """The engine's message on one line, without places in its sources."""
+        return " ".join(_NOISE.sub("", str(error)).split()) or type(error).__name__
+
+
+ENGINE = OpenVino()
+
+
+class _Session(_program.Session):
+    """A compiled model, idle requests to run it, and the arrays that it reads in place."""
+
+    def __init__(
+        self,
+        model: tuple[bytes, ...],
+        weights: Mapping[str, Any],
+        options: EngineOptions,
+        width: int,
+        lease: _threads.Lease | None,
+    ) -> None:
+        try:
+            openvino, core = _import(), _core()
+            graph = core.read_model(*model)
+            self._arrays = _bind(openvino, graph, weights)
+            self._compiled = core.compile_model(graph, "CPU", _settings(width))
+        except Exception as error:
+            if lease is not None:
+                lease.release()
+            if isinstance(error, EngineError):
+                raise
+            raise EngineError(NAME, ENGINE.reason(error)) from error
+        parameters = graph.get_parameters()
+        self._places = tuple((i, parameter.get_friendly_name()) for i, parameter in enumerate(parameters))
+        wide = (p.get_friendly_name() for p in parameters if p.get_element_type() == openvino.Type.i64)
+        self._wide = tuple(wide)
+        self._idle: deque[tuple[Any, Callable[..., Any]]] = deque()
+        self._tensor = openvino.Tensor
+        self._request_class = openvino.InferRequest
+        self.hold(lease)
+
+    def run(self, outputs: list[str], feeds: dict[str, Any], _: None) -> list[Any]:
+        for name in self._wide:
+            _check_range(feeds[name], name)
+        arrays = [_in_place(feeds[name]) for _, name in self._places]
+        tensor = self._tensor
+        tensors = {i: tensor(array, shared_memory=True) for i, array in enumerate(arrays)}
+        try:
+            idle = self._idle.pop()
+        except IndexError:
+            request = self._compiled.create_infer_request()
+            # The method of the extension itself: the Python method around it takes 25 us more.
+            extension: Any = super(self._request_class, request)
+            idle = request, extension.infer
+        # A request that failed is dropped.
+        found = idle[1](tensors, share_outputs=False, decode_strings=False)
+        self._idle.append(idle)
+        return list(found.values())
+
+    def foreign(self) -> object:
+        return self._compiled, list(self._idle)
+
+
+_sessions = _program.Sessions(_Session, threads=lambda width: 0 if width == 1 else 2)
+
+
+def _settings(width: int) -> dict[str, Any]:
+    return {
+        "INFERENCE_NUM_THREADS": width,
+        # With a stream, a model keeps a thread for it and one for callbacks, idle here, and shares the pool of TBB.
+        # Without, it computes on the calling thread alone and keeps none.
+        "NUM_STREAMS": 0 if width == 1 else 1,
+        # Many models take turns on the same cores, with each other and with the framework's threads.
+        "ENABLE_CPU_PINNING": False,
+        # The default is bfloat16 or float16 where the processor has instructions for it.
+        "INFERENCE_PRECISION_HINT": "f32",
+        "EXECUTION_MODE_HINT": "ACCURACY",
+    }
+
+
+def _bind(openvino: Any, graph: Any, weights: Mapping[str, Any]) -> list[Any]:
+    """Put `weights` in the place of the parameters of their names; returns the arrays that are read from now on."""
+    if not weights:
+        return []
+    arrays = []
+    for parameter in graph.get_parameters():
+        name = parameter.get_friendly_name()
+        if name not in weights:
+            continue
+        array = _in_place(weights[name])
+        constant = openvino.op.Constant(array, shared_memory=True)
+        expected = parameter.get_element_type().get_type_name(), tuple(parameter.get_partial_shape().to_shape())
+        given = constant.get_element_type().get_type_name(), array.shape
+        if given != expected:
+            raise EngineError(NAME, f"the weight {name!r} is {given} where the graph takes {expected}")
+        if given[0] == "i64":
+            _check_range(array, name)
+        parameter.output(0).replace(constant.output(0))
+        graph.remove_parameter(parameter)
+        arrays.append(array)
+    graph.validate_nodes_and_infer_types()
+    return arrays
+
+
+def _in_place(array: Any) -> Any:
+    """`array`, or a copy where OpenVINO refuses to share it: one with gaps or that must not be written."""
+    return array if array.flags.carray else array.copy(order="C")
+
+
+def _check_range(array: Any, name: str) -> None:
+    low, high = _ir.INT32
+    if array.size and (array.min() < low or array.max() > high):
+        raise _program.Refused(f"{name!r} has values beyond int32, in which this engine computes int64")
+
+
+#: Why this process cannot use the engine. A forked child has OpenVINO's locks as other threads held them, and its
+#: records of threads that do not exist here: compiling a model waits for them for ever.
+_inherited = ""
+_starting = threading.Lock()
+_started: list[Any] = []
+
+
+def _enter_child() -> None:
+    global _inherited, _starting
+    _starting = threading.Lock()
+    if "openvino" in sys.modules:
+        _inherited = "the process that this one was forked from had loaded openvino, which does not work after that"
+
+
+_fork.in_child(_enter_child)
+
+
+class _Core:
+    """OpenVINO's plugins, which a forked child must not unload."""
+
+    def __init__(self, core: Any) -> None:
+        self.core = core
+        _fork.protect(self)
+
+    def inherit(self) -> object:
+        return self.core
+
+
+def _core() -> Any:
+    with _starting:
+        if _inherited:
+            raise EngineError(NAME, _inherited)
+        if not _started:
+            _started.append(_Core(_import().Core()))
+        return _started[0].core
+
+
+def _import() -> Any:
+    try:
+        import openvino
+    except ImportError as error:
+        raise EngineError(NAME, f"openvino cannot be imported: {error}") from error
+    return openvino

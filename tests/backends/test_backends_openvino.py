@@ -1,0 +1,231 @@
+"""What is OpenVINO's alone: what it is kept from computing wrongly, its threads, forked children."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from backend_graphs import Spec, graph, linear, node
+from onnx import TensorProto, helper
+
+from hybrid_infer._errors import EngineError
+from hybrid_infer._types import EngineOptions
+from hybrid_infer.backends import _threads, engine
+
+pytest.importorskip("openvino", reason="openvino is not installed")
+
+ENGINE = engine("openvino")
+OPTIONS = EngineOptions(threads=2)
+
+
+def load(built: Any, weights: Any = (), options: EngineOptions = OPTIONS) -> Any:
+    return ENGINE.load(built, weights, options)
+
+
+def unary(operator: str, dtype: str, **attributes: Any) -> Any:
+    spec: Spec = (dtype, ("n",))
+    return graph([node(operator, ["x"], ["y"], **attributes)], {}, {"x": spec}, {"y": spec})
+
+
+def test_int64_beyond_int32_is_refused_at_the_call_and_at_load() -> None:
+    """The plugin computes in int32: 2**40 + 3 would come out as 3."""
+    run = load(unary("Identity", "int64")).run
+    edges = np.array([-(2**31), 2**31 - 1])
+    np.testing.assert_array_equal(run([edges])[0], edges)
+    for value in (-(2**31) - 1, 2**31, 2**40 + 3, np.iinfo("int64").max):
+        with pytest.raises(EngineError, match="'x' has values beyond int32"):
+            run([np.array([0, value])])
+    spec: Spec = ("int64", (1,))
+    built = graph([node("Add", ["x", "w"], ["y"])], {"w": spec}, {"x": spec}, {"y": spec})
+    with pytest.raises(EngineError, match="'w' has values beyond int32"):
+        load(built, [np.array([2**31])])
+
+
+def test_constants_beyond_int32_are_refused_where_they_are_not_bounds() -> None:
+    """``x[2:]`` is exported as a slice up to the largest int64."""
+    spec: Spec = ("int64", ("n",))
+
+    def built(operator: str, *constants: int) -> Any:
+        names = [f"k{i}" for i in range(len(constants))]
+        tensors = [helper.make_tensor(name, TensorProto.INT64, [1], [value])
+                   for name, value in zip(names, constants, strict=True)]  # fmt: skip
+        return graph([node(operator, ["x", *names], ["y"])], {}, {"x": spec}, {"y": spec}, initializers=tensors)
+
+    (y,) = load(built("Slice", 2, np.iinfo("int64").max, 0)).run([np.arange(5)])
+    np.testing.assert_array_equal(y, [2, 3, 4])
+    (y,) = load(built("Min", 2**40)).run([np.arange(5)])
+    np.testing.assert_array_equal(y, np.arange(5))
+    with pytest.raises(EngineError, match="Add takes a constant beyond it"):
+        load(built("Add", 2**40))
+
+
+def test_float64_inside_a_graph_is_refused() -> None:
+    spec: Spec = ("float32", ("n",))
+    wide = graph(
+        [
+            node("Cast", ["x"], ["d"], to=TensorProto.DOUBLE),
+            node("Exp", ["d"], ["e"]),
+            node("Cast", ["e"], ["y"], to=TensorProto.FLOAT),
+        ],
+        {}, {"x": spec}, {"y": spec},
+    )  # fmt: skip
+    with pytest.raises(EngineError, match="gives float64"):
+        load(wide)
+    half = helper.make_tensor("half", TensorProto.DOUBLE, [], [0.5])
+    constant = graph(
+        [node("Cast", ["half"], ["h"], to=TensorProto.FLOAT), node("Mul", ["x", "h"], ["y"])],
+        {}, {"x": spec}, {"y": spec}, initializers=[half],
+    )  # fmt: skip
+    np.testing.assert_array_equal(load(constant).run([np.ones(2, "float32")])[0], [0.5, 0.5])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_arithmetic_that_would_saturate_is_refused(dtype: str) -> None:
+    spec: Spec = (dtype, ("n",))
+    with pytest.raises(EngineError, match="8-bit integers wraps around"):
+        load(graph([node("Add", ["x", "x"], ["y"])], {}, {"x": spec}, {"y": spec}))
+
+
+def test_in_the_body_of_another_operation_too() -> None:
+    spec: Spec = ("int8", ("n",))
+    inner = [
+        helper.make_graph([node(operator, ["x", "x"], [f"r{operator}"])], operator, [],
+                          [helper.make_tensor_value_info(f"r{operator}", TensorProto.INT8, ["n"])])
+        for operator in ("Max", "Add")
+    ]  # fmt: skip
+    built = graph([node("If", ["c"], ["y"], then_branch=inner[0], else_branch=inner[1])],
+                  {}, {"x": spec, "c": ("bool", ())}, {"y": spec})  # fmt: skip
+    with pytest.raises(EngineError, match="8-bit integers wraps around"):
+        load(built)
+
+
+def test_float32_is_computed_in_float32() -> None:
+    """Also where the processor has bfloat16 instructions, which the plugin would prefer."""
+    rng = np.random.default_rng(0)
+    w, x = rng.standard_normal((2, 256, 256)).astype("float32")
+    (y,) = load(linear(256), [w, np.zeros(256, "float32")]).run([x])
+    right = x.astype("float64") @ w.T
+    assert np.abs(y - right).max() < 1e-4
+
+
+def test_a_weight_of_another_shape_or_that_is_read_only() -> None:
+    w, b = np.eye(4, dtype="float32"), np.ones(4, "float32")
+    with pytest.raises(EngineError, match="the weight 'b' is"):
+        load(linear(), [w, b.reshape(1, 4)])
+    w.flags.writeable = b.flags.writeable = False
+    np.testing.assert_array_equal(load(linear(), [w, b]).run([w])[0], w + 1)
+
+
+def test_a_run_after_one_that_failed() -> None:
+    program = load(linear(), [np.eye(4, dtype="float32"), np.zeros(4, "float32")])
+    x = np.ones((2, 4), "float32")
+    program.run([x])
+    with pytest.raises(EngineError):
+        program.run([np.ones((2, 5), "float32")])
+    np.testing.assert_array_equal(program.run([x])[0], x)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads Linux's /proc")
+def test_threads_stay_bounded_whatever_the_number_of_programs() -> None:
+    """Two for each model that has its own, within the budget; the others share one model, or the calling thread."""
+    files = ENGINE.prepare(linear(), OPTIONS)
+    weights = [[np.full((4, 4), seed, "float32"), np.zeros(4, "float32")] for seed in range(24)]
+    x = np.ones((2, 4), "float32")
+
+    def added(options: EngineOptions) -> tuple[int, int]:
+        before = len(os.listdir("/proc/self/task"))
+        programs = [ENGINE.load(linear(), each, options, files) for each in weights]
+        for seed, program in enumerate(programs):
+            np.testing.assert_array_equal(program.run([x])[0], np.full((2, 4), 4 * seed))
+        shared = sum(program.shared for program in programs)
+        after = len(os.listdir("/proc/self/task"))
+        for program in programs:
+            program.close()
+        return after - before, shared
+
+    assert added(EngineOptions(threads=1)) == (0, 0)
+    used = _threads.BUDGET.used
+    many, shared = added(EngineOptions(threads=2, extra={"workers": used + 16}))
+    # Those of earlier models are taken up again, and TBB's pool has as many as the machine has cores.
+    assert many <= 16 + (os.cpu_count() or 1) and shared >= 16
+    assert _threads.BUDGET.used == used
+
+
+FORK = f"""
+import gc, os, sys, threading
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import numpy as np
+from backend_graphs import linear
+from hybrid_infer._errors import EngineError
+from hybrid_infer._types import EngineOptions
+from hybrid_infer.backends import engine
+
+served = engine("openvino")
+x, weights = np.ones((512, 256), "float32"), [np.eye(256, dtype="float32"), np.ones(256, "float32")]
+
+def load(threads=2, live=False):
+    return served.load(linear(256), weights, EngineOptions(threads=threads, live=live))
+
+programs = [load(), load(1), load(live=True)]
+closed = load()
+for program in (*programs[:2], closed):
+    assert (program.run([x])[0] == 2).all()
+closed.close()
+del closed, program
+stop = threading.Event()
+
+def churn():
+    while not stop.is_set():
+        load().run([x])
+        load(1).run([x])
+
+threads = [threading.Thread(target=churn) for _ in range(int(sys.argv[1]))]
+for thread in threads:
+    thread.start()
+codes = []
+for turn in range(4):
+    pid = os.fork()
+    if not pid:
+        stop.set()
+        assert "forked" in served.missing() and not any(program.usable() for program in programs)
+        for refused in (load, lambda: programs[0].run([x])):
+            try:
+                refused()
+            except EngineError as error:
+                assert "forked" in str(error), error
+            else:
+                os._exit(3)
+        programs[0].close()
+        del programs[:2], refused
+        gc.collect()
+        sys.exit(0) if turn % 2 else os._exit(0)
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+stop.set()
+for thread in threads:
+    thread.join()
+assert not served.missing() and (programs[0].run([x])[0] == 2).all()
+print(codes)
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("busy", [0, 3], ids=["at rest", "while threads load and run"])
+def test_a_forked_child_refuses_and_ends(busy: int) -> None:
+    """Compiling there, and the destruction of what was inherited, would wait for threads that do not exist."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", FORK, str(busy)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        start_new_session=True, env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+    )  # fmt: skip
+    try:
+        out, err = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        pytest.fail("hung: {}\n{}".format(*process.communicate()))
+    assert out == f"{[0] * 4}\n", err
