@@ -53,7 +53,7 @@ def account(root: Root, published: int, max_bytes: int) -> None:
     if total is not None and total <= max_bytes:
         return
     # Whoever holds it is doing this work now.
-    with _lock.exclusive(root.layout.lock("evict"), 0) as held:
+    with _lock.exclusive(root.layout.lock("evict"), 0, root.layout.root) as held:
         if held:
             prune(root, max_bytes, slack=LOW_WATER)
 
@@ -125,7 +125,7 @@ def sweep(root: Root) -> None:
     for item in _files.scan(root.layout.locks):
         if abs(now - _mtime(item)) > DAY:
             try:
-                _lock.discard(item.path)
+                _lock.discard(item.path, root.layout.root)
             except (OSError, NotImplementedError, RuntimeError, _files.Damage) as error:
                 logger.debug("lock file %s stays: %s", item.path, explain(error))
 

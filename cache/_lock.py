@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hybrid_infer.cache import _files
-from hybrid_infer.cache._report import explain, warn
+from hybrid_infer.cache._report import explain, warn_unwritten
 
 _POLL = 0.02
 
@@ -67,8 +67,8 @@ def gate(name: str, timeout: float) -> Iterator[bool]:
 
 
 @contextmanager
-def exclusive(path: str, timeout: float) -> Iterator[bool]:
-    """Hold the lock file at `path`.
+def exclusive(path: str, timeout: float, root: str) -> Iterator[bool]:
+    """Hold the lock file at `path` in the store at `root`.
 
     True: held, or it cannot be had for a reason other than somebody holding it. False: somebody else held it for
     `timeout` seconds. It is not reentrant: a thread that holds it waits for itself.
@@ -82,7 +82,7 @@ def exclusive(path: str, timeout: float) -> Iterator[bool]:
         try:
             lock = _acquire(path, max(0.0, deadline - time.monotonic()))
         except (OSError, NotImplementedError, RuntimeError, _files.Damage) as error:
-            _tell(path, error)
+            _tell(path, error, root)
             yield True
             return
         if lock is None:
@@ -91,7 +91,7 @@ def exclusive(path: str, timeout: float) -> Iterator[bool]:
         try:
             yield True
         finally:
-            _release(path, lock)
+            _release(path, lock, root)
 
 
 def _acquire(path: str, timeout: float) -> Any | None:
@@ -116,25 +116,26 @@ def _acquire(path: str, timeout: float) -> Any | None:
     return lock
 
 
-def _release(path: str, lock: Any) -> None:
+def _release(path: str, lock: Any, root: str) -> None:
     try:
         lock.release()
     except (OSError, RuntimeError) as error:
-        _tell(path, error)
+        _tell(path, error, root)
 
 
-def _tell(path: str, error: BaseException) -> None:
+def _tell(path: str, error: BaseException, root: str) -> None:
     directory = os.path.dirname(path)
     if directory not in _told:
         _told.add(directory)
-        warn(f"no lock in {directory} ({explain(error)}): several processes may do the same work at once")
+        reason = f"{explain(error)}; several processes may do the same work at once"
+        warn_unwritten(root, f"no lock in {directory}", error, reason)
 
 
-def discard(path: str) -> None:
+def discard(path: str, root: str) -> None:
     """Remove a lock file that nobody holds; raises OSError."""
     with gate(path, 0) as turn:
         if turn and (lock := _acquire(path, 0)) is not None:
             try:
                 os.unlink(path)
             finally:
-                _release(path, lock)
+                _release(path, lock, root)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import threading
 import warnings
 
-from hybrid_infer._errors import CacheWarning, HybridInferError
+from hybrid_infer._errors import CacheWarning, HybridInferError, users_level
 
 logger = logging.getLogger("hybrid_infer.cache")
 # The warning below reaches the user already; without a handler, logging would print the same line again.
@@ -31,7 +33,30 @@ class DamagedEntry(HybridInferError):
 def warn(message: str) -> None:
     """Log `message` and issue it as a CacheWarning; call it last, since a filter may turn it into an exception."""
     logger.warning(message)
-    warnings.warn(message, CacheWarning, stacklevel=3)
+    warnings.warn(message, CacheWarning, stacklevel=users_level())
+
+
+_UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+_REMEDY = "set HYBRID_INFER_CACHE_DIR or save_model_dir to a directory that you can write"
+_told: set[str] = set()
+_telling = threading.Lock()
+
+
+def warn_unwritten(root: str, what: str, error: BaseException, reason: str) -> None:
+    """Warn that something was not written to the store at `root`.
+
+    Where that directory cannot be written at all, this is said once in a process, whatever was to be written.
+    """
+    if not isinstance(error, OSError) or error.errno not in _UNWRITABLE:
+        warn(f"{what}: {reason}")
+        return
+    with _telling:
+        told = root in _told
+        _told.add(root)
+    if told:
+        logger.debug("%s: %s", what, reason)
+        return
+    warn(f"nothing was stored in {root} ({explain(error)}), so that each process compiles anew: {_REMEDY}")
 
 
 def explain(error: BaseException) -> str:

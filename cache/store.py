@@ -13,7 +13,7 @@ from hybrid_infer._errors import OptionError
 from hybrid_infer.cache import _evict, _failures, _files, _layout, _lock, _manifest
 from hybrid_infer.cache._entry import Entry, Plan, Stored
 from hybrid_infer.cache._evict import Pruned
-from hybrid_infer.cache._report import DamagedEntry, explain, logger, warn
+from hybrid_infer.cache._report import DamagedEntry, explain, logger, warn, warn_unwritten
 from hybrid_infer.cache._root import Published, Root
 
 _Stored = TypeVar("_Stored", bound=Stored)
@@ -179,11 +179,13 @@ class Store:
                 if published.fresh:
                     self._account(stored)
                 return stored
-            reason = "what lies in its place can be neither used nor moved"
+            warn(f"nothing was stored in {self.root}: what lies in its place can be neither used nor moved")
         except (OSError, _files.Damage) as error:
-            reason = _words(error)
-        warn(f"nothing was stored in {self.root}: {reason}")
+            self._warn("nothing was stored", error)
         return None
+
+    def _warn(self, what: str, error: OSError | _files.Damage) -> None:
+        warn_unwritten(str(self.root), f"{what} in {self.root}", error, _words(error))
 
     def _account(self, stored: Stored) -> None:
         try:
@@ -199,7 +201,8 @@ class Store:
         Yields True if the lock is held, or if it cannot be had at all (after one CacheWarning): go on. Yields False if
         somebody else held it for `timeout` seconds. Not reentrant. A holder that dies is succeeded at once.
         """
-        return _lock.exclusive(self._own.layout.lock(_layout.safe_name("name", name)), timeout)
+        path = self._own.layout.lock(_layout.safe_name("name", name))
+        return _lock.exclusive(path, timeout, self._own.layout.root)
 
     # Failures
 
@@ -210,7 +213,7 @@ class Store:
         try:
             _failures.remember(self._own, method, record)
         except (OSError, _files.Damage) as error:
-            warn(f"a failure could not be remembered in {self.root}: {_words(error)}")
+            self._warn("what could not be compiled was not recorded", error)
 
     def failures(self, method: str) -> list[dict[str, Any]]:
         """What was recorded for `method` and still counts, newest first, at most 16."""

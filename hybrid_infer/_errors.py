@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 
 class HybridInferError(Exception):
     """Base class of every error that this library raises on its own account."""
@@ -88,3 +90,14 @@ class CacheWarning(UserWarning):
 
 class FallbackWarning(UserWarning):
     """A call was answered by the eager method, by a fault of ours rather than of the method."""
+
+
+_BETWEEN = frozenset({"hybrid_infer", "torch", "paddle", "contextlib", "functools"})
+
+
+def users_level() -> int:
+    """The ``stacklevel`` with which whoever asks warns about the user's line, past this library and the frameworks."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN and frame.f_back is not None:
+        frame, level = frame.f_back, level + 1
+    return level

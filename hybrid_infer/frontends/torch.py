@@ -111,9 +111,9 @@ class TorchFrontend:
         return step_aside
 
     def tracing(self) -> bool:
-        from torch.fx._symbolic_trace import is_fx_tracing
+        from torch.fx import _symbolic_trace
 
-        return bool(is_fx_tracing())
+        return bool(_symbolic_trace._is_fx_tracing_flag)  # the functions that tell it log advice, or are new
 
     def symbol(self, value: Any) -> Hashable:
         return "symbol", str(value.node.expr)

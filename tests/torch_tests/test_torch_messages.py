@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch_support import counts
 
-from hybrid_infer import CaptureError, inference
+from hybrid_infer import CacheWarning, CaptureError, inference
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
@@ -179,3 +179,14 @@ def test_what_is_raised_is_not_logged_as_well(caplog: pytest.LogCaptureFixture) 
             with pytest.raises(CaptureError, match=r"torch\.rand draws random numbers"):
                 hot(X)
     assert not [r for r in caplog.records if r.name == "hybrid_infer"]
+
+
+def test_a_directory_that_cannot_be_written_is_one_warning_at_the_line_of_the_call(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    one, two = (inference(save_model_dir=str(tmp_path / "file" / "store"))(torch.nn.Linear(4, 4)) for _ in range(2))
+    with pytest.warns(CacheWarning) as seen, torch.no_grad():
+        for layer in (one, two, one):
+            layer(X)
+        inference(lambda x: x + torch.rand(4), save_model_dir=str(tmp_path / "file" / "store"))(X)
+    assert [(each.filename, each.category) for each in seen] == [(__file__, CacheWarning)]
+    assert str(seen[0].message).endswith("HYBRID_INFER_CACHE_DIR or save_model_dir to a directory that you can write")
