@@ -28,6 +28,9 @@ _SATURATE = frozenset(
      "ReduceProd", "CumSum", "SquaredDifference"}
 )  # fmt: skip
 
+#: Operations that give the values of their first input; Concat, of all.
+_MOVES = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Convert", "Concat", "Slice", "StridedSlice"})
+
 #: Operations to which the nearest int32 means the same as a larger int64: bounds, and "to the end".
 _BOUNDS = frozenset(
     {"Slice", "StridedSlice", "Loop", "Minimum", "Maximum", "Less", "LessEqual", "Greater", "GreaterEqual", "Clamp"}
@@ -83,17 +86,40 @@ def _operations(model: Any) -> Iterator[Any]:
 
 
 def _faults(model: Any) -> Iterator[str]:
-    """What the CPU plugin would compute in another type than the graph says, with other results."""
+    """What the CPU plugin would compute wrongly in silence: in another type than the graph says, or past an array."""
     for operation in _operations(model):
         kind = operation.get_type_name()
         types = {output.get_element_type().get_type_name() for output in operation.outputs()}
         if kind == "Constant":
             if "i64" in types and (users := _users_beyond_int32(operation)):
                 yield f"computes in int32, and {users[0]} takes a constant beyond it"
-        elif "f64" in types and kind != "Parameter":
+        elif "f64" in types and kind not in ("Parameter", "Result"):
             yield f"computes in float32 where {kind} gives float64"
         elif kind in _SATURATE and not types.isdisjoint(("i8", "u8")):
             yield f"saturates where {kind} of 8-bit integers wraps around"
+        elif _unchecked(operation, kind) and not _in_range(operation.input_value(1)):
+            yield f"reads or crashes past the end where an index of {kind} is out of range"
+
+
+def _unchecked(operation: Any, kind: str) -> bool:
+    """Are the indices of `operation` taken unseen? Other gathers give zeros where they are out of range, or fail."""
+    if kind == "Gather":
+        data, indices = operation.input_value(0), operation.input_value(1)
+        wide = data.get_element_type().get_type_name() in ("i32", "u32", "i64", "u64")
+        ranks = [value.get_partial_shape().rank for value in (data, indices)]
+        vector, one_or_few = (rank.is_dynamic or rank.get_length() <= 1 for rank in ranks)
+        return wide and vector and one_or_few
+    return kind == "GatherND"
+
+
+def _in_range(indices: Any) -> bool:
+    """Do `indices` come from the graph itself, or from where they are places by nature?"""
+    node = indices.get_node()
+    kind = node.get_type_name()
+    if kind in _MOVES:
+        count = node.get_input_size() if kind == "Concat" else 1
+        return all(_in_range(node.input_value(i)) for i in range(count))
+    return kind in ("Constant", "NonZero")
 
 
 def _users_beyond_int32(constant: Any) -> list[str]:

@@ -2,7 +2,7 @@
 
 A session that computes on n threads keeps n - 1 workers for as long as it lives. A layer of which many instances
 are decorated would multiply them without end, so each session has a lease on its workers from one budget, and
-where the budget is spent programs share a session instead (see `hybrid_infer.backends.onnxruntime`).
+where the budget is spent programs share a session instead (see `hybrid_infer.backends._program`).
 """
 
 from __future__ import annotations

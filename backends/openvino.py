@@ -6,10 +6,10 @@ ms), since what takes the time, packing the weights, is done again. OpenVINO can
 weights that it read from a file of its own.
 
 The CPU plugin computes float64 as float32, int64 as int32, and some integer operations (division, sums) through
-float32. Graphs that compute in float64, 8-bit arithmetic and int64 values beyond int32 among inputs, weights and
-constants are therefore refused; what overflows inside a graph is not seen. Indices that are out of range, which eager
-code reports, read other memory: for that, and because ONNX Runtime has neither limit, this engine serves where it is
-asked for.
+float32; 8-bit arithmetic saturates; a GatherND, or a Gather from a vector of integers, does not look whether its
+indices are in range, and was seen to crash. Graphs with these, and int64 values beyond int32 among inputs, weights
+and constants, are therefore refused. Not seen are integers that overflow inside a graph, a NaN that Relu or Maximum
+turns into a number, and zeros where another Gather's index, which eager code would report, is out of range.
 
 ``EngineOptions.optimise`` has no effect here: the plugin has no such level. ``extra["workers"]`` limits the idle
 threads of this process, two for each compiled model that computes on more than one thread.

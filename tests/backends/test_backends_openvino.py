@@ -105,6 +105,49 @@ def test_in_the_body_of_another_operation_too() -> None:
         load(built)
 
 
+INDEXED = {
+    "GatherND": ({"t": ("float32", (10, 8))}, ("n", 1), ("n", 8)),
+    "Gather": ({"t": ("int64", (10,))}, ("n",), ("n",)),
+}
+
+
+@pytest.mark.parametrize("operator", INDEXED)
+def test_indices_that_are_taken_unseen_are_refused(operator: str) -> None:
+    """With an index far out of range the process was killed by a signal."""
+    table, indices, result = INDEXED[operator]
+    built = graph([node(operator, ["t", "i"], ["y"])], {}, {**table, "i": ("int64", indices)},
+                  {"y": (table["t"][0], result)})  # fmt: skip
+    with pytest.raises(EngineError, match=f"an index of {operator} is out of range"):
+        load(built)
+
+
+def test_indices_that_come_from_the_graph_are_not() -> None:
+    """As in ``x[mask]``, and in what is computed from shapes."""
+    built = graph(
+        [
+            node("NonZero", ["m"], ["places"]),
+            node("Transpose", ["places"], ["turned"], perm=[1, 0]),
+            node("GatherND", ["x", "turned"], ["y"]),
+            node("Shape", ["x"], ["shape"]),
+            node("Gather", ["shape", "first"], ["z"]),
+        ],
+        {}, {"x": ("float32", ("n",)), "m": ("bool", ("n",))}, {"y": ("float32", ("k",)), "z": ("int64", ())},
+        initializers=[helper.make_tensor("first", TensorProto.INT64, [], [0])],
+    )  # fmt: skip
+    x = np.arange(5, dtype="float32")
+    y, z = load(built).run([x, x > 2])
+    np.testing.assert_array_equal(y, [3, 4])
+    assert z == 5
+
+
+def test_a_table_gives_zeros_where_an_index_is_out_of_range() -> None:
+    """Pinned: the README says so."""
+    built = graph([node("Gather", ["w", "i"], ["y"])], {"w": ("float32", (10, 8))}, {"i": ("int64", ("n",))},
+                  {"y": ("float32", ("n", 8))})  # fmt: skip
+    (y,) = load(built, [np.ones((10, 8), "float32")]).run([np.array([9, -10, 10, -11, 2**31 - 1])])
+    np.testing.assert_array_equal(y[:, 0], [1, 1, 0, 0, 0])
+
+
 def test_float32_is_computed_in_float32() -> None:
     """Also where the processor has bfloat16 instructions, which the plugin would prefer."""
     rng = np.random.default_rng(0)
