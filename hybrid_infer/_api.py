@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec
 
 from hybrid_infer import _census, _method, _options
 from hybrid_infer._errors import HybridInferError
 from hybrid_infer._method import Bound, HotMethod
 
+_Arguments = ParamSpec("_Arguments")
 
-@_options.names_checked
+
+def _as_given(function: Callable[_Arguments, Any]) -> Callable[_Arguments, Any]:
+    """``inference()`` as far as it depends on what was given rather than on values: names, and whether any option."""
+
+    @functools.wraps(function)
+    def given(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Any:
+        names = [name for name in kwargs if name != "function"]
+        _options.check_names(names)
+        if names or len(args) > 1:
+            return function(*args, **kwargs)
+        decorator = function()  # type: ignore[call-arg]
+        target = args[0] if args else kwargs.get("function")
+
+        def decorate(target: Any) -> Any:
+            return target if is_inference_mode(target) else decorator(target)
+
+        return decorate if target is None else decorate(target)
+
+    return given
+
+
+@_as_given
 def inference(
     function: Any = None,
     cache_static_model: bool = True,
@@ -52,7 +75,8 @@ def inference(
 
     Forms: ``@inference()`` or ``@inference`` above a method of a layer's class, or above a function of tensors;
     ``layer = inference(layer)``, which gives back the same layer with its ``forward`` replaced; ``layer.f =
-    inference(layer.f)`` for one bound method. What is wrapped already is returned as it is.
+    inference(layer.f)`` for one bound method. What is wrapped already is returned as it is; where options are given,
+    these hold from then on, in place of all that were given before.
 
     Parameters
     ----------
@@ -113,22 +137,28 @@ def inference(
 
 
 def _wrap(target: Any, options: _options.Options) -> Any:
-    if is_inference_mode(target):
-        return target
-    if isinstance(target, types.MethodType):
-        if is_inference_mode(target.__func__):
-            return target
-        return Bound(HotMethod(target.__func__, options, has_owner=True), target.__self__)
     if isinstance(target, staticmethod):
-        return staticmethod(_method.decorate_function(target.__func__, options))
+        return staticmethod(_method.decorate_function(_undecorated(target.__func__), options))
+    found = getattr(target, "__hybrid_infer__", None)
+    if found is not None and (found.options == options or _undecorated(target) is target):
+        return target
+    if isinstance(target, (types.MethodType, Bound)):
+        return Bound(HotMethod(_undecorated(target.__func__), options, has_owner=True), target.__self__)
     if isinstance(target, types.FunctionType):
-        return _decorate(target, options)
+        return _decorate(_undecorated(target), options)
     if _method.frontend_of(target) is not None and hasattr(target, "forward"):
         return _wrap_layer(target, options)
     raise TypeError(
         f"inference() was given {_described(target)}; it takes a function, a bound method, a torch.nn.Module or a "
         "paddle.nn.Layer" + _hint(target)
     )
+
+
+def _undecorated(function: Any) -> Any:
+    """The function that is ours to decorate; of a wrapper that somebody put around a decorated one, the wrapper."""
+    found: Any = getattr(function, "__hybrid_infer__", None)
+    ours = found is not None and getattr(function, "__wrapped__", None) is found.function
+    return found.function if ours else function
 
 
 def _described(target: Any) -> str:
@@ -156,6 +186,10 @@ def _decorate(function: types.FunctionType, options: _options.Options) -> Callab
 def _wrap_layer(layer: Any, options: _options.Options) -> Any:
     forward = layer.forward
     if is_inference_mode(forward):
+        again = _wrap(forward, options)
+        if again is not forward:
+            forward.__hybrid_infer__.release({id(layer)})
+            layer.forward = again
         return layer
     if not isinstance(forward, types.MethodType):
         raise HybridInferError(

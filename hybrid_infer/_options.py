@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from hybrid_infer._errors import OptionError
 from hybrid_infer._log import LOGGER as _log
-
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
 
 BACKENDS = ("onnxruntime", "openvino", "native", "tensorrt", "null")
 PRECISIONS = ("float32", "float16", "bfloat16")
@@ -66,18 +62,8 @@ class Options:
     cache_key: str | None = None
 
 
-def names_checked(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """``inference()`` with an answer to a misspelled option that Python itself would not give."""
-
-    @functools.wraps(function)
-    def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-        _check_names(name for name in kwargs if name != "function")
-        return function(*args, **kwargs)
-
-    return checked
-
-
-def _check_names(given: Iterable[str]) -> None:
+def check_names(given: Iterable[str]) -> None:
+    """Raise TypeError for an option that there is not, with the nearest that there is, which Python would not name."""
     known = sorted(f.name for f in fields(Options))
     for name in given:
         if name not in known:
@@ -88,7 +74,7 @@ def _check_names(given: Iterable[str]) -> None:
 
 def make(given: dict[str, Any]) -> Options:
     """Options from the keyword arguments of ``inference()``. Raises OptionError, or TypeError for an unknown name."""
-    _check_names(given)
+    check_names(given)
     values = dict(given)
     for name, allowed in _CHOICES.items():
         if name in values and values[name] not in allowed:

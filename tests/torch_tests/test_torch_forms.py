@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from types import SimpleNamespace
 from typing import Any
 
@@ -81,6 +82,48 @@ def test_what_is_wrapped_already_is_returned_as_it_is() -> None:
 
     method = Layer().forward
     assert inference(method) is method
+
+
+def _options(target: Any) -> Any:
+    return target.__hybrid_infer__.options
+
+
+def test_the_options_of_the_last_decoration_hold() -> None:
+    layer = Block()
+    inference(layer)
+    assert inference(layer, fallback="error") is layer and _options(layer.forward).fallback == "error"
+    assert inference(layer) is layer and inference()(layer) is layer and _options(layer.forward).fallback == "error"
+    inference(layer, fallback="eager")
+    assert _options(layer.forward).fallback == "eager"
+    twice(layer, Block.forward.__get__(layer), X)
+    served(captures=1, bindings=1)
+    assert layer.forward.__hybrid_infer__.function is Block.forward  # type: ignore[attr-defined]
+
+    function = inference(lambda x: x + 1)
+    again = inference(function, verify="off")
+    assert again is not function and _options(again).verify == "off" and _options(function).verify == "build"
+    assert _options(again) == _options(inference(again, verify="off")) and again.__wrapped__ is function.__wrapped__
+
+    class Layer(Block):
+        forward = inference(Block.forward)
+        fixed = inference(weights="live")(inference()(staticmethod(lambda x: x)))
+
+    one, two = Layer(), Layer()
+    inference(one, max_versions=2)
+    assert _options(one.forward).max_versions == 2 and _options(two.forward).max_versions == 8
+    two.forward = inference(two.forward, max_versions=3)  # type: ignore[method-assign]
+    assert _options(two.forward).max_versions == 3 and two.forward.__self__ is two  # type: ignore[attr-defined]
+    assert _options(Layer.fixed).weights == "live" and not is_inference_mode(Layer.fixed.__wrapped__)
+
+
+def test_a_wrapper_of_the_user_s_around_a_decorated_function_stays() -> None:
+    function = inference(lambda x: x + 1)
+
+    @functools.wraps(function)
+    def outer(x: torch.Tensor) -> torch.Tensor:
+        return function(x) * 2
+
+    assert inference(outer, verify="off") is outer
 
 
 def test_a_function_of_tensors_alone() -> None:
