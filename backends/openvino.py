@@ -5,11 +5,14 @@ has the weights in it, and to import it took nine tenths of the time of compilin
 ms), since what takes the time, packing the weights, is done again. OpenVINO can leave out of its cache only those
 weights that it read from a file of its own.
 
-The CPU plugin computes float64 as float32, int64 as int32, and some integer operations (division, sums) through
-float32; 8-bit arithmetic saturates; a GatherND, or a Gather from a vector of integers, does not look whether its
-indices are in range, and was seen to crash. Graphs with these, and int64 values beyond int32 among inputs, weights
-and constants, are therefore refused. Not seen are integers that overflow inside a graph, a NaN that Relu or Maximum
-turns into a number, and zeros where another Gather's index, which eager code would report, is out of range.
+Refused, because the CPU plugin would compute it wrongly in silence: float64, which it computes in float32; 8-bit
+arithmetic, which saturates; int64 values beyond int32 among inputs, weights and constants, since it computes in int32;
+GatherND, and Gather from a vector of integers, whose indices it takes unseen (one out of range killed the process).
+Not seen, and for verification to find: integers that overflow inside a graph or, in a division or a sum, lose digits
+past 2**24; a NaN that Relu or Maximum turns into a number; zeros where another Gather's index, which eager code would
+report, is out of range.
+
+Runs of one program by several threads wait for each other, as do those of programs that share a model.
 
 ``EngineOptions.optimise`` has no effect here: the plugin has no such level. ``extra["workers"]`` limits the idle
 threads of this process, two for each compiled model that computes on more than one thread.

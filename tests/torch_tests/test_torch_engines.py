@@ -18,7 +18,8 @@ from hybrid_infer import inference
 from hybrid_infer._errors import EngineError
 from hybrid_infer.backends import onnxruntime
 
-openvino = pytest.importorskip("openvino", reason="openvino is not installed")
+pytest.importorskip("openvino", reason="openvino is not installed")
+pytestmark = pytest.mark.torch
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
 
