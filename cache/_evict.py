@@ -112,7 +112,8 @@ def _may_move_through(root: Root) -> bool:
         _files.make_directories(root.layout.staging)
         root.check_way(root.layout.staging)
     except _files.Damage as error:
-        warn(f"nothing is removed from the cache in {root.layout.root}, since its staging area {error.reason}")
+        staging = root.layout.staging
+        warn(f"nothing is removed from the cache in {root.layout.root}, since its directory {staging} {error.reason}")
         return False
     return True
 

@@ -84,10 +84,10 @@ def _load(root: Root, method: str) -> list[tuple[_manifest.Manifest, str]]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        warn(f"remembered failures could not be read: {explain(error)}")
+        warn(f"records of what cannot be compiled could not be read: {explain(error)}")
         return []
     except _files.Damage as error:
-        warn(f"remembered failures in {directory} are not used: the directory {error.reason}")
+        warn(f"records of what cannot be compiled are not used: their directory {directory} {error.reason}")
         return []
     found = []
     for name in names:
@@ -100,15 +100,15 @@ def _load(root: Root, method: str) -> list[tuple[_manifest.Manifest, str]]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            warn(f"a remembered failure could not be read: {explain(error)}")
+            warn(f"a record of what cannot be compiled could not be read: {explain(error)}")
             continue
         except _files.Damage as error:
             if not root.writable:
-                logger.info("a remembered failure of a read-only store is ignored: it %s (%s)", error.reason, path)
+                logger.info("a record in a read-only store is ignored: it %s (%s)", error.reason, path)
                 continue
             # Unlike an entry it cost nothing to make, so there is nothing to keep for a post-mortem.
             _remove(path)
-            warn(f"a remembered failure was dropped: it {error.reason} ({path})")
+            warn(f"a record of what cannot be compiled was dropped: it {error.reason} ({path})")
             continue
         if not expired(record.created):
             found.append((record, name))

@@ -123,7 +123,7 @@ class Store:
             home.use()
         except DamagedEntry as error:
             if error.absent:
-                warn(f"a plan was not stored, since its entry {error}")
+                warn(f"an engine's plan was not stored, since its static model {error}")
             return None
         facts = {name: (len(data), _files.digest(data)) for name, data in files.items()}
         identity = {"method": home.method, "version": home.version, "plan": plan}
@@ -213,7 +213,7 @@ class Store:
         try:
             _failures.remember(self._own, method, record)
         except (OSError, _files.Damage) as error:
-            self._warn("what could not be compiled was not recorded", error)
+            self._warn("a record of what cannot be compiled was not stored", error)
 
     def failures(self, method: str) -> list[dict[str, Any]]:
         """What was recorded for `method` and still counts, newest first, at most 16."""
@@ -225,7 +225,7 @@ class Store:
         try:
             _failures.forget(self._own, method)
         except (OSError, _files.Damage) as error:
-            warn(f"remembered failures in {self.root} could not be removed: {_words(error)}")
+            warn(f"records of what cannot be compiled could not be removed from {self.root}: {_words(error)}")
 
     # Management
 

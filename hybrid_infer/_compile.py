@@ -87,7 +87,7 @@ def _capture(request: Request, family: Family, twins: list[Twin]) -> Outcome:
             _log.debug("%s: capture with dynamic %s, %s failed: %s", request.name, sorted(dims), sorted(numbers), error)
             continue
         except Exception as error:  # a defect of the tracer, which must not become one of the program
-            fault = TraceError(f"the tracer failed with {type(error).__name__}: {error}")
+            fault = TraceError(f"it could not be traced: {type(error).__name__}: {error}")
             _log.debug("%s: %s", request.name, fault, exc_info=True)
             continue
         if captured.dynamic_ints != numbers:
@@ -97,7 +97,7 @@ def _capture(request: Request, family: Family, twins: list[Twin]) -> Outcome:
         if outcome.version.fits(call):  # a tracer's range may leave out its own example: a negative integer
             return outcome
     if fault is None:
-        fault = TraceError("an integer argument could neither be an input nor a constant")
+        fault = TraceError("an integer argument could be neither an input nor a constant", "Pass it as a tensor")
     if twin is not None and twin.writes:  # which is why the tracer gave up, whatever it says
         return Outcome(failure(request, twin, "; ".join(twin.writes[:3]), "", "writes"))
     return Outcome(failure(request, twin, fault.reason, fault.remedy, "capture"))
@@ -251,7 +251,7 @@ def engines(request: Request) -> list[Any]:
         else:
             found.append(each)
     if not found:
-        raise EngineError("any engine", "; ".join(reasons) or f"none computes on {device}")
+        raise EngineError("no engine is available", "; ".join(reasons) or f"none computes on {device}")
     return found
 
 
@@ -387,7 +387,8 @@ def publish(request: Request, held: Held, family: Family, outcome: Outcome) -> N
     graph = outcome.graph
     assert graph is not None
     if outcome.kept_off:
-        _log.info("%s is not kept on disk: %s", request.name, "; ".join(outcome.kept_off[:3]))
+        why = "; ".join(outcome.kept_off[:3])
+        _log.info("%s is compiled anew by each process, not kept on disk: %s", request.name, why)
     else:
         versions = dict(request.frontend.versions())
         key = [list(item) for item in request.subject.key.items]

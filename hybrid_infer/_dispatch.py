@@ -205,7 +205,8 @@ class State:
 
             self._store = MemoryStore()
             if subject.opaque:
-                _log.info("%s is not kept on disk: %s", self.method.name, "; ".join(subject.opaque[:3]))
+                why = "; ".join(subject.opaque[:3])
+                _log.info("%s is compiled anew by each process, not kept on disk: %s", self.method.name, why)
         return self._store
 
     def _remember(self, key: Any, route: Any) -> None:
@@ -245,7 +246,7 @@ class State:
             _log.debug("%s: %s", self.method.name, why)
         hooked = request.subject.hooked()
         if hooked is not None:
-            return Eager(hooked[0], hooked[1], remedy="Remove the hook, or decorate below it"), _NOTHING
+            return Eager(hooked[0], hooked[1], remedy="Remove the hook, or decorate a method below it"), _NOTHING
         if len(self.seen) >= self.method.options.max_versions:
             reason, remedy = self._too_many(request.call)
             return Eager(reason, request.subject.code_unchanged, remedy=remedy), _NOTHING
@@ -338,7 +339,7 @@ class State:
             except RuntimeError as fault:
                 if not self.frontend.lacks_kernel(fault):
                     raise
-                _log.info("%s: not compared with eager, which has no kernel for it on this device", self.method.name)
+                _log.info("%s: not compared with the eager method, which fails for this element type", self.method.name)
             try:
                 if result is not _NOTHING:
                     self._check(request, route, result)

@@ -134,7 +134,7 @@ class HotMethod:
         state = found[1] if found is not None and found[0]() is owner else self.state(owner)
         if state is None:
             kind = type(owner).__name__
-            self.refuse(f"{kind} holds no layer or tensor of a framework known here, or cannot be referred to weakly")
+            self.refuse(f"its {kind} holds no layer or tensor of torch or paddle, or has __slots__ without __weakref__")
             return self.function(owner, *args, **kwargs)
         return state.call((owner,), args, kwargs)
 
@@ -185,7 +185,7 @@ def decorate_function(function: Any, options: Options) -> Callable[..., Any]:
             return function(*args, **kwargs)
         state = method.alone(args, kwargs)
         if state is None:
-            method.refuse("neither its arguments nor what it reaches hold a tensor of a framework that is known here")
+            method.refuse("neither its arguments nor the objects that it uses hold a tensor of torch or paddle")
             return function(*args, **kwargs)
         return state.call((), args, kwargs)
 

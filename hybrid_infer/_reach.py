@@ -119,7 +119,7 @@ class Reach:
             self._bytes += value.nbytes
             self._remember(name, _undo.Numbers(value, full=self._bytes <= _ARRAYS))
         elif isinstance(value, _ITERATORS) or type(value).__module__ == "itertools":
-            raise TraceError(f"it reaches an iterator ({name}), which cannot be wound back", "Pass values instead")
+            raise TraceError(f"it uses an iterator ({name}), which cannot be wound back", "Use a list in its place")
         elif isinstance(value, _CACHES):
             self._caches.append((value, value.cache_info().misses))
         self._queue.extend((item, name) for item in _parts(value))

@@ -30,7 +30,7 @@ class Unsupported(Exception):
         self.place, self.kind = place, f"{type(value).__module__}.{type(value).__qualname__}"
 
     def __str__(self) -> str:
-        return f"{self.place} is of class {self.kind}, which cannot be part of a static graph's signature"
+        return f"{self.place} is of class {self.kind}, which a static graph can neither take nor return"
 
 
 class Parameters:

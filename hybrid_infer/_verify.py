@@ -20,6 +20,9 @@ TOLERANCES = {
 class Disagreement(Exception):
     """Results differ; ``str()`` says where and by how much."""
 
+    def __str__(self) -> str:
+        return f"its static model does not do what the eager method does: {super().__str__()}"
+
 
 class Inconclusive(Exception):
     """Integers differ where the floats they come from may have been a near-tie."""
@@ -56,7 +59,7 @@ def error(eager: Any, found: Any, where: str, dtype: str, rtol: float | None, at
     if difference[worst] > limit[worst]:
         raise Disagreement(
             f"{where} differs by {difference[worst]:.3g} where the eager value is {size[worst]:.3g} "
-            f"({dtype}, tolerance {limit[worst]:.3g})"
+            f"({dtype}, tolerance {limit[worst]:.3g}; see rtol and atol)"
         )
     return float(difference.max())
 

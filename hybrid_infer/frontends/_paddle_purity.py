@@ -53,20 +53,20 @@ def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str]) -> li
         base, attributes = name.rstrip("_"), op.attrs()
         inference = bool(attributes.get("is_test", False)) or attributes.get("training") is False
         if base in _RANDOM:
-            found.append(f"{full} draws random numbers")
+            found.append(f"the operator {base} draws random numbers")
         elif not inference and _drops(op, base, attributes):
-            found.append(f"{full} draws random numbers in training mode")
+            found.append(f"the operator {base} draws random numbers in training mode")
         elif base in _EFFECTS:
-            found.append(f"{full} {_EFFECTS[base]}")
+            found.append(f"the operator {base} {_EFFECTS[base]}")
         elif base in ("batch_norm", "sync_batch_norm"):
             if not inference and not attributes.get("use_global_stats", False):
-                found.append(f"{full} updates running statistics in training mode")
+                found.append(f"the operator {base} updates running statistics in training mode")
         elif name.endswith("_"):
             # Which operand an operator writes is not in the program; the first is it in all of them but this is
             # not promised, so any will do.
             given = list(op.operands_source())
             written = [n for value, n in zip(inputs, labels, strict=True) if any(g.is_same(value) for g in given)]
-            found += [f"{full} writes to {label}" for label in written[:1]]
+            found += [f"it writes to {label} in place ({name})" for label in written[:1]]
     return list(dict.fromkeys(found))
 
 

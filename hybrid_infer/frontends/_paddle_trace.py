@@ -240,9 +240,9 @@ class _Watch:
         for name, target, uses in self.writes:
             known = [n for v, n in zip(inputs, labels, strict=True) if target is not None and target.is_same(v)]
             if target is None or known:
-                found.append(f"{name} writes to {known[0] if known else 'an argument or weight'}")
+                found.append(f"it writes to {known[0] if known else 'an argument or weight'} in place ({name})")
             elif len(target.all_used_ops()) > uses + 1 or any(target.is_same(value) for value in results):
-                found.append(f"{name} writes to a tensor that is read again")
+                found.append(f"it writes in place ({name}) to a tensor that is read again")
         return found
 
 
@@ -280,7 +280,7 @@ def trace(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: fro
             results = list(tracee.run(weights, tensors, ints, convert))
             written = _global_inplace_map.params_dict.get(_program_key(program), {})
             impure = [
-                f"an assignment to elements of {label}"
+                f"it writes to elements of {label} in place"
                 for value, label in zip(values, labels, strict=True)
                 if any(value.is_same(key) for key in written)
             ][:1]
