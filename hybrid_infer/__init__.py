@@ -9,7 +9,10 @@ from hybrid_infer._errors import (
     FallbackWarning,
     HybridInferError,
     OptionError,
+    SpecError,
+    StaticModelError,
 )
+from hybrid_infer._spec import InputSpec
 from hybrid_infer._stats import reset_stats, stats
 
 __version__ = "0.1.0"
@@ -21,7 +24,10 @@ __all__ = [
     "EngineError",
     "FallbackWarning",
     "HybridInferError",
+    "InputSpec",
     "OptionError",
+    "SpecError",
+    "StaticModelError",
     "inference",
     "is_inference_mode",
     "release",

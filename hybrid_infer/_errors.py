@@ -84,6 +84,34 @@ class TraceError(HybridInferError):
         return self.reason
 
 
+class SpecError(HybridInferError, ValueError):
+    """An InputSpec, or an argument of a static model, is not what it must be.
+
+    Fields: ``argument`` (which one, in words), ``reason``.
+    """
+
+    def __init__(self, argument: str, reason: str) -> None:
+        super().__init__(argument, reason)
+        self.argument, self.reason = argument, reason
+
+    def __str__(self) -> str:
+        return f"{self.argument}: {self.reason}"
+
+
+class StaticModelError(HybridInferError):
+    """A static model cannot be read from a path or written to it.
+
+    Fields: ``path``, ``reason``, ``remedy`` (what to do, may be empty).
+    """
+
+    def __init__(self, path: str, reason: str, remedy: str = "") -> None:
+        super().__init__(path, reason, remedy)
+        self.path, self.reason, self.remedy = path, reason, remedy
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}" + (f". {self.remedy}" if self.remedy else "")
+
+
 class CacheWarning(UserWarning):
     """The store could not be read or written; the call was answered all the same."""
 

@@ -36,6 +36,8 @@ class Unsupported(Exception):
 class Parameters:
     """The parameters of a function, so that ``f(x, 2)``, ``f(x, y=2)`` and ``f(x)`` with that default are one call."""
 
+    missing = inspect.Parameter.empty  # the default of a parameter that has none
+
     def __init__(self, function: Callable[..., Any], *, owner: bool) -> None:
         parameters = list(inspect.signature(function).parameters.values())
         if owner:

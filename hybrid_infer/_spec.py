@@ -1,0 +1,197 @@
+"""InputSpec: what a tensor argument looks like, without the tensor; and from specs to the arguments of one call."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from hybrid_infer._errors import SpecError
+from hybrid_infer._signature import Parameters
+from hybrid_infer._types import DTYPES
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes)
+_KINDS = "an InputSpec, an example tensor, a plain value, or a list, tuple or dict of these"
+
+
+class InputSpec:
+    """Shape, element type and name of one tensor argument.
+
+    Parameters
+    ----------
+    shape : sizes of the dimensions; None or -1 for one that varies.
+    dtype : element type: a name such as "float32", or the type of a framework or of NumPy.
+    name : what the argument is called in a saved model; None: as the parameter of the function.
+
+    Raises
+    ------
+    SpecError
+        the shape or the element type is not one that a tensor can have.
+
+    Examples
+    --------
+    >>> from hybrid_infer import InputSpec
+    >>> InputSpec([None, 784], "float32", "x")
+    InputSpec(shape=(-1, 784), dtype=float32, name=x)
+    >>> InputSpec([None, 3]) == InputSpec([-1, 3], dtype="float32")
+    True
+    """
+
+    __slots__ = ("dtype", "name", "shape")
+
+    shape: tuple[int, ...]
+    dtype: str
+    name: str | None
+
+    def __init__(self, shape: Iterable[int | None], dtype: Any = "float32", name: str | None = None) -> None:
+        if name is not None and not isinstance(name, str):
+            raise SpecError("name", f"{name!r} is neither None nor a string")
+        object.__setattr__(self, "shape", _shape(shape))
+        object.__setattr__(self, "dtype", dtype_name(dtype))
+        object.__setattr__(self, "name", name)
+
+    @classmethod
+    def from_tensor(cls, tensor: Any, name: str | None = None) -> InputSpec:
+        """The spec of a tensor, all of whose sizes are fixed; its own name, where it has one, unless one is given."""
+        own = getattr(tensor, "name", None)
+        return cls(tensor.shape, tensor.dtype, name if name is not None else own if isinstance(own, str) else None)
+
+    @classmethod
+    def from_numpy(cls, ndarray: Any, name: str | None = None) -> InputSpec:
+        """The spec of a NumPy array, all of whose sizes are fixed."""
+        return cls(ndarray.shape, ndarray.dtype, name)
+
+    @property
+    def sizes(self) -> tuple[int | None, ...]:
+        """The shape with None for dimensions that vary."""
+        return tuple(None if n == -1 else n for n in self.shape)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("an InputSpec cannot be changed; make another one")
+
+    __delattr__ = __setattr__  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, InputSpec):
+            return NotImplemented
+        return (self.shape, self.dtype, self.name) == (other.shape, other.dtype, other.name)
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.dtype, self.name))
+
+    def __repr__(self) -> str:
+        return f"InputSpec(shape={self.shape}, dtype={self.dtype}, name={self.name})"
+
+    def __reduce__(self) -> Any:
+        return InputSpec, (self.shape, self.dtype, self.name)
+
+
+def _shape(shape: Iterable[int | None]) -> tuple[int, ...]:
+    if isinstance(shape, (str, bytes, dict)) or not hasattr(shape, "__iter__"):
+        raise SpecError("shape", f"{shape!r} is no sequence of sizes")
+    sizes = []
+    for size in shape:
+        if isinstance(size, bool):
+            raise SpecError("shape", f"{size!r} in it is no size")
+        try:
+            number = -1 if size is None else operator.index(size)
+        except TypeError as fault:
+            raise SpecError("shape", f"{size!r} in it is neither a size nor None") from fault
+        if number < -1:
+            raise SpecError("shape", f"{number} in it is no size; a dimension that varies is None or -1")
+        sizes.append(number)
+    return tuple(sizes)
+
+
+def dtype_name(dtype: Any) -> str:
+    """This library's name of an element type of any framework. Raises SpecError."""
+    found = (dtype.__name__ if isinstance(dtype, type) else str(dtype)).rpartition(".")[2]
+    found = {"bool_": "bool"}.get(found, found)
+    if found not in DTYPES:
+        raise SpecError("dtype", f"{dtype!r} is no element type; those are {', '.join(DTYPES)}")
+    return found
+
+
+def is_tensor(value: Any) -> bool:
+    """Is it something with a shape and an element type, and no spec?"""
+    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, (InputSpec, type))
+
+
+def arguments(input_spec: Any, parameters: Parameters, method: str) -> tuple[Any, ...]:
+    """One value for each parameter, from a list of specs; what is left out takes its default.
+
+    Specs without a name get that of their parameter. Raises SpecError, which names the argument.
+    """
+    if not isinstance(input_spec, (list, tuple)):
+        raise SpecError("input_spec", f"it must be a list with an entry for each argument of {method}")
+    values = parameters.bind(tuple(input_spec), {})
+    if values is None:
+        missing = [
+            name
+            for name, default in list(zip(parameters.names, parameters.defaults, strict=True))[len(input_spec) :]
+            if default is Parameters.missing
+        ]
+        if missing:
+            names = " and ".join(f"`{name}`" for name in missing)
+            raise SpecError("input_spec", f"it has no entry for the argument {names} of {method}")
+        count = len(parameters.names)
+        raise SpecError("input_spec", f"it has {len(input_spec)} entries where {method} takes {count} arguments")
+    given = [*range(len(input_spec))]
+    found = []
+    for i, (name, value) in enumerate(zip(parameters.names, values, strict=True)):
+        found.append(_named(value, f"`{name}`", name) if i in given or isinstance(value, (tuple, dict)) else value)
+    if not any(_specs(value) for value in found):
+        raise SpecError("input_spec", f"no entry of it is a tensor: {method} would be a constant")
+    return tuple(found)
+
+
+def _named(value: Any, place: str, name: str) -> Any:
+    if isinstance(value, InputSpec):
+        return InputSpec(value.shape, value.dtype, name) if value.name is None else value
+    if is_tensor(value) or isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, (list, tuple)):
+        items = [_named(item, f"{place}[{i}]", f"{name}_{i}") for i, item in enumerate(value)]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, dict):
+        return type(value)((k, _named(item, f"{place}[{k!r}]", f"{name}_{k}")) for k, item in value.items())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return value
+    raise SpecError(f"the argument {place}", f"{value!r} is not {_KINDS}")
+
+
+def _specs(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_specs, value))
+    if isinstance(value, dict):
+        return any(map(_specs, value.values()))
+    return isinstance(value, InputSpec) or is_tensor(value)
+
+
+def filled(value: Any, make: Callable[[InputSpec], Any]) -> Any:
+    """The value with each spec in it replaced by the tensor that `make` gives for it."""
+    if isinstance(value, InputSpec):
+        return make(value)
+    if isinstance(value, (list, tuple)):
+        items = [filled(item, make) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, dict):
+        return type(value)((key, filled(item, make)) for key, item in value.items())
+    return value
+
+
+def shown(names: Sequence[str], values: Sequence[Any]) -> str:
+    """What was specified, argument by argument, for a message."""
+    return "; ".join(f"{name}: {_shown(value)}" for name, value in zip(names, values, strict=True))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, InputSpec) or is_tensor(value):
+        sizes = ", ".join("any" if n in (None, -1) else str(n) for n in value.shape)
+        return f"{dtype_name(value.dtype)} ({sizes})"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_shown, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{k!r}: {_shown(v)}' for k, v in value.items())}}}"
+    return repr(value)
