@@ -52,8 +52,9 @@ class Twin:
         self.live = live
         self._refuse_hooks()
         twins, memo = _copy(roots, live)
-        self._copies = {path: memo[id(v)] for path, v in live.objects.items() if id(v) in memo}
         self.census = _census.take(twins, frontend)
+        # What a class makes anew in its own __setstate__ (the references of an LSTM's flat weights) is in no memo.
+        self._copies = {**self.census.objects, **{p: memo[id(v)] for p, v in live.objects.items() if id(v) in memo}}
         if [s.path for s in self.census.slots] != [s.path for s in live.slots]:
             raise TraceError("a copy of the layer does not have the layer's structure", "Check its __deepcopy__")
         self._refuse_shared()
@@ -93,7 +94,7 @@ class Twin:
     def _refuse_shared(self) -> None:
         """A copy that is the live object itself would be traced into: nothing of it may be written."""
         for path, value in self.live.objects.items():
-            if path and self._copies.get(path) is None:
+            if path and self._copies.get(path, value) is value:
                 holds = isinstance(value, (dict, list, self.frontend.layer_type))
                 if holds and id(value) not in self.live.grouped:
                     raise TraceError(f"{'.'.join(path)} of class {type(value).__name__} cannot be copied")

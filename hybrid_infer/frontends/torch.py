@@ -13,7 +13,8 @@ class TorchFrontend:
     """The PyTorch side of ``Frontend``; torch is imported by whoever holds a layer, and found here."""
 
     name = "torch"
-    ignored_writes = frozenset({"_is_hf_initialized"})  # attributes that a tracer itself may set on a layer
+    #: A recurrent layer keeps its parameters in a list of its own too, made anew where they are not those it knows.
+    ignored_writes = frozenset({"_is_hf_initialized", "_flat_weights", "_flat_weight_refs"})
     groups = ("_parameters", "_buffers", "_modules")
     hooks = ("_forward_hooks", "_forward_pre_hooks")
     internal = frozenset(
@@ -22,7 +23,7 @@ class TorchFrontend:
             "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
             "_forward_pre_hooks_with_kwargs", "_state_dict_hooks", "_state_dict_pre_hooks",
             "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks", "_non_persistent_buffers_set",
-            "_compiled_call_impl", "_hf_hook", "_is_hf_initialized",
+            "_compiled_call_impl", "_hf_hook", "_is_hf_initialized", "_flat_weights", "_flat_weight_refs",
         }
     )  # fmt: skip
 

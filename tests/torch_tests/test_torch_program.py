@@ -192,3 +192,27 @@ def test_how_often_the_eager_method_is_run_for_verification(
                 found.append(eager.count(None))
     assert found == runs
     served(captures=1, bindings=2)
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_layers_are_served(kind: type[torch.nn.Module]) -> None:
+    """They hold their parameters twice, and make the second list anew when they meet others: a tracer's."""
+
+    class Reader(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = kind(4, 8, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.rnn(x)[0]
+
+    eager = Reader().eval()
+    hot = inference(copy.deepcopy(eager))
+    x = torch.randn(2, 3, 4)
+    twice(hot, eager, x)
+    served(1)
+    with torch.no_grad():
+        for layer in (eager, hot):
+            layer.rnn.weight_hh_l0.mul_(2)
+    twice(hot, eager, x)
+    served(1)
