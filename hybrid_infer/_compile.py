@@ -100,7 +100,7 @@ def _capture(request: Request, family: Family, twins: list[Twin]) -> Outcome:
         fault = TraceError("an integer argument could be neither an input nor a constant", "Pass it as a tensor")
     if twin is not None and twin.writes:  # which is why the tracer gave up, whatever it says
         return Outcome(failure(request, twin, "; ".join(twin.writes[:3]), "", "writes"))
-    return Outcome(failure(request, twin, fault.reason, fault.remedy, "capture"))
+    return Outcome(failure(request, twin, fault.reason, fault.remedy, "copy" if twin is None else "capture"))
 
 
 def _varying(call: Call, siblings: Sequence[Version]) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:

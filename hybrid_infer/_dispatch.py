@@ -80,7 +80,7 @@ class State:
         except (Unsupported, TypeError) as fault:
             if self.frontend.tracing():
                 return self.method.function(*owner, *args, **kwargs)
-            return self._eagerly(owner, args, kwargs, str(fault), "Pass tensors and plain values")
+            return self._eagerly(owner, args, kwargs, self._named(values, fault), "Pass tensors and plain values")
         if route is None or not route.valid():
             route, result = self._miss(owner, args, kwargs, values, key)
             if result is not _NOTHING:
@@ -111,6 +111,14 @@ class State:
             return result
         self.counters.hits += 1
         return result
+
+    def _named(self, values: Any, fault: Exception) -> str:
+        """What cannot be part of a signature, by the name of its parameter, which no key has."""
+        try:
+            self._signatures.layout(values, self.parameters.names, self._defaults)
+        except Unsupported as named:
+            return str(named)
+        return str(fault)
 
     def _compared(self, owner: Any, args: Any, kwargs: Any, values: Any, route: Any) -> Any:
         """The eager result, and a fallback counted where the program's differs from it (``verify="always"``)."""
@@ -275,6 +283,9 @@ class State:
     ) -> tuple[Any, Any]:
         held = Held(outcome.version, None, disk=False)
         version = outcome.version
+        if version.kind == "copy":  # before anything was read: nothing would tell when it is out of date
+            refused = Eager(version.reason, for_a_while(_PAUSE), remedy=version.remedy, kind=version.kind)
+            return refused, _NOTHING
         if version.reason:
             result = _NOTHING
             if version.kind == "capture":  # if the eager method fails as well, the call is at fault, not the method

@@ -17,7 +17,7 @@ from hybrid_infer._types import Program
 class Eager:
     """Answers with the eager method, for a reason, as long as `valid` holds.
 
-    ``kind``: which step failed ("capture", "impure", "build"), or "busy" where nothing did.
+    ``kind``: which step failed ("copy", "capture", "impure", "writes", "build"), or "busy" where nothing did.
     """
 
     eager = True
@@ -54,6 +54,7 @@ class Compiled:
             for s in group
         ]
         self._places = [(id(box), key, id(tensor)) for box, key, tensor in slots]
+        self._loose = [id(tensor) for _, _, tensor in subject.loose_tensors()]
         self._unchanged = frontend.watch(slots + subject.loose_tensors(), values=not live)
         watched = {id(tensor) for _, _, tensor in slots}
         self._attributes = subject.attributes.arm(version.reads, subject.census, watched)
@@ -97,6 +98,8 @@ class Compiled:
         names = self.held.version.graph.weights
         kept = [slots for slots, name in zip(groups.values(), names, strict=True) if name is not None]
         places = [(s.box, s.key, s.tensor) for group in kept for s in group if s.box is not None]
+        if [id(tensor) for _, _, tensor in subject.loose_tensors()] != self._loose:
+            return None
         try:
             same = [(id(b), k, id(t)) for b, k, t in places] == self._places and self._unchanged() and self._usable()
         except (KeyError, IndexError):

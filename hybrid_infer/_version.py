@@ -64,7 +64,8 @@ class Version:
     graph: Graph | None = None
     reason: str = ""
     remedy: str = ""
-    kind: str = "capture"  # what failed, where something did: "capture", "impure", "writes" (to state) or "build"
+    # What failed, where something did: "copy" (of the layer), "capture", "impure", "writes" (to state) or "build".
+    kind: str = "capture"
     scope: str = ""  # of a step that an engine failed: the engines, machine and tolerances that it is true of
     failed: str = ""  # and the entry of the store that it is about
 

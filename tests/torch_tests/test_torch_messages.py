@@ -92,6 +92,13 @@ def test_a_reason_names_what_the_user_wrote(function: Callable[..., Any], reason
     assert reasons(function) == reason
 
 
+def test_an_argument_that_cannot_be_is_named() -> None:
+    hot = inference(lambda x, table: x * len(table["a"]))
+    hot(X, {"a": X.numpy()})
+    (reason,) = counts()["fallbacks"]
+    assert reason.startswith("argument `table`['a'] is of class numpy.ndarray")
+
+
 def test_a_branch_on_values_and_numpy_are_named_with_their_line() -> None:
     branch = reasons(Layer.branches)
     assert branch.startswith("a branch depends on the values of a tensor (") and line_of(Layer.branches) in branch
@@ -179,6 +186,23 @@ def test_what_is_raised_is_not_logged_as_well(caplog: pytest.LogCaptureFixture) 
             with pytest.raises(CaptureError, match=r"torch\.rand draws random numbers"):
                 hot(X)
     assert not [r for r in caplog.records if r.name == "hybrid_infer"]
+
+
+def test_a_remedy_that_is_followed_helps_at_the_next_start() -> None:
+    """What cannot be copied is refused before anything is read: nothing would tell that it is gone."""
+
+    class Held(Layer):
+        forward = inference(Layer.doubles)
+
+    with open(__file__, encoding="utf-8") as file, torch.no_grad():
+        layer = Held()
+        layer.file = file
+        for _ in range(2):
+            layer(X)
+        assert counts()["fallbacks"] == {next(iter(counts()["fallbacks"])): 2}
+        assert "self.file cannot be copied" in next(iter(counts()["fallbacks"]))
+        Held()(X)
+    assert counts()["captures"] == 1 and counts()["eager_calls"] == 2
 
 
 def test_a_directory_that_cannot_be_written_is_one_warning_at_the_line_of_the_call(tmp_path: Path) -> None:
