@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,14 @@ def cache_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def store(cache_directory: Path) -> Path:
     """The same, for tests that look into it."""
     return cache_directory
+
+
+@pytest.fixture
+def in_use(cache_directory: Path) -> Callable[[], int]:
+    """How many entries of this test's store some program keeps in use."""
+    from hybrid_infer.cache import _in_use
+
+    return lambda: sum(manifest.startswith(str(cache_directory)) for manifest in list(_in_use._marks))
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import paddle
@@ -13,7 +13,6 @@ from paddle_support import Block, counts, grid, twice
 
 import hybrid_infer
 from hybrid_infer import inference
-from hybrid_infer.cache import _in_use
 
 pytestmark = pytest.mark.paddle
 
@@ -59,13 +58,13 @@ def sessions(layer: Any) -> list[weakref.ref[Any]]:
     return [weakref.ref(route.program._session) for route in state(layer).routes.values()]
 
 
-def test_a_dropped_layer_goes_at_once_with_its_sessions(Hot: Any) -> None:
+def test_a_dropped_layer_goes_at_once_with_its_sessions(Hot: Any, in_use: Callable[[], int]) -> None:
     layer = Hot()
     call(layer)
     left = [weakref.ref(layer), weakref.ref(state(layer)), *sessions(layer)]
     assert alive(left) == 3
     del layer
-    assert alive(left) == 0 and not _in_use._marks
+    assert alive(left) == 0 and not in_use()
 
 
 def test_a_wider_version_takes_the_place_of_a_narrower_one_in_every_instance(Hot: Any) -> None:
@@ -76,14 +75,14 @@ def test_a_wider_version_takes_the_place_of_a_narrower_one_in_every_instance(Hot
     assert [len(state(layer).routes) for layer in layers] == [1, 1, 1]
 
 
-def test_release_gives_back_and_a_later_call_is_served_from_disk(Hot: Any) -> None:
+def test_release_gives_back_and_a_later_call_is_served_from_disk(Hot: Any, in_use: Callable[[], int]) -> None:
     layer = Hot()
     model = paddle.nn.Sequential(paddle.nn.Sequential(layer))
     for target in (layer, model, layer.forward, Hot.forward):
         call(layer)
         left = sessions(layer)
         hybrid_infer.release(target)
-        assert alive(left) == 0 and not _in_use._marks
+        assert alive(left) == 0 and not in_use()
     call(layer)
     found = counts()
     assert (found["captures"], found["disk_loads"], found["eager_calls"]) == (1, 4, 0)

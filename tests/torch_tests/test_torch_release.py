@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +14,6 @@ from torch_support import Block, counts, same, served, twice
 
 import hybrid_infer
 from hybrid_infer import inference
-from hybrid_infer.cache import _in_use
 
 pytestmark = pytest.mark.torch
 
@@ -63,17 +62,17 @@ def alive(references: list[weakref.ref[Any]]) -> int:
     return sum(reference() is not None for reference in references)
 
 
-def test_a_dropped_layer_goes_at_once_with_its_weights_and_sessions(Hot: Any) -> None:
+def test_a_dropped_layer_goes_at_once_with_its_weights_and_sessions(Hot: Any, in_use: Callable[[], int]) -> None:
     layer = Hot()
     twice(layer, eager(layer), X)
     left = [weakref.ref(layer), weakref.ref(layer.linear.weight), weakref.ref(state(layer)), *sessions(layer)]
-    assert alive(left) == 4 and len(_in_use._marks) == 1
+    assert alive(left) == 4 and in_use() == 1
     del layer
     assert alive(left) == 0
-    assert not _in_use._marks  # of entries in use, which eviction leaves alone
+    assert not in_use()  # of entries in use, which eviction leaves alone
 
 
-def test_an_entry_is_in_use_as_long_as_some_instance_uses_it() -> None:
+def test_an_entry_is_in_use_as_long_as_some_instance_uses_it(in_use: Callable[[], int]) -> None:
     class Read(Block):
         scale = 1.0
 
@@ -86,13 +85,13 @@ def test_an_entry_is_in_use_as_long_as_some_instance_uses_it() -> None:
     with torch.no_grad():
         for layer in (kept, one, two):
             layer(X)
-    assert len(_in_use._marks) == 2  # one version each for two of the layers, and theirs in common
+    assert in_use() == 2  # one version each for two of the layers, and theirs in common
     del one, layer
-    assert len(_in_use._marks) == 2
+    assert in_use() == 2
     del two
-    assert len(_in_use._marks) == 1
+    assert in_use() == 1
     hybrid_infer.release(kept)
-    assert not _in_use._marks
+    assert not in_use()
 
 
 def test_a_layer_whose_capture_failed_goes_at_once() -> None:
@@ -137,14 +136,16 @@ def test_changed_weights_leave_no_session_behind() -> None:
 
 
 @pytest.mark.parametrize("form", ["layer", "model", "bound method", "method of the class"])
-def test_release_gives_back_and_a_later_call_is_served_from_disk(form: str, Hot: Any) -> None:
+def test_release_gives_back_and_a_later_call_is_served_from_disk(
+    form: str, Hot: Any, in_use: Callable[[], int]
+) -> None:
     layer = Hot()
     model = torch.nn.Sequential(torch.nn.Sequential(layer))
     twice(layer, eager(layer), X)
     left = sessions(layer)
     target = {"layer": layer, "model": model, "bound method": layer.forward, "method of the class": Hot.forward}[form]
     hybrid_infer.release(target)
-    assert alive(left) == 0 and not _in_use._marks
+    assert alive(left) == 0 and not in_use()
     twice(layer, eager(layer), X)
     found = counts()
     assert (found["captures"], found["builds"], found["disk_loads"], found["eager_calls"]) == (1, 1, 1, 0)
