@@ -124,7 +124,10 @@ def capture(
         except Exception as fault:
             while fault.__cause__ is not None:  # the exporter wraps what went wrong in advice on how to report it
                 fault = fault.__cause__  # type: ignore[assignment]
-            raise TraceError(_reason(fault), "An operator of the method has no ONNX form; leave it outside") from fault
+            _log.debug("%s: torch.onnx.export failed: %s", tracee.name, fault)
+            lacking = _NO_FORM.search(str(fault))
+            reason = f"ONNX has no form of torch's operator {lacking[1]}" if lacking else _reason(fault)
+            raise TraceError(reason, "Leave that operator outside: decorate the part before or after it") from fault
     assert exported is not None
     return _with_model(captured, exported.model_proto)
 
@@ -168,6 +171,7 @@ def _place(fault: BaseException) -> str:
     return found
 
 
+_NO_FORM = re.compile(r"No ONNX function found for <OpOverload\(op='\w+\._*(\w+)'")
 _REFUSED_CALL = re.compile(r"\.(\w+)\(\) is not supported for tensor subclasses")
 
 
@@ -185,6 +189,8 @@ def _explained(fault: BaseException) -> tuple[str, str]:
             f"a size, or a branch on one, depends on the values of a tensor{where}",
             "Compute that size outside and decorate what follows it, or decorate a method inside that branch",
         )
+    if text.startswith("Cannot access data pointer of Tensor"):
+        return f"it asks where a tensor lies in memory (.data_ptr() or the like){where}", "Ask outside of the method"
     refused = _REFUSED_CALL.search(text)
     if refused:
         name = refused[1]

@@ -47,6 +47,9 @@ class Layer(torch.nn.Module):
     def to_numpy(self, x: torch.Tensor) -> torch.Tensor:
         return self.linear(x) + float(x.detach().numpy().sum())
 
+    def decomposes(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.svd(x)[0]
+
     def doubles(self, x: torch.Tensor) -> torch.Tensor:
         return x * 2
 
@@ -84,6 +87,7 @@ def reasons(function: Callable[..., Any], x: torch.Tensor = X) -> str:
         (Layer.writes_to_an_argument, "it writes to argument `x` in place"),
         (Layer.draws, "torch.randn_like draws random numbers"),
         (Layer.draws_in_place, "torch.Tensor.uniform_ draws random numbers"),
+        (Layer.decomposes, "ONNX has no form of torch's operator linalg_svd"),
         (Layer.appends, "it changes self.log"),
         (Layer.enters, "it changes self.table"),
     ],
