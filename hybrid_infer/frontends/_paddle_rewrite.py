@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from hybrid_infer.frontends import _paddle_channels, _paddle_settings
 from hybrid_infer.frontends._paddle_purity import operators
 
 
@@ -201,13 +202,15 @@ def _extreme(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
 
 
 def _group_norm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """The converter takes images only, and the default epsilon whatever the operator's."""
+    """The converter takes images only, with channels first, and the default epsilon whatever the operator's."""
     import paddle
 
     value, scale, bias = inputs
     rank, groups, epsilon = len(value.shape), attributes["groups"], attributes["epsilon"]
-    if not attributes["data_format"].startswith("NC") or (rank == 4 and math.isclose(epsilon, 1e-5, rel_tol=1e-3)):
+    last = attributes["data_format"].endswith("C")
+    if not last and rank == 4 and math.isclose(epsilon, 1e-5, rel_tol=1e-3):
         return None
+    value = _paddle_channels.first(value) if last else value
     grouped = paddle.reshape(value, [0, groups, -1])
     centred = grouped - paddle.mean(grouped, axis=-1, keepdim=True)
     spread = paddle.mean(centred * centred, axis=-1, keepdim=True)
@@ -217,7 +220,7 @@ def _group_norm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
         result = result * paddle.reshape(scale, channels)
     if bias.initialized():
         result = result + paddle.reshape(bias, channels)
-    return result
+    return _paddle_channels.last(result) if last else result
 
 
 _RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
@@ -241,4 +244,6 @@ _RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "gelu": _gelu,
     "group_norm": _group_norm,
     "sigmoid_cross_entropy_with_logits": _sigmoid_cross_entropy,
+    **dict.fromkeys(_paddle_channels.OPERATORS, _paddle_channels.channels_last),
+    **_paddle_settings.RULES,
 }

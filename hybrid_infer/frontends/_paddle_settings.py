@@ -1,0 +1,160 @@
+"""Attributes of operators that paddle2onnx overlooks: the operator spelled out where that is easy, else refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hybrid_infer._errors import TraceError
+
+_INTEGERS = ("INT8", "INT16", "INT32", "INT64", "UINT8")
+
+
+def _refuse(op: Any, what: str, remedy: str = "Leave that part outside") -> TraceError:
+    return TraceError(f"{op.name()} {what}, which paddle2onnx overlooks", remedy)
+
+
+def _constant(value: Any) -> Any:
+    """What an operator that makes a constant makes; None of any other."""
+    source = value.get_defining_op()
+    known = source is not None and source.name() in ("pd_op.full", "pd_op.full_int_array")
+    return source.attrs()["value"] if known else None
+
+
+def _whole(value: Any) -> bool:
+    return any(value.dtype.name == name for name in _INTEGERS)
+
+
+def _scale(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Of integers: the converter calculates with floats, which lose digits and stop at the limits of the type."""
+    import paddle
+
+    value, factor = inputs[0], _constant(inputs[1])
+    if not _whole(value):
+        return None
+    scale = paddle.full([], int(factor), value.dtype) if factor is not None else paddle.cast(inputs[1], value.dtype)
+    bias = paddle.full([], int(attributes["bias"]), value.dtype)
+    if attributes["bias_after_scale"]:
+        return paddle.multiply(value, scale) if not attributes["bias"] else paddle.multiply(value, scale) + bias
+    return paddle.multiply(paddle.add(value, bias), scale)
+
+
+def _cumsum(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    if attributes.get("exclusive") or attributes.get("reverse"):
+        raise _refuse(op, "runs backwards or leaves out an element")
+
+
+def _put_along_axis(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    if attributes["reduce"] != "mul":
+        return None
+    return paddle._C_ops.put_along_axis(*inputs, attributes["axis"], "multiply", attributes["include_self"])
+
+
+def _roll(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """By more than a dimension has, or may turn out to have."""
+    import paddle
+
+    value, shifts, axes = inputs[0], _constant(inputs[1]), list(attributes["axis"])
+    if shifts is None:
+        raise _refuse(op, "moves elements by a number that is computed")
+    flat = not axes
+    rolled = paddle.flatten(value) if flat else value
+    for shift, axis in zip(shifts, axes or [0], strict=True):
+        size = rolled.shape[axis]
+        if size < 0:
+            length = paddle.shape(rolled)[axis].astype("int64")
+            rolled = paddle.index_select(rolled, paddle.remainder(paddle.arange(length) - shift, length), axis)
+        elif size and shift % size:
+            rolled = paddle.roll(rolled, shift % size, axis)
+    return paddle.reshape(rolled, paddle.shape(value)) if flat else rolled
+
+
+def _round(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    decimals = attributes.get("decimals", 0)
+    if not decimals:
+        return None
+    power = paddle.full([], 10.0 ** abs(decimals), inputs[0].dtype)
+    if decimals > 0:
+        return paddle.divide(paddle.round(paddle.multiply(inputs[0], power)), power)
+    return paddle.multiply(paddle.round(paddle.divide(inputs[0], power)), power)
+
+
+def _thresholded_relu(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    if not attributes.get("value"):
+        return None
+    other = paddle.full_like(inputs[0], attributes["value"])
+    return paddle.where(inputs[0] > attributes["threshold"], inputs[0], other)
+
+
+def _truth(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Of numbers: Paddle's program says that the result has their element type, which the eager result has not."""
+    if inputs[0].dtype.name != "BOOL":
+        raise TraceError(f"{op.name()} of numbers has another element type in a program", "Compare with zero first")
+
+
+def _cross_entropy(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    if not attributes.get("use_softmax", True):
+        raise _refuse(op, "takes probabilities (use_softmax=False)")
+
+
+def _recurrent(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    states = [value for value in op.results()[2:] if isinstance(value, paddle.pir.Value) and value.initialized()]
+    lengths = op.operands_source()[-1]
+    if lengths.initialized() and len(lengths.shape) == 1 and _whole(lengths):
+        raise _refuse(op, "takes a length for each sequence")
+    # The last result is kept for the backward pass alone.
+    if attributes.get("num_layers", 1) > 1 and any(not value.use_empty() for value in states):
+        raise _refuse(op, "has several layers, and their last states are used")
+
+
+def _layer_norm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Over several dimensions the converter hands a flat scale on; in double precision, constants of another type."""
+    import paddle
+
+    value, scale, bias = inputs
+    begin = attributes["begin_norm_axis"]
+    if len(value.shape) - begin == 1 and value.dtype is not paddle.float64:
+        return None
+    shape, axes = list(value.shape[begin:]), list(range(begin, len(value.shape)))
+    centred = value - paddle.mean(value, axis=axes, keepdim=True)
+    spread = paddle.mean(centred * centred, axis=axes, keepdim=True)
+    result = centred * paddle.rsqrt(spread + attributes["epsilon"])
+    if scale.initialized():
+        result = result * paddle.reshape(scale, shape)
+    if bias.initialized():
+        result = result + paddle.reshape(bias, shape)
+    return result
+
+
+def _dot(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    return paddle.sum(inputs[0] * inputs[1], axis=-1)
+
+
+RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
+    "scale": _scale,
+    "scale_": _scale,
+    "cumsum": _cumsum,
+    "cumsum_": _cumsum,
+    "put_along_axis": _put_along_axis,
+    "roll": _roll,
+    "round": _round,
+    "round_": _round,
+    "thresholded_relu": _thresholded_relu,
+    "thresholded_relu_": _thresholded_relu,
+    "all": _truth,
+    "any": _truth,
+    "cross_entropy_with_softmax": _cross_entropy,
+    "rnn": _recurrent,
+    "layer_norm": _layer_norm,
+    "dot": _dot,
+}
