@@ -9,12 +9,13 @@ their own), ``opaque``
 
 from __future__ import annotations
 
+import enum
 import functools
 import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from hybrid_infer import _keys
+from hybrid_infer import _fingerprint, _keys, _reads, _state
 from hybrid_infer._census import Census, Path, has_state
 from hybrid_infer._fingerprint import ABSENT, Fingerprint
 from hybrid_infer._roots import undecorated
@@ -84,7 +85,7 @@ class Attributes:
             if isinstance(held, self.frontend.layer_type):
                 return "layer", class_path(type(held))
             if has_state(held) and not isinstance(held, (*_CODE, dict, list)) and id(held) in census.paths:
-                if id(held) in whole:
+                if id(held) in whole or not self._notes(held):
                     return "value", self.describe(held, ".".join((*census.paths[id(value)], name)))
                 return "object", class_path(type(held))
             held = self.frontend.spelling(value, name, held)
@@ -141,25 +142,36 @@ class Attributes:
             if code.opaque:
                 raise Opaque(f"{where}: {code.opaque[0]}")
             return ["code", code.digest]
-        if isinstance(value, dict):
+        if type(value) is dict:
             items = [
                 [self._data(k, f"{where} key", inside), self._data(v, f"{where}[{k!r}]", inside)]
                 for k, v in value.items()
             ]
-            return ["dict", class_path(type(value)), items]
-        if isinstance(value, (list, tuple)):
-            kind = class_path(type(value))
+            return ["dict", items]
+        if type(value) in (list, tuple):
+            kind = type(value).__name__
             return ["sequence", kind, [self._data(v, f"{where}[{i}]", inside) for i, v in enumerate(value)]]
         try:
-            _keys.digest(value)
-            return ["plain", value]
+            return ["plain", _keys.digest(value)] if not isinstance(value, enum.Enum) else self._walked(value, where)
         except _keys.Unhashable:
             pass
-        if has_state(value):
+        if has_state(value) and _state.native_base(type(value)) is None and not any(_state.slots(value, type(value))):
             kind = class_path(type(value))
             state = sorted(vars(value).items())
             return ["object", kind, [[k, self._data(v, f"{where}.{k}", inside)] for k, v in state]]
-        raise Opaque(f"{where} is of class {class_path(type(value))}")
+        return self._walked(value, where)
+
+    def _walked(self, value: Any, where: str) -> Any:
+        """Of an object that keeps more than attributes: all that a fingerprint finds in it."""
+        found = _fingerprint.fingerprint(
+            [value],
+            [],
+            is_tensor=lambda item: isinstance(item, self.frontend.tensor_type),
+            is_layer=lambda item: isinstance(item, self.frontend.layer_type),
+        )
+        if found.opaque:
+            raise Opaque(f"{where} is of class {class_path(type(value))}")
+        return ["walked", found.digest]
 
     def match(self, reads: Iterable[Read], census: Census) -> Read | None:
         """The first read that does not hold for a live layer; None if all do."""
@@ -186,7 +198,8 @@ class Attributes:
         It may report a change where there is none (an equal object put in place of another), never the opposite.
         `watched` holds ids of tensors that are watched elsewhere.
         """
-        watch = Watch(self._leaves, census.paths, self._does_the_same)
+        noted = {id(v) for path, v in census.objects.items() if path and self._notes(v)}
+        watch = Watch(self._leaves, noted, self._does_the_same)
         for read in reads:
             value = census.objects[read.path]
             state = vars(value)
@@ -217,12 +230,21 @@ class Attributes:
                 if base is not object:
                     watch.absent(watch.namespace(base), read.name)
         paths = {read.path for read in reads}
-        for path, layer in census.layers:
-            if path in paths and len(path) > 1:  # not the instance itself, which this must not keep
-                watch.kind(layer)
+        for read in reads:
+            if read.kind == "object":
+                paths.add((*read.path, read.name))
+        for path in paths:
+            if len(path) > 1 and path in census.objects:  # not the instance itself, which this must not keep
+                watch.kind(census.objects[path])
         for hooks in self._hooks(census, paths):
             watch.empty(hooks)
         return watch.check()
+
+    def _notes(self, value: Any) -> bool:
+        """Are the look-ups on an object noted while it is traced, so that what was not read may change?"""
+        if isinstance(value, self.frontend.layer_type):
+            return True
+        return has_state(value) and _state.native_base(type(value)) is None and _reads.can_note(type(value))
 
     def _does_the_same(self, function: Any) -> Callable[[], bool]:
         return self.watch_code(self.code(undecorated(function)))
@@ -237,11 +259,14 @@ class Attributes:
             else:
                 watch.slot(mapping, name, value)
                 watch.contents(value)
+        for kind in code.classes:
+            watch.names(kind)
         for cell, value in code.cells:
             watch.cell(cell, value)
             watch.contents(value)
         for function, body, defaults, named in code.functions:
             watch.body(function, body)
+            watch.defaults(function, defaults, named)
             watch.contents(defaults)
             watch.contents(named)
         return watch.check()

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import enum
+import functools
 import types
+import weakref
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from hybrid_infer import _origin, _state
 
 #: Where something stands below a root: names of attributes, keys and indices, e.g. ("self", "layers", "0", "weight").
 Path = tuple[str, ...]
@@ -15,6 +20,13 @@ _LEAVES = (
     type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, str, bytes, int, float,
     complex, bool, type(None), enum.Enum, range, slice,
 )  # fmt: skip
+
+
+_PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None)})
+_BUILTIN = frozenset(
+    {dict, list, tuple, set, frozenset, deque, type, types.MethodType, types.FunctionType, types.BuiltinFunctionType}
+)
+_OBJECTS = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -74,6 +86,39 @@ def take(roots: Mapping[str, Any], frontend: Any) -> Census:
     for name in roots:
         _visit(box, name, (name,), census, frontend)
     return census
+
+
+def classes(census: Census) -> list[type]:
+    """Classes of the program whose instances the state holds, or which it holds themselves, each once."""
+    found: dict[type, None] = {}
+    seen: set[int] = set()
+    queue: list[Any] = list(census.objects.values())
+    while queue and len(seen) < _OBJECTS:
+        value = queue.pop()
+        kind = type(value)
+        if kind in _PLAIN or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, type):
+            found[value] = None
+        elif isinstance(value, dict):
+            queue.extend(value.values())
+        elif isinstance(value, (list, tuple, set, frozenset, deque)):
+            queue.extend(value)
+        elif isinstance(value, types.MethodType):
+            queue.append(value.__self__)
+        elif isinstance(value, functools.partial):
+            queue += [value.func, value.args, value.keywords]
+        elif isinstance(value, weakref.ref):
+            queue.append(value())
+        if kind in _BUILTIN:
+            continue
+        found[kind] = None
+        if isinstance(value, (types.FunctionType, types.ModuleType, type)) or "__hybrid_infer__" in dir(kind):
+            continue
+        queue.extend(getattr(value, "__dict__", {}).values())
+        queue.extend(held for _, held in _state.slots(value, kind))
+    return [kind for kind in found if not _origin.of_object(kind)]
 
 
 def _visit(box: Any, key: Any, path: Path, census: Census, frontend: Any) -> None:

@@ -29,7 +29,8 @@ class Fingerprint:
     ``opaque``: "what: why" of each thing that has no fingerprint: with any, ``digest`` must not name anything on disk.
     ``globals``: (mapping, name, value) of each global name that user code reads, ``ABSENT`` for one that is not there;
     ``cells``: (cell, value) of its closures; ``classes_read``: (class, name, value) of each class attribute that
-    counted; ``functions``: (function, code, defaults, kwdefaults) of each user function. They are for `rebound`.
+    counted; ``classes``: the user's classes in which names were looked up; ``functions``: (function, code, defaults,
+    kwdefaults) of each user function. They are for `rebound`.
     ``attributes``: the names of attributes that this code mentions, whether or not anything of that name is there.
     """
 
@@ -40,6 +41,7 @@ class Fingerprint:
     globals: tuple[tuple[Mapping[str, Any], str, Any], ...]
     cells: tuple[tuple[types.CellType, Any], ...]
     classes_read: tuple[tuple[type, str, Any], ...]
+    classes: tuple[type, ...]
     functions: tuple[tuple[types.FunctionType, types.CodeType, Any, Any], ...]
     attributes: frozenset[str]
 
@@ -99,6 +101,7 @@ def fingerprint(
         tuple(walk.globals.values()),
         tuple(walk.cells.values()),
         tuple(walk.classes_read.values()),
+        tuple(s.owner for s in walk.spaces.values() if isinstance(s.owner, type) and not s.library),
         tuple((f, f.__code__, f.__defaults__, f.__kwdefaults__) for f in walk.functions),
         frozenset(walk.mentions.used),
     )

@@ -35,6 +35,7 @@ _NEVER = frozenset(
         "__dir__",
         "__sizeof__",
         "__set_name__",
+        "__slotnames__",
     }
 )
 #: Run when an instance is made, which is over for the layers of a tree.

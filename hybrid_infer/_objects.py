@@ -175,7 +175,8 @@ class Objects(_keys.Encoder):
         if kind is struct.Struct:
             return self.parts(b"s", value.format)
         if isinstance(value, enum.Enum):
-            return self.parts(b"E", kind, value._name_, value._value_)
+            more = {k: v for k, v in vars(value).items() if not k.startswith("_")}
+            return self.parts(b"E", kind, value._name_, value._value_, more)
         if value is os.environ:
             # Reading it keeps a method from being captured; a key over all of it would never be met again.
             return b"e"

@@ -59,6 +59,14 @@ class _Blank:
     """A base to be replaced: so a class comes to be without its family's ``__init_subclass__`` being run."""
 
 
+def can_note(kind: type) -> bool:
+    """Can an instance be given a recording class? Not where its own is written in C."""
+    return bool(kind.__flags__ & _HEAP) and not kind.__flags__ & _IMMUTABLE and _recording(kind) is not None
+
+
+_IMMUTABLE, _HEAP = 1 << 8, 1 << 9
+
+
 def _recording(kind: type) -> type | None:
     if kind not in _CLASSES:
         made = _CLASSES[kind] = _make(kind)

@@ -31,7 +31,8 @@ class Subject:
         )
         self.census = _census.take(self.roots, frontend)
         inside = set(self.census.paths) | {id(slot.tensor) for slot in self.census.slots}
-        classes = list(dict.fromkeys([*(type(layer) for _, layer in self.census.layers), *kinds]))
+        held = _census.classes(self.census)
+        classes = list(dict.fromkeys([*(type(layer) for _, layer in self.census.layers), *held, *kinds]))
         layer_type = frontend.layer_type
         below = {type(layer) for path, layer in self.census.layers if len(path) > 1}
         owner_class = type(owner) if has_owner and isinstance(owner, layer_type) and type(owner) not in below else None

@@ -6,10 +6,13 @@ in C, one slot each.
 
 from __future__ import annotations
 
+import array
+import ctypes
 import functools
 import logging
 import types
-from collections import deque
+import weakref
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable
 from itertools import repeat
 from operator import attrgetter, contains, getitem, is_
@@ -23,8 +26,9 @@ _ARRAY_WHOLE = 1 << 20  # bytes: larger arrays are sampled at each call and comp
 class Watch:
     """Collects what is to stay as it is.
 
-    `leaves`: classes whose instances are compared by identity alone; `known`: ids of objects whose attributes are
-    watched one by one; `code`: a check that a function still does what it did, None where that is watched elsewhere.
+    `leaves`: classes whose instances are compared by identity alone; `known`: ids of objects whose attributes, as far
+    as they were read, are watched one by one; `code`: a check that a function still does what it did, None where that
+    is watched elsewhere.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class Watch:
         self._slots: dict[tuple[int, Any], tuple[Any, Any, Any]] = {}
         self._absent: dict[tuple[int, str], tuple[Any, str]] = {}
         self._namespaces: dict[type, Any] = {}
+        self._classes: list[tuple[Any, int]] = []
         self._lengths: list[tuple[Any, int]] = []
         self._contents: list[tuple[Collection[Any], tuple[Any, ...]]] = []
         self._arrays: list[tuple[Any, Any]] = []
@@ -48,6 +53,8 @@ class Watch:
         self._kinds: list[tuple[Any, type]] = []
         self._cells: list[tuple[Any, Any]] = []
         self._bodies: list[tuple[Any, Any]] = []
+        self._defaults: list[tuple[Any, Any, Any]] = []
+        self._buffers: list[tuple[Any, bytes]] = []
         self._checks: list[Callable[[], bool]] = []
 
     def namespace(self, kind: type) -> Any:
@@ -66,6 +73,11 @@ class Watch:
         """As many elements as now, whichever they are."""
         self._lengths.append((box, len(box)))
 
+    def names(self, kind: type) -> None:
+        """A class has as many attributes as now: one more may hide that of a base."""
+        namespace = self.namespace(kind)
+        self._classes.append((namespace, len(namespace) - (_OF_COPIES in namespace)))
+
     def empty(self, box: Any) -> None:
         """``not box``."""
         self._empty.append(box)
@@ -82,44 +94,74 @@ class Watch:
         """``function.__code__ is code``."""
         self._bodies.append((function, code))
 
+    def defaults(self, function: types.FunctionType, given: Any, named: Any) -> None:
+        """The defaults of a function are these objects."""
+        self._defaults.append((function, given, named))
+
     def contents(self, value: Any) -> None:
         """A container, an array, a plain object or a function is not changed in place, nor is anything inside it."""
         queue = [value]
         while queue:
             value = queue.pop()
-            if isinstance(value, (dict, list, set, deque, bytearray)):
+            kind = type(value)
+            if kind in _PLAIN or isinstance(value, self._leaves):
+                continue
+            if isinstance(value, _MUTABLE):
                 if id(value) in self._seen:
                     continue
                 self._seen.add(id(value))
-                views: Iterable[Any] = (value, value.values()) if isinstance(value, dict) else (value,)
+                views: Iterable[Any] = (value, value.values()) if isinstance(value, _MAPPINGS) else (value,)
                 for view in views:
                     items = tuple(view)
                     self._contents.append((view, items))
                     queue.extend(item for item in items if type(item) not in _PLAIN)
+                if isinstance(value, defaultdict):
+                    self._fields.append((value, "default_factory", value.default_factory))
+                    queue.append(value.default_factory)
             elif isinstance(value, (tuple, frozenset)):
                 queue.extend(item for item in value if type(item) not in _PLAIN)
-            elif type(value).__name__ == "ndarray":
-                self._arrays.append((value, _sample(value)))
             elif isinstance(value, types.FunctionType):
                 if self._code is not None and id(value) not in self._seen:
                     self._seen.add(id(value))
                     self._checks.append(self._code(value))
                 continue
-            elif isinstance(value, types.MethodType):
-                queue += [value.__func__, value.__self__]
+            elif kind in _CARRIERS:
+                queue += _CARRIERS[kind](value)
+                continue
+            elif id(value) in self._known:
                 continue
             elif isinstance(value, functools.partial):
                 queue += [value.func, value.args, value.keywords]
-                continue
-            elif id(value) in self._known or isinstance(value, self._leaves):
-                continue
+            elif isinstance(value, weakref.ref):
+                self._referent(value, queue)
+            else:
+                self._memory(value, queue)
             state = getattr(value, "__dict__", None)
             if isinstance(state, dict) and "__hybrid_infer__" not in state:
+                if id(state) not in self._seen:
+                    self.kind(value)
                 queue.append(state)
             self._slotted(value, queue)
 
+    def _referent(self, reference: weakref.ref[Any], queue: list[Any]) -> None:
+        """What is referred to weakly is compared by its id, so that this does not keep it."""
+        value = reference()
+        before = id(value)
+        self._checks.append(lambda: id(reference()) == before)
+        if value is not None:
+            queue.append(getattr(value, "__dict__", None))
+
+    def _memory(self, value: Any, queue: list[Any]) -> None:
+        """Numbers in memory: of an ndarray, an ``array.array``, what ctypes makes."""
+        if type(value).__name__ == "ndarray":
+            self._arrays.append((value, _sample(value)))
+            if value.dtype.hasobject:
+                queue.extend(value.flat)
+        elif isinstance(value, _BUFFERS):
+            self._buffers.append((value, bytes(memoryview(value))))
+
     def _slotted(self, value: Any, queue: list[Any]) -> None:
-        if id(value) in self._seen and not isinstance(value, (dict, list, set, deque, bytearray)):
+        if id(value) in self._seen and not isinstance(value, _MUTABLE):
             return
         fields = list(_state.slots(value, type(value)))
         if fields:
@@ -135,12 +177,15 @@ class Watch:
         slots = list(self._slots.values())
         boxes, keys, held = ([row[i] for row in slots] for i in range(3))
         places, names = ([row[i] for row in self._absent.values()] for i in range(2))
-        lengths, contents, arrays, empty = self._lengths, self._contents, self._arrays, self._empty
+        classes, lengths, contents = self._classes, self._lengths, self._contents
+        arrays, empty = self._arrays, self._empty
         owners, fields, before = ([row[i] for row in self._fields] for i in range(3))
         objects, kinds = ([row[i] for row in self._kinds] for i in range(2))
         cells, enclosed = ([row[i] for row in self._cells] for i in range(2))
         functions, bodies = ([row[i] for row in self._bodies] for i in range(2))
-        body, checks = attrgetter("__code__"), self._checks
+        body, checks, buffers = attrgetter("__code__"), self._checks, self._buffers
+        given, named = attrgetter("__defaults__"), attrgetter("__kwdefaults__")
+        defaulted, defaults, keywords = ([row[i] for row in self._defaults] for i in range(3))
 
         def unchanged() -> bool:
             try:
@@ -149,13 +194,16 @@ class Watch:
                 for box, length in lengths:
                     if len(box) != length:
                         return False
+                for box, length in classes:
+                    if len(box) - (_OF_COPIES in box) != length:
+                        return False
                 for view, items in contents:
                     if len(view) != len(items) or not all(map(is_, view, items)):
                         return False
             except (KeyError, IndexError, RuntimeError):  # the last where a container grows under the walk
                 return False
-            for array, sample in arrays:
-                if _sample(array) != sample:
+            for numbers, sample in arrays:
+                if _sample(numbers) != sample:
                     return False
             if owners and not all(map(is_, map(getattr, owners, fields, repeat(_state.ABSENT)), before)):
                 return False
@@ -163,6 +211,11 @@ class Watch:
                 return False
             if not all(map(is_, map(body, functions), bodies)):
                 return False
+            if not (all(map(is_, map(given, defaulted), defaults)) and all(map(is_, map(named, defaulted), keywords))):
+                return False
+            for buffer, content in buffers:
+                if bytes(memoryview(buffer)) != content:
+                    return False
             for check in checks:
                 if not check():
                     return False
@@ -171,9 +224,26 @@ class Watch:
         return unchanged
 
 
-_PLAIN = (type(None), bool, int, float, complex, str, bytes)
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
 #: What a logger does with messages has no part in results; modules and classes are looked at name by name.
-_LEAVES = (*_PLAIN, type, types.ModuleType, types.BuiltinFunctionType, logging.Logger)
+_LEAVES = (type, types.ModuleType, logging.Logger)
+_MUTABLE = (dict, list, set, deque, bytearray, types.MappingProxyType)
+_MAPPINGS = (dict, types.MappingProxyType)
+_BUFFERS: Any = (array.array, memoryview, ctypes.Array, ctypes.Structure, ctypes.Union, ctypes.c_int.__mro__[1])
+_OF_COPIES = "__slotnames__"  # which the first copy of an instance leaves on its class
+_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+#: Objects that stand for others, and which.
+_CARRIERS: dict[type, Callable[[Any], Iterable[Any]]] = {
+    types.MethodType: lambda value: (value.__func__, value.__self__),
+    types.BuiltinMethodType: lambda value: (value.__self__,),
+    types.MethodWrapperType: lambda value: (value.__self__,),
+    functools.partial: lambda value: (value.func, value.args, value.keywords),
+    property: lambda value: (value.fget,),
+    staticmethod: lambda value: (value.__func__,),
+    classmethod: lambda value: (value.__func__,),
+    types.CellType: lambda value: (_state.cell_contents(value),),
+    **dict.fromkeys(_VIEWS, lambda value: (value.mapping,)),
+}
 
 
 def _sample(array: Any) -> Any:

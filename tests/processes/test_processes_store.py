@@ -208,15 +208,17 @@ def test_an_attribute_that_cannot_be_copied_is_named(program: Program, what: str
 
 
 SEALED = """
+    import os
     import torch
     from torch import nn
     from hybrid_infer import inference
 
     class Sealed:
         '''A value without a fingerprint.'''
-        __slots__ = ("value",)
+        __slots__ = ("handle", "value")
         def __init__(self, value):
             self.value = value
+            self.handle = open(os.devnull)
         def __deepcopy__(self, memo):
             return Sealed(self.value)
 
