@@ -13,6 +13,7 @@ class NullEngine:
     """Can be hosted everywhere and refuses every graph, with a reason."""
 
     name = "null"
+    reservation = ""
     reason = "the null engine takes no graph"
 
     def missing(self) -> str:

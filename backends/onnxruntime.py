@@ -38,6 +38,7 @@ class OnnxRuntime:
     """The engine; see `hybrid_infer._types.Engine`."""
 
     name = NAME
+    reservation = ""
 
     def missing(self) -> str:
         if importlib.util.find_spec("onnxruntime") is None:

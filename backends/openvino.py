@@ -56,6 +56,7 @@ class OpenVino:
     """The engine; see `hybrid_infer._types.Engine`."""
 
     name = NAME
+    reservation = "NaNs are lost in some of its operations"
 
     def missing(self) -> str:
         if importlib.util.find_spec("openvino") is None:

@@ -201,13 +201,14 @@ def scope(request: Request) -> str:
     """What a failure of engines is true of: these engines, this processor, these tolerances."""
     asked = request.options
     try:
-        plans = [_plan_key(engine, engine_options(request)) for engine in engines(request)]
+        plans = [plan_key(engine, engine_options(request)) for engine in engines(request)]
     except EngineError as error:
         plans = [str(error)]
     return _keys.digest([plans, asked.rtol, asked.atol, asked.verify == "off"])
 
 
-def _plan_key(engine: Any, options: EngineOptions) -> str:
+def plan_key(engine: Any, options: EngineOptions) -> str:
+    """Names what an engine prepares for this machine."""
     return _keys.digest([engine.plan_key(options), _machine()])
 
 
@@ -263,31 +264,38 @@ class Built:
         self.fresh, self.verified = fresh, verified
 
 
-def build(request: Request, held: Held, graph: Graph | None) -> Built:
-    """Load the plan of a version for this machine, or make one, and bind the live weights.
+def build(request: Request, held: Held, graph: Graph | None, chosen: str = "") -> Built:
+    """A program of the engine called `chosen`, else of the first one that can run the version.
+
+    Raises EngineError, and DamagedEntry where the graph is needed and the store has it no longer.
+    """
+    reasons = []
+    for engine in sorted(engines(request), key=lambda each: each.name != chosen):
+        try:
+            return build_with(request, held, graph, engine)
+        except EngineError as error:
+            reasons.append(str(error))
+    raise EngineError("no engine can run it", "; ".join(reasons))
+
+
+def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -> Built:
+    """Load an engine's plan of a version for this machine, or make one, and bind the live weights.
 
     Raises EngineError, and DamagedEntry where the graph is needed and the store has it no longer.
     """
     options = engine_options(request)
-    reasons = []
-    for engine in engines(request):
-        plan = _plan_key(engine, options)
-        try:
-            files, verified, fresh = held.plans.get(plan), plan in held.verified, False
-            if files is None and held.entry is not None:
-                files = _stored_plan(request, held, plan)
-                verified = verified or files is not None
-            source = graph or held.version.graph
-            if files is None:
-                source = graph or held.graph()
-                files, fresh = engine.prepare(source, options), True
-            program = engine.load(source, _weights(request, held.version, engine), options, files)
-        except EngineError as error:
-            reasons.append(str(error))
-            continue
-        held.plans[plan] = files
-        return Built(engine, program, plan, files, fresh, verified)
-    raise EngineError("no engine can run it", "; ".join(reasons))
+    plan = plan_key(engine, options)
+    files, verified, fresh = held.plans.get(plan), plan in held.verified, False
+    if files is None and held.entry is not None:
+        files = _stored_plan(request, held, plan)
+        verified = verified or files is not None
+    source = graph or held.version.graph
+    if files is None:
+        source = graph or held.graph()
+        files, fresh = engine.prepare(source, options), True
+    program = engine.load(source, _weights(request, held.version, engine), options, files)
+    held.plans[plan] = files
+    return Built(engine, program, plan, files, fresh, verified)
 
 
 def _stored_plan(request: Request, held: Held, plan: str) -> dict[str, bytes] | None:

@@ -10,8 +10,9 @@ import weakref
 from collections import OrderedDict
 from typing import Any
 
-from hybrid_infer import _compile, _differences, _family, _gradients, _verify
-from hybrid_infer._compile import CAPTURING, Outcome, Request
+from hybrid_infer import _choice, _compile, _differences, _family, _gradients, _router, _verify
+from hybrid_infer._choice import EAGER
+from hybrid_infer._compile import CAPTURING, Built, Outcome, Request
 from hybrid_infer._errors import BackendError, CaptureError, EngineError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._route import Compiled, Eager, for_a_while
@@ -30,6 +31,7 @@ _WRITES = 3  # captures found to write to the program's state, after which the n
 _PAUSE = 60.0  # seconds for which it waits
 _ATTEMPTS = 3  # look-ups of one call, each of which may set a damaged entry aside
 _TIES = 3  # inconclusive verifications after which a plan is taken
+_REST = 64  # calls of a method that no engine makes faster, for which it is left alone
 
 _NOTHING: Any = object()
 _BUSY = threading.local()
@@ -48,7 +50,9 @@ class State:
         self.counters = method.counters
         self.parameters = method.parameters
         self.memo: OrderedDict[Any, Compiled | Eager] = OrderedDict()
-        self.routes: dict[int, Compiled] = {}
+        self.routes: dict[tuple[int, str], Compiled] = {}  # by version and chosen engine
+        self.slower: dict[tuple[int, int], Held] = {}  # versions that lose to the eager method, by scale of the call
+        self.rest = 0
         self.family: Family | None = None
         self.seen: dict[str, Version] = {}
         self.rebinds = 0
@@ -62,11 +66,16 @@ class State:
         self._defaults = method.parameters.defaults
         self._transparent, self._ambient, self._grad = frontend.transparent, frontend.ambient, frontend.grad_enabled
         self._always = method.options.verify == "always"
+        self._chooses = not method.options.backend and not self._always
         _STATES.add(self)
 
     def call(self, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer one call; `owner` is (instance,) or ()."""
         if self._transparent() or capturing():
+            return self.method.function(*owner, *args, **kwargs)
+        if self.rest:
+            self.rest -= 1
+            self.counters.fall_back(_router.SLOWER)
             return self.method.function(*owner, *args, **kwargs)
         values = self._bind(args, kwargs)
         if values is None:
@@ -149,7 +158,9 @@ class State:
     def _note(self, reason: str, remedy: str, kind: str) -> None:
         """Count and log that the eager method answers. Raises CaptureError or BackendError under fallback="error"."""
         self.counters.fall_back(reason)
-        if kind != "busy":
+        if kind == "slower":
+            self.rest = 0 if self.routes else _REST
+        elif kind != "busy":
             if self.method.options.fallback == "error":
                 error = BackendError if kind == "build" else CaptureError
                 raise error(self.method.name, reason, remedy)
@@ -173,7 +184,15 @@ class State:
             tuple(layout.places),
             tuple(layout.int_places),
         )
-        ready = [r for r in list(self.routes.values()) if r.held.version.fits(call) and r.valid()]
+        scale = _choice.scale(call) if self._chooses else 0
+        if any(s == scale and held.version.fits(call) for (_, s), held in list(self.slower.items())):
+            loser = _eager_by_choice()
+            self._remember(key, loser)
+            return loser, _NOTHING
+        ready = [
+            r for r in list(self.routes.values())
+            if scale in r.scales and r.held.version.fits(call) and r.valid()
+        ]  # fmt: skip
         if ready:  # a size or an integer that a bound version serves
             route = max(ready, key=lambda r: r.held.version.width)
             self._remember(key, route)
@@ -328,21 +347,29 @@ class State:
 
         if held.version.reason:
             return self._refused(request, held), _NOTHING
-        ready = self.routes.get(id(held))
+        choice = _router.known(request, held) if self._chooses else None
+        if choice is not None and choice.name == EAGER:
+            self._came_from_disk(held)
+            return self._by_choice(request, held), _NOTHING
+        scale = _choice.scale(request.call) if self._chooses else 0
+        chosen = "" if choice is None else choice.name
+        ready = self.routes.get((id(held), chosen))
         if ready is not None and ready.held is held and ready.live == request.live:
             again = ready if ready.valid() else ready.renewed(request.subject)
             if again is not None:
-                self.routes[id(held)] = again
+                again.scales.add(scale)
+                self.routes[id(held), chosen] = again
                 return again, _NOTHING
+        graph = outcome.graph if outcome else None
         try:
-            built = _compile.build(request, held, outcome.graph if outcome else None)
+            built = _compile.build(request, held, graph, chosen)
         except EngineError as fault:
             return self._unserved(request, family, held, str(fault))
         except DamagedEntry:
             family.drop(held)
             raise
         route = _compile.bind(request, held, family, built)
-        result = _NOTHING
+        result, comparable = _NOTHING, True
         verify = self.method.options.verify
         if (not built.verified and verify != "off") or (verify == "first" and ready is None):
             try:
@@ -350,6 +377,7 @@ class State:
             except RuntimeError as fault:
                 if not self.frontend.lacks_kernel(fault):
                     raise
+                comparable = False
                 _log.info("%s: not compared with the eager method, which fails for this element type", self.method.name)
             try:
                 if result is not _NOTHING:
@@ -369,25 +397,85 @@ class State:
                 if outcome is not None:
                     self._publish(request, family, held, outcome)
                 return None, result
-        if outcome is not None:
-            self._publish(request, family, held, outcome)
-        elif held.disk:
-            held.disk = False
-            self.counters.count("disk_loads")
         if built.fresh:
             self.counters.count("builds")
+        if self._chooses and choice is None and comparable:
+            choice, built, route = self._choose(request, held, family, built, route, graph, owner, args, kwargs, result)
+        if outcome is not None:
+            self._publish(request, family, held, outcome)
+        else:
+            self._came_from_disk(held)
+        if choice is not None:
+            _router.remember(request, held, choice)
+            if choice.name == EAGER:
+                return self._by_choice(request, held), result
+            chosen = choice.name
         _compile.publish_plan(request, held, built)
         self.counters.count("bindings")
         if ready is not None:
             self.rebinds += 1
             self._drop(ready)
-        for other in list(self.routes.values()):
-            if held.version.covers(other.held.version):
-                self._drop(other)
+        self._drop_covered(held)
         route.mark = held.hold()
-        self.routes[id(held)] = route
+        route.scales.add(scale)
+        self.routes[id(held), chosen] = route
         self.seen[held.version.identity] = held.version
         return route, result
+
+    def _came_from_disk(self, held: Held) -> None:
+        if held.disk:
+            held.disk = False
+            self.counters.count("disk_loads")
+
+    def _drop_covered(self, by: Held) -> None:
+        for route in list(self.routes.values()):
+            if by.version.covers(route.held.version):
+                self._drop(route)
+        for place, held in list(self.slower.items()):
+            if by.version.covers(held.version):
+                self.slower.pop(place, None)
+                self.seen.pop(held.version.identity, None)
+
+    def _choose(
+        self, request: Request, held: Held, family: Family, built: Built, route: Compiled, graph: Any, owner: Any,
+        args: Any, kwargs: Any, result: Any,
+    ) -> tuple[Any, Built, Compiled]:  # fmt: skip
+        """What to answer calls of this size with, by measurement; no choice where the eager method fails."""
+
+        def verify(other: Compiled) -> None:
+            if result is not _NOTHING:
+                self._check(request, other, result)
+
+        eager = functools.partial(self.method.function, *owner, *args, **kwargs)
+        values = self._bind(args, kwargs)
+        try:
+            choice, best = _router.choose(
+                request, held, family, _router.Candidate(built, route), graph, eager,
+                functools.partial(self._as_called, values, request.layout), verify,
+            )  # fmt: skip
+        except RuntimeError as fault:
+            if not self.frontend.lacks_kernel(fault):
+                raise
+            return None, built, route
+        return choice, best.built, best.route
+
+    def _as_called(self, values: Any, layout: Any, route: Compiled) -> Any:
+        """What answers a call through a route, with all that is looked at before."""
+
+        def answer() -> Any:
+            tensors: list[Any] = []
+            self._key(values, tensors, self._defaults)
+            self._ambient()
+            route.valid()
+            return route.run(tensors, layout.ints)
+
+        return answer
+
+    def _by_choice(self, request: Request, held: Held) -> Eager:
+        self._drop_covered(held)
+        self.slower[id(held), _choice.scale(request.call)] = held
+        self.seen[held.version.identity] = held.version
+        return _eager_by_choice()
 
     @staticmethod
     def _publish(request: Request, family: Family, held: Held, outcome: Outcome) -> None:
@@ -413,11 +501,12 @@ class State:
 
     def _drop(self, route: Compiled) -> None:
         """Let go of a program, and of the memo's references to it; calls in flight keep theirs."""
-        if self.routes.get(id(route.held)) is route:
-            del self.routes[id(route.held)]
+        for place, other in list(self.routes.items()):
+            if other is route:
+                del self.routes[place]
         self.seen.pop(route.held.version.identity, None)
-        for key, other in list(self.memo.items()):
-            if isinstance(other, Compiled) and other.program is route.program:
+        for key, kept in list(self.memo.items()):
+            if isinstance(kept, Compiled) and kept.program is route.program:
                 self.memo.pop(key, None)
 
     def release(self) -> None:
@@ -425,7 +514,7 @@ class State:
 
         Calls in flight keep theirs until they end. Versions that are in no store stay known.
         """
-        self.memo, self.routes, self.seen = OrderedDict(), {}, {}
+        self.memo, self.routes, self.seen, self.slower, self.rest = OrderedDict(), {}, {}, {}, 0
         family = self.family
         if family is not None and not any(h.entry is None and h.version.graph for h in list(family.held)):
             self.family = None
@@ -434,6 +523,11 @@ class State:
         last = next(reversed(self.seen.values()))
         what, remedy = _differences.of_call(last, call, self.parameters.names)
         return f"it has max_versions={len(self.seen)} static models, and this call needs another: {what}", remedy
+
+
+def _eager_by_choice() -> Eager:
+    """It needs no watch: the eager method is right whatever changes."""
+    return Eager(_router.SLOWER, lambda: True, kind="slower")
 
 
 _STATES: weakref.WeakSet[State] = weakref.WeakSet()

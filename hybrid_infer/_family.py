@@ -26,7 +26,7 @@ class Held:
         self.version, self.entry, self.disk = version, entry, disk
         self.plans: dict[str, Mapping[str, bytes]] = {}
         self.verified: set[str] = set()
-
+        self.choices: dict[str, Any] = {}  # of a `Choice`, by what it was made among
     def graph(self) -> Graph:
         """The graph with its bytes; they are read from the store when an engine needs them. Raises DamagedEntry."""
         graph = self.version.graph

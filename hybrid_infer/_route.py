@@ -17,7 +17,8 @@ from hybrid_infer._types import Program
 class Eager:
     """Answers with the eager method, for a reason, as long as `valid` holds.
 
-    ``kind``: which step failed ("copy", "capture", "impure", "writes", "build"), or "busy" where nothing did.
+    ``kind``: which step failed ("copy", "capture", "impure", "writes", "build"), "busy" where nothing did, or "slower"
+    where that is the faster way.
     """
 
     eager = True
@@ -80,6 +81,7 @@ class Compiled:
         self._build = builder(version.results, constants(frontend))
         self._simple = version.results == ["t"] and self._sources == (("y", 0),) and not live and not self.ints
         self.computed = len(graph.outputs)
+        self.scales: set[int] = set()  # of the calls for which it was chosen
         self.mark: object = None  # of the store: it keeps the entry in use for as long as this lives
         self.tensor_sources = [s for s, k in zip(self._sources, self._kinds, strict=True) if k == "t"]
         self.tensor_outputs = sorted({i for origin, i in self.tensor_sources if origin == "y"})

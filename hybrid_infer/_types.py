@@ -144,9 +144,14 @@ class Program(Protocol):
 
 
 class Engine(Protocol):
-    """A way to run a graph on this machine."""
+    """A way to run a graph on this machine.
+
+    ``reservation``: in what it may differ from the eager method unseen, for which it is used only where it is asked
+    for by name or no other engine takes the graph; empty if in nothing.
+    """
 
     name: str
+    reservation: str
 
     def missing(self) -> str:
         """Why this machine cannot host the engine, with the remedy; empty if it can."""

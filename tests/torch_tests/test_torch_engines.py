@@ -14,7 +14,7 @@ import torch
 from torch_support import Block, counts, same, served, twice
 
 import hybrid_infer
-from hybrid_infer import inference
+from hybrid_infer import _choice, inference
 from hybrid_infer._errors import EngineError
 from hybrid_infer.backends import onnxruntime
 
@@ -125,7 +125,12 @@ def test_gradients_pass_through() -> None:
 
 
 @pytest.mark.parametrize("asked", [["onnxruntime", "openvino"], "auto"])
-def test_the_next_engine_serves_what_one_refuses(asked: Any, no_other: list[str]) -> None:
+def test_the_next_engine_serves_what_one_refuses(
+    asked: Any, no_other: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HYBRID_INFER_BACKEND")
+    figures = _choice.Figures({"eager": 2.0, "onnxruntime": 1.0, "openvino": 1.0})
+    monkeypatch.setattr(_choice, "measure", lambda work, runs: figures)
     layer = block(backend=asked)
     twice(layer, Block.forward.__get__(layer), X)
     served(captures=1)
@@ -164,7 +169,7 @@ def test_what_it_would_compute_in_another_type_is_eager() -> None:
 
 PROCESS = """
 import sys, torch
-from hybrid_infer import inference, stats
+from hybrid_infer import _choice, inference, stats
 
 class Layer(torch.nn.Module):
     def __init__(self):

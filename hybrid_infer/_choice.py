@@ -1,0 +1,146 @@
+"""Which engine serves calls of one size, or the eager method: measured once, in turn with eager work, and kept on disk.
+
+An engine alone says little: its threads and the framework's fight for the same cores, so each candidate is timed as it
+will run, right after eager work, and is charged with what that work then takes longer.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hybrid_infer import _keys
+from hybrid_infer._version import Call
+
+_log = logging.getLogger("hybrid_infer")
+
+EAGER = "eager"
+#: By which the fastest engine has to beat the eager method: less is within the noise, and eager code has no limits.
+MARGIN = 1.05
+_ROUNDS = (3, 9)
+_SECONDS = 0.5  # after which no further round begins
+_BLOCK = 2e-3  # seconds that a figure covers at least
+_STEADY = 1.5  # times its least value, which the median of a figure stays below on a machine that has the time for it
+_LONG = 0.1  # seconds of a call from which on a pair of calls is not repeated for the sake of precision
+
+Run = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """``name``: an engine, or `EAGER`; ``seconds``: what a call costs beside eager work, by candidate.
+
+    ``steady``: False where the machine was too busy for the figures to be worth keeping.
+    """
+
+    name: str
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    steady: bool = True
+
+    def to_meta(self) -> dict[str, Any]:
+        return {"choice": self.name, "seconds": dict(self.seconds)}
+
+    @classmethod
+    def from_meta(cls, meta: Mapping[str, Any]) -> Choice:
+        """Raises KeyError, TypeError or ValueError where `meta` is something else."""
+        return cls(str(meta["choice"]), {str(name): float(seconds) for name, seconds in dict(meta["seconds"]).items()})
+
+    def __str__(self) -> str:
+        order = sorted(self.seconds.items(), key=lambda item: item[1])
+        return ", ".join(f"{name} {_text(seconds)}" for name, seconds in order)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What `measure` found: seconds by candidate."""
+
+    seconds: Mapping[str, float]
+    steady: bool = True
+
+
+def _text(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
+
+
+def scale(call: Call) -> int:
+    """Calls of one scale share a choice: the power of four in which the number of their tensors' elements lies.
+
+    >>> from hybrid_infer._types import TensorSpec
+    >>> call = lambda *shape: Call([], (TensorSpec("float32", shape, "cpu"),), (), (), (), ())
+    >>> scale(call(4, 4)) == scale(call(5, 6)) != scale(call(40, 60))
+    True
+    """
+    return sum(math.prod(shape) for shape in call.shapes).bit_length() // 2
+
+
+def key(plans: Sequence[str], call: Call) -> str:
+    """Under which a choice among these plans is kept beside them."""
+    return _keys.digest(["choice", sorted(plans), scale(call)])
+
+
+def choose(figures: Figures) -> Choice:
+    """The fastest engine if it beats the eager method by `MARGIN`, else the eager method.
+
+    >>> choose(Figures({"eager": 1.0, "onnxruntime": 0.5, "openvino": 0.7})).name
+    'onnxruntime'
+    >>> choose(Figures({"eager": 1.0, "onnxruntime": 0.98})).name
+    'eager'
+    """
+    seconds = figures.seconds
+    name = min((n for n in seconds if n != EAGER), key=seconds.__getitem__)
+    return Choice(name if seconds[name] * MARGIN <= seconds[EAGER] else EAGER, seconds, figures.steady)
+
+
+def measure(work: Run, runs: Mapping[str, Run]) -> Figures:
+    """Seconds that each of `runs`, and `work` itself as `EAGER`, adds to a program that does `work` before it.
+
+    Other programs only ever add time: of several rounds, the least counts.
+    """
+    start = time.perf_counter()
+    work()
+    once = time.perf_counter() - start
+    return _long(work, runs) if once > _LONG else _short(work, runs, once)
+
+
+def _short(work: Run, runs: Mapping[str, Run], once: float) -> Figures:
+    everything = {EAGER: work, **runs}
+    names = list(everything)
+    repeat = range(max(1, min(200, int(_BLOCK / max(once, 1e-7)))))
+    figures: dict[str, list[float]] = {name: [] for name in names}
+    begin = time.perf_counter()
+    for turn in range(_ROUNDS[1]):
+        if turn >= _ROUNDS[0] and time.perf_counter() - begin > _SECONDS:
+            break
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            run = everything[name]
+            work()
+            run()  # it pays for the caches, and for the spinning threads, that the candidate before left behind
+            start = time.perf_counter()
+            for _ in repeat:
+                work()
+                run()
+            figures[name].append((time.perf_counter() - start) / len(repeat))
+    pairs = {name: min(found) for name, found in figures.items()}
+    half = pairs[EAGER] / 2
+    steady = all(statistics.median(found) < _STEADY * min(found) for found in figures.values())
+    return Figures({name: max(pair - half, 1e-9) for name, pair in pairs.items()}, steady)
+
+
+def _long(work: Run, runs: Mapping[str, Run]) -> Figures:
+    """Of calls so long that what spins after them does not count: as few of them as will do."""
+    figures: dict[str, float] = {}
+    begin = time.perf_counter()
+    for turn in range(_ROUNDS[0]):
+        if turn and time.perf_counter() - begin > _SECONDS:
+            break
+        for name, run in runs.items():
+            for each, call in ((EAGER, work), (name, run)):
+                start = time.perf_counter()
+                call()
+                figures[each] = min(figures.get(each, math.inf), time.perf_counter() - start)
+    return Figures(figures)

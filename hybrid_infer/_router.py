@@ -1,0 +1,115 @@
+"""Which route serves the calls of a version: measured against the eager method where the user has not said."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hybrid_infer import _choice, _compile, _verify
+from hybrid_infer._choice import EAGER, Choice, Run
+from hybrid_infer._compile import Built, Request
+from hybrid_infer._errors import EngineError
+from hybrid_infer._family import Family, Held
+from hybrid_infer._route import Compiled
+from hybrid_infer._types import Graph
+
+_log = logging.getLogger("hybrid_infer")
+
+#: Why a method stays eager by choice; the figures are in the log, since a reason has to be the same for every call.
+SLOWER = "no engine makes it faster than the eager method"
+
+
+@dataclass
+class Candidate:
+    """An engine's program bound to the instance."""
+
+    built: Built
+    route: Compiled
+
+
+def known(request: Request, held: Held) -> Choice | None:
+    """The choice that was made for calls of this size among the engines of this machine; None where none was."""
+    key = _key(request)
+    if key not in held.choices and held.entry is not None:
+        record = request.store.plan(held.entry, key)
+        if record is not None:
+            try:
+                held.choices[key] = Choice.from_meta(record.meta)
+            except (KeyError, TypeError, ValueError) as fault:
+                _log.debug("%s: a choice of another format is made again: %s", request.name, fault)
+    return held.choices.get(key)
+
+
+def choose(
+    request: Request,
+    held: Held,
+    family: Family,
+    first: Candidate,
+    graph: Graph | None,
+    eager: Run,
+    timed: Callable[[Compiled], Run],
+    verify: Callable[[Compiled], None],
+) -> tuple[Choice, Candidate]:
+    """Time the eager method and every engine, of which `first` is ready and verified; the rest are closed.
+
+    `eager` runs the method, `timed` gives what runs a route as a call does, `verify` raises where a route is wrong.
+    Raises whatever the eager method raises.
+    """
+    found = [first, *_others(request, held, family, first, graph, verify)]
+    figures = _choice.measure(eager, {each.built.engine.name: timed(each.route) for each in found})
+    choice = held.choices[_key(request)] = _choice.choose(figures)
+    best = next((each for each in found if each.built.engine.name == choice.name), first)
+    for each in found:
+        if each is not best:
+            each.route.close()
+    kept = "stays eager" if choice.name == EAGER else f"is served by {choice.name}"
+    busy = "" if choice.steady else " (on a busy machine: the next process measures again)"
+    _log.info("%s %s; a call in turn with eager work takes: %s%s", request.name, kept, choice, busy)
+    return choice, best
+
+
+def _others(
+    request: Request, held: Held, family: Family, first: Candidate, graph: Graph | None,
+    verify: Callable[[Compiled], None],
+) -> list[Candidate]:  # fmt: skip
+    found = []
+    for engine in measured(request):
+        if engine.name == first.built.engine.name:
+            continue
+        try:
+            built = _compile.build_with(request, held, graph, engine)
+        except EngineError as fault:
+            _log.debug("%s: %s", request.name, fault)
+            continue
+        route = _compile.bind(request, held, family, built)
+        try:
+            verify(route)
+        except (_verify.Disagreement, _verify.Inconclusive, EngineError) as fault:
+            _log.debug("%s: %s is not considered: %s", request.name, engine.name, fault)
+            route.close()
+            continue
+        found.append(Candidate(built, route))
+    return found
+
+
+def measured(request: Request) -> list[Any]:
+    """The engines among which there is a choice."""
+    exact = request.options.precision_mode == "float32"
+    return [each for each in _compile.engines(request) if not (exact and each.reservation)]
+
+
+def remember(request: Request, held: Held, choice: Choice) -> None:
+    """Put a choice beside its version, so that the next process does not measure."""
+    if held.entry is not None and choice.steady:
+        request.store.publish_plan(held.entry, _key(request), choice.to_meta(), {})
+
+
+def _key(request: Request) -> str:
+    options = _compile.engine_options(request)
+    try:
+        plans = [_compile.plan_key(engine, options) for engine in measured(request)]
+    except EngineError:
+        plans = []
+    return _choice.key(plans, request.call)
