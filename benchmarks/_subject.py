@@ -33,11 +33,11 @@ def no_grad(framework: str) -> Any:
 
 
 @contextmanager
-def subject(case: models.Case) -> Iterator[Subject]:
+def subject(case: models.Case, backend: str = "onnxruntime") -> Iterator[Subject]:
     """Build the forms of a case, each with its own layer and equal weights, in an empty store."""
     with _measure.store(), tempfile.TemporaryDirectory() as folder, no_grad(case.framework):
         eager, work, plain = case.build(), case.build(), case.build()
-        fast = dataclasses.replace(plain, layer=hybrid_infer.inference(plain.layer))
+        fast = dataclasses.replace(plain, layer=hybrid_infer.inference(plain.layer, backend=backend))
         session = _bare.session(_bare.export(case, case.build(), Path(folder)), _bare.threads(case.framework))
         feed = _bare.feed(session, eager.tensors())
         for _ in range(2):  # the second call is served from memory

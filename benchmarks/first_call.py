@@ -42,7 +42,7 @@ def measure(form: str, folder: Path) -> dict[str, Any]:
             workload.call()
         else:
             start = time.perf_counter()
-            hybrid_infer.inference(workload.layer)(**workload.kwargs)
+            hybrid_infer.inference(workload.layer, backend="onnxruntime")(**workload.kwargs)
         seconds = time.perf_counter() - start
     counts = hybrid_infer.stats()
     return {

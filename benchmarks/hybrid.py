@@ -12,7 +12,7 @@ from benchmarks import _each_model, _measure, _subject, models
 
 
 def measure(case: models.Case, rounds: int) -> dict[str, Any]:
-    with _subject.subject(case) as subject:
+    with _subject.subject(case, "auto") as subject:
 
         def program(method: _measure.Run) -> _measure.Run:
             def run() -> None:

@@ -54,7 +54,7 @@ def measure(form: str, name: str, folder: Path) -> dict[str, Any]:
             for _ in range(3):
                 session.run(None, _bare.feed(session, subject.tensors()))
         else:
-            fast = hybrid_infer.inference(subject.layer)
+            fast = hybrid_infer.inference(subject.layer, backend="onnxruntime")
             before = proportional()
             for _ in range(3):
                 fast(*subject.args)

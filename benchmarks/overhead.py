@@ -52,7 +52,7 @@ def forms(weights: int, attributes: int, folder: Path) -> dict[str, _measure.Run
     path = _bare.export(case, models.Workload(layer(weights, attributes), workload.args), folder)
     session = _bare.session(path, 1)
     feed = _bare.feed(session, workload.tensors())
-    fast = hybrid_infer.inference(workload.layer)
+    fast = hybrid_infer.inference(workload.layer, backend="onnxruntime")
     x = workload.args[0]
     for _ in range(2):
         fast(x)
