@@ -17,6 +17,7 @@ from torch.export import Dim
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Captured, Condition, Expr, Graph, TensorSpec, Tracee
+from hybrid_infer.frontends import _torch_attention
 
 OPSET = 20  # the last one that the onnx release required by paddle2onnx knows
 
@@ -120,6 +121,7 @@ def capture(
             exported = torch.onnx.export(
                 program, (), dynamo=True, opset_version=OPSET, input_names=names,
                 output_names=list(captured.graph.outputs), verbose=False,
+                custom_translation_table=_torch_attention.translations(),
             )  # fmt: skip
         except Exception as fault:
             while fault.__cause__ is not None:  # the exporter wraps what went wrong in advice on how to report it
