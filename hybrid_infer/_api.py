@@ -95,7 +95,7 @@ def inference(
     backend : "onnxruntime", "openvino" (the extra ``[openvino]``), or a list of names in the order to try them.
         "auto": ``HYBRID_INFER_BACKEND``, else what is measured to be fastest when the method is first called with
         tensors of about that size, the eager method among it; OpenVINO, which loses NaNs in some of its operations,
-        only for a graph that ONNX Runtime refuses.
+        only where NaNs and infinities put into the arguments come out as they do of the eager method.
     device : "cpu", "gpu", "gpu:<index>", or "cuda" for "gpu"; default: where the tensors of the call are.
     input_spec : specs of the inputs (or example tensors), to compile ahead of the first call.
     weights : "bound": packed by the engine, watched for changes at every call. "live": fed at every call, so that

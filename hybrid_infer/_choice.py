@@ -10,7 +10,7 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,12 +20,12 @@ from hybrid_infer._version import Call
 _log = logging.getLogger("hybrid_infer")
 
 EAGER = "eager"
-#: By which the fastest engine has to beat the eager method: less is within the noise, and eager code has no limits.
+#: By which an engine has to beat the eager method, or the engine before it: less is within the noise.
 MARGIN = 1.05
 _ROUNDS = (3, 9)
 _SECONDS = 0.5  # after which no further round begins
 _BLOCK = 2e-3  # seconds that a figure covers at least
-_STEADY = 1.5  # times its least value, which the median of a figure stays below on a machine that has the time for it
+_STEADY = 1.3  # times its least value, which the median of a figure stays below on a machine that has the time for it
 _LONG = 0.1  # seconds of a call from which on a pair of calls is not repeated for the sake of precision
 
 Run = Callable[[], Any]
@@ -83,23 +83,29 @@ def key(plans: Sequence[str], call: Call) -> str:
     return _keys.digest(["choice", sorted(plans), scale(call)])
 
 
-def choose(figures: Figures) -> Choice:
-    """The fastest engine if it beats the eager method by `MARGIN`, else the eager method.
+def choose(figures: Figures, barred: Collection[str] = ()) -> Choice:
+    """The fastest engine that is not `barred`, if it beats the eager method by `MARGIN`, else the eager method.
 
-    >>> choose(Figures({"eager": 1.0, "onnxruntime": 0.5, "openvino": 0.7})).name
+    Nor is an engine put before another that stands first unless it beats that one by as much.
+
+    >>> choose(Figures({"eager": 1.0, "onnxruntime": 0.5, "openvino": 0.4})).name
+    'openvino'
+    >>> choose(Figures({"eager": 1.0, "onnxruntime": 0.5, "openvino": 0.49})).name
     'onnxruntime'
     >>> choose(Figures({"eager": 1.0, "onnxruntime": 0.98})).name
     'eager'
     """
-    seconds = figures.seconds
-    name = min((n for n in seconds if n != EAGER), key=seconds.__getitem__)
-    return Choice(name if seconds[name] * MARGIN <= seconds[EAGER] else EAGER, seconds, figures.steady)
+    seconds, best = figures.seconds, EAGER
+    for name in seconds:
+        if name not in barred and seconds[name] * MARGIN <= seconds[best]:
+            best = name
+    return Choice(best, seconds, figures.steady)
 
 
 def measure(work: Run, runs: Mapping[str, Run]) -> Figures:
     """Seconds that each of `runs`, and `work` itself as `EAGER`, adds to a program that does `work` before it.
 
-    Other programs only ever add time: of several rounds, the least counts.
+    Of several rounds the median counts, and on a busy machine, where other programs only ever add time, the least.
     """
     start = time.perf_counter()
     work()
@@ -125,9 +131,9 @@ def _short(work: Run, runs: Mapping[str, Run], once: float) -> Figures:
                 work()
                 run()
             figures[name].append((time.perf_counter() - start) / len(repeat))
-    pairs = {name: min(found) for name, found in figures.items()}
-    half = pairs[EAGER] / 2
     steady = all(statistics.median(found) < _STEADY * min(found) for found in figures.values())
+    pairs = {name: statistics.median(found) if steady else min(found) for name, found in figures.items()}
+    half = pairs[EAGER] / 2
     return Figures({name: max(pair - half, 1e-9) for name, pair in pairs.items()}, steady)
 
 

@@ -10,7 +10,7 @@ import weakref
 from collections import OrderedDict
 from typing import Any
 
-from hybrid_infer import _choice, _compile, _differences, _family, _gradients, _router, _verify
+from hybrid_infer import _choice, _compile, _differences, _family, _gradients, _probes, _router, _verify
 from hybrid_infer._choice import EAGER
 from hybrid_infer._compile import CAPTURING, Built, Outcome, Request
 from hybrid_infer._errors import BackendError, CaptureError, EngineError
@@ -446,12 +446,18 @@ class State:
             if result is not _NOTHING:
                 self._check(request, other, result)
 
+        def doubt(other: Compiled) -> str:
+            call = _gradients.Eagerly(self, owner, values, (len(args), kwargs))
+            with self.frontend.no_grad():
+                tensors, ints = request.layout.tensors, request.layout.ints
+                return _probes.difference(self.frontend, other, call.again(other), tensors, ints)
+
         eager = functools.partial(self.method.function, *owner, *args, **kwargs)
         values = self._bind(args, kwargs)
         try:
             choice, best = _router.choose(
                 request, held, family, _router.Candidate(built, route), graph, eager,
-                functools.partial(self._as_called, values, request.layout), verify,
+                functools.partial(self._as_called, values, request.layout), verify, doubt,
             )  # fmt: skip
         except RuntimeError as fault:
             if not self.frontend.lacks_kernel(fault):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from hybrid_infer import _choice, _compile, _verify
 from hybrid_infer._choice import EAGER, Choice, Run
@@ -51,16 +50,27 @@ def choose(
     eager: Run,
     timed: Callable[[Compiled], Run],
     verify: Callable[[Compiled], None],
+    doubt: Callable[[Compiled], str],
 ) -> tuple[Choice, Candidate]:
     """Time the eager method and every engine, of which `first` is ready and verified; the rest are closed.
 
-    `eager` runs the method, `timed` gives what runs a route as a call does, `verify` raises where a route is wrong.
-    Raises whatever the eager method raises.
+    `eager` runs the method, `timed` gives what runs a route as a call does, `verify` raises where a route is wrong, and
+    `doubt` says where an engine that has a reservation differs from the eager method. Raises whatever that raises.
     """
     found = [first, *_others(request, held, family, first, graph, verify)]
     figures = _choice.measure(eager, {each.built.engine.name: timed(each.route) for each in found})
-    choice = held.choices[_key(request)] = _choice.choose(figures)
-    best = next((each for each in found if each.built.engine.name == choice.name), first)
+    by_name = {each.built.engine.name: each for each in found}
+    barred: set[str] = set()
+    exact = request.options.precision_mode == "float32"
+    while (choice := _choice.choose(figures, barred)).name != EAGER:
+        best = by_name[choice.name]
+        why = doubt(best.route) if exact and best.built.engine.reservation else ""
+        if not why:
+            break
+        barred.add(choice.name)
+        _log.info("%s: %s is not considered (%s): %s", request.name, choice.name, best.built.engine.reservation, why)
+    held.choices[_key(request)] = choice
+    best = by_name.get(choice.name, first)
     for each in found:
         if each is not best:
             each.route.close()
@@ -75,7 +85,7 @@ def _others(
     verify: Callable[[Compiled], None],
 ) -> list[Candidate]:  # fmt: skip
     found = []
-    for engine in measured(request):
+    for engine in _compile.engines(request):
         if engine.name == first.built.engine.name:
             continue
         try:
@@ -94,12 +104,6 @@ def _others(
     return found
 
 
-def measured(request: Request) -> list[Any]:
-    """The engines among which there is a choice."""
-    exact = request.options.precision_mode == "float32"
-    return [each for each in _compile.engines(request) if not (exact and each.reservation)]
-
-
 def remember(request: Request, held: Held, choice: Choice) -> None:
     """Put a choice beside its version, so that the next process does not measure."""
     if held.entry is not None and choice.steady:
@@ -109,7 +113,7 @@ def remember(request: Request, held: Held, choice: Choice) -> None:
 def _key(request: Request) -> str:
     options = _compile.engine_options(request)
     try:
-        plans = [_compile.plan_key(engine, options) for engine in measured(request)]
+        plans = [_compile.plan_key(engine, options) for engine in _compile.engines(request)]
     except EngineError:
         plans = []
     return _choice.key(plans, request.call)

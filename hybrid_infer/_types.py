@@ -146,8 +146,8 @@ class Program(Protocol):
 class Engine(Protocol):
     """A way to run a graph on this machine.
 
-    ``reservation``: in what it may differ from the eager method unseen, for which it is used only where it is asked
-    for by name or no other engine takes the graph; empty if in nothing.
+    ``reservation``: in what it may differ from the eager method on other arguments than those it was verified with,
+    for which it is probed before it is chosen; empty if in nothing.
     """
 
     name: str

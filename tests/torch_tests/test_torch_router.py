@@ -50,7 +50,7 @@ def decided(monkeypatch: pytest.MonkeyPatch, *, steady: bool = True, **seconds: 
         for run in runs.values():
             run()
         times.append(1)
-        return _choice.Figures({name: seconds[name] for name in ("eager", *runs)}, steady)
+        return _choice.Figures({name: seconds.get(name, 99.0) for name in ("eager", *runs)}, steady)
 
     monkeypatch.setattr(_choice, "measure", measure)
     return times
@@ -264,6 +264,50 @@ def test_threads_that_come_while_it_is_measured_are_answered() -> None:
     for thread in threads:
         thread.join()
     assert not wrong and counts()["captures"] == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "serves"),
+    [
+        (lambda layer, x: layer.linear(x), "openvino"),
+        (lambda layer, x: torch.softmax(layer.linear(x), -1), "onnxruntime"),
+        (lambda layer, x: torch.relu(layer.linear(x)), "onnxruntime"),
+        (lambda layer, x: layer.linear(x).clamp(min=-1), "onnxruntime"),
+    ],
+    ids=["linear", "softmax", "relu", "clamp"],
+)
+def test_openvino_is_chosen_where_it_keeps_nans(monkeypatch: pytest.MonkeyPatch, method: Any, serves: str) -> None:
+    pytest.importorskip("openvino")
+
+    class Hot(Block):
+        @inference(fallback="error")
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return method(self, x)
+
+    decided(monkeypatch, eager=3.0, onnxruntime=2.0, openvino=1.0)
+    layer = Hot()
+    twice(layer, lambda x: method(layer, x), X)
+    [route] = Hot.forward.__hybrid_infer__.states[id(layer)][1].routes.values()  # type: ignore[attr-defined]
+    assert route.program.engine == serves
+    spoiled = X.clone()
+    spoiled[1, 2] = torch.nan
+    twice(layer, lambda x: method(layer, x), spoiled)
+
+
+def test_probes_leave_the_call_and_its_arguments_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openvino")
+
+    class Indexed(Block):
+        @inference()
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x)[(x[:, 0] > -9).long()]  # a NaN picks another row
+
+    decided(monkeypatch, eager=3.0, onnxruntime=2.0, openvino=1.0)
+    layer, x = Indexed(), X.clone()
+    with torch.no_grad():
+        same(layer(x), Block.forward(layer, x)[[1, 1]])
+        same(layer(x), Block.forward(layer, x)[[1, 1]])
+    assert torch.equal(x, X)
 
 
 def test_figures_and_units() -> None:
