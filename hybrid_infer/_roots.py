@@ -9,6 +9,8 @@ from typing import Any
 from hybrid_infer import _census
 
 _Function = types.FunctionType
+#: What Python itself keeps in a module: the second is set by a warning.
+_PYTHONS = frozenset({"__builtins__", "__warningregistry__"})
 
 
 def codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -128,5 +130,5 @@ class Clones:
         """Globals that the copies have assigned: the originals would have assigned the program's."""
         found = []
         for scope, before in self._globals:
-            found += [n for n, v in scope.items() if n != "__builtins__" and (n not in before or before[n] is not v)]
+            found += [n for n, v in scope.items() if n not in _PYTHONS and (n not in before or before[n] is not v)]
         return list(dict.fromkeys(found))

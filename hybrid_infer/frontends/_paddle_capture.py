@@ -118,7 +118,7 @@ def _widened(result: Any) -> Any:
     """A result in a type of which the converter takes constants: it makes a sum with zero of an assignment."""
     import paddle
 
-    wider = {paddle.uint8: paddle.int32, paddle.float16: paddle.float32}
+    wider = {paddle.uint8: paddle.int32, paddle.int16: paddle.int32, paddle.float16: paddle.float32}
     if result.dtype not in wider:
         return result
     return paddle.cast(result.get_defining_op().operand_source(0), wider[result.dtype])
@@ -130,7 +130,7 @@ def _serialise(traced: Trace, path: str) -> None:
     from paddle.static.pir_io import normalize_pir_program
 
     with quiet(), framework._dygraph_guard(None):
-        rewrite(traced.program)
+        rewrite(traced.program, traced.results)
         # Inputs that no result depends on are refused where they are named.
         live = needed(traced.program, traced.results)
         inputs = [value for value in traced.inputs if value in live]

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends import _paddle_windows
+
 
 def first(value: Any) -> Any:
     """Channels moved from the last axis to the second."""
@@ -25,15 +28,24 @@ def last(value: Any) -> Any:
     return paddle.transpose(value, [0, *range(2, len(value.shape)), 1])
 
 
-def channels_last(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """The operator's first result; None where channels come first, or the form is left to the converter to refuse."""
-    if not attributes["data_format"].endswith("C"):
-        return None
+def rewrite(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """The operator's first result; None where the converter knows the form."""
     name = op.name().removeprefix("pd_op.")
-    form = {4: "NCHW", 5: "NCDHW"}.get(len(inputs[0].shape), "NCHW")
-    given = [value if value.initialized() else None for value in inputs]
-    result = _FORMS[name](name, first(inputs[0]), given[1:], {**attributes, "data_format": form})
-    return None if result is None else last(result)
+    rest = [value if value.initialized() else None for value in inputs[1:]]
+    if not attributes["data_format"].endswith("C"):
+        spelled = _paddle_windows.FORMS.get(name)
+        return spelled(name, inputs[0], rest, attributes) if spelled is not None else None
+    # By this name the framework knows images and volumes alike; of its kernels, some know the volumes' own as well.
+    attributes = {**attributes, "data_format": "NCDHW" if name in _OWN_NAME else "NCHW"}
+    value = first(inputs[0])
+    result = _paddle_windows.FORMS[name](name, value, rest, attributes) if name in _paddle_windows.FORMS else None
+    if result is None:
+        result = _PLAIN[name](name, value, rest, attributes)
+    return last(result)
+
+
+#: Of volumes: kernels that take the name of images for four-dimensional input.
+_OWN_NAME = frozenset({"conv3d", "pool3d"})
 
 
 def _call(name: str, inputs: list[Any], attributes: dict[str, Any], order: str) -> Any:
@@ -49,43 +61,20 @@ def _convolution(name: str, value: Any, rest: list[Any], attributes: dict[str, A
 
 
 def _transposed_convolution(name: str, value: Any, rest: list[Any], attributes: dict[str, Any]) -> Any:
-    import paddle
-
-    size = attributes.get("output_size", [])
-    if rest[1:]:
-        source = rest[1].get_defining_op() if rest[1] is not None else None
-        if source is None or source.name() != "pd_op.full_int_array":
-            return None
-        size = source.attrs()["value"]
-    keys = ("padding_algorithm", "groups", "dilations", "data_format")
-    before = [attributes[key] for key in ("strides", "paddings", "output_padding")]
-    return getattr(paddle._C_ops, name)(value, rest[0], *before, list(size), *(attributes[key] for key in keys))
-
-
-_POOL = "ceil_mode exclusive data_format pooling_type global_pooling adaptive padding_algorithm"
+    return _paddle_windows.call_transposed(name, value, rest[0], attributes)
 
 
 def _pool(name: str, value: Any, rest: list[Any], attributes: dict[str, Any]) -> Any:
-    size = attributes.get("kernel_size", [])
-    if rest:
-        source = rest[0].get_defining_op()
-        if source is None or source.name() != "pd_op.full_int_array":
-            return None
-        size = source.attrs()["value"]
-    return _call(name, [value, list(size)], attributes, f"strides paddings {_POOL}")
+    return _paddle_windows.call_pool(name, value, _paddle_windows.kernel(rest, attributes), attributes)
 
 
 _RESIZE = "data_format out_d out_h out_w scale interp_method align_corners align_mode"
 
 
 def _resize(name: str, value: Any, rest: list[Any], attributes: dict[str, Any]) -> Any:
-    import paddle
-
     if any(part is not None for part in rest):
-        return None
-    if name == "linear_interp":
-        attributes = {**attributes, "data_format": "NCW"}
-    return getattr(paddle._C_ops, name)(value, None, None, None, *(attributes[key] for key in _RESIZE.split()))
+        raise TraceError(f"{name} to a size that is computed, with channels last", "Leave that part outside")
+    return _call(name, [value, None, None, None], attributes, _RESIZE)
 
 
 def _batch_norm(name: str, value: Any, rest: list[Any], attributes: dict[str, Any]) -> Any:
@@ -111,7 +100,7 @@ def _prelu(name: str, value: Any, rest: list[Any], attributes: dict[str, Any]) -
     return paddle.nn.functional.prelu(value, rest[0])
 
 
-_FORMS: dict[str, Callable[[str, Any, list[Any], dict[str, Any]], Any]] = {
+_PLAIN: dict[str, Callable[[str, Any, list[Any], dict[str, Any]], Any]] = {
     "conv2d": _convolution,
     "conv3d": _convolution,
     "depthwise_conv2d": _convolution,
@@ -132,4 +121,4 @@ _FORMS: dict[str, Callable[[str, Any, list[Any], dict[str, Any]], Any]] = {
     "prelu": _prelu,
 }
 #: Operators that say with ``data_format`` where their channels are.
-OPERATORS = tuple(_FORMS)
+OPERATORS = tuple(_PLAIN)

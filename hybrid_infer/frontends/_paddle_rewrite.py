@@ -7,17 +7,22 @@ found by comparison of converted graphs with the eager results at several shapes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from hybrid_infer.frontends import _paddle_channels, _paddle_settings
-from hybrid_infer.frontends._paddle_purity import operators
+from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends import _paddle_channels, _paddle_settings, _paddle_windows
+from hybrid_infer.frontends._paddle_purity import needed, operators
 
 
-def rewrite(program: Any) -> None:
-    """Apply the rules to every operator of the program, in place. In static mode."""
+def rewrite(program: Any, results: Sequence[Any]) -> None:
+    """Apply the rules to every operator that `results` depend on, in place, and drop the others. In static mode."""
     import paddle
 
+    live, block = needed(program, results), program.global_block()
+    for op in reversed(block.ops):
+        if op.name() != "pd_op.data" and not any(value in live for value in op.results()):
+            block.remove_op(op)
     with paddle.static.program_guard(program, paddle.static.Program()):
         for op in list(operators(program.global_block())):
             rule = _RULES.get(op.name().removeprefix("pd_op."))
@@ -27,6 +32,11 @@ def rewrite(program: Any) -> None:
             paddle.pir.set_insertion_point(op)
             try:
                 value = rule(op, op.operands_source(), op.attrs())
+            except TraceError:
+                raise
+            except Exception as error:
+                text = str(error).strip().splitlines()[:1]
+                raise TraceError(f"Paddle could not spell {op.name()} out: {' '.join(text)[:300]}") from error
             finally:
                 paddle.pir.set_insertion_point(before)
             # The operator stays, without uses: pruning drops it.
@@ -202,13 +212,14 @@ def _extreme(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
 
 
 def _group_norm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """The converter takes images only, with channels first, and the default epsilon whatever the operator's."""
+    """The converter takes images with channels first, a scale and a bias, and has one epsilon for all."""
     import paddle
 
     value, scale, bias = inputs
     rank, groups, epsilon = len(value.shape), attributes["groups"], attributes["epsilon"]
     last = attributes["data_format"].endswith("C")
-    if not last and rank == 4 and math.isclose(epsilon, 1e-5, rel_tol=1e-3):
+    whole = scale.initialized() and bias.initialized()
+    if not last and rank == 4 and whole and math.isclose(epsilon, 1e-5, rel_tol=1e-3):
         return None
     value = _paddle_channels.first(value) if last else value
     grouped = paddle.reshape(value, [0, groups, -1])
@@ -244,6 +255,8 @@ _RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "gelu": _gelu,
     "group_norm": _group_norm,
     "sigmoid_cross_entropy_with_logits": _sigmoid_cross_entropy,
-    **dict.fromkeys(_paddle_channels.OPERATORS, _paddle_channels.channels_last),
+    **dict.fromkeys(_paddle_channels.OPERATORS, _paddle_channels.rewrite),
+    "max_pool2d_with_index": _paddle_windows.indexed,
+    "max_pool3d_with_index": _paddle_windows.indexed,
     **_paddle_settings.RULES,
 }

@@ -6,19 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends._paddle_windows import constant
 
 _INTEGERS = ("INT8", "INT16", "INT32", "INT64", "UINT8")
 
 
 def _refuse(op: Any, what: str, remedy: str = "Leave that part outside") -> TraceError:
     return TraceError(f"{op.name()} {what}, which paddle2onnx overlooks", remedy)
-
-
-def _constant(value: Any) -> Any:
-    """What an operator that makes a constant makes; None of any other."""
-    source = value.get_defining_op()
-    known = source is not None and source.name() in ("pd_op.full", "pd_op.full_int_array")
-    return source.attrs()["value"] if known else None
 
 
 def _whole(value: Any) -> bool:
@@ -29,7 +23,7 @@ def _scale(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """Of integers: the converter calculates with floats, which lose digits and stop at the limits of the type."""
     import paddle
 
-    value, factor = inputs[0], _constant(inputs[1])
+    value, factor = inputs[0], constant(inputs[1])
     if not _whole(value):
         return None
     scale = paddle.full([], int(factor), value.dtype) if factor is not None else paddle.cast(inputs[1], value.dtype)
@@ -45,18 +39,28 @@ def _cumsum(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
 
 
 def _put_along_axis(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """The name of a product, and values of which there are more than places."""
     import paddle
 
-    if attributes["reduce"] != "mul":
+    value, places, given = inputs
+    reduce = "multiply" if attributes["reduce"] == "mul" else attributes["reduce"]
+    wanted, found = list(places.shape), list(given.shape)
+    if found != wanted or -1 in wanted:
+        axes = [axis for axis, size in enumerate(found) if size != wanted[axis] or size < 0]
+        sizes = paddle.shape(places)
+        starts, ends = [0] * len(axes), [sizes[axis] for axis in axes]
+        # A scalar is given in the places' shape, in which a size that varies has been taken for 1.
+        given = paddle.expand(paddle.slice(given, axes, starts, ends), sizes)
+    elif reduce == attributes["reduce"]:
         return None
-    return paddle._C_ops.put_along_axis(*inputs, attributes["axis"], "multiply", attributes["include_self"])
+    return paddle._C_ops.put_along_axis(value, places, given, attributes["axis"], reduce, attributes["include_self"])
 
 
 def _roll(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """By more than a dimension has, or may turn out to have."""
     import paddle
 
-    value, shifts, axes = inputs[0], _constant(inputs[1]), list(attributes["axis"])
+    value, shifts, axes = inputs[0], constant(inputs[1]), list(attributes["axis"])
     if shifts is None:
         raise _refuse(op, "moves elements by a number that is computed")
     flat = not axes
@@ -104,34 +108,39 @@ def _cross_entropy(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> An
 
 
 def _recurrent(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    import paddle
-
-    states = [value for value in op.results()[2:] if isinstance(value, paddle.pir.Value) and value.initialized()]
-    lengths = op.operands_source()[-1]
-    if lengths.initialized() and len(lengths.shape) == 1 and _whole(lengths):
+    if inputs[3].initialized():
         raise _refuse(op, "takes a length for each sequence")
-    # The last result is kept for the backward pass alone.
-    if attributes.get("num_layers", 1) > 1 and any(not value.use_empty() for value in states):
+    if attributes["num_layers"] > 1 and not op.result(2).use_empty():
         raise _refuse(op, "has several layers, and their last states are used")
 
 
 def _layer_norm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """Over several dimensions the converter hands a flat scale on; in double precision, constants of another type."""
+    """Of several dimensions, whose scale the converter hands on flat: of one. In double precision: spelled out."""
     import paddle
 
     value, scale, bias = inputs
     begin = attributes["begin_norm_axis"]
-    if len(value.shape) - begin == 1 and value.dtype is not paddle.float64:
-        return None
-    shape, axes = list(value.shape[begin:]), list(range(begin, len(value.shape)))
+    if value.dtype != paddle.float64:
+        if len(value.shape) - begin == 1:
+            return None
+        scale, bias = (part if part.initialized() else None for part in (scale, bias))
+        rows = paddle.flatten(value, begin)
+        made = paddle._C_ops.layer_norm(rows, scale, bias, attributes["epsilon"], begin)
+        return paddle.reshape(made[0] if isinstance(made, (list, tuple)) else made, paddle.shape(value))
+    axes = list(range(begin, len(value.shape)))
     centred = value - paddle.mean(value, axis=axes, keepdim=True)
     spread = paddle.mean(centred * centred, axis=axes, keepdim=True)
     result = centred * paddle.rsqrt(spread + attributes["epsilon"])
     if scale.initialized():
-        result = result * paddle.reshape(scale, shape)
+        result = result * paddle.reshape(scale, value.shape[begin:])
     if bias.initialized():
-        result = result + paddle.reshape(bias, shape)
+        result = result + paddle.reshape(bias, value.shape[begin:])
     return result
+
+
+def _topk(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    if not attributes["sorted"]:
+        raise TraceError(f"{op.name()} leaves the order of its result open (sorted=False)", "Ask for a sorted result")
 
 
 def _dot(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -157,4 +166,5 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "rnn": _recurrent,
     "layer_norm": _layer_norm,
     "dot": _dot,
+    "topk": _topk,
 }

@@ -22,6 +22,8 @@ from paddle.utils import gast
 
 #: Rewritten syntax trees by source. They hold no values, and take most of the time that a rewrite takes.
 _TREES: dict[str, Any] = {}
+#: What Python itself keeps in a module: the second is set by a warning.
+_PYTHONS = frozenset({"__builtins__", "__warningregistry__"})
 
 
 def convert(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -144,5 +146,5 @@ class Rewrites(program_translator.FunctionCache):
         """Globals that rewritten functions have assigned in their copies; the program's are as they were."""
         found = []
         for scope, before in self._scopes:
-            found += [n for n, v in scope.items() if n != "__builtins__" and (n not in before or before[n] is not v)]
+            found += [n for n, v in scope.items() if n not in _PYTHONS and (n not in before or before[n] is not v)]
         return list(dict.fromkeys(found))

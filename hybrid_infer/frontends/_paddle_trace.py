@@ -220,7 +220,7 @@ class _Watch:
 
     def is_size(self, result: Any) -> bool:
         """Is it computed from nothing but sizes that were read as numbers, and so a number in the eager result?"""
-        if list(result.shape) or not self.sizes:
+        if result.ndim or not self.sizes:
             return False
         found, left = False, [result]
         while left:

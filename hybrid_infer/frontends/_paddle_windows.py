@@ -1,0 +1,147 @@
+"""Pooling and transposed convolution, where paddle2onnx overlooks how large the result is or what is averaged.
+
+Channels come first here; what depends on a size of the input needs one that does not vary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hybrid_infer._errors import TraceError
+
+
+def _fixed(name: str, value: Any) -> list[int]:
+    """The sizes over which windows move. Raises TraceError where one varies."""
+    sizes = [int(size) for size in value.shape[2:]]
+    if any(size < 0 for size in sizes):
+        raise TraceError(f"what {name} computes depends on a size that varies")
+    return sizes
+
+
+def constant(value: Any) -> Any:
+    """What an operator that makes a constant makes; None of any other."""
+    source = value.get_defining_op()
+    known = source is not None and source.name() in ("pd_op.full", "pd_op.full_int_array")
+    return source.attrs()["value"] if known else None
+
+
+def kernel(rest: Sequence[Any], attributes: dict[str, Any]) -> list[int]:
+    """The size of a window, or of the result of adaptive pooling: an operand of some operators, of others not."""
+    size = attributes.get("kernel_size") if not rest or rest[0] is None else constant(rest[0])
+    if size is None:
+        raise TraceError("the size of a pooling window is computed", "Leave that part outside")
+    return [int(length) for length in size]
+
+
+def call_pool(name: str, value: Any, size: Sequence[int], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    order = "strides paddings ceil_mode exclusive data_format pooling_type global_pooling adaptive padding_algorithm"
+    return getattr(paddle._C_ops, name)(value, list(size), *(attributes[key] for key in order.split()))
+
+
+def _pool(name: str, value: Any, rest: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    size = kernel(rest, attributes)
+    if attributes["adaptive"]:
+        return _adaptive(name, value, size, attributes["pooling_type"] == "max")
+    if attributes["pooling_type"] != "avg" or attributes["exclusive"] or attributes["global_pooling"]:
+        return None
+    same = attributes["padding_algorithm"] == "SAME"
+    pairs = _pairs(attributes, _fixed(name, value) if same else value.shape[2:], size)
+    if any(front != behind for front, behind in pairs):
+        raise TraceError(f"{name} averages zeros in front of and behind an axis, of which there are not as many")
+    if not same:
+        return None
+    explicit = {"paddings": [front for front, _ in pairs], "padding_algorithm": "EXPLICIT"}
+    return call_pool(name, value, size, {**attributes, **explicit})
+
+
+def _indexed_pool(name: str, value: Any, rest: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    return _adaptive(name, value, kernel(rest, attributes), True) if attributes["adaptive"] else None
+
+
+def _adaptive(name: str, value: Any, size: Sequence[int], largest: bool) -> Any:
+    """Windows of unequal size: the converter has equal ones only, and takes them whatever the size."""
+    import paddle
+
+    if all(length == 1 for length in size):
+        return None
+    given = _fixed(name, value)
+    if all(length % wanted == 0 for length, wanted in zip(given, size, strict=True)):
+        return None
+    result = value
+    for axis, (length, wanted) in enumerate(zip(given, size, strict=True), start=2):
+        windows = [(i * length // wanted, -(-(i + 1) * length // wanted)) for i in range(wanted)]
+        if length == wanted:
+            continue
+        parts = [paddle.slice(result, [axis], [start], [end]) for start, end in windows]
+        reduce = paddle.max if largest else paddle.mean
+        result = paddle.concat([reduce(part, axis=axis, keepdim=True) for part in parts], axis)
+    return result
+
+
+def call_transposed(name: str, value: Any, weight: Any, attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    before = [attributes[key] for key in ("strides", "paddings", "output_padding")]
+    keys = ("padding_algorithm", "groups", "dilations", "data_format")
+    return getattr(paddle._C_ops, name)(value, weight, *before, [], *(attributes[key] for key in keys))
+
+
+def _transposed_convolution(name: str, value: Any, rest: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """With the padding in numbers, and a wanted size as the rows and columns that it has more than the smallest."""
+    size = attributes.get("output_size")
+    if len(rest) > 1 and rest[1] is not None:
+        size = constant(rest[1])
+        if size is None:
+            raise TraceError(f"the size of the result of {name} is computed", "Leave that part outside")
+    same = attributes["padding_algorithm"] == "SAME"
+    if not size and not same:
+        return None
+    given, windows = _fixed(name, value), [int(length) for length in rest[0].shape[2:]]
+    dilations = [1] * len(given) if same else list(attributes["dilations"])
+    pairs = _pairs(attributes, given, windows)
+    more = list(attributes["output_padding"])
+    if size:
+        more = []
+        for wanted, length, window, stride, dilation, pair in zip(
+            size, given, windows, attributes["strides"], dilations, pairs, strict=True
+        ):
+            more.append(int(wanted) - ((length - 1) * stride - sum(pair) + dilation * (window - 1) + 1))
+    paddings = [width for pair in pairs for width in pair]
+    explicit = {"padding_algorithm": "EXPLICIT", "paddings": paddings, "dilations": dilations, "output_padding": more}
+    return call_transposed(name, value, rest[0], {**attributes, **explicit})
+
+
+def _pairs(attributes: dict[str, Any], given: Sequence[int], windows: Sequence[int]) -> list[tuple[int, int]]:
+    """The padding in front of and behind each axis. By the name SAME it is that of a convolution of the input."""
+    if attributes["padding_algorithm"] == "VALID":
+        return [(0, 0)] * len(given)
+    if attributes["padding_algorithm"] == "SAME":
+        missing = [
+            max((-(-length // stride) - 1) * stride + window - length, 0)
+            for length, window, stride in zip(given, windows, attributes["strides"], strict=True)
+        ]
+        return [(total // 2, total - total // 2) for total in missing]
+    widths = list(attributes["paddings"])
+    if len(widths) == len(given):
+        return [(width, width) for width in widths]
+    return list(zip(widths[::2], widths[1::2], strict=True))
+
+
+FORMS: dict[str, Callable[[str, Any, list[Any], dict[str, Any]], Any]] = {
+    "pool2d": _pool,
+    "pool3d": _pool,
+    "max_pool2d_with_index": _indexed_pool,
+    "max_pool3d_with_index": _indexed_pool,
+    "conv2d_transpose": _transposed_convolution,
+    "conv3d_transpose": _transposed_convolution,
+    "depthwise_conv2d_transpose": _transposed_convolution,
+}
+
+
+def indexed(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Largest elements with their places, of which only the elements are used."""
+    name = op.name().removeprefix("pd_op.")
+    return FORMS[name](name, inputs[0], [value if value.initialized() else None for value in inputs[1:]], attributes)
