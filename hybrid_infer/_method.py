@@ -146,9 +146,14 @@ def release(owners: Collection[int]) -> None:
 
 
 def decorate(function: Any, options: Options) -> Callable[..., Any]:
-    """The function of a class, decorated: calls look up the state of their first argument."""
-    method = HotMethod(function, options, has_owner=True)
-    static = _once(lambda: decorate_function(function, options))
+    """The function of a class, decorated."""
+    return _outer(HotMethod(function, options, has_owner=True))
+
+
+def _outer(method: HotMethod) -> Callable[..., Any]:
+    """What stands in a class for a decorated function: calls look up the state of their first argument."""
+    function = method.function
+    static = _once(lambda: decorate_function(function, method.options))
 
     @functools.wraps(function)
     def hot(*args: Any, **kwargs: Any) -> Any:
@@ -204,9 +209,15 @@ class Bound:
         # For `inspect`, which would find the function behind `__wrapped__` with its first parameter.
         self.__signature__ = inspect.signature(types.MethodType(method.function, owner))
 
-    @property
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """For ``isinstance`` and ``inspect``: a framework's compiler takes what is no method for a plain function."""
+        return types.MethodType
+
+    @functools.cached_property
     def __func__(self) -> Any:
-        return self.__hybrid_infer__.function
+        """Not the class's function: Paddle takes a method that has it for one that may be dropped from the instance."""
+        return _outer(self.__hybrid_infer__)
 
     def __getattr__(self, name: str) -> Any:
         if name in _OF_FUNCTIONS:  # which a bound method shows as its own, and tracers read
