@@ -7,8 +7,9 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Captured, Graph, TensorSpec, Tracee
+from hybrid_infer.frontends._paddle_compare import compare
 from hybrid_infer.frontends._paddle_onnx import convert, finish
-from hybrid_infer.frontends._paddle_purity import impurities, needed, operators
+from hybrid_infer.frontends._paddle_purity import impurities, needed
 from hybrid_infer.frontends._paddle_rewrite import rewrite
 from hybrid_infer.frontends._paddle_trace import Trace, quiet, trace
 
@@ -43,8 +44,8 @@ def _attempt(
 ) -> Captured:
     traced = trace(tracee, dynamic, numbers)
     if dynamic or numbers:
-        _compare(traced, trace(tracee, frozenset(), frozenset()))
-    impure = (*traced.impure, *impurities(traced.program, traced.inputs, traced.labels))
+        compare(traced, trace(tracee, frozenset(), frozenset()))
+    impure = (*traced.impure, *impurities(traced.program, traced.inputs, traced.labels, traced.results))
     graph = _graph(tracee, traced, numbers, dtype_of) if not impure else _no_graph()
     return Captured(
         graph=graph,
@@ -53,39 +54,6 @@ def _attempt(
         dynamic_ints=numbers,
         impure=tuple(dict.fromkeys(impure)),
     )
-
-
-#: Operators that compute a size from sizes; a transposed convolution takes -1 for a size as it does.
-_ARITHMETIC = ("conv", "pool", "unfold", "fold", "pad", "interp", "pixel_shuffle", "pixel_unshuffle", "frame", "stft")
-
-
-def _compare(open_sizes: Trace, fixed: Trace) -> None:
-    """Raise TraceError where a trace with sizes left open says what one with the example's sizes denies."""
-    for given, wanted in zip(open_sizes.results, fixed.results, strict=True):
-        if given.dtype != wanted.dtype:
-            raise TraceError("an integer argument decides a result's element type, and cannot vary")
-        if not _agree(given, wanted):
-            raise TraceError("Paddle miscalculates a size of a result where sizes vary")
-    computed, known = _computed(open_sizes), _computed(fixed)
-    if len(computed) != len(known):
-        return  # a branch on a size; what the operators give reaches the results
-    for (name, given), (other, wanted) in zip(computed, known, strict=True):
-        if name == other and not _agree(given, wanted):
-            raise TraceError(f"Paddle miscalculates a size of {name} where sizes vary")
-
-
-def _agree(given: Any, wanted: Any) -> bool:
-    shape, other = list(given.shape), list(wanted.shape)
-    return len(shape) == len(other) and all(n in (-1, m) or m == -1 for n, m in zip(shape, other, strict=True))
-
-
-def _computed(traced: Trace) -> list[tuple[str, Any]]:
-    found = []
-    for op in operators(traced.program.global_block()):
-        name = op.name().removeprefix("pd_op.")
-        if any(word in name for word in _ARITHMETIC):
-            found += [(name, value) for value in op.results() if value.initialized() and not value.use_empty()]
-    return found
 
 
 def _no_graph() -> Graph:

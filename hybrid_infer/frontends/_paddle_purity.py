@@ -42,7 +42,7 @@ def needed(program: Any, results: Sequence[Any]) -> Any:
     return found
 
 
-def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str]) -> list[str]:
+def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str], results: Sequence[Any]) -> list[str]:
     """Reasons, each naming the operator; `labels` say in words what each of the inputs is."""
     found = []
     for op in operators(program.global_block()):
@@ -67,7 +67,18 @@ def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str]) -> li
             given = list(op.operands_source())
             written = [n for value, n in zip(inputs, labels, strict=True) if any(g.is_same(value) for g in given)]
             found += [f"it writes to {label} in place ({name})" for label in written[:1]]
+            if not written and given and _read_again(op, given[0], results):
+                found.append(f"it writes in place ({name}) to a tensor that is read again")
     return list(dict.fromkeys(found))
+
+
+def _read_again(op: Any, value: Any, results: Sequence[Any]) -> bool:
+    """Does anything read a value that an operator has written, by its old name, after it?"""
+    if any(value.is_same(result) for result in results):
+        return True
+    order = [other.id() for other in op.get_parent_block().ops]
+    later = set(order[order.index(op.id()) + 1 :])
+    return any(user.id() in later for user in value.all_used_ops())
 
 
 def _drops(op: Any, base: str, attributes: dict[str, Any]) -> bool:

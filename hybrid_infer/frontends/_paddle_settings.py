@@ -149,6 +149,19 @@ def _dot(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return paddle.sum(inputs[0] * inputs[1], axis=-1)
 
 
+def _linspace(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Of a number of points that varies, and may be one: the converter divides by one less."""
+    import paddle
+
+    start, stop, points = inputs
+    if constant(points) is not None:
+        return None
+    kind = op.result(0).dtype
+    count = paddle.reshape(points, [])
+    step = (stop - start) / paddle.cast(paddle.maximum(count - 1, paddle.full([], 1, count.dtype)), stop.dtype)
+    return paddle.cast(start + step * paddle.cast(paddle.arange(count), stop.dtype), kind)
+
+
 RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "scale": _scale,
     "scale_": _scale,
@@ -166,5 +179,6 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "rnn": _recurrent,
     "layer_norm": _layer_norm,
     "dot": _dot,
+    "linspace": _linspace,
     "topk": _topk,
 }

@@ -1,0 +1,83 @@
+"""A trace with sizes left open against one with the example's sizes: Paddle's own code may take -1 for a size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends._paddle_purity import operators
+from hybrid_infer.frontends._paddle_trace import Trace
+
+#: Operators that compute a size from sizes; a transposed convolution takes -1 for a size as it does.
+_ARITHMETIC = ("conv", "pool", "unfold", "fold", "pad", "interp", "pixel_shuffle", "pixel_unshuffle", "frame", "stft")
+
+
+def compare(open_sizes: Trace, fixed: Trace) -> None:
+    """Raise TraceError where a trace with sizes left open says what one with the example's sizes denies."""
+    for given, wanted in zip(open_sizes.results, fixed.results, strict=True):
+        if given.dtype != wanted.dtype:
+            raise TraceError("an integer argument decides a result's element type, and cannot vary")
+        if not _agree(given, wanted):
+            raise TraceError("Paddle miscalculates a size of a result where sizes vary")
+    computed, known = _computed(open_sizes), _computed(fixed)
+    # Where they are not as many, there is a branch on a size; what the operators give reaches the results.
+    for (name, given), (other, wanted) in zip(computed, known, strict=True) if len(computed) == len(known) else ():
+        if name == other and not _agree(given, wanted):
+            raise TraceError(f"Paddle miscalculates a size of {name} where sizes vary")
+    _compare_numbers(open_sizes, fixed)
+
+
+def _agree(given: Any, wanted: Any) -> bool:
+    shape, other = list(given.shape), list(wanted.shape)
+    return len(shape) == len(other) and all(n in (-1, m) or m == -1 for n, m in zip(shape, other, strict=True))
+
+
+def _computed(traced: Trace) -> list[tuple[str, Any]]:
+    found = []
+    for op in operators(traced.program.global_block()):
+        name = op.name().removeprefix("pd_op.")
+        if any(word in name for word in _ARITHMETIC):
+            found += [(name, value) for value in op.results() if value.initialized() and not value.use_empty()]
+    return found
+
+
+def _compare_numbers(open_sizes: Trace, fixed: Trace) -> None:
+    """Raise TraceError where a number of the open trace is neither in the other nor part of a computation of sizes."""
+    given, wanted = _numbers(open_sizes), _numbers(fixed)
+    names = [[op.name() for op in operators(traced.program.global_block())] for traced in (open_sizes, fixed)]
+    if names[0] == names[1]:
+        strange = [value for value, other in zip(given, wanted, strict=True) if value[0] != other[0]]
+    else:
+        known = {number for number, _ in wanted}
+        loops = "pd_op.while" in names[0] or "pd_op.if" in names[0]
+        strange = [value for value in given if value[0] not in known and not (loops and value[0] in (0, 1))]
+    for number, value in strange:
+        others = [[v for v in op.operands_source() if not v.is_same(value)] for op in value.all_used_ops()]
+        if not all(any(_is_size(v) for v in operands) for operands in others):
+            raise TraceError(f"Paddle takes a size that varies for a number ({number:g})")
+
+
+def _numbers(traced: Trace) -> list[tuple[float, Any]]:
+    found = []
+    for op in operators(traced.program.global_block()):
+        if op.name() == "pd_op.full" and not op.result(0).use_empty() and not list(op.result(0).shape)[1:]:
+            found.append((float(op.attrs()["value"]), op.result(0)))
+    return found
+
+
+def _is_size(value: Any) -> bool:
+    """Is it computed from sizes and integer arguments alone?"""
+    found, left = False, [value]
+    while left:
+        value = left.pop()
+        if not value.initialized():
+            continue
+        op = value.get_defining_op()
+        name = "" if op is None else op.name()
+        if name == "pd_op.shape64" or (name == "pd_op.data" and op.attrs()["name"].startswith("n")):
+            found = True
+        elif name in ("", "pd_op.data"):
+            return False
+        else:
+            left += op.operands_source()
+    return found

@@ -1,0 +1,213 @@
+"""Operators whose settings Paddle's converter overlooks, as a user meets them: served, unverified, and as eagerly.
+
+Many operators share a method, for the sake of time; each method is called at two sizes, the second of which varies.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+import numpy as np
+import pytest
+
+paddle = pytest.importorskip("paddle")
+
+from paddle_support import counts, eagerly, same, served  # noqa: E402
+
+from hybrid_infer import inference  # noqa: E402
+
+pytestmark = pytest.mark.paddle
+F, nn = paddle.nn.functional, paddle.nn
+
+
+def drawn(*shape: int, seed: int = 0) -> Any:
+    return paddle.to_tensor(np.random.default_rng(seed).standard_normal(shape).astype("float32"))
+
+
+class Weights(nn.Layer):
+    """What the operators below take beside their input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel, self.turned, self.split = drawn(6, 4, 3, 3), drawn(4, 6, 3, 3), drawn(4, 1, 3, 3)
+        self.solid, self.row, self.table = drawn(4, 3, 3, 3, 3), drawn(4, 6, 3), drawn(20)
+        self.each, self.spread, self.bias = drawn(4), drawn(4).abs() + 0.5, drawn(6)
+        self.deep, self.both = nn.LSTM(4, 3, num_layers=2), nn.GRU(4, 3, direction="bidirect")
+        self.relu, self.flat = nn.SimpleRNN(4, 3), nn.LayerNorm([5, 4])
+        self.eval()
+
+
+def activations(self: Any, x: Any) -> Any:
+    return [
+        F.gelu(x, True), F.leaky_relu(x, 0.3), F.leaky_relu(x.astype("float64"), 1.5), F.hardtanh(x, -0.3, 0.6),
+        F.celu(x, 2.0), F.softplus(x * 30), F.softplus(x, 2, 3), F.thresholded_relu(x, 0.2),
+        F.thresholded_relu(x, 0.2, value=3.0), F.log_sigmoid(x * 30), F.hardsigmoid(x, 0.3, 0.4), F.elu(x, 0.3),
+        F.prelu(x, self.each, data_format="NLC"), F.selu(x, 1.3, 1.4), F.softmax(x, 1, dtype="float64"),
+    ]  # fmt: skip
+
+
+def numbers(self: Any, x: Any) -> Any:
+    whole = (x * 9).astype("int64")
+    small, byte, half = whole.astype("int8") * 20, whole.abs().astype("uint8"), whole.astype("int32")
+    return [
+        paddle.round(x, 2), paddle.round(x * 100, -1), paddle.round(x.astype("float64"), 3),
+        paddle.scale(x, 2.0, 1.0, bias_after_scale=False), paddle.scale(whole, 3, 1, bias_after_scale=False),
+        paddle.scale(whole, 2.5, 1), paddle.scale(half, 2.9, 1.7), paddle.scale(small, 2), paddle.scale(byte, 3.0, 5.0),
+        whole * (2**40 + 1) + 7, small * 7, paddle.dot(x[:, 0], x[:, 1]), paddle.dot(whole[:, 0], whole[:, 1]),
+        paddle.addmm(paddle.ones([4, 4]), x[0].t(), x[0], 0.5, 2.0), paddle.lerp(x, x * 2, 0.3), paddle.trunc(x * 3),
+        x.norm(3, 1, True), x.norm(), x.amin([0, 1]), paddle.mean(x, []), paddle.linspace(0, 1, x.shape[0]),
+        F.sigmoid_focal_loss(x, (x > 0).astype("float32")), F.cross_entropy(x, whole[..., 0] % 4, ignore_index=2),
+    ]  # fmt: skip
+
+
+def places(self: Any, x: Any) -> Any:
+    index = (x[..., :1] * 9).astype("int64").abs() % 4
+    return [
+        paddle.roll(x, 2), paddle.roll(x, 7, 1), paddle.roll(x, [1, -7], [1, 2]), paddle.roll(x, [1, 2], [1, 1]),
+        paddle.roll(x, -3, 0), paddle.roll(x, 5, 1), paddle.topk(x, 2, 1, largest=False)[0], paddle.cumsum(x, 1),
+        *[
+            paddle.put_along_axis(x, index, x * 2 + 1, 2, reduce, broadcast=False)
+            for reduce in ("assign", "add", "mul", "multiply", "amin", "amax")
+        ],
+        paddle.put_along_axis(x, index[:, :2], 9.0, 2, broadcast=False),
+        paddle.repeat_interleave(x, 3, 1), x.masked_fill(x > 0, -1.0), x[:, :1].expand_as(x),
+        (x > 0).any(1), (x > 0).all([1, 2], True),
+    ]  # fmt: skip
+
+
+def norms(self: Any, x: Any) -> Any:
+    image = x.transpose([0, 2, 1]).unsqueeze(-1)
+    last, statistics = image.transpose([0, 2, 3, 1]), (self.each, self.spread, self.each, self.each)
+    return [
+        self.flat(x), F.layer_norm(x, [5, 4], self.table, None), F.layer_norm(x, [5, 4], epsilon=1e-4),
+        F.layer_norm(x, 4, self.each, None), F.layer_norm(x.astype("float64"), 4), F.layer_norm(image, [5, 1]),
+        F.group_norm(image, 2, 1e-5, self.each, self.each), F.group_norm(image, 2, 1e-5, self.each, None),
+        F.group_norm(image, 2, 1e-5), F.group_norm(image, 2, 0.1, self.each, self.each),
+        F.group_norm(last, 2, 1e-5, None, self.each, "NHWC"), F.group_norm(x, 2, 1e-5, data_format="NLC"),
+        F.batch_norm(image, *statistics, epsilon=0.3), F.batch_norm(last, *statistics, data_format="NHWC"),
+        F.batch_norm(x, *statistics, data_format="NLC"), F.instance_norm(image, eps=0.2),
+        F.batch_norm(last.unsqueeze(1), *statistics, data_format="NDHWC"), F.normalize(x, 3, -1, 0.5),
+        F.local_response_norm(last, 3, 0.1, 0.5, 2.0, data_format="NHWC"),
+    ]  # fmt: skip
+
+
+def convolutions(self: Any, x: Any) -> Any:
+    last, row, solid = x.transpose([0, 2, 3, 1]), x[:, :, 0], x.unsqueeze(2)
+    form, deep = {"data_format": "NHWC"}, solid.transpose([0, 2, 3, 4, 1])
+    return [
+        F.conv2d(last, self.kernel, self.bias, 2, "SAME", **form),
+        F.conv2d(last, self.kernel, padding=[1, 0, 2, 1], dilation=[1, 2], **form),
+        F.conv2d(last, self.split, padding=1, stride=[2, 1], groups=4, **form),
+        F.conv1d(row.transpose([0, 2, 1]), self.row.transpose([1, 0, 2]), padding="SAME", data_format="NLC"),
+        F.conv3d(deep, self.solid[:, :1].expand([-1, 4, -1, -1, -1]), padding=1, data_format="NDHWC"),
+        F.conv2d_transpose(x, self.turned, self.bias, 2, 1, 1), F.conv2d_transpose(x, self.turned, None, 2, "SAME"),
+        F.conv2d_transpose(x, self.turned, None, 3, "SAME"), F.conv2d_transpose(x, self.turned, None, 2, "VALID"),
+        F.conv2d_transpose(x, self.turned, None, 2, output_size=[14, 16]),
+        F.conv2d_transpose(x, self.turned, None, 2, [1, 0, 1, 2], output_size=[13, 13]),
+        F.conv2d_transpose(last, self.turned, self.bias, 2, output_size=[14, 15], **form),
+        F.conv2d_transpose(last, self.split, None, 2, groups=4, output_padding=1, **form),
+        F.conv1d_transpose(row, self.row, None, 2, output_size=[16]),
+        F.conv3d_transpose(deep, self.solid, None, 2, data_format="NDHWC"),
+    ]  # fmt: skip
+
+
+def windows(self: Any, x: Any) -> Any:
+    last, form = x.transpose([0, 2, 3, 1]), {"data_format": "NHWC"}
+    solid = x.unsqueeze(2).expand([-1, -1, 5, -1, -1])
+    return [
+        F.max_pool2d(last, 3, 2, 1, ceil_mode=True, **form), F.max_pool2d(last, 3, 2, "SAME", **form),
+        F.avg_pool2d(last, 3, 2, 1, exclusive=False, **form), F.avg_pool2d(last, 3, 2, divisor_override=5, **form),
+        F.avg_pool2d(x, 3, 1, "SAME", exclusive=False), F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, exclusive=False),
+        F.adaptive_avg_pool2d(x, [3, 7]), F.adaptive_avg_pool2d(x, [4, 3]), F.adaptive_avg_pool2d(last, [4, 9], **form),
+        F.adaptive_avg_pool2d(x, 1), F.adaptive_avg_pool2d(x, [None, 4]), F.adaptive_avg_pool1d(x[:, :, 0], 3),
+        F.adaptive_max_pool2d(x, [4, 3]), F.adaptive_max_pool1d(x[:, :, 0], 3), F.adaptive_max_pool3d(solid, [3, 2, 4]),
+        F.adaptive_avg_pool3d(solid, [3, 2, 4]), F.interpolate(x, [9, 10], mode="area"),
+    ]  # fmt: skip
+
+
+def resizing(self: Any, x: Any) -> Any:
+    last, form = x.transpose([0, 2, 3, 1]), {"data_format": "NHWC"}
+    solid = x.unsqueeze(2).transpose([0, 2, 3, 4, 1])
+    return [
+        *[F.interpolate(last, [9, 10], mode=mode, **form) for mode in ("nearest", "bilinear", "bicubic")],
+        F.interpolate(last, scale_factor=1.7, mode="bilinear", align_corners=True, **form),
+        F.interpolate(last, [3, 5], mode="bilinear", align_mode=1, **form),
+        F.interpolate(x[:, :, 0].transpose([0, 2, 1]), [9], mode="linear", data_format="NWC"),
+        F.interpolate(solid, [5, 7, 9], mode="trilinear", data_format="NDHWC"),
+        F.pad(last, [1, 2, 3, 0], mode="reflect", **form), F.pad(last, [1, 2, 3, 0], value=2.0, **form),
+        F.pixel_shuffle(last, 2, "NHWC"), F.pixel_shuffle(x, 2), F.temporal_shift(paddle.concat([x, x]), 2, 0.25),
+        F.temporal_shift(paddle.concat([last, last]), 2, 0.25, **form), F.prelu(last, self.each, **form),
+    ]  # fmt: skip
+
+
+def recurrent(self: Any, x: Any) -> Any:
+    return [self.deep(x)[0], *self.both(x)]
+
+
+ROWS, IMAGE = (5, 4), (4, 6, 7)
+
+
+@pytest.mark.parametrize(
+    ("function", "shape"),
+    [(activations, ROWS), (numbers, ROWS), (places, ROWS), (norms, ROWS), (convolutions, IMAGE), (windows, IMAGE),
+     (resizing, IMAGE), (recurrent, ROWS)],
+    ids=lambda value: getattr(value, "__name__", ""),
+)  # fmt: skip
+def test_served_as_eagerly_without_verification(function: Callable[..., Any], shape: tuple[int, ...]) -> None:
+    eager = MethodType(function, Weights())
+    hot = inference(eager, verify="off", fallback="error")
+    with paddle.no_grad():
+        for seed, count in enumerate((2, 3, 1)):
+            x = drawn(count, *shape, seed=seed)
+            same(hot(x), eager(x), 2e-4)
+    served(captures=2)
+
+
+REFUSED: dict[str, Callable[[Any, Any], Any]] = {
+    "length for each sequence": lambda self, x: self.deep(x, sequence_length=paddle.full([x.shape[0]], 3, "int64"))[0],
+    "last states are used": lambda self, x: self.deep(x)[1][0],
+    "order of its result open": lambda self, x: paddle.topk(x, 2, 1, sorted=False)[0],
+    "takes probabilities": lambda self, x: F.cross_entropy(
+        F.softmax(x), x[..., 0].astype("int64") * 0, use_softmax=False
+    ),
+    "leaves out an element": lambda self, x: paddle._C_ops.cumsum(x, 1, False, True, False),
+    "another element type": lambda self, x: paddle.any(x, 1),
+    "there are not as many": lambda self, x: F.avg_pool2d(x.unsqueeze(1), 2, 2, "SAME", exclusive=False),
+    "tensor that is read again": lambda self, x: paddle.increment(x.sum(), 2.0) * 2,
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_cannot_be_spelled_out_is_left_to_eager(words: str) -> None:
+    eager, x = MethodType(REFUSED[words], Weights()), drawn(2, 5, 4)
+    hot = inference(eager, verify="off")
+    with paddle.no_grad():
+        for _ in range(2):
+            same(hot(x), eager(x))
+    eagerly(words, captures=counts()["captures"])
+
+
+def test_a_size_that_paddles_own_code_takes_for_a_number_is_fixed() -> None:
+    def taken(x: Any) -> Any:
+        return paddle.take(x, paddle.to_tensor([-3, 50]), mode="wrap")
+
+    hot = inference(taken, verify="off", fallback="error")
+    with paddle.no_grad():
+        for count in (2, 3, 1, 3):
+            same(hot(drawn(count, 5)), taken(drawn(count, 5)))
+    served(captures=3)
+
+
+def test_a_method_that_warns_is_captured() -> None:
+    def warned(x: Any) -> Any:
+        warnings.warn("an old form", stacklevel=1)
+        return x * 2
+
+    hot, x = inference(warned, verify="off", fallback="error"), drawn(2, 5)
+    with paddle.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        same(hot(x), warned(x))
+    served(captures=1)
