@@ -168,11 +168,14 @@ def watch(slots: Sequence[tuple[Any, Any, Any]], values: bool) -> Callable[[], b
     versions = [tensor._inplace_version for tensor in tensors]
     received = [_GRADIENTS.count(tensor) for tensor in tensors]
     gradients = [count[0] for count in received]
+    # What requires no gradient has no hook that would tell of one, and may be trained between two calls all the same.
+    frozen = [tensor for tensor in tensors if tensor.stop_gradient and tensor._grad_ivar() is None]
     samples: list[Callable[[], Hashable]] = []
     for tensor, count in zip(tensors, gradients, strict=True):
         view = sample_view(tensor)
         if view is not None:
-            samples.append(_content(tensor) if count else memoryview(view).tobytes)
+            trained = count or (tensor.stop_gradient and tensor._grad_ivar() is not None)
+            samples.append(_content(tensor) if trained else memoryview(view).tobytes)
     numbers, data = [version() for version in versions], [sample() for sample in samples]
 
     # One list for each question: quicker than one loop that asks all of them of each weight.
@@ -181,6 +184,7 @@ def watch(slots: Sequence[tuple[Any, Any, Any]], values: bool) -> Callable[[], b
         and [v() for v in versions] == numbers
         and [s() for s in samples] == data
         and [count[0] for count in received] == gradients
+        and all([t.stop_gradient and t._grad_ivar() is None for t in frozen])
     )
 
 

@@ -45,7 +45,7 @@ def convert(serialise: Any) -> bytes:
         program, model = os.path.join(folder, "program.json"), os.path.join(folder, "model.onnx")
         serialise(program)
         text = Path(program).read_text(encoding="utf-8")
-        if any(word in text for word in ("bf16", "_interp", ".pad3d")):
+        if any(word in text for word in ("bf16", "_interp", ".pad3d", ".group_norm")):
             Path(program).write_text(json.dumps(_adapted(json.loads(text))), encoding="utf-8")
         supported = os.path.join(folder, "supported.json")
         request = {
@@ -106,7 +106,7 @@ def _adapted(node: Any) -> Any:
     return adapted
 
 
-_SINGLE = ("_interp", ".pad3d")
+_SINGLE = ("_interp", ".pad3d", ".group_norm")
 
 
 def _single(value: dict[str, Any]) -> dict[str, Any]:

@@ -212,14 +212,14 @@ def _extreme(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
 
 
 def _group_norm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """The converter takes images with channels first, a scale and a bias, and has one epsilon for all."""
+    """The converter takes images with channels first, a scale and a bias."""
     import paddle
 
     value, scale, bias = inputs
     rank, groups, epsilon = len(value.shape), attributes["groups"], attributes["epsilon"]
     last = attributes["data_format"].endswith("C")
     whole = scale.initialized() and bias.initialized()
-    if not last and rank == 4 and whole and math.isclose(epsilon, 1e-5, rel_tol=1e-3):
+    if not last and rank == 4 and whole:
         return None
     value = _paddle_channels.first(value) if last else value
     grouped = paddle.reshape(value, [0, groups, -1])

@@ -96,6 +96,38 @@ def test_the_callers_results_are_never_written_again() -> None:
         same(hot(X), copied)
 
 
+@pytest.mark.parametrize("nothing", [None, (), {}, [None, ((), [])]], ids=str)
+def test_a_result_without_tensors_is_left_to_eager(nothing: Any) -> None:
+    hot = inference(lambda x: nothing)
+    for _ in range(2):
+        found = hot(X)
+        assert type(found) is type(nothing) and found == nothing
+    eagerly("computes nothing")
+
+
+def test_results_beside_nothing_and_without_elements() -> None:
+    def several(x: Any) -> Any:
+        whole = (x * 9).astype("int8")
+        return {
+            "nothing": (x * 2, None, (), {}), "bytes": (whole, whole + whole, x.abs().astype("uint8"), x > 0),
+            "points": (x.sum(), x[0, 0] * 1, x.mean().astype("int32"), x.max() > 0),
+            "empty": (x[:0] * 2, x[:, :0] + 1, x[:0].sum(), x[:0].sum(0), paddle.zeros([0, 4])),
+        }  # fmt: skip
+
+    hot = inference(several, fallback="error")
+    for rows in (2, 3, 1):
+        found = twice(hot, several, grid(rows, 4))
+        assert all(tensor.stop_gradient for group in found.values() for tensor in group if hasattr(tensor, "dtype"))
+    served(captures=2)
+
+
+def test_int16_is_left_to_eager() -> None:
+    hot = inference(lambda x: (x * 9).astype("int16"))
+    for _ in range(2):
+        same(hot(X), (X * 9).astype("int16"))
+    eagerly("paddle2onnx refused")
+
+
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "int32", "int64", "float16", "float64"])
 def test_element_types(dtype: str) -> None:
     def rearrange(x: Any) -> Any:

@@ -285,6 +285,25 @@ def test_a_training_step_that_changes_a_few_rows_is_seen(through: str, weights: 
     served(captures=1)
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["left trainable", "frozen again"])
+def test_a_frozen_weight_that_is_trained_for_one_step_is_seen(again: bool) -> None:
+    layer = paddle.nn.Linear(64, 32)
+    eager = type(layer).forward.__get__(layer)
+    inference(layer, fallback="error")
+    sparse, full = paddle.zeros([2, 64]), grid(2, 64)
+    sparse[:, 5] = 1.0
+    optimiser = paddle.optimizer.SGD(0.5, parameters=[layer.weight])
+    layer.weight.stop_gradient = layer.bias.stop_gradient = True
+    for _ in range(2):
+        twice(layer, eager, full)
+        layer.weight.stop_gradient = False
+        eager(sparse).square().sum().backward()
+        optimiser.step()
+        layer.weight.stop_gradient = again
+        twice(layer, eager, full)
+    served(captures=1)
+
+
 def test_another_element_type_is_another_version() -> None:
     class Layer(Block):
         forward = inference(fallback="error")(Block.forward)
