@@ -10,6 +10,14 @@ from hybrid_infer.frontends._paddle_trace import Trace
 
 #: Operators that compute a size from sizes; a transposed convolution takes -1 for a size as it does.
 _ARITHMETIC = ("conv", "pool", "unfold", "fold", "pad", "interp", "pixel_shuffle", "pixel_unshuffle", "frame", "stft")
+#: What sizes that are known are written with, and others are not.
+_OF_CONSTANTS = frozenset(
+    {
+        "full", "full_int_array", "assign_value", "assign_value_", "assign", "cast", "scale", "arange", "reshape",
+        "expand", "slice", "strided_slice", "squeeze", "unsqueeze", "flatten", "split", "split_with_num", "concat",
+        "stack",
+    }
+)  # fmt: skip
 
 
 def compare(open_sizes: Trace, fixed: Trace) -> None:
@@ -50,6 +58,9 @@ def _compare_numbers(open_sizes: Trace, fixed: Trace) -> None:
     else:
         known = {number for number, _ in wanted}
         loops = "pd_op.while" in names[0] or "pd_op.if" in names[0]
+        lost = {name.removeprefix("pd_op.") for name in names[1]} - {name.removeprefix("pd_op.") for name in names[0]}
+        if lost - _OF_CONSTANTS and not loops:
+            raise TraceError(f"Paddle leaves {min(lost - _OF_CONSTANTS)} out where sizes vary")
         strange = [value for value in given if value[0] not in known and not (loops and value[0] in (0, 1))]
     for number, value in strange:
         others = [[v for v in op.operands_source() if not v.is_same(value)] for op in value.all_used_ops()]

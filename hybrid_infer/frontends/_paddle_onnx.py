@@ -223,6 +223,7 @@ def finish(model_bytes: bytes, weights: Sequence[str], inputs: Sequence[str | No
     graph.initializer.extend(constants)
     graph.name = "graph"
     names = {value.name for value in declared}
+    _compare_shapes(model, results)
     try:
         onnx.checker.check_model(model)
         model = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=False)
@@ -237,6 +238,28 @@ def finish(model_bytes: bytes, weights: Sequence[str], inputs: Sequence[str | No
         input_specs=tuple(specs),
         output_specs=tuple(results),
     )
+
+
+def _compare_shapes(model: Any, results: Sequence[TensorSpec]) -> None:
+    """Raise TraceError where ONNX infers another shape for a result than Paddle did: a setting was lost on the way."""
+    import onnx
+
+    blank = onnx.ModelProto()
+    blank.CopyFrom(model)
+    for value in blank.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    try:
+        found = onnx.shape_inference.infer_shapes(blank, strict_mode=False, data_prop=True)
+    except onnx.shape_inference.InferenceError:
+        return  # which the check of the whole model names
+    for value, spec in zip(found.graph.output, results, strict=True):
+        if not value.type.tensor_type.HasField("shape"):
+            continue
+        dims = value.type.tensor_type.shape.dim
+        sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+        fits = len(sizes) == len(spec.shape)
+        if not fits or any(None not in pair and pair[0] != pair[1] for pair in zip(sizes, spec.shape, strict=True)):
+            raise TraceError(f"paddle2onnx makes a result of shape {sizes} of one of shape {list(spec.shape)}")
 
 
 def _scalar_loop_state(node: Any) -> None:

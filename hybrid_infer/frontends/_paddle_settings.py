@@ -162,6 +162,17 @@ def _linspace(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return paddle.cast(start + step * paddle.cast(paddle.arange(count), stop.dtype), kind)
 
 
+def _repeat_interleave(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Each element as often as a tensor says, which the converter reads where sizes are known only."""
+    import paddle
+
+    value, repeats = inputs
+    ends = paddle.cumsum(paddle.cast(repeats, "int64"), 0)
+    places = paddle.arange(ends[-1])
+    passed = paddle.cast(paddle.unsqueeze(places, 1) >= paddle.unsqueeze(ends, 0), "int64")
+    return paddle.index_select(value, paddle.sum(passed, axis=1), attributes["axis"])
+
+
 RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "scale": _scale,
     "scale_": _scale,
@@ -179,6 +190,7 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "rnn": _recurrent,
     "layer_norm": _layer_norm,
     "dot": _dot,
+    "repeat_interleave_with_tensor_index": _repeat_interleave,
     "linspace": _linspace,
     "topk": _topk,
 }

@@ -17,6 +17,7 @@ paddle = pytest.importorskip("paddle")
 
 from paddle_support import counts, eagerly, same, served  # noqa: E402
 
+import hybrid_infer  # noqa: E402
 from hybrid_infer import inference  # noqa: E402
 
 pytestmark = pytest.mark.paddle
@@ -73,7 +74,8 @@ def places(self: Any, x: Any) -> Any:
             for reduce in ("assign", "add", "mul", "multiply", "amin", "amax")
         ],
         paddle.put_along_axis(x, index[:, :2], 9.0, 2, broadcast=False),
-        paddle.repeat_interleave(x, 3, 1), x.masked_fill(x > 0, -1.0), x[:, :1].expand_as(x),
+        paddle.repeat_interleave(x, 3, 1), paddle.repeat_interleave(x, paddle.to_tensor([1, 2, 0, 3]), 2),
+        x.masked_fill(x > 0, -1.0), x[:, :1].expand_as(x),
         (x > 0).any(1), (x > 0).all([1, 2], True),
     ]  # fmt: skip
 
@@ -176,6 +178,7 @@ REFUSED: dict[str, Callable[[Any, Any], Any]] = {
     "leaves out an element": lambda self, x: paddle._C_ops.cumsum(x, 1, False, True, False),
     "another element type": lambda self, x: paddle.any(x, 1),
     "there are not as many": lambda self, x: F.avg_pool2d(x.unsqueeze(1), 2, 2, "SAME", exclusive=False),
+    "makes a result of shape": lambda self, x: paddle.fft.rfft(x).abs(),
     "tensor that is read again": lambda self, x: paddle.increment(x.sum(), 2.0) * 2,
 }
 
@@ -190,9 +193,28 @@ def test_what_cannot_be_spelled_out_is_left_to_eager(words: str) -> None:
     eagerly(words, captures=counts()["captures"])
 
 
-def test_a_size_that_paddles_own_code_takes_for_a_number_is_fixed() -> None:
+def _marked(x: Any) -> Any:
+    y = x * 2
+    y[:, 0] = 1.0
+    return y + 1, y
+
+
+def test_elements_written_by_code_that_the_tracer_does_not_rewrite_are_left_to_eager() -> None:
+    hot, x = inference(lambda x: _marked(x), verify="off"), drawn(2, 5)
+    with paddle.no_grad():
+        same(hot(x), _marked(x))
+    eagerly("in place", "read again")
+    hybrid_infer.reset_stats()
+    hot = inference(_marked, verify="off", fallback="error")
+    with paddle.no_grad():
+        same(hot(x), _marked(x))
+    served(captures=1)
+
+
+@pytest.mark.parametrize("mode", ["wrap", "clip"])
+def test_a_size_that_paddles_own_code_takes_for_a_number_is_fixed(mode: str) -> None:
     def taken(x: Any) -> Any:
-        return paddle.take(x, paddle.to_tensor([-3, 50]), mode="wrap")
+        return paddle.take(x, paddle.to_tensor([-3, 50]), mode=mode)
 
     hot = inference(taken, verify="off", fallback="error")
     with paddle.no_grad():
