@@ -210,7 +210,7 @@ class Sessions:
         """
         digests = tuple(hashlib.sha256(part).digest() for part in model)
         width = _width(options)
-        key = (digests, width, options.optimise, options.handover)
+        key = (digests, width, options.optimise, options.handover, options.precision)
         with self._building:
             session = self._shared.get(key)
             if session is None:

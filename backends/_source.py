@@ -80,18 +80,24 @@ def _strip(scope: Any) -> None:
 
 
 def _widen(scope: Any) -> None:
-    """Turn every bfloat16 of `scope` into float32, for an engine that has no arithmetic in bfloat16."""
+    """Turn every bfloat16 of `scope` into float32, for an engine that has no arithmetic in bfloat16.
+
+    What is cast to bfloat16 and back is rounded on purpose, and stays so: a cast needs no arithmetic.
+    """
     from onnx import TensorProto
 
+    narrow = _rounded(scope)
     if hasattr(scope, "input") and hasattr(scope, "initializer"):
-        for value in (*scope.input, *scope.output, *scope.value_info):
+        for value in (*scope.input, *scope.output):
             _widen_type(value.type)
         for tensor in scope.initializer:
             _widen_tensor(tensor)
-    else:
-        for value in scope.value_info:
+    for value in scope.value_info:
+        if value.name not in narrow:
             _widen_type(value.type)
     for node in scope.node:
+        if node.op_type == "Cast" and node.output[0] in narrow:
+            continue
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 _widen_tensor(attribute.t)
@@ -99,6 +105,28 @@ def _widen(scope: Any) -> None:
                 _widen_tensor(tensor)
             if attribute.name in _TYPE_ATTRIBUTES and attribute.i == TensorProto.BFLOAT16:
                 attribute.i = TensorProto.FLOAT
+
+
+def _rounded(scope: Any) -> set[str]:
+    """The values of `scope` that are cast to bfloat16 and from there to nothing but float32."""
+    from onnx import TensorProto
+
+    def casts(node: Any, kind: int) -> bool:
+        if node.op_type != "Cast" or node.domain:
+            return False
+        return any(attribute.name == "to" and attribute.i == kind for attribute in node.attribute)
+
+    narrow = {node.output[0] for node in scope.node if casts(node, TensorProto.BFLOAT16)}
+    if not narrow:
+        return narrow
+    narrow.difference_update(value if isinstance(value, str) else value.name for value in scope.output)
+    for node in scope.node:
+        if not casts(node, TensorProto.FLOAT):
+            narrow.difference_update(node.input)
+    for inner in subgraphs(scope.node):
+        narrow.difference_update(value.name for value in inner.output)
+        narrow.difference_update(name for node in inner.node for name in node.input)
+    return narrow
 
 
 def _widen_type(kind: Any) -> None:

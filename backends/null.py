@@ -25,6 +25,9 @@ class NullEngine:
     def plan_key(self, options: EngineOptions) -> str:
         return f"null-{options.device}"
 
+    def native(self, precision: str) -> bool:
+        return True
+
     def wire(self, dtype: str) -> str:
         return dtype
 

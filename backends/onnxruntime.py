@@ -19,7 +19,7 @@ from hybrid_infer.backends import _fork, _plan, _program, _threads
 NAME = "onnxruntime"
 
 #: Moves whenever `_plan.prepare` writes something else for the same graph.
-_PLAN_FORMAT = 1
+_PLAN_FORMAT = 2
 
 #: How each element type travels between NumPy and this engine.
 _WIRE = {
@@ -60,6 +60,10 @@ class OnnxRuntime:
         """
         optimised = "optimised" if options.optimise else "plain"
         return f"{NAME}-{self.version()}-{_PLAN_FORMAT}-{options.device}-{options.precision}-{optimised}"
+
+    def native(self, precision: str) -> bool:
+        """Only in float32: the kernels for halves are few, and turn to float32 inside."""
+        return precision == "float32"
 
     def wire(self, dtype: str) -> str:
         """The element type of the NumPy arrays that carry tensors and weights of `dtype`. Raises EngineError."""

@@ -14,8 +14,11 @@ report, is out of range.
 
 Runs of one program by several threads wait for each other, as do those of programs that share a model.
 
-``EngineOptions.optimise`` has no effect here: the plugin has no such level. ``extra["workers"]`` limits the idle
-threads of this process, two for each compiled model that computes on more than one thread.
+The plugin has no levels of optimisation. ``optimise=False`` takes from it what can be: code generated for chains of
+small operations, and the rewriting of quantised ones. ``precision`` is the plugin's own mode, which computes products,
+and what lies between two of them, in the narrow type, sums and normalisations in float32 inside, and leaves the ends of
+a graph in float32. ``extra["workers"]`` limits the idle threads of this process, two for each compiled model that
+computes on more than one thread.
 """
 
 from __future__ import annotations
@@ -36,13 +39,20 @@ from hybrid_infer.backends import _fork, _ir, _program, _threads
 NAME = "openvino"
 
 #: Moves whenever `_ir.prepare` writes something else for the same graph.
-_PLAN_FORMAT = 1
+_PLAN_FORMAT = 2
 
 #: How each element type travels between NumPy and this engine.
 _WIRE = {
     **{name: name for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32")},
     "bfloat16": "float32",
 }
+
+#: The plugin's names for a precision, and for a processor's being able to compute in it.
+_HINTS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+_CAPABILITIES = {"float16": "FP16", "bfloat16": "BF16"}
+
+#: The largest finite float16.
+_LARGEST_HALF = 65504.0
 
 #: Where in OpenVINO's sources an exception passed, and advice to its own developers.
 _NOISE = re.compile(
@@ -70,8 +80,17 @@ class OpenVino:
             return str(_import().__version__)
 
     def plan_key(self, options: EngineOptions) -> str:
-        """Names the plans that `prepare` makes. They depend neither on the processor nor on how the graph is run."""
-        return f"{NAME}-{self.version()}-{_PLAN_FORMAT}-{options.device}-{options.precision}"
+        """Names the plans that `prepare` makes with how they compute, for which each is verified anew."""
+        optimised = "optimised" if options.optimise else "plain"
+        return f"{NAME}-{self.version()}-{_PLAN_FORMAT}-{options.device}-{options.precision}-{optimised}"
+
+    def native(self, precision: str) -> bool:
+        if precision == "float32":
+            return True
+        try:
+            return _CAPABILITIES[precision] in _core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        except EngineError:  # of a process that cannot use the engine at all
+            return False
 
     def wire(self, dtype: str) -> str:
         """The element type of the NumPy arrays that carry tensors and weights of `dtype`. Raises EngineError."""
@@ -99,6 +118,10 @@ class OpenVino:
         """
         for spec in (*graph.input_specs, *graph.output_specs):
             self.wire(spec.dtype)
+        if not self.native(options.precision):
+            # Asked for float16 where the processor has bfloat16 alone, the plugin takes that, with an eighth of the
+            # accuracy.
+            raise EngineError(NAME, f"has no arithmetic in {options.precision} on this processor")
         if files is None:
             files = self.prepare(graph, options)
         model = files[_ir.XML], files[_ir.BIN]
@@ -126,8 +149,10 @@ class _Session(_program.Session):
         try:
             openvino, core = _import(), _core()
             graph = core.read_model(*model)
+            if options.precision == "float16":
+                _check_half(weights)
             self._arrays = _bind(openvino, graph, weights)
-            self._compiled = core.compile_model(graph, "CPU", _settings(width))
+            self._compiled = core.compile_model(graph, "CPU", _settings(options, width))
         except Exception as error:
             if lease is not None:
                 lease.release()
@@ -168,8 +193,10 @@ class _Session(_program.Session):
 _sessions = _program.Sessions(_Session, threads=lambda width: 0 if width == 1 else 2)
 
 
-def _settings(width: int) -> dict[str, Any]:
+def _settings(options: EngineOptions, width: int) -> dict[str, Any]:
+    plain = {"SNIPPETS_MODE": "DISABLE", "LP_TRANSFORMS_MODE": "NO"}
     return {
+        **({} if options.optimise else plain),
         "INFERENCE_NUM_THREADS": width,
         # With a stream, a model keeps a thread for it and one for callbacks, idle here, and shares the pool of TBB.
         # Without, it computes on the calling thread alone and keeps none.
@@ -177,7 +204,7 @@ def _settings(width: int) -> dict[str, Any]:
         # Many models take turns on the same cores, with each other and with the framework's threads.
         "ENABLE_CPU_PINNING": False,
         # The default is bfloat16 or float16 where the processor has instructions for it.
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": _HINTS[options.precision],
         "EXECUTION_MODE_HINT": "ACCURACY",
     }
 
@@ -209,6 +236,15 @@ def _bind(openvino: Any, graph: Any, weights: Mapping[str, Any]) -> list[Any]:
 def _in_place(array: Any) -> Any:
     """`array`, or a copy where OpenVINO refuses to share it: one with gaps or that must not be written."""
     return array if array.flags.carray else array.copy(order="C")
+
+
+def _check_half(weights: Mapping[str, Any]) -> None:
+    """Refuse weights that would be infinities in float16."""
+    import numpy as np
+
+    for name, array in weights.items():
+        if array.dtype == np.float32 and array.size and max(array.max(), -array.min()) > _LARGEST_HALF:
+            raise EngineError(NAME, f"the weight {name!r} has values beyond float16")
 
 
 def _check_range(array: Any, name: str) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hybrid_infer import _keys, _verify
+from hybrid_infer import _keys, _rewriting, _verify
 from hybrid_infer._errors import EngineError, TraceError
-from hybrid_infer._family import GRAPH, Family, Held
+from hybrid_infer._family import GRAPH, Family, Held, Prepared
 from hybrid_infer._options import Options
 from hybrid_infer._route import Compiled
 from hybrid_infer._signature import Layout, Parameters, Signatures, Unsupported
@@ -136,11 +136,6 @@ def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
         kind = "writes" if twin.writes else "impure"
         return Outcome(failure(request, twin, "; ".join(reasons[:3]), remedy, kind))
     graph = captured.graph
-    passes = request.options
-    if passes.switch_ir_optim and not passes.skip_prune_program and "prune" not in passes.delete_pass_lists:
-        from hybrid_infer.passes.prune import prune
-
-        graph = prune(graph)
     assert twin.results is not None
     call = request.call
     tensors = tuple(
@@ -201,15 +196,16 @@ def scope(request: Request) -> str:
     """What a failure of engines is true of: these engines, this processor, these tolerances."""
     asked = request.options
     try:
-        plans = [plan_key(engine, engine_options(request)) for engine in engines(request)]
+        plans = [plan_key(request, engine) for engine in engines(request)]
     except EngineError as error:
         plans = [str(error)]
     return _keys.digest([plans, asked.rtol, asked.atol, asked.verify == "off"])
 
 
-def plan_key(engine: Any, options: EngineOptions) -> str:
-    """Names what an engine prepares for this machine."""
-    return _keys.digest([engine.plan_key(options), _machine()])
+def plan_key(request: Request, engine: Any) -> str:
+    """Names the plan of a version: the engine, what it is told, the passes that its graph went through, the machine."""
+    passes = _rewriting.passes(request.options, engine)
+    return _keys.digest([engine.plan_key(engine_options(request)), passes, _machine()])
 
 
 @functools.cache
@@ -235,6 +231,7 @@ def engine_options(request: Request) -> EngineOptions:
         handover=request.options.core_handover,
         framework=request.frontend.name,
         device=request.options.device or "cpu",
+        precision=_rewriting.precision(request.options),
     )
 
 
@@ -253,14 +250,16 @@ def engines(request: Request) -> list[Any]:
             found.append(each)
     if not found:
         raise EngineError("no engine is available", "; ".join(reasons) or f"none computes on {device}")
-    return found
+    precision = _rewriting.precision(request.options)
+    # Where the library chooses: first the engines that the machine has kernels for.
+    return found if names else sorted(found, key=lambda each: not each.native(precision))
 
 
 class Built:
     """A program of an engine, and what is still to be done for it: verification, publication of its plan."""
 
-    def __init__(self, engine: Any, program: Any, plan: str, files: Any, fresh: bool, verified: bool) -> None:
-        self.engine, self.program, self.plan, self.files = engine, program, plan, files
+    def __init__(self, engine: Any, program: Any, plan: str, prepared: Prepared, fresh: bool, verified: bool) -> None:
+        self.engine, self.program, self.plan, self.prepared = engine, program, plan, prepared
         self.fresh, self.verified = fresh, verified
 
 
@@ -284,44 +283,53 @@ def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -
     Raises EngineError, and DamagedEntry where the graph is needed and the store has it no longer.
     """
     options = engine_options(request)
-    plan = plan_key(engine, options)
-    files, verified, fresh = held.plans.get(plan), plan in held.verified, False
-    if files is None and held.entry is not None:
-        files = _stored_plan(request, held, plan)
-        verified = verified or files is not None
-    source = graph or held.version.graph
-    if files is None:
-        source = graph or held.graph()
-        files, fresh = engine.prepare(source, options), True
-    program = engine.load(source, _weights(request, held.version, engine), options, files)
-    held.plans[plan] = files
-    return Built(engine, program, plan, files, fresh, verified)
+    plan = plan_key(request, engine)
+    prepared, verified, fresh = held.plans.get(plan), plan in held.verified, False
+    if prepared is None and held.entry is not None:
+        prepared = _stored_plan(request, held, plan)
+        verified = verified or prepared is not None
+    if prepared is None:
+        rewritten = _rewritten(request, engine, graph or held.graph())
+        files, fresh = engine.prepare(rewritten, options), True
+        prepared = Prepared(replace(rewritten, model=b""), files)
+    elif request.options.switch_ir_debug:
+        _rewritten(request, engine, graph or held.graph())
+    weights = _weights(request, held.version, prepared.graph, engine)
+    program = engine.load(prepared.graph, weights, options, prepared.files)
+    _rewriting.announce(request.options, engine)
+    held.plans[plan] = prepared
+    return Built(engine, program, plan, prepared, fresh, verified)
 
 
-def _stored_plan(request: Request, held: Held, plan: str) -> dict[str, bytes] | None:
-    """The files of a plan on disk; None where there is none, or none that is sound."""
+def _rewritten(request: Request, engine: Any, graph: Graph) -> Graph:
+    observe = _rewriting.recorder(request.options, request.store, request.name, engine, graph)
+    return _rewriting.rewrite(request.options, engine, graph, observe)
+
+
+def _stored_plan(request: Request, held: Held, plan: str) -> Prepared | None:
+    """A plan on disk; None where there is none, or none that is sound."""
     from hybrid_infer.cache import DamagedEntry
 
     stored = request.store.plan(held.entry, plan)
     if stored is None:
         return None
+    assert held.version.graph is not None
     try:
-        return {name: stored.read(name) for name in stored.files}
-    except DamagedEntry as fault:
+        weights, inputs = tuple(stored.meta["weights"]), tuple(stored.meta["inputs"])
+        graph = replace(held.version.graph, weights=weights, inputs=inputs)
+        return Prepared(graph, {name: stored.read(name) for name in stored.files})
+    except (DamagedEntry, KeyError, TypeError) as fault:
         _log.debug("%s: a plan is made again: %s", request.name, fault)
         return None
 
 
-def _weights(request: Request, version: Version, engine: Any) -> list[Any]:
+def _weights(request: Request, version: Version, graph: Graph, engine: Any) -> list[Any]:
     """The instance's weights as arrays, in the order of the graph; None where the graph does not use one."""
-    assert version.graph is not None
     if request.live:
         return []
     found: list[Any] = []
     groups = request.subject.census.weights()
-    for name, (slots, weight) in zip(
-        version.graph.weights, zip(groups.values(), version.weights, strict=True), strict=True
-    ):
+    for name, (slots, weight) in zip(graph.weights, zip(groups.values(), version.weights, strict=True), strict=True):
         export = request.frontend.exporter(weight.dtype, engine.wire(weight.dtype)) if name is not None else None
         found.append(None if export is None else export(slots[0].tensor))
     return found
@@ -329,12 +337,12 @@ def _weights(request: Request, version: Version, engine: Any) -> list[Any]:
 
 def bind(request: Request, held: Held, family: Family, built: Built) -> Compiled:
     """A route for the instance that the request is about."""
-    return Compiled(request.frontend, request.subject, held, family, built.program, request.live)
+    return Compiled(
+        request.frontend, request.subject, held, family, built.program, request.live, built.prepared.graph
+    )
 
 
-def check(
-    frontend: Any, route: Compiled, tensors: Any, ints: Any, eager: Any, rtol: float | None, atol: float | None
-) -> None:
+def check(frontend: Any, route: Compiled, tensors: Any, ints: Any, eager: Any, options: Options) -> None:
     """Compare a route with the eager result of the same call. Raises Disagreement, Inconclusive or EngineError."""
     version = route.held.version
     signatures = Signatures(frontend)
@@ -373,7 +381,10 @@ def check(
         dtypes.append(dtype)
     kinds = {t.dtype for t in version.tensors} | {w.dtype for w in version.weights}
     floats = not kinds.isdisjoint(_verify.TOLERANCES)
-    worst = _verify.compare(left, right, dtypes, from_floats=floats, rtol=rtol, atol=atol)
+    worst = _verify.compare(
+        left, right, dtypes, from_floats=floats, rtol=options.rtol, atol=options.atol,
+        precision=_rewriting.precision(options),
+    )  # fmt: skip
     _log.debug("%s: largest difference from eager %.3g", version.method, worst)
 
 
@@ -410,5 +421,11 @@ def publish_plan(request: Request, held: Held, built: Built) -> None:
     """Put a verified plan beside its version."""
     held.verified.add(built.plan)
     if held.entry is not None and not built.verified:
-        meta = {"engine": built.engine.name, "version": built.engine.version()}
-        request.store.publish_plan(held.entry, built.plan, meta, built.files)
+        meta = {
+            "engine": built.engine.name,
+            "version": built.engine.version(),
+            "passes": list(_rewriting.passes(request.options, built.engine)),
+            "weights": list(built.prepared.graph.weights),
+            "inputs": list(built.prepared.graph.inputs),
+        }
+        request.store.publish_plan(held.entry, built.plan, meta, built.prepared.files)

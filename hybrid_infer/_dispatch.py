@@ -135,7 +135,7 @@ class State:
         layout = self._signatures.layout(values, self.parameters.names, self._defaults)
         options = self.method.options
         try:
-            _compile.check(self.frontend, route, layout.tensors, layout.ints, result, options.rtol, options.atol)
+            _compile.check(self.frontend, route, layout.tensors, layout.ints, result, options)
         except (_verify.Disagreement, EngineError) as fault:
             if not route.valid():  # another thread changed a weight after the eager method had read it
                 return result
@@ -492,7 +492,7 @@ class State:
 
     def _check(self, request: Request, route: Compiled, result: Any) -> None:
         options, layout = request.options, request.layout
-        _compile.check(self.frontend, route, layout.tensors, layout.ints, result, options.rtol, options.atol)
+        _compile.check(self.frontend, route, layout.tensors, layout.ints, result, options)
 
     def _unserved(
         self, request: Request, family: Family, held: Held, reason: str, result: Any = _NOTHING

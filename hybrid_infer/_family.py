@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybrid_infer._census import Census
 from hybrid_infer._subject import Subject
@@ -19,12 +19,19 @@ _log = logging.getLogger("hybrid_infer")
 GRAPH = "graph.onnx"
 
 
+class Prepared(NamedTuple):
+    """What an engine made of a version: the graph that it was given, without its bytes, and the files of its plan."""
+
+    graph: Graph
+    files: Mapping[str, bytes]
+
+
 class Held:
     """A version, the store's entry that it came from (None: not on disk) and what engines have made of its graph."""
 
     def __init__(self, version: Version, entry: Any, *, disk: bool) -> None:
         self.version, self.entry, self.disk = version, entry, disk
-        self.plans: dict[str, Mapping[str, bytes]] = {}
+        self.plans: dict[str, Prepared] = {}
         self.verified: set[str] = set()
         self.choices: dict[str, Any] = {}  # of a `Choice`, by what it was made among
     def graph(self) -> Graph:

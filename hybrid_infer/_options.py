@@ -173,15 +173,11 @@ _LATER = {
     "trt_precision_mode": ("float32", "for TensorRT, which is not there yet"),
     "trt_use_static": (False, "for TensorRT, which is not there yet"),
     "enable_cinn": (False, "the fusing compiler comes with the GPU executor, which is not there yet"),
-    "precision_mode": ("float32", "reduced precision is not there yet; float32 is used"),
     "background": (False, "compilation in the background is not there yet; the first call compiles"),
-    "switch_ir_debug": (False, "graphs between passes are not written yet"),
     "input_spec": (None, "compilation ahead of the first call is not there yet; the first call compiles"),
     "enable_new_ir": (False, "internal to Paddle"),
     "exp_enable_use_cutlass": (False, "internal to Paddle"),
 }
-_PASSES = ("prune",)
-
 
 def _announce(options: Options) -> None:
     """One INFO line that lists the options that were asked for and have no effect in this version."""
@@ -194,11 +190,13 @@ def _announce(options: Options) -> None:
     absent = _absent(options.backend)
     if absent:
         found.append(f"backend={', '.join(map(repr, absent))} (not there yet; the next engine is used)")
-    unknown = [name for name in options.delete_pass_lists if name not in _PASSES]
+    from hybrid_infer.passes import NAMES
+
+    unknown = [name for name in options.delete_pass_lists if name not in NAMES]
     if unknown:
         found.append(
             f"delete_pass_lists (it names passes that this library does not have: {', '.join(unknown)}; "
-            f"those that it has: {', '.join(_PASSES)})"
+            f"those that it has: {', '.join(NAMES)})"
         )
     if found:
         _log.info("these options of inference() have no effect in this version: %s", ", ".join(found))

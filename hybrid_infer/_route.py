@@ -11,7 +11,7 @@ from typing import Any
 from hybrid_infer._family import Family, Held
 from hybrid_infer._signature import Parameters, Signatures, builder, constants
 from hybrid_infer._subject import Subject
-from hybrid_infer._types import Program
+from hybrid_infer._types import Graph, Program
 
 
 class Eager:
@@ -39,11 +39,10 @@ class Compiled:
     eager = False
 
     def __init__(
-        self, frontend: Any, subject: Subject, held: Held, family: Family, program: Program, live: bool
+        self, frontend: Any, subject: Subject, held: Held, family: Family, program: Program, live: bool, graph: Graph
     ) -> None:
         version = held.version
-        graph = version.graph
-        assert graph is not None
+        self.graph = graph
         self.frontend, self.held, self.family, self.program, self.live = frontend, held, family, program, live
         groups = subject.census.weights()
         used = [w is not None for w in graph.weights]
@@ -96,9 +95,7 @@ class Compiled:
     def renewed(self, subject: Subject) -> Compiled | None:
         """The same program for an instance whose weights are in place and unchanged; None where they are not."""
         groups = subject.census.weights()
-        assert self.held.version.graph is not None
-        names = self.held.version.graph.weights
-        kept = [slots for slots, name in zip(groups.values(), names, strict=True) if name is not None]
+        kept = [slots for slots, name in zip(groups.values(), self.graph.weights, strict=True) if name is not None]
         places = [(s.box, s.key, s.tensor) for group in kept for s in group if s.box is not None]
         if [id(tensor) for _, _, tensor in subject.loose_tensors()] != self._loose:
             return None
@@ -144,9 +141,7 @@ class Compiled:
             arrays += [np.asarray(ints[i], dtype=np.int64) for i in self.ints]
         if self.live:
             fixed = iter(self._fixed)
-            graph = self.held.version.graph
-            assert graph is not None
-            arrays = [None if name is None else next(fixed)() for name in graph.weights] + arrays
+            arrays = [None if name is None else next(fixed)() for name in self.graph.weights] + arrays
         found = self.program.run(arrays)
         return [bring(array) for bring, array in zip(self._importers, found, strict=True)]
 

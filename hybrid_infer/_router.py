@@ -111,9 +111,8 @@ def remember(request: Request, held: Held, choice: Choice) -> None:
 
 
 def _key(request: Request) -> str:
-    options = _compile.engine_options(request)
     try:
-        plans = [_compile.plan_key(engine, options) for engine in _compile.engines(request)]
+        plans = [_compile.plan_key(request, engine) for engine in _compile.engines(request)]
     except EngineError:
         plans = []
     return _choice.key(plans, request.call)

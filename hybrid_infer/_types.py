@@ -102,7 +102,8 @@ class EngineOptions:
     ``threads``: width of its pool, from the framework's own setting. ``optimise``: False lowers the engine's own
     optimisation to its lowest. ``live``: weights are fed at each run instead of bound at load. ``handover``: hand
     the cores over between the framework's pool and the engine's. ``framework``: "torch", "paddle" or "" (whose
-    pool that is). ``extra``: an engine's own settings, each named in its module.
+    pool that is). ``precision``: the type of float32 arithmetic; where the engine is not ``native`` in it, the graph
+    says what is rounded. ``extra``: an engine's own settings, each named in its module.
     """
 
     threads: int = 1
@@ -161,6 +162,10 @@ class Engine(Protocol):
 
     def plan_key(self, options: EngineOptions) -> str:
         """Names the plan that `prepare` makes: engine, version, device, precision and the options that matter."""
+        ...
+
+    def native(self, precision: str) -> bool:
+        """Does this machine have kernels of the engine for float32 arithmetic in `precision`? In "float32": always."""
         ...
 
     def wire(self, dtype: str) -> str:

@@ -32,7 +32,9 @@ def _is_real(array: Any) -> bool:
     return array.dtype.kind in "fc"
 
 
-def error(eager: Any, found: Any, where: str, dtype: str, rtol: float | None, atol: float | None) -> float:
+def error(
+    eager: Any, found: Any, where: str, dtype: str, rtol: float | None, atol: float | None, precision: str
+) -> float:
     """The largest absolute difference of two arrays. Raises Disagreement."""
     import numpy as np
 
@@ -47,6 +49,8 @@ def error(eager: Any, found: Any, where: str, dtype: str, rtol: float | None, at
     if odd.any() and not np.array_equal(eager[odd], found[odd], equal_nan=True):
         raise Disagreement(f"{where} holds other infinities or NaNs than the eager result")
     relative, absolute = TOLERANCES[dtype]
+    if precision != "float32":
+        relative, absolute = map(max, TOLERANCES[dtype], TOLERANCES[precision])
     relative = relative if rtol is None else rtol
     wide = np.complex128 if eager.dtype.kind == "c" else np.float64
     left, right = eager[finite].astype(wide), found[finite].astype(wide)
@@ -59,9 +63,13 @@ def error(eager: Any, found: Any, where: str, dtype: str, rtol: float | None, at
     if difference[worst] > limit[worst]:
         raise Disagreement(
             f"{where} differs by {difference[worst]:.3g} where the eager value is {size[worst]:.3g} "
-            f"({dtype}, tolerance {limit[worst]:.3g}; see rtol and atol)"
+            f"({_types(dtype, precision)}, tolerance {limit[worst]:.3g}; see rtol and atol)"
         )
     return float(difference.max())
+
+
+def _types(dtype: str, precision: str) -> str:
+    return dtype if precision == "float32" else f"{dtype} computed in {precision}"
 
 
 def compare(
@@ -72,11 +80,13 @@ def compare(
     from_floats: bool,
     rtol: float | None = None,
     atol: float | None = None,
+    precision: str = "float32",
 ) -> float:
     """The largest difference between two lists of arrays of the given element types.
 
-    Floats agree within the tolerance of their type; integers and booleans exactly, unless they may come from floats
-    (``from_floats``) and few of them differ, which is Inconclusive. Raises Disagreement.
+    Floats agree within the tolerance of their type, or of the lower ``precision`` in which float32 arithmetic is done;
+    integers and booleans exactly, unless they may come from floats (``from_floats``) and few of them differ, which is
+    Inconclusive. Raises Disagreement.
 
     >>> import numpy as np
     >>> compare([np.float32([1, 2])], [np.float32([1, 2.0001])], ["float32"], from_floats=True) < 2e-4
@@ -88,7 +98,7 @@ def compare(
     for i, (left, right, dtype) in enumerate(zip(eager, found, dtypes, strict=True)):
         where = f"result {i}"
         if dtype in TOLERANCES:
-            worst = max(worst, error(left, right, where, dtype, rtol, atol))
+            worst = max(worst, error(left, right, where, dtype, rtol, atol, precision))
             continue
         if left.shape != right.shape:
             raise Disagreement(f"{where} has shape {right.shape}, the eager result {left.shape}")

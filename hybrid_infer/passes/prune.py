@@ -1,52 +1,51 @@
-"""Drop the inputs for weights that a graph does not read, so that they are neither bound nor watched."""
+"""Drop what no result depends on, so that weights that are not read are neither bound nor watched."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
-from hybrid_infer._types import Graph
+from hybrid_infer.passes._scopes import reads, replace_nodes
 
 
-def graphs(graph: Any) -> Iterator[Any]:
-    """A GraphProto and every graph nested in it (bodies of If, Loop, Scan)."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from graphs(attribute.g)
-            for inner in attribute.graphs:
-                yield from graphs(inner)
-
-
-def prune(graph: Graph) -> Graph:
-    """A graph without the inputs and initializers that nothing in it reads; their names become None.
+def prune(model: Any) -> int:
+    """Drop the nodes, inputs and initializers of `model` (an onnx.ModelProto) that its outputs do not need.
 
     >>> from onnx import TensorProto, helper
     >>> value = helper.make_tensor_value_info
-    >>> body = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g",
-    ...     [value("w", TensorProto.FLOAT, [2]), value("x", TensorProto.FLOAT, [2])],
+    >>> body = helper.make_graph([helper.make_node("Neg", ["w"], ["dead"]), helper.make_node("Neg", ["x"], ["y"])],
+    ...     "g", [value("w", TensorProto.FLOAT, [2]), value("x", TensorProto.FLOAT, [2])],
     ...     [value("y", TensorProto.FLOAT, [2])])
-    >>> pruned = prune(Graph(helper.make_model(body).SerializeToString(), ("w",), ("x",), ("y",), (), ()))
-    >>> pruned.weights, pruned.inputs
-    ((None,), ('x',))
+    >>> model = helper.make_model(body)
+    >>> prune(model), [each.name for each in model.graph.input], [node.op_type for node in model.graph.node]
+    (2, ['x'], ['Neg'])
     """
-    import onnx
-
-    model = onnx.load_from_string(graph.model)
-    read = {value.name for value in model.graph.output}
-    for inner in graphs(model.graph):
-        read.update(name for node in inner.node for name in node.input)
-        read.update(value.name for value in inner.output)
-    for values in (model.graph.input, model.graph.initializer):
-        kept = [value for value in values if value.name in read]
-        if len(kept) < len(values):
+    graph = model.graph
+    read = {value.name for value in graph.output}
+    kept = []
+    for node in reversed(graph.node):
+        if read.isdisjoint(node.output):
+            continue
+        kept.append(node)
+        read.update(reads(node))
+    kept.reverse()
+    dropped = len(graph.node) - len(kept)
+    if dropped:
+        replace_nodes(graph, kept)
+    for values in (graph.input, graph.initializer, graph.sparse_initializer):
+        alive = [value for value in values if _name(value) in read]
+        dropped += len(values) - len(alive)
+        if len(alive) < len(values):
             del values[:]
-            values.extend(kept)
-    return replace(
-        graph,
-        model=model.SerializeToString(),
-        weights=tuple(name if name in read else None for name in graph.weights),
-        inputs=tuple(name if name in read else None for name in graph.inputs),
-    )
+            values.extend(alive)
+    if dropped:
+        read.update(name for node in kept for name in node.output)
+        described = [value for value in graph.value_info if value.name in read]
+        del graph.value_info[:]
+        graph.value_info.extend(described)
+    return dropped
+
+
+def _name(value: Any) -> str:
+    """Of an input or an initializer; a sparse one is called by its values."""
+    found: str = value.values.name if hasattr(value, "indices") else value.name
+    return found
