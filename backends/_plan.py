@@ -5,6 +5,8 @@ Nothing here runs at a warm start, so that the `onnx` package (0.16 s to import)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from hybrid_infer._errors import EngineError
@@ -17,6 +19,9 @@ BOUND = "bound.onnx"
 #: The model with its weights as inputs, in the order of the graph, to be fed at each run.
 LIVE = "live.onnx"
 
+#: The names of the weights that neither model has, one a line: the engine does not find them where nothing reads them.
+UNREAD = "unread.txt"
+
 #: Where the stubs say that their data is. No such file exists: the session is given each of them from memory.
 _LOCATION = "weights"
 
@@ -24,7 +29,7 @@ _MICROSOFT = "com.microsoft"
 
 
 def prepare(graph: Graph, optimise: bool) -> dict[str, bytes]:
-    """`BOUND` and `LIVE` of `graph`, computing in float32 where it says bfloat16. Raises EngineError.
+    """`BOUND`, `LIVE` and `UNREAD` of `graph`, computing in float32 where it says bfloat16. Raises EngineError.
 
     With `optimise`, products with transposed weights are spelled so that no engine computes the transposed copies.
     """
@@ -33,9 +38,30 @@ def prepare(graph: Graph, optimise: bool) -> dict[str, bytes]:
     avoid_faults(model)
     if optimise:
         _fuse_transposed_weights(model, set(weights))
+    unread = _drop_unread(model, weights)
     live = model.SerializeToString()
-    _stub(model, weights)
-    return {BOUND: model.SerializeToString(), LIVE: live}
+    _stub(model, [name for name in weights if name not in unread])
+    return {BOUND: model.SerializeToString(), LIVE: live, UNREAD: "\n".join(unread).encode()}
+
+
+def bound(graph: Graph, files: Mapping[str, bytes]) -> Graph:
+    """`graph` with the name None for the weights that the models in `files` do not have."""
+    unread = files[UNREAD].decode().split("\n")
+    return replace(graph, weights=tuple(None if name in unread else name for name in graph.weights))
+
+
+def _drop_unread(model: Any, weights: list[str]) -> list[str]:
+    """Drop those of the inputs called `weights` that nothing reads; returns their names."""
+    graph = model.graph
+    read = {value.name for value in graph.output}
+    read.update(name for node in graph.node for name in node.input)
+    for inner in subgraphs(graph.node):
+        read.update(value.name for value in inner.output)
+        read.update(name for node in inner.node for name in node.input)
+    unread = [name for name in weights if name not in read]
+    for value in [value for value in graph.input if value.name in unread]:
+        graph.input.remove(value)
+    return unread
 
 
 def _fuse_transposed_weights(model: Any, weights: set[str]) -> None:

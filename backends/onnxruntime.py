@@ -102,7 +102,7 @@ class OnnxRuntime:
         if files is None:
             files = self.prepare(graph, options)
         bound, live = (files[_plan.BOUND],), (files[_plan.LIVE],)
-        return _program.load(self, _sessions, bound, live, graph, weights, options)
+        return _program.load(self, _sessions, bound, live, _plan.bound(graph, files), weights, options)
 
     def reason(self, error: Exception) -> str:
         """The engine's message on one line, without its codes."""

@@ -410,3 +410,17 @@ def test_a_closed_program_says_so(loader: Loader) -> None:
     count = 3 if loader.form == "live" else 1
     with pytest.raises(EngineError, match="closed"):
         program.run([np.zeros((1, 4), "float32")] * count)
+
+
+def test_weights_and_inputs_that_no_result_needs(loader: Loader) -> None:
+    """As a graph has them that is not pruned: unread, or read by what nobody reads."""
+    spec: Spec = ("float32", (3,))
+    run = loader.load(
+        graph(
+            [node("Neg", ["dead"], ["nowhere"]), node("Add", ["x", "w"], ["y"])],
+            {"unread": spec, "dead": spec, "w": spec}, {"spare": spec, "x": spec}, {"y": spec},
+        ),
+        [np.full(3, value, "float32") for value in (5, 7, 1)],
+    )  # fmt: skip
+    (y,) = run([np.full(3, 9, "float32"), np.arange(3, dtype="float32")])
+    np.testing.assert_array_equal(y, [1, 2, 3])
