@@ -15,10 +15,10 @@ report, is out of range.
 Runs of one program by several threads wait for each other, as do those of programs that share a model.
 
 The plugin has no levels of optimisation. ``optimise=False`` takes from it what can be: code generated for chains of
-small operations, and the rewriting of quantised ones. ``precision`` is the plugin's own mode, which computes products,
-and what lies between two of them, in the narrow type, sums and normalisations in float32 inside, and leaves the ends of
-a graph in float32. ``extra["workers"]`` limits the idle threads of this process, two for each compiled model that
-computes on more than one thread.
+small operations, and the rewriting of quantised ones. ``precision`` is the plugin's own mode: products, and what lies
+between two of them, in the narrow type, summed in float32; the ends of a graph, normalisations and reductions in
+float32; softmax in float32 inside. ``extra["workers"]`` limits the idle threads of this process, two for each compiled
+model that computes on more than one thread.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class OpenVino:
 
     def prepare(self, graph: Graph, options: EngineOptions) -> dict[str, bytes]:
         """The files from which `load` makes a program without the `onnx` package. Raises EngineError."""
-        return _ir.prepare(graph, NAME, _core(), self.reason)
+        return _ir.prepare(graph, NAME, _core(), self.reason, narrow=options.precision != "float32")
 
     def load(
         self,

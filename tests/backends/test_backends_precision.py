@@ -80,6 +80,27 @@ def test_sessions_that_are_shared_differ_by_precision() -> None:
         assert np.abs(results[0] - lower).max() > 1e-4
 
 
+@pytest.mark.parametrize("name", ENGINES)
+def test_the_input_of_a_normalisation_is_not_rounded(name: str) -> None:
+    """Rows that differ little from their mean: bfloat16 leaves a digit of what is normalised."""
+    found = needs(name)
+    if not found.native("bfloat16") and name == "openvino":
+        return
+    wide: Spec = ("float32", (16, 16))
+    normalised = graph(
+        [node("MatMul", ["x", "e"], ["p"]), node("LayerNormalization", ["x", "s"], ["n"]),
+         node("MatMul", ["n", "w"], ["q"]), node("Add", ["p", "q"], ["y"])],
+        {"w": wide, "e": wide, "s": ("float32", (16,))}, {"x": wide}, {"y": wide},
+    )  # fmt: skip
+    x = 100 + X
+    passes = chosen(optimise=True, without=(), precision="float32" if found.native("bfloat16") else "bfloat16")
+    taken = run(normalised, passes, precision="bfloat16")
+    weights = [W, np.zeros((16, 16), "float32"), np.ones(16, "float32")]
+    (y,) = found.load(taken, weights, EngineOptions(threads=2, precision="bfloat16")).run([x])
+    expected = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True) @ W
+    np.testing.assert_allclose(y, expected, atol=0.01 * np.abs(expected).max())
+
+
 def test_what_is_cast_to_bfloat16_and_back_is_rounded_by_every_engine() -> None:
     spec: Spec = ("float32", (16, 16))
     there_and_back = graph(
