@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hybrid_infer._errors import OptionError
 from hybrid_infer.cache import _files, _layout, _lock, _manifest
 from hybrid_infer.cache._evict import Pruned
 from hybrid_infer.cache._failures import MAX_RECORDS, expired
-from hybrid_infer.cache._report import DamagedEntry, warn
+from hybrid_infer.cache._report import DamagedEntry, explain, warn
 from hybrid_infer.cache.store import DEFAULT_MAX_BYTES
 
 
@@ -112,6 +113,7 @@ class MemoryStore:
         self._entries: dict[str, dict[str, MemoryEntry]] = {}
         self._failures: dict[str, dict[str, tuple[float, dict[str, Any]]]] = {}
         self._guard = threading.RLock()
+        self._debug = ""
 
     def versions(self, method: str) -> list[MemoryEntry]:
         _layout.digest_name("method", method)
@@ -156,6 +158,23 @@ class MemoryStore:
             else:
                 self._drop(entry)
         warn(f"cache entry {entry.path} {reason}; it was dropped and will be built again")
+
+    def write_debug(self, folder: Sequence[str], name: str, data: bytes) -> Path | None:
+        """Put a file for people into a temporary directory of this store's own, which stays; its path.
+
+        None, after a CacheWarning, if it could not be written.
+        """
+        directory = os.path.join(*(_layout.safe_name("folder", part) for part in folder))
+        try:
+            with self._guard:
+                self._debug = self._debug or tempfile.mkdtemp(prefix="hybrid_infer-")
+            path = Path(self._debug, directory, _layout.safe_name("name", name))
+            _files.make_directories(str(path.parent))
+            path.write_bytes(data)
+        except OSError as error:
+            warn(f"{name} was not written: {explain(error)}")
+            return None
+        return path
 
     def lock(self, name: str, timeout: float) -> AbstractContextManager[bool]:
         return _lock.gate(f"memory:{id(self)}:{_layout.safe_name('name', name)}", timeout)

@@ -149,6 +149,24 @@ class Store:
         """Take an entry or plan that turned out to be unusable out of the store, with a CacheWarning."""
         entry.set_aside(reason)
 
+    def write_debug(self, folder: Sequence[str], name: str, data: bytes) -> Path | None:
+        """Put a file for people beside the entries: ``<root>/v1/debug/<folder>/<name>``; its path.
+
+        The store never reads it, nor counts it among what it evicts; `clear` removes it. None, after a CacheWarning,
+        if it could not be written.
+        """
+        directory = os.path.join(self._own.layout.debug, *(_layout.safe_name("folder", part) for part in folder))
+        path = os.path.join(directory, _layout.safe_name("name", name))
+        try:
+            for each in (self._own.layout.debug, directory):  # nothing is made behind a link
+                _files.make_directories(each)
+                self._own.check_way(each)
+            _files.replace(path, os.path.join(directory, _files.unique_name("new")), data)
+        except (OSError, _files.Damage) as error:
+            self._warn(f"{name} was not written", error)
+            return None
+        return Path(path)
+
     def _search_order(self, entry: Entry) -> list[Root]:
         return sorted(self._roots, key=lambda root: not entry.belongs_to(root))
 
@@ -261,9 +279,11 @@ class Store:
         return _evict.prune(self._own, max_bytes, older_than=older_than)
 
     def clear(self) -> Pruned:
-        """Remove every entry that is not in use, damaged ones, and remembered failures. Raises OSError."""
+        """Remove every entry that is not in use, damaged ones, remembered failures, debug files. Raises OSError."""
         for method in self._own.methods():
             self.forget_failures(method)
+        if self._own.trusts():
+            _files.remove_tree(self._own.layout.debug)
         return _evict.prune(self._own, 0)
 
 

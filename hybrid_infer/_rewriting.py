@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import os
 import re
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -40,30 +38,23 @@ def rewrite(options: Options, engine: Any, graph: Graph, observe: Observe | None
 
 
 def recorder(options: Options, store: Any, method: str, engine: Any, graph: Graph) -> Observe | None:
-    """Writes the graph after each pass into a folder of its own, ``switch_ir_debug`` given: else None.
+    """With ``switch_ir_debug``, what writes the graph after each pass beside the entries of `store`; else None.
 
-    ``<store>/debug/<method>/<digest>/<n>-<pass>.onnx``, which upkeep of the store leaves alone; for a method that is
-    kept off the disk a temporary folder. A folder that cannot be written costs a warning in the log.
+    ``<n>-<pass>.onnx`` in a folder of its own for each method, graph, engine and choice of passes, which is logged.
     """
     if not options.switch_ir_debug:
         return None
-    root = getattr(store, "root", None)
-    base = tempfile.mkdtemp(prefix="hybrid_infer-") if root is None else os.path.join(root, "debug")
     digest = _keys.digest([graph.model, engine.name, passes(options, engine), precision(options)])
-    folder = os.path.join(base, re.sub(r"[^\w.-]", "_", method, flags=re.ASCII)[:100], digest)
+    folder = (re.sub(r"[^A-Za-z0-9_.]+", "_", method).strip(".")[:100] or "_", digest)
     count = 0
+    written = True
 
     def observe(name: str, model: bytes) -> None:
-        nonlocal count
-        path = os.path.join(folder, f"{count}-{name}.onnx")
-        try:
-            if not count:
-                os.makedirs(folder, mode=0o700, exist_ok=True)
-                _log.info("%s: the graph for %s is written after each pass to %s", method, engine.name, folder)
-            with open(path, "wb") as file:
-                file.write(model)
-        except OSError as fault:
-            _log.warning("%s: the graph could not be written to %s: %s", method, path, fault.strerror or fault)
+        nonlocal count, written
+        path = store.write_debug(folder, f"{count}-{name}.onnx", model) if written else None
+        written = path is not None
+        if path is not None and not count:
+            _log.info("%s: the graph for %s is written after each pass to %s", method, engine.name, path.parent)
         count += 1
 
     return observe
