@@ -84,14 +84,19 @@ def inference(
     cache_static_model : keep static models on disk and reuse them. False: nothing is read from or left there.
     save_model_dir : root of the store. Default: ``HYBRID_INFER_CACHE_DIR``, else the user's cache directory.
     memory_pool_init_size_mb : MB, first reservation of the GPU arena (of no effect on a CPU).
-    precision_mode : "float32", "float16" or "bfloat16": the type of the arithmetic inside.
-    switch_ir_optim : False: none of our passes, and the engine's optimisation at its lowest.
-    switch_ir_debug : write the graph after every pass.
+    precision_mode : "float32": types as the graph has them. "bfloat16", "float16": the float32 operands of products are
+        rounded to that type and summed in float32; arguments, results, normalisations and reductions stay in float32.
+        OpenVINO computes in bfloat16 where the processor has instructions for it. Elsewhere ONNX Runtime rounds and
+        computes in float32: no faster than float32, which the log says (INFO). Compared with eager by the tolerance of
+        that type.
+    switch_ir_optim : False: none of our passes but those that another option demands, and the engine's own optimisation
+        at its lowest.
+    switch_ir_debug : write the graph after every pass to ``v1/debug`` of the store; the log says where (INFO).
     enable_cinn : demand the fusing compiler of the GPU executor.
     with_trt, trt_precision_mode, trt_use_static, collect_shape : TensorRT, its precision, its profiles.
     enable_new_ir, exp_enable_use_cutlass : accepted for programs written for Paddle; without effect.
-    delete_pass_lists : names of passes to leave out.
-    skip_prune_program : leave our pruning pass out.
+    delete_pass_lists : names of passes to leave out, of "identity", "fold", "prune" and "precision".
+    skip_prune_program : leave the pass "prune" out: weights that no result needs are watched for changes too.
     backend : "onnxruntime", "openvino" (the extra ``[openvino]``), or a list of names in the order to try them.
         "auto": ``HYBRID_INFER_BACKEND``, else what is measured to be fastest when the method is first called with
         tensors of about that size, the eager method among it; OpenVINO, which loses NaNs in some of its operations,
