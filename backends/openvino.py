@@ -30,6 +30,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hybrid_infer._errors import EngineError
@@ -124,6 +125,11 @@ class OpenVino:
             raise EngineError(NAME, f"has no arithmetic in {options.precision} on this processor")
         if files is None:
             files = self.prepare(graph, options)
+        if any(spec.dtype == "float16" for spec in graph.input_specs) or any(
+            weight is not None and weight.dtype.name == "float16" for weight in weights
+        ):
+            # A model that is in float16 already, of which the plugin would take a bfloat16's eight bits.
+            options = replace(options, precision="float32")
         model = files[_ir.XML], files[_ir.BIN]
         return _program.load(self, _sessions, model, model, graph, weights, options)
 

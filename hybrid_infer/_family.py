@@ -34,12 +34,12 @@ class Held:
         self.plans: dict[str, Prepared] = {}
         self.verified: set[str] = set()
         self.choices: dict[str, Any] = {}  # of a `Choice`, by what it was made among
+
     def graph(self) -> Graph:
         """The graph with its bytes; they are read from the store when an engine needs them. Raises DamagedEntry."""
         graph = self.version.graph
         assert graph is not None
         return graph if graph.model else replace(graph, model=self.entry.read(GRAPH))
-
 
     def hold(self) -> object:
         """Something that keeps the entry in use, and so safe from eviction, for as long as it lives."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from hybrid_infer import _choice, _compile, _verify
+from hybrid_infer import _choice, _compile, _rewriting, _verify
 from hybrid_infer._choice import EAGER, Choice, Run
 from hybrid_infer._compile import Built, Request
 from hybrid_infer._errors import EngineError
@@ -61,7 +62,7 @@ def choose(
     figures = _choice.measure(eager, {each.built.engine.name: timed(each.route) for each in found})
     by_name = {each.built.engine.name: each for each in found}
     barred: set[str] = set()
-    exact = request.options.precision_mode == "float32"
+    exact = _rewriting.precision(request.options) == "float32"
     while (choice := _choice.choose(figures, barred)).name != EAGER:
         best = by_name[choice.name]
         why = doubt(best.route) if exact and best.built.engine.reservation else ""
@@ -85,7 +86,7 @@ def _others(
     verify: Callable[[Compiled], None],
 ) -> list[Candidate]:  # fmt: skip
     found = []
-    for engine in _compile.engines(request):
+    for engine in measured(request):
         if engine.name == first.built.engine.name:
             continue
         try:
@@ -104,6 +105,13 @@ def _others(
     return found
 
 
+def measured(request: Request) -> list[Any]:
+    """The engines among which there is a choice."""
+    found, precision = _compile.engines(request), _rewriting.precision(request.options)
+    # Those that round and compute in float32 are never faster than those that have kernels.
+    return [each for each in found if each.native(precision)] or found
+
+
 def remember(request: Request, held: Held, choice: Choice) -> None:
     """Put a choice beside its version, so that the next process does not measure."""
     if held.entry is not None and choice.steady:
@@ -112,7 +120,7 @@ def remember(request: Request, held: Held, choice: Choice) -> None:
 
 def _key(request: Request) -> str:
     try:
-        plans = [_compile.plan_key(request, engine) for engine in _compile.engines(request)]
+        plans = [_compile.plan_key(request, engine) for engine in measured(request)]
     except EngineError:
         plans = []
     return _choice.key(plans, request.call)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import types
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch_support import Block, counts, same, served, twice
 
 import hybrid_infer
-from hybrid_infer import _rewriting, inference
+from hybrid_infer import _compile, _options, _rewriting, _router, inference
 from hybrid_infer.backends import engine
 
 onnx = pytest.importorskip("onnx")
@@ -70,7 +71,7 @@ def refuses(name: str, precision: str) -> bool:
 
 
 @pytest.mark.parametrize("precision", LOWER)
-@pytest.mark.parametrize("backend", [*ENGINES, "auto"])
+@pytest.mark.parametrize("backend", ENGINES)
 def test_arithmetic_in_a_lower_precision(layer: Attention, x: torch.Tensor, backend: str, precision: str) -> None:
     if refuses(backend, precision):
         hot = inference(copy.deepcopy(layer), backend=backend, precision_mode=precision)
@@ -114,7 +115,7 @@ def test_weights_that_are_fed_at_each_call(layer: Attention, x: torch.Tensor, ba
         served(captures=1)
 
 
-@pytest.mark.parametrize("backend", [*ENGINES, "auto"])
+@pytest.mark.parametrize("backend", ENGINES)
 def test_a_weight_beyond_float16_does_not_become_infinite(backend: str) -> None:
     layer = torch.nn.Linear(4, 4).eval()
     with torch.no_grad():
@@ -169,10 +170,27 @@ def test_tolerances_of_the_users_own_come_first(layer: Attention, x: torch.Tenso
     assert counts()["hits"] == 0 and counts()["fallbacks"]
 
 
-def test_half_precision_models_stay_what_they_are(x: torch.Tensor) -> None:
+@pytest.mark.parametrize("weights", ["bound", "live"])
+@pytest.mark.parametrize("backend", ENGINES)
+def test_half_precision_models_stay_what_they_are(x: torch.Tensor, backend: str, weights: str) -> None:
+    if refuses(backend, "bfloat16"):
+        return
     layer = Block(32).eval().half()
-    expected, found = served_as(layer, x.half(), precision_mode="bfloat16", backend="onnxruntime")
-    torch.testing.assert_close(found, expected, rtol=2e-3, atol=2e-3)
+    expected, found = served_as(layer, x.half(), precision_mode="bfloat16", backend=backend, weights=weights)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_engines_with_kernels_come_first_and_are_measured_alone(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HYBRID_INFER_BACKEND")
+    monkeypatch.setattr(type(engine("openvino")), "native", lambda self, precision: native or precision == "float32")
+    orders = []
+    for options in ({}, {"precision_mode": "bfloat16"}, {"precision_mode": "bfloat16", "backend": list(ENGINES)}):
+        request: Any = types.SimpleNamespace(options=_options.make(options), call=types.SimpleNamespace(tensors=()))
+        orders.append([[each.name for each in found(request)] for found in (_compile.engines, _router.measured)])
+    ort, ov = ENGINES
+    first, alone = ([ov, ort], [ov]) if native else ([ort, ov], [ort, ov])
+    assert orders == [[[ort, ov], [ort]], [first, alone], [[ort, ov], alone]]
 
 
 def test_an_engine_without_kernels_says_so_once(
