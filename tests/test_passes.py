@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -317,6 +318,19 @@ def test_precision_looks_into_nested_graphs() -> None:
     assert operators(found) == ["If", *["Cast"] * 4, "MatMul"]
     inner = [[each.op_type for each in a.g.node] for a in parts(found).node[0].attribute]
     assert inner == [[*["Cast"] * 4, "MatMul"]] * 2
+
+
+def test_precision_reaches_the_functions_of_a_model() -> None:
+    spec = (F32, (2, 2))
+    plain = graph([node("Neg", ["x"], ["y"])], {"w": spec}, {"x": spec}, {"y": spec})
+    model = onnx.ModelProto.FromString(plain.model)
+    body = [node("MatMul", ["a", "b"], ["c"])]
+    opset = helper.make_opsetid("", 20)
+    model.functions.append(helper.make_function("ours", "product", ["a", "b"], ["c"], body, [opset]))
+    model.opset_import.append(helper.make_opsetid("ours", 1))
+    model.graph.node[0].CopyFrom(node("product", ["x", "w"], ["y"], domain="ours"))
+    found = run(dataclasses.replace(plain, model=model.SerializeToString()), ["precision"], precision="bfloat16")
+    assert operators(found) == [*["Cast"] * 4, "MatMul"]
 
 
 def test_the_products_of_float16_are_those_of_rounded_operands() -> None:

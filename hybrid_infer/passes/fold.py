@@ -1,4 +1,4 @@
-"""Compute, once, what depends on constants alone: shapes and axes that a converter spelled as arithmetic."""
+"""Compute, once, what depends on constants alone: the sizes and axes that Paddle's converter spells as arithmetic."""
 
 from __future__ import annotations
 

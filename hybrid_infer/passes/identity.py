@@ -1,4 +1,4 @@
-"""Drop nodes that hand their input on as it is: half of the nodes of a graph that Paddle's converter wrote."""
+"""Drop nodes that hand their input on as it is: a quarter of the nodes of a Paddle transformer."""
 
 from __future__ import annotations
 

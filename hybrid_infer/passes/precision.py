@@ -32,8 +32,10 @@ def precision(model: Any, precision: str) -> int:
     >>> precision(model, "bfloat16"), [node.op_type for node in model.graph.node]
     (1, ['Cast', 'Cast', 'Cast', 'Cast', 'MatMul'])
     """
-    from onnx import TensorProto
+    from onnx import TensorProto, inliner
 
+    if model.functions:  # types inside a function depend on its caller
+        model.CopyFrom(inliner.inline_local_functions(model))
     low = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}[precision]
     types = element_types(model)
     taken = {name for graph in graphs(model.graph) for node in graph.node for name in (*node.input, *node.output)}
