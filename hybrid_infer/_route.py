@@ -55,7 +55,9 @@ class Compiled:
         ]
         self._places = [(id(box), key, id(tensor)) for box, key, tensor in slots]
         self._loose = [id(tensor) for _, _, tensor in subject.loose_tensors()]
-        self._unchanged = frontend.watch(slots + subject.loose_tensors(), values=not live)
+        self._unchanged = frontend.watch(slots, values=not live)
+        # Constants of the graph, which are fed at no call.
+        self._constant = frontend.watch(subject.loose_tensors()) if self._loose else _always
         watched = {id(tensor) for _, _, tensor in slots}
         self._attributes = subject.attributes.arm(version.reads, subject.census, watched)
         self._code = subject.code_unchanged
@@ -88,7 +90,7 @@ class Compiled:
     def valid(self) -> bool:
         """Are the weights, the attributes that were read and the code as they were when this was made?"""
         try:
-            return self._unchanged() and self._attributes() and self._code() and self._usable()
+            return self._unchanged() and self._attributes() and self._code() and self._constant() and self._usable()
         except (KeyError, IndexError):  # a container lost a weight
             return False
 
@@ -101,6 +103,7 @@ class Compiled:
             return None
         try:
             same = [(id(b), k, id(t)) for b, k, t in places] == self._places and self._unchanged() and self._usable()
+            same = same and self._constant()
         except (KeyError, IndexError):
             return None
         if not same:
@@ -171,6 +174,10 @@ class Compiled:
 
     def close(self) -> None:
         self.program.close()
+
+
+def _always() -> bool:
+    return True
 
 
 def _itself(value: Any) -> Any:

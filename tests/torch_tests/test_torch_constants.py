@@ -73,6 +73,14 @@ def test_a_tensor_held_by_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counts()["eager_calls"] == 0
 
 
+def test_a_tensor_held_by_a_class_while_weights_are_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Holder, "table", torch.ones(4))
+    hot = inference(fallback="error", weights="live")(_held)
+    for _ in range(2):
+        twice(hot, _held, X)
+        Holder.table.add_(1)
+
+
 def test_a_numpy_table_in_a_global() -> None:
     hot = inference(fallback="error")(_numpy)
     twice(hot, _numpy, X)
