@@ -85,7 +85,7 @@ class Attributes:
             if isinstance(held, self.frontend.layer_type):
                 return "layer", class_path(type(held))
             if has_state(held) and not isinstance(held, (*_CODE, dict, list)) and id(held) in census.paths:
-                if id(held) in whole or not self._notes(held):
+                if id(held) in whole or not self.notes(held):
                     return "value", self.describe(held, ".".join((*census.paths[id(value)], name)))
                 return "object", class_path(type(held))
             held = self.frontend.spelling(value, name, held)
@@ -198,7 +198,7 @@ class Attributes:
         It may report a change where there is none (an equal object put in place of another), never the opposite.
         `watched` holds ids of tensors that are watched elsewhere.
         """
-        noted = {id(v) for path, v in census.objects.items() if path and self._notes(v)}
+        noted = {id(v) for path, v in census.objects.items() if path and self.notes(v)}
         watch = Watch(self._leaves, noted, self._does_the_same)
         for read in reads:
             value = census.objects[read.path]
@@ -240,7 +240,7 @@ class Attributes:
             watch.empty(hooks)
         return watch.check()
 
-    def _notes(self, value: Any) -> bool:
+    def notes(self, value: Any) -> bool:
         """Are the look-ups on an object noted while it is traced, so that what was not read may change?"""
         if isinstance(value, self.frontend.layer_type):
             return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -56,7 +55,6 @@ _COPIERS = frozenset(
 _COPYING = frozenset({"copy", "deepcopy", "replace", "dumps"})
 _FORMATTERS = frozenset({"__repr__", "__str__", "__format__"})
 ENTRIES = frozenset({"forward", "__call__", "__wrapped__"})
-_PLAIN = (bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset)
 
 
 class Mentions:
@@ -94,7 +92,7 @@ class Namespace:
         if self.library:
             names = set(mapping) if is_class else mapping.keys() & mentions.used
         elif self.computed or (mentions.widened and self._escapes(mentions)):
-            names = {name for name in mapping if not dunder(name)} if is_class else plain_names(mapping)
+            names = {name for name in mapping if not dunder(name)} if is_class else data_names(mapping)
             names |= mapping.keys() & mentions.used
         else:
             names = mapping.keys() & mentions.used
@@ -121,7 +119,6 @@ def dunder(name: str) -> bool:
     return name.startswith("__") and name.endswith("__")
 
 
-def plain_names(mapping: Mapping[str, Any], *others: type) -> set[str]:
-    """Names of functions, classes and plain data: what code may fetch from a module by a computed name."""
-    kinds = (types.FunctionType, type, functools.partial, *_PLAIN, *others)
-    return {name for name, value in list(mapping.items()) if not dunder(name) and isinstance(value, kinds)}
+def data_names(mapping: Mapping[str, Any], *, modules: bool = False) -> set[str]:
+    """Names of functions, classes and data: what code may fetch from a module by a computed name."""
+    return {n for n, v in list(mapping.items()) if not dunder(n) and (modules or not isinstance(v, types.ModuleType))}

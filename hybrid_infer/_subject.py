@@ -30,7 +30,11 @@ class Subject:
             {k: v for k, v in _roots.find(function, frontend).items() if not has_owner or v is not owner}
         )
         self.census = _census.take(self.roots, frontend)
-        inside = set(self.census.paths) | {id(slot.tensor) for slot in self.census.slots}
+        # Not a method of this object: a cycle through it would keep a dropped layer until the collector runs.
+        self.attributes = Attributes(frontend, functools.partial(_code_of, frontend))
+        # Of these a capture tells what was read; of others that stand below a global, all counts.
+        inside = {id(v) for v in self.census.objects.values() if type(v) in (dict, list) or self.attributes.notes(v)}
+        inside |= {id(slot.tensor) for slot in self.census.slots}
         held = _census.classes(self.census)
         classes = list(dict.fromkeys([*(type(layer) for _, layer in self.census.layers), *held, *kinds]))
         layer_type = frontend.layer_type
@@ -44,8 +48,6 @@ class Subject:
             skip=lambda value: id(value) in inside,
             owner=owner_class,
         )
-        # Not a method of this object: a cycle through it would keep a dropped layer until the collector runs.
-        self.attributes = Attributes(frontend, functools.partial(_code_of, frontend))
         self.loose = [each for each in self.code.externals if id(each.object) not in inside]
         self.weights = tuple(self._weight(n, slots) for n, slots in self.census.weights().items())
         self.opaque = () if cache_key is not None else self.code.opaque

@@ -12,7 +12,7 @@ from typing import Any
 
 from hybrid_infer import _code, _keys, _origin
 from hybrid_infer._classes import Classes, is_root
-from hybrid_infer._namespaces import plain_names
+from hybrid_infer._namespaces import data_names
 from hybrid_infer._objects import library_of, undecorated
 from hybrid_infer._outline import Outline
 from hybrid_infer._state import ABSENT, cell_contents, name_of
@@ -158,7 +158,7 @@ class Walk(Classes):
             self.opaque.append(f"{label}: it imports modules by computed names")
         home = str(scope.get("__name__", "?"))
         home = "__main__" if home == "__mp_main__" else home
-        names = sorted({*info.globals, *plain_names(scope, types.ModuleType)}) if info.namespace else info.globals
+        names = sorted({*info.globals, *data_names(scope, modules=True)}) if info.namespace else info.globals
         self.mentions.mentioned.update(info.globals)
         for name in names:
             self.global_name(name, scope, home)
