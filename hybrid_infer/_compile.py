@@ -65,8 +65,8 @@ def capture(request: Request, family: Family) -> Outcome:
 
 
 def _capture(request: Request, family: Family, twins: list[Twin]) -> Outcome:
-    call, siblings = request.call, family.siblings(request.call, request.subject)
-    dynamic, ints = _varying(call, siblings)
+    call = request.call
+    dynamic, ints = varying(request, family)
     attempts = [(dynamic, ints), (dynamic, frozenset[int]()), (frozenset[tuple[int, int]](), frozenset[int]())]
     fault: TraceError | None = None
     for n, (dims, numbers) in enumerate(attempts):
@@ -103,11 +103,12 @@ def _capture(request: Request, family: Family, twins: list[Twin]) -> Outcome:
     return Outcome(failure(request, twin, fault.reason, fault.remedy, "copy" if twin is None else "capture"))
 
 
-def _varying(call: Call, siblings: Sequence[Version]) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:
+def varying(request: Request, family: Family) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:
     """Dimensions and integers in which the call differs from what was captured before.
 
     A tracer bakes sizes of 0 and 1 in, so these stay fixed, and so do dimensions that it has fixed before.
     """
+    call, siblings = request.call, family.siblings(request.call, request.subject)
     dims: set[tuple[int, int]] = set()
     ints: set[int] = set()
     fixed: set[tuple[int, int]] = set()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
 import threading
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hybrid_infer import _choice, _compile, _differences, _family, _gradients, _probes, _router, _verify
@@ -28,6 +30,7 @@ _WAIT = 1.0  # seconds that a call waits for somebody else's capture or build be
 _RETRY = 0.2  # seconds after which such a call looks again
 _REBINDS = 3  # changes of weights after which they are fed as inputs instead of bound
 _WRITES = 3  # captures found to write to the program's state, after which the next one waits
+_RESETS = 8  # changes of what has no fingerprint after which a method is not captured anew at each
 _PAUSE = 60.0  # seconds for which it waits
 _ATTEMPTS = 3  # look-ups of one call, each of which may set a damaged entry aside
 _TIES = 3  # inconclusive verifications after which a plan is taken
@@ -38,8 +41,18 @@ _BUSY = threading.local()
 
 
 def capturing() -> bool:
-    """Is this thread inside a capture of ours?"""
+    """Is this thread inside a capture of ours, or in the eager call that one is compared with?"""
     return getattr(_BUSY, "capturing", False)
+
+
+@contextlib.contextmanager
+def _transparent() -> Iterator[None]:
+    """Decorated methods that are called inside run as if they were not: one that calls itself waits for no lock."""
+    before, _BUSY.capturing = capturing(), True
+    try:
+        yield
+    finally:
+        _BUSY.capturing = before
 
 
 class State:
@@ -48,7 +61,6 @@ class State:
     def __init__(self, method: Any, frontend: Any) -> None:
         self.method, self.frontend = method, frontend
         self.counters = method.counters
-        self.parameters = method.parameters
         self.memo: OrderedDict[Any, Compiled | Eager] = OrderedDict()
         self.routes: dict[tuple[int, str], Compiled] = {}  # by version and chosen engine
         self.slower: dict[tuple[int, int], Held] = {}  # versions that lose to the eager method, by scale of the call
@@ -59,15 +71,22 @@ class State:
         self.ties = 0
         self._asks = False  # does the method ask whether gradients are on?
         self.writes = 0
+        self.changes = 0  # of the versions that it has a program for
+        self._in_vain: set[Any] = set()  # dimensions that were to vary, and that the tracer fixed
         self._store: Any = None
+        self._sealed: Callable[[], bool] = lambda: True
+        self._resets = 0
         self._signatures = Signatures(frontend)
         self._key = self._signatures.key
-        self._bind = method.parameters.bind
-        self._defaults = method.parameters.defaults
+        self._adopt_parameters()
         self._transparent, self._ambient, self._grad = frontend.transparent, frontend.ambient, frontend.grad_enabled
         self._always = method.options.verify == "always"
         self._chooses = not method.options.backend and not self._always
         _STATES.add(self)
+
+    def _adopt_parameters(self) -> None:
+        self.parameters = parameters = self.method.parameters
+        self._bind, self._defaults = parameters.bind, parameters.defaults
 
     def call(self, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer one call; `owner` is (instance,) or ()."""
@@ -168,6 +187,9 @@ class State:
 
     def _miss(self, owner: tuple[Any, ...], args: Any, kwargs: Any, values: Any, key: Any) -> tuple[Any, Any]:
         """A route for a call that none answers, or its result if the eager method had to be run for it anyhow."""
+        if self.method.redefined() or self.parameters is not self.method.parameters:
+            self._adopt_parameters()
+            return None, self.call(owner, args, kwargs)
         try:
             layout = self._signatures.layout(values, self.parameters.names, self._defaults)
             for tensor, place in zip(layout.tensors, layout.places, strict=True):
@@ -207,6 +229,10 @@ class State:
             self._ambient = lambda: (plain(), grad())
             return self._miss(owner, args, kwargs, values, (key[0], self._ambient(), *key[2:]))
         store = self._choose_store(subject)
+        if self._resets > _RESETS:
+            reason = f"what has no fingerprint keeps changing: {subject.opaque[0]}"
+            self._resets -= 1
+            return Eager(reason, for_a_while(_PAUSE)), _NOTHING
         live = method.options.weights == "live" or (
             method.options.weights == "auto" and self.rebinds >= _REBINDS
         )
@@ -227,10 +253,11 @@ class State:
         """The disk; for what must stay off it, a store in memory that lives as long as this state."""
         if self.method.options.cache_static_model and not subject.opaque:
             return self.method.store()
-        if self._store is None:
+        if self._store is None or (subject.opaque and not self._sealed()):
             from hybrid_infer.cache import MemoryStore
 
-            self._store = MemoryStore()
+            self._store = MemoryStore()  # and a new one where what no key can tell apart was changed
+            self._sealed, self._resets = subject.code_unchanged, self._resets + 1
             if subject.opaque:
                 why = "; ".join(subject.opaque[:3])
                 _log.info("%s is compiled anew by each process, not kept on disk: %s", self.method.name, why)
@@ -274,9 +301,9 @@ class State:
         hooked = request.subject.hooked()
         if hooked is not None:
             return Eager(hooked[0], hooked[1], remedy="Remove the hook, or decorate a method below it"), _NOTHING
-        if len(self.seen) >= self.method.options.max_versions:
-            reason, remedy = self._too_many(request.call)
-            return Eager(reason, request.subject.code_unchanged, remedy=remedy), _NOTHING
+        full, widening = len(self.seen) >= self.method.options.max_versions, _compile.varying(request, family)
+        if full and (not any(widening) or widening in self._in_vain):
+            return self._too_many(request, family), _NOTHING
         wait = _WAIT if family.patient else 0.0
         with request.store.lock(family.key, wait) as alone:
             if alone:
@@ -286,12 +313,14 @@ class State:
                 if held is not None:
                     return self._use(request, family, held, owner, args, kwargs)
                 if CAPTURING.acquire(timeout=wait):
-                    _BUSY.capturing = True
                     try:
-                        outcome = _compile.capture(request, family)
+                        with _transparent():
+                            outcome = _compile.capture(request, family)
                     finally:
-                        _BUSY.capturing = False
                         CAPTURING.release()
+                    if full and outcome.version.graph and not any(map(outcome.version.covers, self.seen.values())):
+                        self._in_vain.add(widening)
+                        return self._too_many(request, family), _NOTHING
                     return self._adopt(request, family, outcome, owner, args, kwargs)
         family.patient = False
         reason = "another thread or process is compiling this method"
@@ -308,7 +337,8 @@ class State:
         if version.reason:
             result = _NOTHING
             if version.kind == "capture":  # if the eager method fails as well, the call is at fault, not the method
-                result = self.method.function(*owner, *args, **kwargs)
+                with _transparent():
+                    result = self.method.function(*owner, *args, **kwargs)
             self._fail(request, family, held)
             if result is not _NOTHING:
                 self._note(version.reason, version.remedy, version.kind)
@@ -373,7 +403,8 @@ class State:
         verify = self.method.options.verify
         if (not built.verified and verify != "off") or (verify == "first" and ready is None):
             try:
-                result = self.method.function(*owner, *args, **kwargs)
+                with _transparent():
+                    result = self.method.function(*owner, *args, **kwargs)
             except RuntimeError as fault:
                 if not self.frontend.lacks_kernel(fault):
                     raise
@@ -420,6 +451,7 @@ class State:
         route.scales.add(scale)
         self.routes[id(held), chosen] = route
         self.seen[held.version.identity] = held.version
+        self.changes += 1
         return route, result
 
     def _came_from_disk(self, held: Held) -> None:
@@ -435,6 +467,7 @@ class State:
             if by.version.covers(held.version):
                 self.slower.pop(place, None)
                 self.seen.pop(held.version.identity, None)
+                self.changes += 1
 
     def _choose(
         self, request: Request, held: Held, family: Family, built: Built, route: Compiled, graph: Any, owner: Any,
@@ -511,6 +544,7 @@ class State:
             if other is route:
                 del self.routes[place]
         self.seen.pop(route.held.version.identity, None)
+        self.changes += 1
         for key, kept in list(self.memo.items()):
             if isinstance(kept, Compiled) and kept.program is route.program:
                 self.memo.pop(key, None)
@@ -521,14 +555,20 @@ class State:
         Calls in flight keep theirs until they end. Versions that are in no store stay known.
         """
         self.memo, self.routes, self.seen, self.slower, self.rest = OrderedDict(), {}, {}, {}, 0
+        self.changes += 1
         family = self.family
         if family is not None and not any(h.entry is None and h.version.graph for h in list(family.held)):
             self.family = None
 
-    def _too_many(self, call: Call) -> tuple[str, str]:
+    def _too_many(self, request: Request, family: Family) -> Eager:
+        """The route past ``max_versions``, until one of them serves the call after all or makes room."""
         last = next(reversed(self.seen.values()))
-        what, remedy = _differences.of_call(last, call, self.parameters.names)
-        return f"it has max_versions={len(self.seen)} static models, and this call needs another: {what}", remedy
+        what, remedy = _differences.of_call(last, request.call, self.parameters.names)
+        reason = f"it has max_versions={len(self.seen)} static models, and this call needs another: {what}"
+        subject, before = request.subject, self.changes
+        unread = subject.attributes.arm(family.reads(request.call, subject), subject.census, set())
+        code = subject.code_unchanged
+        return Eager(reason, lambda: self.changes == before and unread() and code(), remedy=remedy)
 
 
 def _eager_by_choice() -> Eager:

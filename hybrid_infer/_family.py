@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from hybrid_infer._attributes import Read
 from hybrid_infer._census import Census
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import Graph
@@ -57,8 +58,8 @@ class Held:
 class Family:
     """Versions by method key; ``lock`` guards the list, never a capture."""
 
-    def __init__(self, key: str) -> None:
-        self.key = key
+    def __init__(self, store: Any, key: str) -> None:
+        self.store, self.key = store, key  # kept, so that no other store in memory gets this one's id
         self.lock = threading.Lock()
         self.held: list[Held] = []
         self.patient = True  # False once a call has waited in vain: the next ones do not wait again
@@ -95,6 +96,14 @@ class Family:
             held = list(self.held)
         versions = [h.version for h in held if h.version.graph]
         return [v for v in versions if v.similar(call) and self.suits(v, subject)]
+
+    def reads(self, call: Call, subject: Subject) -> list[Read]:
+        """All that versions for calls of this structure have read, as far as the instance has it."""
+        with self.lock:
+            held = list(self.held)
+        found = dict.fromkeys(r for h in held if h.version.similar(call) for r in h.version.reads)
+        states = {path: vars(v) for path, v in subject.census.objects.items() if hasattr(v, "__dict__")}
+        return [r for r in found if r.path in states and (r.kind != "group" or r.name in {"__dict__", *states[r.path]})]
 
     def refresh(self, store: Any) -> None:
         """Take over what the store holds for this key and is not known yet."""
@@ -151,7 +160,7 @@ def family(store: Any, key: str) -> Family:
     with _LOCK:
         found = _FAMILIES.get((name, key))
         if found is None:
-            found = _FAMILIES[name, key] = Family(key)
+            found = _FAMILIES[name, key] = Family(store, key)
         return found
 
 

@@ -95,6 +95,14 @@ class HotMethod:
             self._alone = State(self, frontend)
         return self._alone
 
+    def redefined(self) -> bool:
+        """Were the defaults of the function replaced? Its parameters are then read anew."""
+        parameters = Parameters(self.function, owner=self.has_owner)
+        if self.parameters.same(parameters):
+            return False
+        self.parameters = parameters
+        return True
+
     def store(self) -> Any:
         """The store on disk, opened at first use."""
         if self._store is None:

@@ -54,6 +54,14 @@ class Parameters:
         self.count = len(parameters)
         self.required = sum(d is inspect.Parameter.empty for d in self.defaults)
 
+    def same(self, other: Parameters) -> bool:
+        """Are they of the same names, with the same objects as defaults?"""
+        if [(p.name, p.kind) for p in self.parameters] != [(p.name, p.kind) for p in other.parameters]:
+            return False
+        pairs = zip(self.defaults, other.defaults, strict=True)
+        # The signature of a function in C makes its defaults from text, anew each time.
+        return all(a is b or (type(a) in _PLAIN and type(a) is type(b) and repr(a) == repr(b)) for a, b in pairs)
+
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         """One value per parameter (a tuple for ``*args``, a dict for ``**kwargs``); None if the call is wrong."""
         if self.simple and not kwargs:
