@@ -259,8 +259,10 @@ class Attributes:
             else:
                 watch.slot(mapping, name, value)
                 watch.contents(value)
-        for kind in code.classes:
-            watch.names(kind)
+        for space in (*code.classes, *code.modules):
+            watch.names(space)
+        for logger in code.loggers:
+            watch.level(logger)
         for cell, value in code.cells:
             watch.cell(cell, value)
             watch.contents(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import logging
 import types
 import weakref
 from collections import deque
@@ -18,7 +19,7 @@ Path = tuple[str, ...]
 
 _LEAVES = (
     type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, str, bytes, int, float,
-    complex, bool, type(None), enum.Enum, range, slice,
+    complex, bool, type(None), enum.Enum, range, slice, logging.Logger, type(functools.lru_cache(lambda: None)),
 )  # fmt: skip
 
 
@@ -88,9 +89,13 @@ def take(roots: Mapping[str, Any], frontend: Any) -> Census:
     return census
 
 
-def classes(census: Census) -> list[type]:
-    """Classes of the program whose instances the state holds, or which it holds themselves, each once."""
+def named(census: Census) -> tuple[list[type], list[Any]]:
+    """What the state holds of which names count as code mentions them, each once.
+
+    Classes of the program, by themselves or by their instances; then its modules, and loggers.
+    """
     found: dict[type, None] = {}
+    others: list[Any] = []
     seen: set[int] = set()
     queue: list[Any] = list(census.objects.values())
     while queue and len(seen) < _OBJECTS:
@@ -101,6 +106,10 @@ def classes(census: Census) -> list[type]:
         seen.add(id(value))
         if isinstance(value, type):
             found[value] = None
+        elif isinstance(value, (logging.Logger, types.ModuleType)):
+            if isinstance(value, logging.Logger) or not _origin.of_object(value):
+                others.append(value)
+            continue
         elif isinstance(value, dict):
             queue.extend(value.values())
         elif isinstance(value, (list, tuple, set, frozenset, deque)):
@@ -114,11 +123,11 @@ def classes(census: Census) -> list[type]:
         if kind in _BUILTIN:
             continue
         found[kind] = None
-        if isinstance(value, (types.FunctionType, types.ModuleType, type)) or "__hybrid_infer__" in dir(kind):
+        if isinstance(value, (types.FunctionType, type)) or "__hybrid_infer__" in dir(kind):
             continue
         queue.extend(getattr(value, "__dict__", {}).values())
         queue.extend(held for _, held in _state.slots(value, kind))
-    return [kind for kind in found if not _origin.of_object(kind)]
+    return [kind for kind in found if not _origin.of_object(kind)], others
 
 
 def _visit(box: Any, key: Any, path: Path, census: Census, frontend: Any) -> None:

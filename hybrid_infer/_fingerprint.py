@@ -8,6 +8,7 @@ stands before the dot is not known. So too much may count, never too little. Lib
 
 from __future__ import annotations
 
+import logging
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -29,8 +30,9 @@ class Fingerprint:
     ``opaque``: "what: why" of each thing that has no fingerprint: with any, ``digest`` must not name anything on disk.
     ``globals``: (mapping, name, value) of each global name that user code reads, ``ABSENT`` for one that is not there;
     ``cells``: (cell, value) of its closures; ``classes_read``: (class, name, value) of each class attribute that
-    counted; ``classes``: the user's classes in which names were looked up; ``functions``: (function, code, defaults,
-    kwdefaults) of each user function. They are for `rebound`.
+    counted; ``classes`` and ``modules``: the user's in which names were looked up; ``loggers``: those whose levels are
+    asked for; ``functions``: (function, code,
+    defaults, kwdefaults) of each user function. They are for `rebound`.
     ``attributes``: the names of attributes that this code mentions, whether or not anything of that name is there.
     """
 
@@ -42,6 +44,8 @@ class Fingerprint:
     cells: tuple[tuple[types.CellType, Any], ...]
     classes_read: tuple[tuple[type, str, Any], ...]
     classes: tuple[type, ...]
+    modules: tuple[types.ModuleType, ...]
+    loggers: tuple[logging.Logger, ...]
     functions: tuple[tuple[types.FunctionType, types.CodeType, Any, Any], ...]
     attributes: frozenset[str]
 
@@ -77,12 +81,14 @@ def fingerprint(
     is_layer: Test,
     skip: Test = lambda value: False,
     owner: type | None = None,
+    held: Iterable[types.ModuleType | logging.Logger] = (),
 ) -> Fingerprint:
     """Fingerprint `functions` (any callables) and all that they reach, given the `classes` of the layer tree.
 
     ``forward`` and the implicit methods of every class count from the start, its other attributes where code that is
     reached mentions their name. ``owner`` is the class of the layer whose method this is, if no sublayer has that
-    class: its ``forward`` then counts only where something reaches it. Objects for which `skip` is true are left out.
+    class: its ``forward`` then counts only where something reaches it. ``held`` are modules and loggers in the state of
+    the layer. Objects for which `skip` is true are left out.
     Values are read, and no code of the user is run, except for imports that a reached function would make itself.
     """
     walk = Walk(is_tensor, is_layer, skip)
@@ -91,6 +97,9 @@ def fingerprint(
     walk.owner = owner
     for function in functions:
         walk.root(function)
+    for value in held:
+        name = value.__name__ if isinstance(value, types.ModuleType) else value.name
+        walk.ingredient(walk.unique(f"held {name}"), value, ("attribute", "the layer", ""))
     walk.finish()
     ingredients = dict(sorted(walk.ingredients.items()))
     return Fingerprint(
@@ -102,6 +111,8 @@ def fingerprint(
         tuple(walk.cells.values()),
         tuple(walk.classes_read.values()),
         tuple(s.owner for s in walk.spaces.values() if isinstance(s.owner, type) and not s.library),
+        tuple(s.owner for s in walk.spaces.values() if isinstance(s.owner, types.ModuleType) and not s.library),
+        tuple(walk.loggers.values()),
         tuple((f, f.__code__, f.__defaults__, f.__kwdefaults__) for f in walk.functions),
         frozenset(walk.mentions.used),
     )

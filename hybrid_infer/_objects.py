@@ -86,6 +86,7 @@ class Objects(_keys.Encoder):
         self.opaque: list[str] = []
         self.externals: list[External] = []
         self.mentions = Mentions()
+        self.loggers: dict[str, logging.Logger] = {}
         self.place = ("argument", "the call", "")
 
     @abstractmethod
@@ -165,6 +166,7 @@ class Objects(_keys.Encoder):
             return self.parts(b"w", value())
         if isinstance(value, logging.Logger):
             # What it does with messages has no part in results, and its handlers hold files and locks.
+            self.loggers[value.name] = value
             return self.parts(b"l", value.name)
         shown = f"{kind.__module__}.{kind.__qualname__}"
         if shown in _COMPILERS:

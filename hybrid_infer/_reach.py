@@ -9,6 +9,7 @@ and is refused.
 from __future__ import annotations
 
 import functools
+import threading
 import types
 from collections import deque
 from collections.abc import Collection, Iterator
@@ -30,6 +31,8 @@ _SAMPLES: tuple[Any, ...] = ((), [], {}, {}.values(), {}.items(), set(), "", b""
 _ITERATORS: tuple[type, ...] = (
     types.GeneratorType, enumerate, zip, map, filter, reversed, *(type(iter(each)) for each in _SAMPLES),
 )  # fmt: skip
+#: What is refused where code names it, and left alone where an object merely holds it.
+_UNREAD = (*_ITERATORS, threading.local)
 
 
 class Reach:
@@ -80,8 +83,9 @@ class Reach:
             if id(mapping) not in functions:
                 names.setdefault(id(mapping), (mapping, set()))[1].add(name)
             self._named_by_code(mapping.get(name, value), f"the global {name}")
+        modules = {id(vars(module)): module.__name__ for module in code.modules}
         for mapping, known in names.values():
-            self._remember("the global ", _undo.entries(mapping, known))
+            self._remember(modules.get(id(mapping), "the global "), _undo.entries(mapping, known))
 
     def _classes(self, code: Fingerprint) -> None:
         names: dict[type, set[str]] = {}
@@ -120,6 +124,8 @@ class Reach:
             self._remember(name, _undo.Numbers(value, full=self._bytes <= _ARRAYS))
         elif isinstance(value, _ITERATORS) or type(value).__module__ == "itertools":
             raise TraceError(f"it uses an iterator ({name}), which cannot be wound back", "Use a list in its place")
+        elif isinstance(value, threading.local):
+            raise TraceError(f"it uses variables of the thread's own ({name})", "Pass their values as arguments")
         elif isinstance(value, _CACHES):
             self._caches.append((value, value.cache_info().misses))
         self._queue.extend((item, name) for item in _parts(value))
@@ -143,7 +149,7 @@ class Reach:
         entries = _undo.Entries(state, None if whole else self._named, self._ignored, dot=True)
         self._remember(name, entries)
         for key, held in entries.before.items():
-            if type(held) not in _PLAIN and (key in self._named or not isinstance(held, _ITERATORS)):
+            if type(held) not in _PLAIN and (key in self._named or not isinstance(held, _UNREAD)):
                 self._queue.append((held, f"{name}.{key}"))
 
     @staticmethod

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hybrid_infer import _census, _fingerprint, _keys, _outside, _roots
-from hybrid_infer._attributes import Attributes
+from hybrid_infer._attributes import Attributes, Read
+from hybrid_infer._fingerprint import External
 from hybrid_infer._reach import Reach
 from hybrid_infer._version import FORMAT, Weight
 
@@ -35,7 +36,7 @@ class Subject:
         # Of these a capture tells what was read; of others that stand below a global, all counts.
         inside = {id(v) for v in self.census.objects.values() if type(v) in (dict, list) or self.attributes.notes(v)}
         inside |= {id(slot.tensor) for slot in self.census.slots}
-        held = _census.classes(self.census)
+        held, others = _census.named(self.census)
         classes = list(dict.fromkeys([*(type(layer) for _, layer in self.census.layers), *held, *kinds]))
         layer_type = frontend.layer_type
         below = {type(layer) for path, layer in self.census.layers if len(path) > 1}
@@ -47,16 +48,28 @@ class Subject:
             is_layer=lambda value: isinstance(value, layer_type),
             skip=lambda value: id(value) in inside,
             owner=owner_class,
+            held=others,
         )
         self.loose = [each for each in self.code.externals if id(each.object) not in inside]
+        self._unnoted = [self._whole(each) for each in self.loose if isinstance(each.object, layer_type)]
         self.weights = tuple(self._weight(n, slots) for n, slots in self.census.weights().items())
-        self.opaque = () if cache_key is not None else self.code.opaque
+        opaque = (*self.code.opaque, *(why for _, _, reasons in self._unnoted for why in reasons))
+        self.opaque = () if cache_key is not None else opaque
         self.key = self._key(cache_key)
-        self.code_unchanged = self.attributes.watch_code(self.code)
+        checks = [self.attributes.watch_code(self.code)]
+        checks += [self.attributes.arm(reads, census, set()) for census, reads, _ in self._unnoted]
+        self.code_unchanged = checks[0] if len(checks) == 1 else lambda: all(check() for check in checks)
 
     def _weight(self, name: str, slots: Any) -> Weight:
         dtype, shape, _ = self.frontend.describe(slots[0].tensor)
         return Weight(name, tuple(slot.name for slot in slots), dtype, tuple(shape))
+
+    def _whole(self, each: External) -> tuple[_census.Census, list[Read], list[str]]:
+        """All attributes of a layer that no twin takes the place of, so that no look-up on it is noted."""
+        census = _census.take({f"{each.name} of {each.holder}": each.object}, self.frontend)
+        objects = {path: value for path, value in census.objects.items() if path and hasattr(value, "__dict__")}
+        names = {path: {"__dict__"} for path in objects}
+        return (census, *self.attributes.reads(census, names, set(census.paths)))
 
     def _key(self, cache_key: str | None) -> _keys.Key:
         from hybrid_infer import __version__
@@ -69,6 +82,7 @@ class Subject:
             "layers": [[list(path), f"{type(v).__module__}:{type(v).__qualname__}"] for path, v in self.census.layers],
             "weights": [[w.name, list(w.paths), w.dtype, list(w.shape)] for w in self.weights],
             "constants": [[e.kind, e.holder, e.name, self._content(e.object)] for e in self.loose],
+            "layers held by code": [[list(read) for read in reads] for _, reads, _ in self._unnoted],
         }
         if cache_key is not None:
             ingredients["cache_key"] = cache_key

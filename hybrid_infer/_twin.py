@@ -10,8 +10,9 @@ from __future__ import annotations
 import copy
 import enum
 import functools
+import logging
 import types
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from hybrid_infer import _census, _fingerprint, _outside, _roots
@@ -204,6 +205,7 @@ class Twin:
 
 def _copy(roots: Mapping[str, Any], live: Census) -> tuple[dict[str, Any], dict[int, Any]]:
     memo: dict[int, Any] = {id(slot.tensor): slot.tensor for slot in live.slots}
+    memo.update((id(held), held) for held in _uncopied(live))
     try:
         return copy.deepcopy(dict(roots), memo), memo
     except TraceError:
@@ -211,6 +213,14 @@ def _copy(roots: Mapping[str, Any], live: Census) -> tuple[dict[str, Any], dict[
     except Exception as fault:
         place = _culprit(live)
         raise TraceError(f"{place} cannot be copied ({fault})", "Keep it outside of the layer") from fault
+
+
+def _uncopied(live: Census) -> Iterator[Any]:
+    """Modules and cached functions, which the program shares with its copy: they refuse to be copied."""
+    for value in live.objects.values():
+        held = list(vars(value).values()) if hasattr(value, "__dict__") else []
+        held += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        yield from (item for item in held if isinstance(item, _SHARED))
 
 
 def _culprit(live: Census) -> str:
@@ -240,10 +250,11 @@ def _culprit(live: Census) -> str:
     return ".".join(path) or "the layer"
 
 
+_SHARED = (types.ModuleType, type(functools.lru_cache(lambda: None)))
 _SIMPLE = (int, float, str, bool, bytes, complex, type(None))
 _NO_STATE = (
     type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
-    enum.Enum, range, slice,
+    enum.Enum, range, slice, logging.Logger, *_SHARED,
 )  # fmt: skip
 
 

@@ -21,6 +21,8 @@ Test = Callable[[Any], bool]
 
 #: Where torch's compiler keeps the user's function.
 _COMPILED = "_torchdynamo_orig_callable"
+#: What asks a logger whether it would write a message; else its level has no part in results.
+_LEVELS = frozenset({"isEnabledFor", "getEffectiveLevel"})
 _MAX_OBJECTS = 100_000
 
 
@@ -57,8 +59,12 @@ class Walk(Classes):
             if self.pending or any(space.wanted(self.mentions) for space in self.spaces.values()):
                 continue
             if self.mentions.widened or not self.dynamic:
-                return
+                break
             self.mentions.widened = True
+        if _LEVELS.isdisjoint(self.mentions.used):
+            self.loggers.clear()
+        for name, logger in self.loggers.items():
+            self.ingredients[f"level of logger {name}"] = str(logger.getEffectiveLevel())
 
     def calls_itself(self, owner: type) -> bool:
         """May the owner's ``forward`` be called, although no code that is reached names it?

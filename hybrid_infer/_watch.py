@@ -43,7 +43,7 @@ class Watch:
         self._seen: set[int] = set()
         self._slots: dict[tuple[int, Any], tuple[Any, Any, Any]] = {}
         self._absent: dict[tuple[int, str], tuple[Any, str]] = {}
-        self._namespaces: dict[type, Any] = {}
+        self._namespaces: dict[Any, Any] = {}
         self._classes: list[tuple[Any, int]] = []
         self._lengths: list[tuple[Any, int]] = []
         self._contents: list[tuple[Collection[Any], tuple[Any, ...]]] = []
@@ -57,8 +57,8 @@ class Watch:
         self._buffers: list[tuple[Any, bytes]] = []
         self._checks: list[Callable[[], bool]] = []
 
-    def namespace(self, kind: type) -> Any:
-        """The attributes of a class, as one object for all who ask: ``vars`` makes another one each time."""
+    def namespace(self, kind: Any) -> Any:
+        """The attributes of a class or module, as one object for all who ask: ``vars`` makes another one each time."""
         return self._namespaces.setdefault(kind, vars(kind))
 
     def slot(self, box: Any, key: Any, held: Any) -> None:
@@ -73,8 +73,8 @@ class Watch:
         """As many elements as now, whichever they are."""
         self._lengths.append((box, len(box)))
 
-    def names(self, kind: type) -> None:
-        """A class has as many attributes as now: one more may hide that of a base."""
+    def names(self, kind: Any) -> None:
+        """A class or module has as many attributes as now: one more may hide that of a base, or be the one missed."""
         namespace = self.namespace(kind)
         self._classes.append((namespace, len(namespace) - (_OF_COPIES in namespace)))
 
@@ -97,6 +97,11 @@ class Watch:
     def defaults(self, function: types.FunctionType, given: Any, named: Any) -> None:
         """The defaults of a function are these objects."""
         self._defaults.append((function, given, named))
+
+    def level(self, logger: logging.Logger) -> None:
+        """Messages of the same levels are written."""
+        before = logger.getEffectiveLevel()
+        self._checks.append(lambda: logger.getEffectiveLevel() == before)
 
     def contents(self, value: Any) -> None:
         """A container, an array, a plain object or a function is not changed in place, nor is anything inside it."""
