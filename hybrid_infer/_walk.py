@@ -250,6 +250,8 @@ class Walk(Classes):
                 self.entered(value)
             return token
         known = self.objects.get(id(value))
+        if known is not None and isinstance(value, types.ModuleType):
+            self.module(value)  # under another name, by which it may be handed to where names are computed
         if known is not None:
             # An object met again inside itself is known by its place in the order of the walk.
             return known[1] or _keys.frame(b"@", str(list(self.objects).index(id(value))).encode())

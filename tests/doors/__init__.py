@@ -7,9 +7,12 @@ each case that is not is a door through which a stale answer comes.
 """
 
 from doors.kind import Kind
-from doors.kinds import KINDS
+from doors.kinds import EAGER, KINDS, OPAQUE
 from doors.places import PLACES, Place
-from doors.program import Case, Program, cases, write
+from doors.program import Case, Program, cases, kept, make, selection
 from doors.sweep import Finding, across, sweep
 
-__all__ = ["KINDS", "PLACES", "Case", "Finding", "Kind", "Place", "Program", "across", "cases", "sweep", "write"]
+__all__ = [
+    "EAGER", "KINDS", "OPAQUE", "PLACES", "Case", "Finding", "Kind", "Place", "Program", "across", "cases", "kept",
+    "make", "selection", "sweep",
+]  # fmt: skip

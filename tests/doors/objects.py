@@ -282,7 +282,13 @@ KINDS = (
         """,
     ),
     Kind(
-        "logger", "logging.getLogger('doors')", "(2.0 if v.isEnabledFor(10) else 3.0)",
+        "logger", "quiet('doors')", "(2.0 if v.isEnabledFor(10) else 3.0)",
         inside=(("v.setLevel(10)", "v.setLevel(40)"),),
+        own="""
+            def quiet(name):
+                found = logging.getLogger(name)
+                found.setLevel(40)
+                return found
+        """,
     ),
 )

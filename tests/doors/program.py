@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from doors.kind import Kind
-from doors.kinds import FUNCTIONS, KINDS
+from doors.kinds import EAGER, FUNCTIONS, KINDS, OPAQUE
 from doors.places import PLACES, Place
 
 _FRAMEWORK = {
@@ -106,25 +107,55 @@ class Case:
 _IMPOSSIBLE = {(place, kind) for place in ("vars", "shadowed") for kind in ("parameter", "layer")}
 
 
-def cases(places: Iterable[str] = PLACES, kinds: Iterable[str] = KINDS) -> list[Case]:
-    """Every one of the kinds in every one of the places, as far as that makes a program."""
-    return [
-        Case(PLACES[place], KINDS[kind])
-        for place in places
-        for kind in kinds
-        if (place, kind) not in _IMPOSSIBLE and not (PLACES[place].fallback and not KINDS[kind].others)
-    ]
+def cases(framework: str, places: Iterable[str] = PLACES, kinds: Iterable[str] = ()) -> list[Case]:
+    """Every one of the kinds (of all that are captured and kept, by default) in every one of the places."""
+    kinds = [*kinds] or [kind for kind in KINDS if kind not in (*OPAQUE, *EAGER[framework])]
+    return [Case(PLACES[p], KINDS[k]) for p in places for k in kinds if _possible(framework, p, k)]
+
+
+def kept(cases: Sequence[Case]) -> list[Case]:
+    """Those that do not keep a method off the disk, as a tensor does that an instance gets from its class."""
+    return [c for c in cases if c.place.name not in ("class", "base") or c.kind.name not in ("tensor", "parameter")]
+
+
+def selection(framework: str, start: int = 0, each: int = 3) -> list[Case]:
+    """Some of the kinds in every one of the places."""
+    found = []
+    for n, place in enumerate(PLACES):
+        possible = cases(framework, [place])
+        turn = (start + n * each) % len(possible)
+        found += [*possible[turn:], *possible[:turn]][:each]
+    return found
+
+
+def _possible(framework: str, place: str, kind: str) -> bool:
+    where = PLACES[place]
+    if place in ("default", "keyword") and kind in _NO_ARGUMENT:
+        return False
+    # A tensor that no twin can take the place of is refused there.
+    if framework == "paddle" and kind.startswith(("tensor", "parameter", "layer")):
+        found = where.of.startswith("layer") and place not in ("vars", "shadowed")
+        found = found or (place in ("global", "global_of_helper", "closure") and kind not in _HIDDEN)
+        if not found:
+            return False
+    return (place, kind) not in _IMPOSSIBLE and not (where.fallback and not KINDS[kind].others)
+
+
+#: Tensors below an object, which are found on layers alone.
+_HIDDEN = ("tensor_object", "tensor_slots")
+#: No signature takes these, so that a method with one as its default runs eagerly.
+_NO_ARGUMENT = ("defaultdict", "factory", "counter", "dict_class")
 
 
 class Program:
     """A module that was written and is imported, with one instance of its layer."""
 
-    def __init__(self, folder: Path, name: str, cases: Sequence[Case]) -> None:
-        if str(folder) not in sys.path:
-            sys.path.insert(0, str(folder))
+    def __init__(self, folder: Path, name: str, framework: str, cases: Sequence[Case]) -> None:
+        self.folder, self.name, self.framework, self.cases = folder, name, framework, cases
+        sys.path.insert(0, str(folder))
         importlib.invalidate_caches()
         self.module: ModuleType = importlib.import_module(f"program_{name}")
-        self.cases = cases
+        sys.path.remove(str(folder))
         self.layer = self.module.Method()
         self.layer.eval()
 
@@ -185,8 +216,17 @@ def _position(function: Any, name: str) -> int:
     return names[len(names) - len(function.__defaults__) :].index(name)
 
 
-def write(folder: Path, framework: str, cases: Sequence[Case], name: str) -> None:
-    """Write the module of a program; `name` makes it another than those that are imported already."""
+_NUMBERS = itertools.count()
+
+
+def make(folder: Path, framework: str, cases: Sequence[Case]) -> Program:
+    """Write the module of a program, another than those that are imported already, and import it."""
+    name = f"{framework}_{next(_NUMBERS)}"
+    _write(folder, framework, cases, name)
+    return Program(folder, name, framework, cases)
+
+
+def _write(folder: Path, framework: str, cases: Sequence[Case], name: str) -> None:
     by = {part: [case for case in cases if getattr(case.place, part)] for part in ("parameters", "keywords")}
     enclosed = [case.name for case in cases if case.place.by == "cell"]
 

@@ -97,9 +97,7 @@ def _changed(program: Program, hot: Any, *, back: bool = True) -> Iterator[Findi
                     yield Finding("door", case.place.name, case.kind.name, shown, wrong)
 
 
-def across(
-    program: Program, folder: Path, name: str, framework: str, store: Path, monkeypatch: Any
-) -> list[Finding]:
+def across(program: Program, store: Path, monkeypatch: Any) -> list[Finding]:
     """Every change of a program in a second process over the same store, each followed by the first call there."""
     with monkeypatch.context() as patch:
         _, reason = _warm(program, patch)
@@ -111,9 +109,9 @@ def across(
     root = Path(__file__).resolve().parents[2]
     path = os.pathsep.join([str(root / "tests"), str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
-        [sys.executable, "-m", "doors.sweep", str(folder), name, framework, json.dumps(names)],
+        [sys.executable, "-m", "doors.sweep", str(program.folder), program.name, program.framework, json.dumps(names)],
         env={**os.environ, "PYTHONPATH": path, "HYBRID_INFER_CACHE_DIR": str(store)},
-        cwd=folder, capture_output=True, text=True,
+        cwd=program.folder, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return [Finding(*found) for found in json.loads(done.stdout.splitlines()[-1])]
@@ -122,7 +120,7 @@ def across(
 def _second_process(folder: str, name: str, framework: str, names: Sequence[Sequence[str]]) -> list[Finding]:
     __import__(framework)
     cases = [Case(PLACES[place], KINDS[kind]) for place, kind in names]
-    program = Program(Path(folder), name, cases)
+    program = Program(Path(folder), name, framework, cases)
     _compile.capture = _refuse  # type: ignore[assignment]
     try:
         program.call(_hot(program))  # from the store

@@ -194,6 +194,14 @@ case(
     a="def g(): return 2",
 )
 case(
+    "module_computed_under_its_second_name",
+    "from . import a\nfrom . import a as b\ndef get(m, n): return getattr(m, n)\n"
+    "def f(x):\n a.h()\n return get(b, 'g' + x)()",
+    "return 2",
+    "return 3",
+    a="def g(): return 2\ndef h(): return 4",
+)
+case(
     "module_in_a_list",
     "from . import a\nMS = [a]\ndef f(x): return getattr(MS[0], 'g' + x)()",
     "return 2",
