@@ -44,7 +44,7 @@ def exporter(dtype: str, wire: str) -> Callable[[Any], Any]:
 
     def share(tensor: Any) -> Any:
         if not tensor.is_contiguous():
-            tensor = tensor.detach().contiguous()
+            tensor = tensor.detach().clone()  # `contiguous` would move the caller's own tensor
         return _from_dlpack(_Capsule(tensor.get_tensor()._to_dlpack()))
 
     if dtype != wire:

@@ -11,7 +11,7 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from paddle_support import counts, eagerly, grid, served, twice  # noqa: E402
+from paddle_support import Block, counts, eagerly, grid, served, twice  # noqa: E402
 
 from hybrid_infer import inference  # noqa: E402
 
@@ -265,3 +265,15 @@ def test_one_tensor_given_twice() -> None:
     twice(hot, mix, X, Y)
     twice(hot, mix, Y, Y)
     served(captures=2)  # a method may ask whether two arguments are one tensor
+
+
+def test_an_argument_that_is_a_view_stays_one() -> None:
+    block = Block()
+    hot = inference(block.forward)
+    base = grid(4, 4)
+    view = base.t()
+    for _ in range(3):
+        twice(hot, block.forward, view)
+        base.add_(paddle.ones([1]))
+        assert not view.is_contiguous()
+        assert (view.numpy() == base.numpy().T).all()
