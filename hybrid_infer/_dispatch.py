@@ -69,7 +69,8 @@ class State:
         self.seen: dict[str, Version] = {}
         self.rebinds = 0
         self.ties = 0
-        self._asks = False  # does the method ask whether gradients are on?
+        self._asked = (False, False, False)  # does the method ask whether gradients are on, for settings, of tensors?
+        self._facts: Callable[[Any], Any] | None = None
         self.writes = 0
         self.changes = 0  # of the versions that it has a program for
         self._in_vain: set[Any] = set()  # dimensions that were to vary, and that the tracer fixed
@@ -104,6 +105,8 @@ class State:
             key: Any = (self._key(values, tensors, self._defaults), self._ambient())
             if len(tensors) > 1 and len({*map(id, tensors)}) < len(tensors):  # one tensor passed more than once
                 key = (*key, tuple(map(list(map(id, tensors)).index, map(id, tensors))))
+            if self._facts is not None:
+                key = (*key, *map(self._facts, tensors))
             route = self.memo.get(key)
         except (Unsupported, TypeError) as fault:
             if self.frontend.tracing():
@@ -202,7 +205,10 @@ class State:
             layout.tree,
             tuple(TensorSpec(*self._spec(t)) for t in layout.tensors),
             tuple(layout.ints),
-            tuple(map(str, key[1])) if isinstance(key[1], tuple) else (str(key[1]),),
+            (
+                *(map(str, key[1]) if isinstance(key[1], tuple) else (str(key[1]),)),
+                *(str(self._facts(tensor)) for tensor in layout.tensors if self._facts is not None),
+            ),
             tuple(layout.places),
             tuple(layout.int_places),
         )
@@ -224,10 +230,8 @@ class State:
             self.frontend, method.function, owner[0] if owner else None, bool(owner), method.name,
             method.options.cache_key, layout.kinds,
         )  # fmt: skip
-        if not self._asks and subject.asks_for_gradients():
-            self._asks, plain, grad = True, self._ambient, self._grad
-            self._ambient = lambda: (plain(), grad())
-            return self._miss(owner, args, kwargs, values, (key[0], self._ambient(), *key[2:]))
+        if self._ask(subject):
+            return None, self.call(owner, args, kwargs)
         store = self._choose_store(subject)
         if self._resets > _RESETS:
             reason = f"what has no fingerprint keeps changing: {subject.opaque[0]}"
@@ -244,6 +248,16 @@ class State:
         if route is not None:
             self._remember(key, route)
         return route, result
+
+    def _ask(self, subject: Subject) -> bool:
+        """Does the code ask for more than was known? From now on each answer to that makes a version of its own."""
+        asked = (subject.asks_for_gradients(), subject.settings is not None, subject.facts is not None)
+        if asked == self._asked:
+            return False
+        self._asked, self._facts = asked, subject.facts
+        ambient, reads = self.frontend.ambient, [self._grad] * asked[0] + [subject.settings] * asked[1]
+        self._ambient = (lambda: (ambient(), *(read() for read in reads))) if reads else ambient
+        return True
 
     def _spec(self, tensor: Any) -> tuple[str, tuple[int, ...], str]:
         found: tuple[str, tuple[int, ...], str] = self.frontend.describe(tensor)

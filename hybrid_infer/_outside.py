@@ -1,7 +1,8 @@
-"""What a method reads from outside the program while it is traced: a static graph would keep it for ever.
+"""What a method reads from outside the program, or sets there, while it is traced: a static graph would do neither.
 
 Seen: ``os.environ``, files opened by the user's code, Python's and NumPy's random numbers, the clock, the number of
-the process, context variables. Only the tracing thread counts.
+the process, context variables, settings of the framework and the seeds of its random numbers. Only the tracing thread
+counts.
 """
 
 from __future__ import annotations
@@ -36,11 +37,23 @@ _SOURCES = {
 }
 _ANSWERS = {function: what for what, functions in _SOURCES.items() for function in functions}
 _DATES = ("now", "utcnow", "today")
-_NAMES = frozenset({*(function.__name__ for function in _ANSWERS), *_DATES, "uuid", "uuid1", "uuid4", "secrets"})
+#: Functions of the frameworks that leave something behind, by the end of their names.
+_SETTERS = frozenset(
+    {
+        "manual_seed", "manual_seed_all", "seed", "seed_all", "seed_everything", "set_seed", "set_rng_state",
+        "set_cuda_rng_state", "set_state", "set_anomaly_enabled", "set_default_device", "set_default_dtype",
+        "set_default_tensor_type", "set_device", "set_deterministic_debug_mode", "set_flags",
+        "set_float32_matmul_precision", "set_flush_denormal", "set_num_interop_threads", "set_num_threads",
+        "use_deterministic_algorithms",
+    }
+)  # fmt: skip
+_NAMES = frozenset(
+    {*(function.__name__ for function in _ANSWERS), *_DATES, *_SETTERS, "uuid", "uuid1", "uuid4", "secrets"}
+)
 
 
 def suspected(function: types.FunctionType, code: types.CodeType) -> bool:
-    """Does the code name anything that may be the clock or its like?
+    """Does the code name anything that may be the clock or its like, or set what outlasts the call?
 
     What is only named may never be called: `watch` tells, at the price of a slower trace.
     """
@@ -95,8 +108,14 @@ def watch(*, clocks: bool = False) -> Iterator[Watch]:
 
 def _clock_observer(found: Watch) -> Any:
     def observe(frame: Any, event: str, called: Any) -> None:
+        if event == "call" and frame.f_code.co_name in _SETTERS:
+            _note_setter(found, frame.f_code.co_name, frame.f_globals.get("__name__", ""), frame.f_back)
         if event != "c_call":
             return
+        if called.__name__ in _SETTERS:
+            owner = getattr(called, "__self__", None)
+            module = getattr(called, "__module__", None) or type(owner).__module__
+            _note_setter(found, called.__name__, str(module), frame)
         try:
             what = _ANSWERS.get(called)
         except TypeError:  # a method of something that has no hash
@@ -112,6 +131,19 @@ def _clock_observer(found: Watch) -> Any:
     return observe
 
 
+def _note_setter(found: Watch, name: str, module: str, frame: Any) -> None:
+    """Count a call of a framework's function, unless the framework itself makes it."""
+    by = ""
+    while frame is not None and (by := frame.f_globals.get("__name__", "")).startswith(_WRAPPERS):
+        frame = frame.f_back
+    if module.partition(".")[0] in _FRAMEWORKS and by.partition(".")[0] not in (*_FRAMEWORKS, "hybrid_infer"):
+        found.note(f"it calls {name} of {module.partition('.')[0]}, which outlasts the call")
+
+
+_FRAMEWORKS = ("torch", "paddle")
+_WRAPPERS = (
+    "torch._compile", "torch._dynamo", "torch.utils._contextlib", "paddle.base.wrapped_decorator", "contextlib",
+)  # fmt: skip
 _CALENDAR = (datetime.datetime, datetime.date)
 
 

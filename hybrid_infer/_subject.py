@@ -53,10 +53,15 @@ class Subject:
         self.loose = [each for each in self.code.externals if id(each.object) not in inside]
         self._unnoted = [self._whole(each) for each in self.loose if isinstance(each.object, layer_type)]
         self.weights = tuple(self._weight(n, slots) for n, slots in self.census.weights().items())
+        names = self._names()
+        self.settings, self.facts = frontend.settings(names), frontend.facts(names)
         opaque = (*self.code.opaque, *(why for _, _, reasons in self._unnoted for why in reasons))
         self.opaque = () if cache_key is not None else opaque
         self.key = self._key(cache_key)
         checks = [self.attributes.watch_code(self.code)]
+        if self.facts is not None:
+            weights = [slot.tensor for slot in self.census.slots]
+            checks.append(functools.partial(_answers, self.facts, weights, self._weight_facts()))
         checks += [self.attributes.arm(reads, census, set()) for census, reads, _ in self._unnoted]
         self.code_unchanged = checks[0] if len(checks) == 1 else lambda: all(check() for check in checks)
 
@@ -84,6 +89,8 @@ class Subject:
             "constants": [[e.kind, e.holder, e.name, self._content(e.object)] for e in self.loose],
             "layers held by code": [[list(read) for read in reads] for _, reads, _ in self._unnoted],
         }
+        if self.facts is not None:
+            ingredients["facts of weights"] = repr(self._weight_facts())
         if cache_key is not None:
             ingredients["cache_key"] = cache_key
         ingredients.update({f"code {label}": digest for label, digest in self.code.ingredients.items()})
@@ -101,6 +108,15 @@ class Subject:
             wire = "float32" if dtype == "bfloat16" else dtype
             parts.append([dtype, list(shape), _keys.digest(self.frontend.exporter(dtype, wire)(tensor))])
         return _keys.digest(parts)
+
+    def _names(self) -> frozenset[str]:
+        """Every name that the user's code uses, of attributes and of globals."""
+        bodies = (code for _, body, *_ in self.code.functions for code in _roots.codes(body))
+        return self.code.attributes.union(*(code.co_names for code in bodies))
+
+    def _weight_facts(self) -> list[Any]:
+        assert self.facts is not None
+        return [self.facts(slot.tensor) for slot in self.census.slots]
 
     def asks_for_gradients(self) -> bool:
         """Does the code look whether gradients are on, so that it may do another thing where they are?"""
@@ -151,6 +167,10 @@ class Subject:
             for slot in _census.take({"value": each.object}, self.frontend).slots:
                 found.append(({"value": slot.tensor}, "value", slot.tensor))
         return found
+
+
+def _answers(facts: Callable[[Any], Any], tensors: Sequence[Any], before: list[Any]) -> bool:
+    return list(map(facts, tensors)) == before
 
 
 def _code_of(frontend: Any, function: Any) -> _fingerprint.Fingerprint:

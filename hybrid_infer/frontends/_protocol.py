@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
 from typing import Any, Protocol
 
 from hybrid_infer._types import Captured, Tracee
@@ -46,6 +46,14 @@ class Frontend(Protocol):
 
     def ambient(self) -> Hashable:
         """State of this thread that a capture depends on (autocast, default dtype), cheap to read."""
+        ...
+
+    def settings(self, names: Set[str]) -> Callable[[], Hashable] | None:
+        """Reads such settings as code that uses these names may ask for; None if it asks for none."""
+        ...
+
+    def facts(self, names: Set[str]) -> Callable[[Any], Hashable] | None:
+        """Reads what such code may ask of a tensor that no signature holds: its layout, whether it needs a gradient."""
         ...
 
     def transparent(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any
 
@@ -120,6 +120,16 @@ class PaddleFrontend:
 
         place = paddle.base.framework._current_expected_place
         return lambda: (default(), str(place()), autocast_state())
+
+    def settings(self, names: Set[str]) -> Callable[[], Hashable] | None:
+        from hybrid_infer.frontends import _paddle_facts
+
+        return _paddle_facts.settings(names)
+
+    def facts(self, names: Set[str]) -> Callable[[Any], Hashable] | None:
+        from hybrid_infer.frontends import _paddle_facts
+
+        return _paddle_facts.facts(names)
 
     @cached_property
     def transparent(self) -> Callable[[], bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any
 
@@ -93,6 +93,16 @@ class TorchFrontend:
             return default()
 
         return read
+
+    def settings(self, names: Set[str]) -> Callable[[], Hashable] | None:
+        from hybrid_infer.frontends import _torch_facts
+
+        return _torch_facts.settings(names)
+
+    def facts(self, names: Set[str]) -> Callable[[Any], Hashable] | None:
+        from hybrid_infer.frontends import _torch_facts
+
+        return _torch_facts.facts(names)
 
     @cached_property
     def transparent(self) -> Callable[[], bool]:

@@ -1,0 +1,70 @@
+"""What code may ask of a tensor, or of torch, beside what a signature holds: each answer makes a version of its own.
+
+A trace gives the answers of its own tensors, which are detached. Where those are not the live ones, the comparison with
+the eager method tells, and calls with these answers stay eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Set
+from typing import Any
+
+import torch
+
+_LAYOUT = frozenset(
+    {
+        "as_strided", "dim_order", "is_contiguous", "is_non_overlapping_and_dense", "storage", "storage_offset",
+        "stride", "untyped_storage", "view", "view_as",
+    }
+)  # fmt: skip
+_HISTORY = frozenset({"grad", "grad_fn", "is_inference", "is_leaf", "requires_grad", "retains_grad"})
+_CLASS = frozenset({"Buffer", "Parameter", "is_parameter"})
+#: Settings of the process or thread, by the name under which code asks for them. Those of the backends are attributes.
+_SETTINGS: dict[str, Callable[[], Hashable]] = {
+    "are_deterministic_algorithms_enabled": torch.are_deterministic_algorithms_enabled,
+    "backends": lambda: (
+        torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic,
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.mkldnn.enabled, torch.get_float32_matmul_precision(),
+    ),
+    "get_default_device": lambda: str(torch.get_default_device()),
+    "get_deterministic_debug_mode": torch.get_deterministic_debug_mode,
+    "get_float32_matmul_precision": torch.get_float32_matmul_precision,
+    "get_num_interop_threads": torch.get_num_interop_threads,
+    "get_num_threads": torch.get_num_threads,
+    "is_anomaly_enabled": torch.is_anomaly_enabled,
+    "is_deterministic_algorithms_warn_only_enabled": torch.is_deterministic_algorithms_warn_only_enabled,
+    "is_inference_mode_enabled": torch.is_inference_mode_enabled,
+}  # fmt: skip
+
+
+def settings(names: Set[str]) -> Callable[[], Hashable] | None:
+    """The settings that code with these names may ask for; None if it asks for none."""
+    asked = [read for name, read in _SETTINGS.items() if name in names]
+    return (lambda: tuple(read() for read in asked)) if asked else None
+
+
+def facts(names: Set[str]) -> Callable[[Any], Hashable] | None:
+    """What code with these names may ask of a tensor; None if nothing."""
+    asked: list[Callable[[Any], Hashable]] = []
+    if not _LAYOUT.isdisjoint(names):
+        asked.append(_layout)
+    if not _HISTORY.isdisjoint(names):
+        asked.append(lambda t: (t.requires_grad, t.is_leaf, t.is_inference(), t.is_leaf and t.grad is not None))
+    if not _CLASS.isdisjoint(names):
+        asked.append(lambda t: type(t).__name__)
+    return (lambda tensor: tuple(ask(tensor) for ask in asked)) if asked else None
+
+
+def _layout(tensor: Any) -> Hashable:
+    """How elements lie in memory, the same for all sizes where they lie without gaps."""
+    offset = tensor.storage_offset()
+    if tensor.is_contiguous():
+        return offset
+    strides, shape = tensor.stride(), tensor.shape
+    order = sorted(range(len(strides)), key=strides.__getitem__)
+    step = 1
+    for axis in order:
+        if strides[axis] != step:
+            return offset, strides
+        step *= shape[axis]
+    return offset, "order", tuple(order)

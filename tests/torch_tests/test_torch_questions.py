@@ -1,0 +1,185 @@
+"""What a method may ask of a tensor or of torch, beside types and sizes, is answered as eagerly on each side."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch_support import Block, counts, eagerly, same
+
+from hybrid_infer import inference
+
+X = torch.linspace(-1, 1, 16).reshape(4, 4)
+
+
+class Asking(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.arange(16.0).reshape(4, 4))
+
+
+def _weight(change: Callable[[Asking], object]) -> Callable[[Asking], torch.Tensor]:
+    def apply(layer: Asking) -> torch.Tensor:
+        change(layer)
+        return X.clone()
+
+    return apply
+
+
+def _setting(function: Callable[..., Any], *values: Any) -> list[Callable[[Asking], torch.Tensor]]:
+    return [_weight(lambda layer, value=value: function(value)) for value in values]
+
+
+def _transposed(layer: Asking) -> None:
+    layer.weight.data = layer.weight.data.t().contiguous().t()
+
+
+def _straight(layer: Asking) -> None:
+    layer.weight.data = layer.weight.data.contiguous()
+
+
+def _offset(_: Asking) -> torch.Tensor:
+    return torch.linspace(-1, 1, 17)[1:].reshape(4, 4)
+
+
+def plain(_: Asking) -> torch.Tensor:
+    return X.clone()
+
+
+def transposed(_: Asking) -> torch.Tensor:
+    return X.t()
+
+
+def differentiable(_: Asking) -> torch.Tensor:
+    return X.clone().requires_grad_()
+
+
+def computed(_: Asking) -> torch.Tensor:
+    with torch.enable_grad():
+        return X.clone().requires_grad_() * 1
+
+
+def frozen(_: Asking) -> torch.Tensor:
+    with torch.inference_mode():
+        return X + 0
+
+
+def parameter(_: Asking) -> torch.Tensor:
+    return torch.nn.Parameter(X.clone())
+
+
+Question = Callable[[Asking, torch.Tensor], Any]
+CASES: dict[str, tuple[Question, list[Callable[[Asking], torch.Tensor]]]] = {
+    "requires_grad": (lambda s, x: x.requires_grad, [plain, differentiable]),
+    "requires_grad of a weight": (
+        lambda s, x: s.weight.requires_grad,
+        [_weight(lambda s: s.weight.requires_grad_(True)), _weight(lambda s: s.weight.requires_grad_(False))],
+    ),
+    "is_leaf": (lambda s, x: x.is_leaf, [plain, computed]),
+    "grad_fn": (lambda s, x: x.grad_fn is None, [plain, computed]),
+    "is_inference": (lambda s, x: x.is_inference(), [plain, frozen]),
+    "class": (lambda s, x: isinstance(x, torch.nn.Parameter), [plain, parameter]),
+    "stride": (lambda s, x: x.stride(0) == 4, [plain, transposed]),
+    "is_contiguous": (lambda s, x: x.is_contiguous(), [plain, transposed]),
+    "stride of a weight": (lambda s, x: s.weight.stride() == (4, 1), [_weight(_straight), _weight(_transposed)]),
+    "is_contiguous of a weight": (lambda s, x: s.weight.is_contiguous(), [_weight(_straight), _weight(_transposed)]),
+    "storage_offset": (lambda s, x: x.storage_offset() == 0, [plain, _offset]),
+    "data_ptr": (lambda s, x: x.data_ptr() % 64 == 0, [plain, _offset]),
+    "as_strided": (lambda s, x: x.as_strided((4, 4), (4, 1))[0, 1] < 0, [plain, transposed]),
+    "device": (lambda s, x: x.device.type == "cpu", [plain, transposed]),
+    "layout": (lambda s, x: x.layout is torch.strided, [plain, transposed]),
+    "dtype": (lambda s, x: x.dtype is torch.float64, [plain, lambda layer: X.double()]),
+    "dtype of a weight": (
+        lambda s, x: s.weight.dtype is torch.float64,
+        [plain, _weight(lambda layer: setattr(layer, "weight", torch.nn.Parameter(layer.weight.double())))],
+    ),
+    "threads": (lambda s, x: torch.get_num_threads() == 1, _setting(torch.set_num_threads, 1, 2)),
+    "float32 precision": (
+        lambda s, x: torch.get_float32_matmul_precision() == "high",
+        _setting(torch.set_float32_matmul_precision, "highest", "high"),
+    ),
+    "deterministic algorithms": (
+        lambda s, x: torch.are_deterministic_algorithms_enabled(),
+        _setting(torch.use_deterministic_algorithms, True, False),
+    ),
+    "default element type": (
+        lambda s, x: torch.get_default_dtype() is torch.float64,
+        _setting(torch.set_default_dtype, torch.float64, torch.float32),
+    ),
+    "inference mode": (lambda s, x: torch.is_inference_mode_enabled(), [plain, plain]),
+    "autocast": (lambda s, x: torch.is_autocast_enabled("cpu"), [plain, plain]),
+}
+MODES: dict[str, Any] = {
+    "inference mode": (contextlib.nullcontext, torch.inference_mode),
+    "autocast": (contextlib.nullcontext, lambda: torch.autocast("cpu", dtype=torch.bfloat16)),
+}
+
+
+@pytest.fixture(autouse=True)
+def settings() -> Any:
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    yield
+    torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision(precision)
+    torch.use_deterministic_algorithms(False)
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_branch_is_taken_as_eagerly(name: str) -> None:
+    ask, sides = CASES[name]
+
+    def compute(self: Asking, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x.to(self.linear.weight.dtype)) * (2 if ask(self, x) else 3)
+
+    compute.__qualname__ = "Hot.forward"
+
+    class Hot(Asking):
+        forward = inference(compute)
+
+    for first in (0, 1):
+        layer = Hot()
+        with torch.no_grad():
+            for side in (first, 1 - first, first):
+                x = sides[side](layer)
+                with MODES.get(name, (contextlib.nullcontext,) * 2)[side]():
+                    for _ in range(2):
+                        same(layer(x), compute(layer, x), 2e-2 if name == "autocast" else 1e-5)
+
+
+SETTERS: dict[str, Callable[[], object]] = {
+    "manual_seed": lambda: torch.manual_seed(7),
+    "a generator's own": lambda: torch.default_generator.manual_seed(7),
+    "set_rng_state": lambda: torch.set_rng_state(torch.get_rng_state()),
+    "set_default_dtype": lambda: torch.set_default_dtype(torch.float32),
+    "set_num_threads": lambda: torch.set_num_threads(1),
+    "set_float32_matmul_precision": lambda: torch.set_float32_matmul_precision("highest"),
+}
+
+
+@pytest.mark.parametrize("name", SETTERS)
+def test_what_outlasts_the_call_happens_at_every_call(name: str) -> None:
+    act = SETTERS[name]
+
+    def compute(self: Asking, x: torch.Tensor) -> torch.Tensor:
+        act()
+        return self.linear(x)
+
+    compute.__qualname__ = "Hot.forward"
+
+    class Hot(Asking):
+        forward = inference(compute)
+
+    layer, drawn = Hot(), []
+    with torch.no_grad():
+        for _ in range(3):
+            same(layer(X), compute(layer, X))
+            layer(X)
+            drawn.append(float(torch.rand(())))
+    eagerly("which outlasts the call")
+    assert counts()["eager_calls"] == 6
+    if name in ("manual_seed", "a generator's own"):
+        assert len(set(drawn)) == 1
