@@ -190,7 +190,7 @@ def test_engines_with_kernels_come_first_and_are_measured_alone(native: bool, mo
         orders.append([[each.name for each in found(request)] for found in (_compile.engines, _router.measured)])
     ort, ov = ENGINES
     first, alone = ([ov, ort], [ov]) if native else ([ort, ov], [ort, ov])
-    assert orders == [[[ort, ov], [ort]], [first, alone], [[ort, ov], alone]]
+    assert orders == [[[ort, ov], [ort, ov]], [first, alone], [[ort, ov], alone]]
 
 
 def test_an_engine_without_kernels_says_so_once(
