@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable
 from typing import Any, ParamSpec
 
-from hybrid_infer import _census, _method, _options
+from hybrid_infer import _census, _method, _options, _warmup
 from hybrid_infer._errors import HybridInferError
 from hybrid_infer._method import Bound, HotMethod
 
@@ -102,14 +102,16 @@ def inference(
         tensors of about that size, the eager method among it; OpenVINO, which loses NaNs in some of its operations,
         only where NaNs and infinities put into the arguments come out as they do of the eager method.
     device : "cpu", "gpu", "gpu:<index>", or "cuda" for "gpu"; default: where the tensors of the call are.
-    input_spec : specs of the inputs (or example tensors), to compile ahead of the first call.
+    input_spec : specs of the inputs (or example tensors), to compile ahead of the first call: at once for a layer or a
+        bound method, else before the first call of each instance. Sizes that are None vary from the start.
     weights : "bound": packed by the engine, watched for changes at every call. "live": fed at every call, so that
         any change is seen, at a tenth of the speed. "auto": bound, and live once they have changed several times.
     fallback : "eager", or "error" to raise CaptureError or BackendError instead of running eagerly.
     verify : compare with the eager method: "build" (once for each plan and machine), "first" (once per process and
         instance), "always", "off".
     rtol, atol : tolerances of that comparison, in place of those of the element type.
-    background : compile while calls are answered eagerly.
+    background : answer calls eagerly while the static model is loaded or compiled by another thread, which has a child
+        process trace where it can (on Linux, while no GPU is in use). The instance lives at least until that is done.
     core_handover : hand the cores over between the framework's threads and the engine's around each call.
     max_versions : how many static models one instance may have; calls that need more run eagerly.
     cache_key : vouches for what cannot be fingerprinted, so that the method may be kept on disk all the same.
@@ -139,20 +141,20 @@ def inference(
     given = {name: value for name, value in locals().items() if name != "function"}
     options = _options.make(given)
     if function is None:
-        return lambda target: _wrap(target, options)
-    return _wrap(function, options)
+        return lambda target: wrap(target, options)
+    return wrap(function, options)
 
 
-def _wrap(target: Any, options: _options.Options) -> Any:
+def wrap(target: Any, options: _options.Options) -> Any:
     if isinstance(target, staticmethod):
-        return staticmethod(_method.decorate_function(_undecorated(target.__func__), options))
+        return staticmethod(_method.decorate_function(undecorated(target.__func__), options))
     found = getattr(target, "__hybrid_infer__", None)
-    if found is not None and (found.options == options or _undecorated(target) is target):
+    if found is not None and (found.options == options or undecorated(target) is target):
         return target
     if isinstance(target, (types.MethodType, Bound)):
-        return Bound(HotMethod(_undecorated(target.__func__), options, has_owner=True), target.__self__)
+        return _ready(Bound(HotMethod(undecorated(target.__func__), options, has_owner=True), target.__self__))
     if isinstance(target, types.FunctionType):
-        return _decorate(_undecorated(target), options)
+        return _decorate(undecorated(target), options)
     if _method.frontend_of(target) is not None and hasattr(target, "forward"):
         return _wrap_layer(target, options)
     raise TypeError(
@@ -161,7 +163,7 @@ def _wrap(target: Any, options: _options.Options) -> Any:
     )
 
 
-def _undecorated(function: Any) -> Any:
+def undecorated(function: Any) -> Any:
     """The function that is ours to decorate; of a wrapper that somebody put around a decorated one, the wrapper."""
     found: Any = getattr(function, "__hybrid_infer__", None)
     ours = found is not None and getattr(function, "__wrapped__", None) is found.function
@@ -193,18 +195,30 @@ def _decorate(function: types.FunctionType, options: _options.Options) -> Callab
 def _wrap_layer(layer: Any, options: _options.Options) -> Any:
     forward = layer.forward
     if is_inference_mode(forward):
-        again = _wrap(forward, options)
+        again = wrap(forward, options)
         if again is not forward:
             forward.__hybrid_infer__.release({id(layer)})
             layer.forward = again
         return layer
-    if not isinstance(forward, types.MethodType):
+    check_forward(layer)
+    layer.forward = Bound(HotMethod(forward.__func__, options, has_owner=True), layer)
+    _ready(layer.forward)
+    return layer
+
+
+def check_forward(layer: Any) -> None:
+    """Raises HybridInferError where a layer's ``forward`` is nothing that could be replaced."""
+    if not isinstance(layer.forward, (types.MethodType, Bound)):
         raise HybridInferError(
-            f"forward of {_described(layer)} is {_described(forward)}, not a method of the layer; "
+            f"forward of {_described(layer)} is {_described(layer.forward)}, not a method of the layer; "
             "decorate the method that it calls"
         )
-    layer.forward = Bound(HotMethod(forward.__func__, options, has_owner=True), layer)
-    return layer
+
+
+def _ready(bound: Bound) -> Bound:
+    if bound.__hybrid_infer__.options.input_spec is not None:
+        _warmup.ahead(bound)
+    return bound
 
 
 def release(target: Any) -> None:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hybrid_infer import _keys, _rewriting, _verify
-from hybrid_infer._errors import EngineError, TraceError
+from hybrid_infer._errors import EngineError, StanceError, TraceError
 from hybrid_infer._family import GRAPH, Family, Held, Prepared
 from hybrid_infer._options import Options
 from hybrid_infer._route import Compiled
-from hybrid_infer._signature import Layout, Parameters, Signatures, Unsupported
+from hybrid_infer._signature import Layout, Parameters, Signatures, Unsupported, builder, constants
 from hybrid_infer._subject import Subject
 from hybrid_infer._twin import Twin
 from hybrid_infer._types import Captured, EngineOptions, Graph, TensorSpec
@@ -26,6 +26,19 @@ _log = logging.getLogger("hybrid_infer")
 
 #: Tracers keep state of their own in the process; two at a time fail.
 CAPTURING = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Errand:
+    """What a miss is for.
+
+    ``ahead``: no call waits for it, so no eager result is wanted and none is counted. ``forked``: another process
+    traces, if one can. ``open``: (tensor, axis) pairs that are to vary from the start.
+    """
+
+    ahead: bool = False
+    forked: bool = False
+    open: frozenset[tuple[int, int]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -43,6 +56,8 @@ class Request:
     store: Any
     live: bool
     style: tuple[int, Collection[str]]  # how many arguments were positional, and the names of the others
+    frozen: bool = False  # nothing may be captured or built (the stance "fail_on_compile")
+    errand: Errand = Errand()
 
 
 @dataclass(frozen=True)
@@ -103,10 +118,21 @@ def _capture(request: Request, family: Family, twins: list[Twin]) -> Outcome:
     return Outcome(failure(request, twin, fault.reason, fault.remedy, "copy" if twin is None else "capture"))
 
 
+def usable(request: Request, outcome: Outcome) -> bool:
+    """Can what another process captured be put to use here? Not where only it knows a class of the result."""
+    try:
+        builder(outcome.version.results or ["c", "NoneType", None], constants(request.frontend))
+    except LookupError as fault:
+        _log.debug("%s: captured in this process: %s", request.name, fault)
+        return False
+    return True
+
+
 def varying(request: Request, family: Family) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:
     """Dimensions and integers in which the call differs from what was captured before.
 
-    A tracer bakes sizes of 0 and 1 in, so these stay fixed, and so do dimensions that it has fixed before.
+    A tracer bakes sizes of 0 and 1 in, so these stay fixed, and so do dimensions that it has fixed before; what is
+    asked for ahead varies at any rate.
     """
     call, siblings = request.call, family.siblings(request.call, request.subject)
     dims: set[tuple[int, int]] = set()
@@ -120,7 +146,7 @@ def varying(request: Request, family: Family) -> tuple[frozenset[tuple[int, int]
                     dims.add((i, axis))
         ints |= {i for i, (m, g) in enumerate(zip(version.ints, call.ints, strict=True)) if m is None or m != g}
     usable = {(i, a) for i, a in dims - fixed if call.shapes[i][a] >= 2}
-    return frozenset(usable), frozenset(ints)
+    return frozenset(usable) | request.errand.open, frozenset(ints)
 
 
 def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
@@ -267,21 +293,28 @@ class Built:
 def build(request: Request, held: Held, graph: Graph | None, chosen: str = "") -> Built:
     """A program of the engine called `chosen`, else of the first one that can run the version.
 
-    Raises EngineError, and DamagedEntry where the graph is needed and the store has it no longer.
+    Raises EngineError, DamagedEntry where the graph is needed and the store has it no longer, and StanceError where a
+    plan would have to be made and none may be.
     """
     reasons = []
+    unbuilt: StanceError | None = None
     for engine in sorted(engines(request), key=lambda each: each.name != chosen):
         try:
             return build_with(request, held, graph, engine)
         except EngineError as error:
             reasons.append(str(error))
+        except StanceError as error:
+            unbuilt = unbuilt or error
+    if unbuilt is not None:
+        raise unbuilt
     raise EngineError("no engine can run it", "; ".join(reasons))
 
 
 def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -> Built:
     """Load an engine's plan of a version for this machine, or make one, and bind the live weights.
 
-    Raises EngineError, and DamagedEntry where the graph is needed and the store has it no longer.
+    Raises EngineError, DamagedEntry where the graph is needed and the store has it no longer, and StanceError where a
+    plan would have to be made and none may be.
     """
     options = engine_options(request)
     plan = plan_key(request, engine)
@@ -289,6 +322,9 @@ def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -
     if prepared is None and held.entry is not None:
         prepared = _stored_plan(request, held, plan)
         verified = verified or prepared is not None
+    if prepared is None and request.frozen:
+        what = f"its static model is there, but has no plan of {engine.name} for this machine"
+        raise StanceError(request.name, what, "Run it once on this machine under the stance 'default'")
     if prepared is None:
         rewritten = _rewritten(request, engine, graph or held.graph())
         files, fresh = engine.prepare(rewritten, options), True

@@ -9,13 +9,25 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from hybrid_infer import _choice, _compile, _differences, _family, _gradients, _probes, _router, _verify
+from hybrid_infer import (
+    _background,
+    _choice,
+    _compile,
+    _differences,
+    _family,
+    _forked,
+    _gradients,
+    _probes,
+    _router,
+    _stance,
+    _verify,
+)
 from hybrid_infer._choice import EAGER
-from hybrid_infer._compile import CAPTURING, Built, Outcome, Request
-from hybrid_infer._errors import BackendError, CaptureError, EngineError
+from hybrid_infer._compile import CAPTURING, Built, Errand, Outcome, Request
+from hybrid_infer._errors import BackendError, CaptureError, EngineError, StanceError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._route import Compiled, Eager, for_a_while
 from hybrid_infer._signature import Signatures, Unsupported
@@ -27,6 +39,7 @@ _log = logging.getLogger("hybrid_infer")
 
 _MEMO = 256  # signatures of one instance that are kept ready
 _WAIT = 1.0  # seconds that a call waits for somebody else's capture or build before it answers eagerly
+_AHEAD = 60.0  # the same where no call waits
 _RETRY = 0.2  # seconds after which such a call looks again
 _REBINDS = 3  # changes of weights after which they are fed as inputs instead of bound
 _WRITES = 3  # captures found to write to the program's state, after which the next one waits
@@ -37,6 +50,9 @@ _TIES = 3  # inconclusive verifications after which a plan is taken
 _REST = 64  # calls of a method that no engine makes faster, for which it is left alone
 
 _NOTHING: Any = object()
+_CALL = Errand()
+_LATER = Errand(ahead=True, forked=True)  # for a call that the eager method has answered
+_chosen, _look_up, _STANCE, _EAGERLY = _stance.chosen, _stance.look_up, _stance.STANCE, _stance.EAGERLY
 _BUSY = threading.local()
 
 
@@ -67,6 +83,10 @@ class State:
         self.rest = 0
         self.family: Family | None = None
         self.seen: dict[str, Version] = {}
+        self.job: _background.Job | None = None
+        #: Compiles for the option ``input_spec``, once: at the decoration of an instance, else before its first call.
+        self.ahead: Callable[[State, tuple[Any, ...], bool], None] | None = method.ahead
+        self._deferrable = True  # can another thread be given the modes that a capture depends on?
         self.rebinds = 0
         self.ties = 0
         self._asked = (False, False, False)  # does the method ask whether gradients are on, for settings, of tensors?
@@ -93,6 +113,8 @@ class State:
         """Answer one call; `owner` is (instance,) or ()."""
         if self._transparent() or capturing():
             return self.method.function(*owner, *args, **kwargs)
+        if (_chosen() or _look_up(_STANCE)) == _EAGERLY:
+            return self._eagerly(owner, args, kwargs, "the stance is 'eager'", "", "busy")
         if self.rest:
             self.rest -= 1
             self.counters.fall_back(_router.SLOWER)
@@ -188,11 +210,13 @@ class State:
                 raise error(self.method.name, reason, remedy)
             self.method.warn(reason, remedy)
 
-    def _miss(self, owner: tuple[Any, ...], args: Any, kwargs: Any, values: Any, key: Any) -> tuple[Any, Any]:
+    def _miss(
+        self, owner: tuple[Any, ...], args: Any, kwargs: Any, values: Any, key: Any, errand: Errand = _CALL
+    ) -> tuple[Any, Any]:
         """A route for a call that none answers, or its result if the eager method had to be run for it anyhow."""
         if self.method.redefined() or self.parameters is not self.method.parameters:
             self._adopt_parameters()
-            return None, self.call(owner, args, kwargs)
+            return None, _NOTHING if errand.ahead else self.call(owner, args, kwargs)
         try:
             layout = self._signatures.layout(values, self.parameters.names, self._defaults)
             for tensor, place in zip(layout.tensors, layout.places, strict=True):
@@ -212,41 +236,54 @@ class State:
             tuple(layout.places),
             tuple(layout.int_places),
         )
+        opens = errand.open
         scale = _choice.scale(call) if self._chooses else 0
-        if any(s == scale and held.version.fits(call) for (_, s), held in list(self.slower.items())):
+        slower = [held.version for (_, s), held in list(self.slower.items()) if s == scale]
+        if any(version.fits(call) and version.varies(opens) for version in slower):
             loser = _eager_by_choice()
-            self._remember(key, loser)
+            self.remember(key, loser)
             return loser, _NOTHING
         ready = [
             r for r in list(self.routes.values())
-            if scale in r.scales and r.held.version.fits(call) and r.valid()
+            if scale in r.scales and r.held.version.fits(call) and r.held.version.varies(opens) and r.valid()
         ]  # fmt: skip
         if ready:  # a size or an integer that a bound version serves
             route = max(ready, key=lambda r: r.held.version.width)
-            self._remember(key, route)
+            self.remember(key, route)
             return route, _NOTHING
         method = self.method
+        stance = _stance.current()
+        background = stance == _stance.BACKGROUND or (stance == _stance.DEFAULT and method.options.background)
+        if self.ahead is not None and not errand.ahead and stance != _stance.FAIL:
+            compile_ahead, self.ahead = self.ahead, None
+            compile_ahead(self, owner, background)
+            return self._miss(owner, args, kwargs, values, key)
+        if background and self._deferrable and not errand.ahead:
+            return self._defer(owner, args, kwargs, key, layout)
         subject = Subject(
             self.frontend, method.function, owner[0] if owner else None, bool(owner), method.name,
             method.options.cache_key, layout.kinds,
         )  # fmt: skip
         if self._ask(subject):
+            if errand.ahead:
+                return self._miss(owner, args, kwargs, values, self.key(values), errand)
             return None, self.call(owner, args, kwargs)
         store = self._choose_store(subject)
         if self._resets > _RESETS:
             reason = f"what has no fingerprint keeps changing: {subject.opaque[0]}"
             self._resets -= 1
             return Eager(reason, for_a_while(_PAUSE)), _NOTHING
+        frozen = stance == _stance.FAIL
         live = method.options.weights == "live" or (
-            method.options.weights == "auto" and self.rebinds >= _REBINDS
+            method.options.weights == "auto" and self.rebinds >= _REBINDS and not frozen
         )
         request = Request(
             self.frontend, method.options, method.function, method.name, self.parameters, layout, call, subject, store,
-            live, (len(args), frozenset(kwargs)),
+            live, (len(args), frozenset(kwargs)), frozen, errand,
         )  # fmt: skip
         route, result = self._resolve(request, owner, args, kwargs)
         if route is not None:
-            self._remember(key, route)
+            self.remember(key, route)
         return route, result
 
     def _ask(self, subject: Subject) -> bool:
@@ -258,6 +295,44 @@ class State:
         ambient, reads = self.frontend.ambient, [self._grad] * asked[0] + [subject.settings] * asked[1]
         self._ambient = (lambda: (ambient(), *(read() for read in reads))) if reads else ambient
         return True
+
+    def _defer(self, owner: Any, args: Any, kwargs: Any, key: Any, layout: Any) -> tuple[Any, Any]:
+        """Answer eagerly, and have the call compiled in the background; one call of an instance at a time."""
+        job = self.job
+        if job is not None and job.pending():
+            return Eager(_background.REASON, job.pending, kind="busy"), _NOTHING
+        # The copies are made first, since the method may write to its arguments; and a call that fails is at fault.
+        job = _background.Job(self, owner, (len(args), frozenset(kwargs)), key, layout, _LATER)
+        result = self.method.function(*owner, *args, **kwargs)
+        route = Eager(_background.REASON, job.pending, kind="busy")
+        self.job = job
+        self.remember(key, route)
+        self._note(route.reason, "", route.kind)
+        _background.submit(job)
+        return route, result
+
+    def compile(
+        self, owner: tuple[Any, ...], args: Any, kwargs: Any, values: Any, key: Any, errand: Errand
+    ) -> Any:
+        """The route for a call that nobody waits for, left where the next call finds it; None if there is none yet."""
+        self._deferrable = self._ambient() == key[1]
+        if not self._deferrable:
+            _log.info("%s is compiled at a call: no other thread can be given this one's modes", self.method.name)
+            return None
+        return self._miss(owner, args, kwargs, values, key, errand)[0]
+
+    def key(self, values: Sequence[Any]) -> Any:
+        """What the memo looks for in a call with these values. Raises Unsupported."""
+        tensors: list[Any] = []
+        key: tuple[Any, ...] = (self._key(values, tensors, self._defaults), self._ambient())
+        numbers = list(map(id, tensors))
+        if len(set(numbers)) < len(numbers):
+            key = (*key, tuple(map(numbers.index, numbers)))
+        return key if self._facts is None else (*key, *map(self._facts, tensors))
+
+    def layout(self, values: Sequence[Any]) -> Any:
+        """The structure and leaves of the values of a call. Raises Unsupported."""
+        return self._signatures.layout(values, self.parameters.names, self._defaults)
 
     def _spec(self, tensor: Any) -> tuple[str, tuple[int, ...], str]:
         found: tuple[str, tuple[int, ...], str] = self.frontend.describe(tensor)
@@ -277,7 +352,8 @@ class State:
                 _log.info("%s is compiled anew by each process, not kept on disk: %s", self.method.name, why)
         return self._store
 
-    def _remember(self, key: Any, route: Any) -> None:
+    def remember(self, key: Any, route: Any) -> None:
+        """Have the calls with this key answered by `route`."""
         memo = self.memo
         memo.pop(key, None)
         memo[key] = route
@@ -302,36 +378,32 @@ class State:
     def _find_or_capture(self, request: Request, owner: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
         self.family = family = _family.family(request.store, request.subject.key.hex)
         scope = functools.partial(_compile.scope, request)
-        held = family.find(request.call, request.subject, scope)
+        held = family.find(request.call, request.subject, scope, request.errand.open)
         if held is None:
             family.refresh(request.store)
-            held = family.find(request.call, request.subject, scope)
+            held = family.find(request.call, request.subject, scope, request.errand.open)
         if held is not None:
             return self._use(request, family, held, owner, args, kwargs)
         if _log.isEnabledFor(logging.DEBUG):
-            known = [h.version for h in list(family.held)]
-            why = _differences.of_miss(known, request.store, request.call, request.subject)
-            _log.debug("%s: %s", self.method.name, why)
+            _log.debug("%s: %s", self.method.name, _why(request, family))
         hooked = request.subject.hooked()
         if hooked is not None:
             return Eager(hooked[0], hooked[1], remedy="Remove the hook, or decorate a method below it"), _NOTHING
         full, widening = len(self.seen) >= self.method.options.max_versions, _compile.varying(request, family)
         if full and (not any(widening) or widening in self._in_vain):
             return self._too_many(request, family), _NOTHING
-        wait = _WAIT if family.patient else 0.0
+        if request.frozen:
+            raise StanceError(self.method.name, _why(request, family), _WARM)
+        wait = _AHEAD if request.errand.ahead else _WAIT if family.patient else 0.0
         with request.store.lock(family.key, wait) as alone:
             if alone:
                 family.patient = True
                 family.refresh(request.store)
-                held = family.find(request.call, request.subject, scope)
+                held = family.find(request.call, request.subject, scope, request.errand.open)
                 if held is not None:
                     return self._use(request, family, held, owner, args, kwargs)
-                if CAPTURING.acquire(timeout=wait):
-                    try:
-                        with _transparent():
-                            outcome = _compile.capture(request, family)
-                    finally:
-                        CAPTURING.release()
+                outcome = _capture(request, family, wait)
+                if outcome is not None:
                     if full and outcome.version.graph and not any(map(outcome.version.covers, self.seen.values())):
                         self._in_vain.add(widening)
                         return self._too_many(request, family), _NOTHING
@@ -348,9 +420,12 @@ class State:
         if version.kind == "copy":  # before anything was read: nothing would tell when it is out of date
             refused = Eager(version.reason, for_a_while(_PAUSE), remedy=version.remedy, kind=version.kind)
             return refused, _NOTHING
+        if version.kind == "capture" and version.reason and request.errand.open:  # other sizes may do
+            return Eager(version.reason, lambda: False, remedy=version.remedy), _NOTHING
         if version.reason:
             result = _NOTHING
-            if version.kind == "capture":  # if the eager method fails as well, the call is at fault, not the method
+            # If the eager method fails as well, the call is at fault, not the method.
+            if version.kind == "capture" and not request.errand.ahead:
                 with _transparent():
                     result = self.method.function(*owner, *args, **kwargs)
             self._fail(request, family, held)
@@ -444,7 +519,7 @@ class State:
                 return None, result
         if built.fresh:
             self.counters.count("builds")
-        if self._chooses and choice is None and comparable:
+        if self._chooses and choice is None and comparable and not request.frozen:
             choice, built, route = self._choose(request, held, family, built, route, graph, owner, args, kwargs, result)
         if outcome is not None:
             self._publish(request, family, held, outcome)
@@ -548,7 +623,7 @@ class State:
         failed = Held(_compile.unserved(request, held, reason), None, disk=False)
         family.drop(held)
         self._fail(request, family, failed)
-        if result is not _NOTHING:
+        if result is not _NOTHING and not request.errand.ahead:
             self._note(reason, "", "build")
         return self._refused(request, failed), result
 
@@ -590,6 +665,37 @@ def _eager_by_choice() -> Eager:
     return Eager(_router.SLOWER, lambda: True, kind="slower")
 
 
+def _capture(request: Request, family: Family, wait: float) -> Outcome | None:
+    """Trace the call; in a child process if nobody waits for it. None: another thread traces for too long."""
+
+    def trace() -> Outcome:
+        with _transparent():
+            return _compile.capture(request, family)
+
+    if request.errand.forked and _forked.possible(request.frontend):
+        try:
+            outcome = _forked.capture(trace, CAPTURING, request.frontend)
+            if _compile.usable(request, outcome):
+                return outcome
+        except OSError as fault:
+            _log.debug("%s: captured in this process: %s", request.name, fault)
+    if not CAPTURING.acquire(timeout=wait):
+        return None
+    try:
+        return trace()
+    finally:
+        CAPTURING.release()
+
+
+_WARM = "Run it once with this call's arguments under the stance 'default', and keep the cache directory"
+
+
+def _why(request: Request, family: Family) -> str:
+    """In what the nearest static model differs from what a call needs."""
+    known = [h.version for h in list(family.held)]
+    return _differences.of_miss(known, request.store, request.call, request.subject)
+
+
 _STATES: weakref.WeakSet[State] = weakref.WeakSet()
 _INHERITED: list[Any] = []
 
@@ -601,7 +707,7 @@ def _enter_child() -> None:
     _family.renew_after_fork()
     for state in list(_STATES):
         _INHERITED.append((state.memo, state.routes))
-        state.memo, state.routes = OrderedDict(), {}
+        state.memo, state.routes, state.job = OrderedDict(), {}, None
 
 
 if hasattr(os, "register_at_fork"):

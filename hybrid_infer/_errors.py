@@ -59,6 +59,15 @@ class BackendError(_MethodError):
     verb = "cannot be served by an engine"
 
 
+class StanceError(_MethodError):
+    """A call needs a static model that is not there, where the stance "fail_on_compile" forbids to make one.
+
+    Fields: ``method`` (qualified name), ``reason`` (what differs from the nearest static model), ``remedy``.
+    """
+
+    verb = "may not be compiled here"
+
+
 class EngineError(HybridInferError):
     """One engine refused a graph or failed to run it; the caller goes on with the next engine.
 

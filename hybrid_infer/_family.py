@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -65,10 +65,13 @@ class Family:
         self.patient = True  # False once a call has waited in vain: the next ones do not wait again
         self._known: set[str] = set()
 
-    def find(self, call: Call, subject: Subject, scope: Callable[[], str]) -> Held | None:
+    def find(
+        self, call: Call, subject: Subject, scope: Callable[[], str], opens: Collection[tuple[int, int]] = ()
+    ) -> Held | None:
         """The widest version that is valid for a call on an instance, a remembered failure last.
 
-        `scope` says what is asked of which engines: a failure of others says nothing about these.
+        `opens` are (tensor, axis) pairs that it has to leave open as far as they can be. `scope` says what is asked of
+        which engines: a failure of others says nothing about these.
         """
         with self.lock:
             candidates = sorted(self.held, key=lambda h: (bool(h.version.reason), -h.version.width))
@@ -78,7 +81,8 @@ class Family:
             version = held.version
             if held.entry is not None and held.entry.version in failed:
                 continue
-            if version.fits(call) and self.suits(version, subject) and (not version.scope or version.scope == scope()):
+            serves = version.fits(call) and version.varies(opens) and self.suits(version, subject)
+            if serves and (not version.scope or version.scope == scope()):
                 return held
         return None
 

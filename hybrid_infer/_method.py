@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Collection
 from typing import Any
 
-from hybrid_infer import _options, _stats
+from hybrid_infer import _ahead, _options, _stats
 from hybrid_infer._dispatch import State
 from hybrid_infer._errors import CaptureError
 from hybrid_infer._options import Options
@@ -43,6 +43,11 @@ def _look_for_compilers() -> None:
         _compiling = by_torch or by_paddle or _never
 
 
+def compiling() -> bool:
+    """Is a framework's compiler reading the code that asks?"""
+    return _compiling()
+
+
 _METHODS: weakref.WeakSet[HotMethod] = weakref.WeakSet()
 
 
@@ -54,6 +59,7 @@ class HotMethod:
         self.name = f"{function.__module__}.{function.__qualname__}"
         self.parameters = Parameters(function, owner=has_owner)
         self.counters = _stats.counters(self.name)
+        self.ahead = None if options.input_spec is None else _ahead.compile_ahead
         self.states: dict[int, tuple[weakref.ref[Any], State]] = {}
         self._alone: State | None = None
         self._store: Any = None
@@ -283,6 +289,11 @@ def _frontend(name: str) -> Any:
     from hybrid_infer.frontends.paddle import FRONTEND as paddle_frontend
 
     return paddle_frontend
+
+
+def imported(name: str) -> Any:
+    """The frontend of "torch" or "paddle" if the program has imported it, else None."""
+    return _frontend(name) if name in sys.modules else None
 
 
 def frontend_of_values(values: Any) -> Any:

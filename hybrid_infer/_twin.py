@@ -49,6 +49,7 @@ class Twin:
         clocks: bool = False,
     ) -> None:
         self.style, self._reach, self._clocks = style, reach, clocks
+        self.watched = True
         self.frontend, self.name, self.layout, self.parameters = frontend, name, layout, parameters
         self.live = live
         self._refuse_hooks()
@@ -124,7 +125,7 @@ class Twin:
         before = _state(self.census, self.frontend)
         recorder = Recorder()
         watched = self._recorded()
-        unwatched = recorder.watch(watched.values())
+        unwatched = recorder.watch(watched.values() if self.watched else ())
         try:
             for slot, value in places:
                 slot.box[slot.key] = value
@@ -150,9 +151,23 @@ class Twin:
         self.writes += [f"it changes {name}, which is outside of the layer" for name in written]
         ids = {id(obj): path for path, obj in watched.items()}
         self.names = {ids[i]: names for i, names in recorder.names.items() if names}
+        if not self.watched:
+            self.names = {path: self._every(obj) for path, obj in watched.items()}
         left = {id(v) for v in unwatched}
         self.whole = {id(self.live.objects[path]) for path, obj in watched.items() if id(obj) in left}
         return self._collect(value, weights, tensors)
+
+    def _every(self, obj: Any) -> set[str]:
+        """Each name that a look-up on an object may be for, where none was noted."""
+        names = {str(name) for name in vars(obj)}
+        if isinstance(obj, self.frontend.layer_type):
+            names |= {str(name) for group in self.frontend.groups for name in vars(obj).get(group) or ()}
+            names -= {*self.frontend.groups, *self.frontend.hooks}
+        for kind in type(obj).__mro__:
+            if kind in (object, self.frontend.layer_type):
+                break
+            names |= vars(kind).keys()
+        return {name for name in names if not (name.startswith("__") and name.endswith("__"))}
 
     def _recorded(self) -> dict[Path, Any]:
         """Objects of the twin on which look-ups are noted: layers and plain objects, each a copy."""

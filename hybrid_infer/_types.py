@@ -77,7 +77,8 @@ class Tracee(Protocol):
     tensor is. ``run`` puts traced weights into the twin's slots, calls the undecorated method on the twin with
     traced arguments and returns the computed results as a flat list of traced tensors and (traced) integers; results
     that are an input or a weight itself are not in that list.
-    ``convert`` is applied to the user's function first (Paddle rewrites control flow there).
+    ``convert`` is applied to the user's function first (Paddle rewrites control flow there). ``watched``: whether
+    ``run`` notes which attributes are read; a tracer that cannot cope with that turns it off, and all are guarded.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Tracee(Protocol):
     tensors: Sequence[Any]
     ints: Sequence[int]
     labels: Sequence[str]
+    watched: bool
 
     def run(
         self,

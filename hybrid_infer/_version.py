@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,6 +92,12 @@ class Version:
             if m != g if m is not None else not -(2**63) <= g < 2**63:
                 return False
         return all(_guards.holds(c, call.shapes, call.ints) for c in self.conditions)
+
+    def varies(self, opens: Collection[tuple[int, int]]) -> bool:
+        """Are these (tensor, axis) pairs open, as far as the tracer could leave them so?"""
+        if self.reason:
+            return True
+        return all(self.tensors[i].shape[axis] is None or (i, axis) in self.specialised for i, axis in opens)
 
     @property
     def width(self) -> int:

@@ -212,10 +212,8 @@ def finish(model_bytes: bytes, weights: Sequence[str], inputs: Sequence[str | No
         del inner.value_info[:]
         for value in [*inner.input, *inner.output]:
             value.type.tensor_type.ClearField("shape")
-        for node in inner.node:
-            _scalar_loop_state(node)
-    for node in graph.node:
-        _scalar_loop_state(node)
+        _replace_nodes(inner, _with_scalar_conditions(inner.node))
+    nodes = _with_scalar_conditions(nodes)
     del graph.node[:], graph.input[:], graph.output[:], graph.value_info[:]
     graph.node.extend([*heads, *nodes])
     graph.input.extend(declared)
@@ -262,13 +260,39 @@ def _compare_shapes(model: Any, results: Sequence[TensorSpec]) -> None:
             raise TraceError(f"paddle2onnx makes a result of shape {sizes} of one of shape {list(spec.shape)}")
 
 
-def _scalar_loop_state(node: Any) -> None:
-    """The counter and the condition of a loop have a rank, unlike what the loop carries."""
-    if node.op_type == "Loop":
-        for attribute in node.attribute:
-            if attribute.name == "body":
-                for value in attribute.g.input[:2]:
-                    value.type.tensor_type.shape.SetInParent()
+def _replace_nodes(graph: Any, nodes: Sequence[Any]) -> None:
+    kept = list(nodes)
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def _with_scalar_conditions(nodes: Sequence[Any]) -> list[Any]:
+    """The nodes with the conditions of loops of rank 0, which engines insist on: the converter makes some of rank 1.
+
+    The counter and the condition of a loop have a rank, unlike what the loop carries.
+    """
+    found: list[Any] = []
+    for node in nodes:
+        if node.op_type == "Loop":
+            body = next(attribute.g for attribute in node.attribute if attribute.name == "body")
+            for value in body.input[:2]:
+                value.type.tensor_type.shape.SetInParent()
+            last = f"{body.output[0].name}_of_{node.output[0] if node.output else node.name}"
+            body.node.extend(_to_scalar(body.output[0].name, last))
+            body.output[0].name = last
+            if node.input[1]:
+                first = f"{last}_at_first"
+                found += _to_scalar(node.input[1], first)
+                node.input[1] = first
+        found.append(node)
+    return found
+
+
+def _to_scalar(name: str, made: str) -> list[Any]:
+    from onnx import helper, numpy_helper
+
+    shape = helper.make_node("Constant", [], [f"{made}_shape"], value=numpy_helper.from_array(_empty_shape()))
+    return [shape, helper.make_node("Reshape", [name, f"{made}_shape"], [made])]
 
 
 _ONNX_NAMES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from hybrid_infer._types import Captured, Tracee
@@ -132,12 +133,32 @@ class Frontend(Protocol):
         """
         ...
 
+    def static_path(self, function: Callable[..., Any], strategy: Any) -> Callable[..., Any]:
+        """The framework's own compiled form of a function, through which gradients flow; `strategy` is its own."""
+        ...
+
     def lacks_kernel(self, error: RuntimeError) -> bool:
         """Did eager code fail because the framework has no kernel for this element type on this device?"""
         ...
 
     def threads(self) -> int:
         """The width of the framework's own thread pool."""
+        ...
+
+    def duplicate(self, tensor: Any) -> Any:
+        """A tensor of the same values, layout and need of a gradient, in memory of its own and without a history."""
+        ...
+
+    def modes(self) -> Callable[[], AbstractContextManager[Any]]:
+        """This thread's modes (gradients, autocast), as a context for another thread; ``ambient`` is the same there."""
+        ...
+
+    def forkable(self) -> bool:
+        """May a child forked from this process trace? Not where a device is in use that no child can use."""
+        ...
+
+    def enter_child(self) -> None:
+        """In a forked child that traces: compute with one thread, since those of the parent's pools are not there."""
         ...
 
     def no_grad(self) -> Any:

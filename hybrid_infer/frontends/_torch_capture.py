@@ -103,9 +103,7 @@ def capture(
     )
     with _quiet(), torch.no_grad():
         try:
-            program = torch.export.export(
-                _Call(tracee), (weights, tensors, list(tracee.ints)), dynamic_shapes=shapes, strict=False
-            )
+            program = _exported(tracee, (weights, tensors, list(tracee.ints)), shapes)
             impure = _impurities(program, tracee.labels)
         except Exception as error:
             fault = error.__cause__ if isinstance(error, _Stopped) and error.__cause__ is not None else error
@@ -132,6 +130,17 @@ def capture(
             raise TraceError(reason, "Leave that operator outside: decorate the part before or after it") from fault
     assert exported is not None
     return _with_model(captured, exported.model_proto)
+
+
+def _exported(tracee: Tracee, arguments: tuple[Any, ...], shapes: Any) -> Any:
+    """The exported program; traced once more where the tracer of branches and loops met the notes of what is read."""
+    try:
+        return torch.export.export(_Call(tracee), arguments, dynamic_shapes=shapes, strict=False)
+    except _Stopped as stopped:
+        if not tracee.watched or "HigherOrderOp" not in type(stopped.__cause__).__name__:
+            raise
+    tracee.watched = False
+    return torch.export.export(_Call(tracee), arguments, dynamic_shapes=shapes, strict=False)
 
 
 def _with_model(captured: Captured, model: Any) -> Captured:
@@ -185,7 +194,7 @@ def _explained(fault: BaseException) -> tuple[str, str]:
         if re.search(r"expression Eq\(u\d+, 1\)", text):  # what a tensor is, as a truth value
             return (
                 f"a branch depends on the values of a tensor{where}",
-                "Choose with torch.where, or decorate a method inside that branch",
+                "Use torch.where, torch.cond or torch.while_loop there, or decorate a method inside that branch",
             )
         return (
             f"a size, or a branch on one, depends on the values of a tensor{where}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
 
@@ -239,6 +240,11 @@ class PaddleFrontend:
 
         return attach(function, forward, tensors, weights)
 
+    def static_path(self, function: Callable[..., Any], strategy: Any) -> Callable[..., Any]:
+        from hybrid_infer.frontends._paddle_static import static_path
+
+        return static_path(function, strategy)
+
     def lacks_kernel(self, error: RuntimeError) -> bool:
         """Of half-precision types only: an engine has such kernels, Paddle lacks most of them on a CPU."""
         text = str(error)
@@ -249,6 +255,24 @@ class PaddleFrontend:
         from hybrid_infer.frontends._paddle_threads import threads
 
         return threads()
+
+    def duplicate(self, tensor: Any) -> Any:
+        found = tensor.detach().clone()
+        found.stop_gradient = tensor.stop_gradient
+        return found
+
+    def modes(self) -> Callable[[], AbstractContextManager[Any]]:
+        """Gradients alone: where autocast has an effect, a thread cannot be given it (see ``ambient``)."""
+        import paddle
+
+        gradients = paddle.is_grad_enabled()
+        return lambda: paddle.set_grad_enabled(gradients)
+
+    def forkable(self) -> bool:
+        return not self._accelerated
+
+    def enter_child(self) -> None:
+        """Nothing: the OpenMP library that Paddle ships starts anew in a child."""
 
     @cached_property
     def no_grad(self) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -266,6 +267,12 @@ class TorchFrontend:
 
         return attach(function, forward, tensors, weights)
 
+    def static_path(self, function: Callable[..., Any], strategy: Any) -> Callable[..., Any]:
+        import torch
+
+        compiled: Callable[..., Any] = torch.compile(function)
+        return compiled
+
     def lacks_kernel(self, error: RuntimeError) -> bool:
         """Of half-precision types only: an engine may compute in them where torch does not."""
         return str(error).endswith(("not implemented for 'Half'", "not implemented for 'BFloat16'"))
@@ -274,6 +281,41 @@ class TorchFrontend:
         import torch
 
         return torch.get_num_threads()
+
+    def duplicate(self, tensor: Any) -> Any:
+        found = tensor.detach().clone()
+        return found.requires_grad_() if tensor.requires_grad else found
+
+    def modes(self) -> Callable[[], AbstractContextManager[Any]]:
+        import torch
+
+        gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        autocast = [
+            (kind, torch.get_autocast_dtype(kind))
+            for kind in ("cpu", "cuda")
+            if torch.is_autocast_enabled(kind)
+        ]
+
+        @contextmanager
+        def entered() -> Iterator[None]:
+            with ExitStack() as stack:
+                stack.enter_context(torch.inference_mode(inference))
+                stack.enter_context(torch.set_grad_enabled(gradients))
+                for kind, dtype in autocast:
+                    stack.enter_context(torch.autocast(kind, dtype))
+                yield
+
+        return entered
+
+    def forkable(self) -> bool:
+        import torch
+
+        return not torch.cuda.is_initialized()
+
+    def enter_child(self) -> None:
+        import torch
+
+        torch.set_num_threads(1)
 
     @cached_property
     def no_grad(self) -> Any:

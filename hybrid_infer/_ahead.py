@@ -1,0 +1,123 @@
+"""Compile for arguments that no call has passed yet: specs become tensors, and dimensions that vary are left open."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hybrid_infer import _background, _spec
+from hybrid_infer._compile import Errand
+from hybrid_infer._errors import SpecError
+from hybrid_infer._route import Eager, for_a_while
+from hybrid_infer._signature import Unsupported
+from hybrid_infer._spec import InputSpec
+
+_log = logging.getLogger("hybrid_infer")
+
+#: Sizes of an open dimension, by its axis, one table after the other until the method can be traced with them: sizes
+#: that differ tell dimensions apart that need not be equal; where they must be, they are the same from some table on.
+_SIZES: tuple[Callable[[int], int], ...] = (
+    lambda axis: 32 * axis or 2,
+    lambda axis: 32 if axis else 2,
+    lambda axis: 32,
+    lambda axis: 224 if axis else 2,  # of images that are halved too often for 32
+)
+_TRIES = 3  # of a comparison with the eager method that tells nothing
+
+
+def route(state: Any, owner: tuple[Any, ...], values: Sequence[Any]) -> Any:
+    """A route for calls with `values`, one for each parameter, in which specs may stand for tensors.
+
+    It is compiled now unless it is there. Raises SpecError where an argument can be part of no call.
+    """
+    if not any(map(_open, _specs(values))):
+        return _compiled(state, owner, *_filled(state.frontend, values, _SIZES[0]))
+    found = None
+    for size in _SIZES:
+        found = _compiled(state, owner, *_filled(state.frontend, values, size))
+        if not (found.eager and found.kind == "capture"):
+            break
+    return found
+
+
+def compile_ahead(state: Any, owner: tuple[Any, ...], background: bool) -> None:
+    """What the option ``input_spec`` asks for. Raises SpecError where it does not suit the method's parameters."""
+    method = state.method
+    values = _spec.arguments(list(method.options.input_spec), state.parameters, method.name)
+    frontend = state.frontend
+    with frontend.no_grad():
+        if background:
+            made, opens = _filled(frontend, values, _SIZES[0])
+            _background.submit(_job(state, owner, made, opens))
+            return
+        found = route(state, owner, values)
+    if found.eager and found.kind not in ("busy", "slower"):
+        method.warn(f"{found.reason} (compiled ahead for input_spec)", found.remedy)
+
+
+def _job(state: Any, owner: tuple[Any, ...], values: Sequence[Any], opens: dict[int, list[int]]) -> _background.Job:
+    layout = state.layout(values)
+    errand = Errand(ahead=True, forked=True, open=_pairs(layout, opens))
+    return _background.Job(state, owner, (len(values), frozenset()), state.key(values), layout, errand)
+
+
+def _compiled(state: Any, owner: tuple[Any, ...], values: Sequence[Any], opens: dict[int, list[int]]) -> Any:
+    try:
+        layout, key = state.layout(values), state.key(values)
+    except (Unsupported, TypeError) as fault:
+        raise SpecError("input_spec", str(fault)) from fault
+    opened = _pairs(layout, opens)
+    ready = state.memo.get(key)
+    if ready is not None and not ready.eager and ready.valid() and ready.held.version.varies(opened):
+        return ready
+    args, kwargs = state.parameters.unbind(values, len(values), ())
+    errand = Errand(ahead=True, open=opened)
+    for _ in range(_TRIES):
+        found = state.compile(owner, tuple(args), kwargs, values, key, errand)
+        if found is not None:
+            return found
+    return Eager("comparing it with the eager method told nothing", for_a_while(0.0), kind="busy")
+
+
+def _pairs(layout: Any, opens: dict[int, list[int]]) -> frozenset[tuple[int, int]]:
+    return frozenset((i, axis) for i, tensor in enumerate(layout.tensors) for axis in opens.get(id(tensor), ()))
+
+
+def _filled(
+    frontend: Any, values: Sequence[Any], size: Callable[[int], int]
+) -> tuple[tuple[Any, ...], dict[int, list[int]]]:
+    """The values with a tensor for each spec, and by the tensor's id which of its axes are open."""
+    opens: dict[int, list[int]] = {}
+
+    def make(spec: InputSpec) -> Any:
+        shape = [size(axis) if n == -1 else n for axis, n in enumerate(spec.shape)]
+        made = tensor(frontend, shape, spec.dtype)
+        opens[id(made)] = [axis for axis, n in enumerate(spec.shape) if n == -1]
+        return made
+
+    return tuple(_spec.filled(value, make) for value in values), opens
+
+
+def tensor(frontend: Any, shape: Sequence[int], dtype: str) -> Any:
+    """Values that a method can be expected to take: around zero, or 1, which will do as an index and as a length."""
+    import numpy as np
+
+    wire = "float32" if dtype == "bfloat16" else dtype
+    if dtype.startswith(("float", "bfloat", "complex")):
+        array = np.asarray(np.random.default_rng(0).standard_normal(shape)).astype(wire)
+    else:
+        array = np.ones(shape, wire)
+    return frontend.importer(dtype, wire, "cpu")(array)
+
+
+def _specs(value: Any) -> list[InputSpec]:
+    if isinstance(value, InputSpec):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [spec for item in value for spec in _specs(item)] if isinstance(value, (list, tuple)) else []
+
+
+def _open(spec: InputSpec) -> bool:
+    return -1 in spec.shape

@@ -1,0 +1,140 @@
+"""Compilation while calls are answered eagerly: jobs, and the one thread that works on them.
+
+A job has copies of the tensors of the call that it is about, so that the program may change its own; it holds the
+instance until it is done. The thread ends when there is nothing to do, and its memory with it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextvars
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from hybrid_infer import _forked
+from hybrid_infer._route import Eager, for_a_while
+from hybrid_infer._signature import Layout, builder, constants
+
+_log = logging.getLogger("hybrid_infer")
+
+REASON = "it is being compiled in the background"
+_PAUSE = 300.0  # seconds after which what failed in a way of its own is tried again
+_LINGER = 1.0  # seconds for which the thread waits for another job
+_PATIENCE = 20.0  # seconds for which the end of the program waits for a build that no signal can stop
+
+
+class Job:
+    """One call to compile for: the state of its instance, its key, its values with copies of the tensors."""
+
+    def __init__(
+        self, state: Any, owner: tuple[Any, ...], style: Any, key: Any, layout: Layout, errand: Any
+    ) -> None:
+        self.state, self.owner, self.key, self.errand = state, owner, key, errand
+        frontend, parameters = state.frontend, state.parameters
+
+        def constant(kind: str, value: Any) -> Any:
+            return parameters.defaults[value] if kind == "default" else constants(frontend)(kind, value)
+
+        copies = [frontend.duplicate(tensor) for tensor in layout.tensors]
+        leaves = [copies[i] if kind == "t" else layout.ints[i] for kind, i in layout.leaves]
+        self.values = builder(layout.tree, constant)(leaves)
+        self.args, self.kwargs = parameters.unbind(self.values, *style)
+        self.context = contextvars.copy_context()
+        self.modes: Callable[[], AbstractContextManager[Any]] = frontend.modes()
+        self._done = False
+
+    def pending(self) -> bool:
+        return not self._done
+
+    def run(self) -> None:
+        """Compile, and leave what was found where the next call looks."""
+        try:
+            with self.modes():
+                self.context.run(
+                    self.state.compile, self.owner, tuple(self.args), self.kwargs, self.values, self.key, self.errand
+                )
+        except Exception as fault:
+            self._fail(fault)
+        finally:
+            self._done = True
+
+    def _fail(self, fault: Exception) -> None:
+        reason = f"{fault}" if isinstance(fault, _forked.Crashed) else f"compiling it in the background failed: {fault}"
+        if not _worker.stopping:
+            _log.warning("%s runs eagerly: %s", self.state.method.name, reason)
+            _log.debug("%s: %s", self.state.method.name, reason, exc_info=True)
+        self.state.remember(self.key, Eager(reason, for_a_while(_PAUSE), kind="build"))
+
+
+class _Worker:
+    def __init__(self) -> None:
+        self.jobs: deque[Job] = deque()
+        self.changed = threading.Condition()
+        self.thread: threading.Thread | None = None
+        self.stopping = False
+
+    def submit(self, job: Job) -> None:
+        with self.changed:
+            if self.stopping:
+                return
+            self.jobs.append(job)
+            self.changed.notify()
+            if self.thread is None:
+                # A daemon: a program that ends does not wait for what nobody will use. See `stop`.
+                self.thread = threading.Thread(target=self.work, name="hybrid_infer background", daemon=True)
+                self.thread.start()
+
+    def work(self) -> None:
+        while (job := self._next()) is not None:
+            job.run()
+            del job  # and with it the instance and the copies, before the next one is waited for
+
+    def _next(self) -> Job | None:
+        with self.changed:
+            if not self.jobs and not self.stopping:
+                self.changed.wait(_LINGER)
+            if self.jobs and not self.stopping:
+                return self.jobs.popleft()
+            self.thread = None
+            return None
+
+    def stop(self) -> None:
+        """At the end of the program: no thread may be inside an engine or a framework when the interpreter goes."""
+        with self.changed:
+            self.stopping = True
+            self.jobs.clear()
+            self.changed.notify()
+            thread = self.thread
+        _forked.stop()
+        if thread is not None:
+            thread.join(_PATIENCE)
+
+
+_worker = _Worker()
+
+
+def _stop() -> None:
+    _worker.stop()
+
+
+atexit.register(_stop)
+
+
+def _enter_child() -> None:
+    """A forked child has no worker thread; what was compiled for the parent is compiled anew when it is called."""
+    global _worker
+    _worker = _Worker()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_enter_child)
+
+
+def submit(job: Job) -> None:
+    """Have a job done, after those that were submitted before."""
+    _worker.submit(job)

@@ -1,0 +1,231 @@
+"""A capture in a child process, so that the program's own threads keep the interpreter to themselves.
+
+A tracer is Python code for seconds: in a thread of the program, every operator that eager code runs meanwhile waits for
+the interpreter lock. A forked child has the layer as it is, and needs no copy of it; what it found out comes back as
+plain data. It runs at low priority and keeps its hands off whatever it inherits.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from hybrid_infer._compile import Outcome
+from hybrid_infer._errors import HybridInferError
+from hybrid_infer._version import Version
+
+_log = logging.getLogger("hybrid_infer")
+
+_NICENESS = 15  # of 19: a thirtieth of a core that others use in full
+_LIMIT = 1800.0  # seconds after which a child is given up
+_STUCK = 20.0  # seconds of sleep after which it is: it waits for a lock that a thread of the parent held
+_POLL = 0.5
+_ATTEMPTS = 20
+_RETRY = 75  # exit code of a child that was forked at a bad moment
+
+_CHILDREN: set[int] = set()
+
+
+class Crashed(HybridInferError):
+    """The process that traced a call ended without an answer; ``how`` says in what way."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(how)
+        self.how = how
+
+    def __str__(self) -> str:
+        return f"the process that compiled it in the background {self.how}"
+
+
+def possible(frontend: Any) -> bool:
+    """Can a child of this process trace? Elsewhere than on Linux a fork of a program with threads is not safe."""
+    return sys.platform == "linux" and bool(frontend.forkable())
+
+
+def capture(trace: Callable[[], Outcome], alone: threading.Lock, frontend: Any) -> Outcome:
+    """What ``trace()`` gives, found out in a child. `alone` is held for the fork: no other capture is half done then.
+
+    Raises Crashed; OSError where no child could do it, for want of processes or because it inherited a lock that
+    another thread held.
+    """
+    for attempt in range(_ATTEMPTS):
+        received, how, status = _once(trace, alone, frontend)
+        if status != _RETRY:
+            break
+        time.sleep(0.05 * (attempt + 1))
+    else:
+        raise BlockingIOError("another thread imports modules all the time")
+    outcome = _outcome(received)
+    if outcome is None:
+        raise Crashed(how)
+    return outcome
+
+
+def _once(trace: Callable[[], Outcome], alone: threading.Lock, frontend: Any) -> tuple[bytes, str, int | None]:
+    receiving, sending = os.pipe()
+    try:
+        with alone:
+            child = _fork()
+            if child == 0:
+                _answer(trace, sending, frontend)
+            _CHILDREN.add(child)
+    except OSError:
+        os.close(receiving)
+        raise
+    finally:
+        os.close(sending)
+    try:
+        return _receive(receiving, child)
+    finally:
+        _CHILDREN.discard(child)
+        os.close(receiving)
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which is why so little is done in the child
+        return os.fork()
+
+
+def _answer(trace: Callable[[], Outcome], sending: int, frontend: Any) -> NoReturn:
+    """In the child: trace, send, and end without any clean-up, which is the parent's."""
+    try:
+        if _importing():
+            os._exit(_RETRY)
+        _settle()
+        frontend.enter_child()
+        outcome = trace()
+        graph = outcome.graph
+        meta = {
+            "version": outcome.version.to_meta(),
+            "kept_off": list(outcome.kept_off),
+            "graph": None if graph is None else len(graph.model),
+        }
+        with os.fdopen(sending, "wb") as pipe:
+            pipe.write(json.dumps(meta).encode() + b"\n")
+            if graph is not None:
+                pipe.write(graph.model)
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def _importing() -> bool:
+    """Was a thread of the parent in the middle of an import? Nobody would ever release its module."""
+    specs = [getattr(module, "__spec__", None) for module in list(sys.modules.values())]
+    return any(getattr(spec, "_initializing", False) for spec in specs)
+
+
+def _settle() -> None:
+    gc.freeze()  # what the parent no longer needs is not for this process to destroy
+    os.nice(_NICENESS)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the parent, which ends its children
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    quiet = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(quiet, stream)
+    logging.disable(logging.CRITICAL)
+
+
+def _receive(receiving: int, child: int) -> tuple[bytes, str, int | None]:
+    """All that a child sends until it ends, and how it ended: in words, and its exit code where that is known."""
+    received = bytearray()
+    life = _Life(child)
+    while True:
+        # A process that the program forked meanwhile may hold the other end open: its end is not waited for alone.
+        if select.select([receiving], [], [], 0.0 if life.over else _POLL)[0]:
+            part = os.read(receiving, 1 << 20)
+            if part:
+                received += part
+                continue
+            life.wait()
+        if life.over:
+            return bytes(received), life.how, life.code
+        life.look()
+
+
+class _Life:
+    """Of a child, as far as its parent can see."""
+
+    def __init__(self, child: int) -> None:
+        self.child, self.over, self.code, self.how = child, False, None, ""
+        self._end = time.monotonic() + _LIMIT
+        self._used, self._since = "", time.monotonic()
+
+    code: int | None
+
+    def wait(self, options: int = 0) -> None:
+        try:
+            found, status = os.waitpid(self.child, options)
+        except ChildProcessError:  # the program waits for every child itself
+            self.over, self.how = True, "ended"
+            return
+        if found:
+            self.over, self.code = True, os.waitstatus_to_exitcode(status)
+            what = f"signal {signal.Signals(-self.code).name}" if self.code < 0 else f"status {self.code}"
+            self.how = f"ended with {what}"
+
+    def look(self) -> None:
+        """Has it ended? Raises TimeoutError if it never will, after an end is put to it."""
+        self.wait(os.WNOHANG)
+        if self.over:
+            return
+        now, used = time.monotonic(), self._work()
+        if used != self._used:
+            self._used, self._since = used, now
+        if now > self._end or now > self._since + _STUCK:
+            os.kill(self.child, signal.SIGKILL)
+            self.wait()
+            raise TimeoutError("the process that traced it made no progress")
+
+    def _work(self) -> str:
+        """Something that changes while it works, waits for a processor or has a process of its own at work."""
+        try:
+            with open(f"/proc/{self.child}/stat", encoding="ascii", errors="replace") as file:
+                state, *rest = file.read().rpartition(")")[2].split()
+            with open(f"/proc/{self.child}/task/{self.child}/children", encoding="ascii") as file:
+                busy = bool(file.read().strip()) or state == "R"
+        except OSError:
+            busy = True
+        return str(time.monotonic()) if busy else " ".join(rest[10:12])
+
+
+def _outcome(received: bytes) -> Outcome | None:
+    """The child's message; None where it is not whole."""
+    head, _, model = received.partition(b"\n")
+    try:
+        meta = json.loads(head)
+        version = Version.from_meta(meta["version"])
+    except (ValueError, KeyError, TypeError) as fault:
+        _log.debug("a child that traces sent no answer: %s", fault)
+        return None
+    if meta["graph"] is None:
+        return Outcome(version, None, tuple(meta["kept_off"]))
+    if version.graph is None or len(model) != meta["graph"]:
+        return None
+    return Outcome(version, replace(version.graph, model=model), tuple(meta["kept_off"]))
+
+
+def stop() -> None:
+    """End the children that are at work: whoever waits for one learns that it crashed."""
+    for child in list(_CHILDREN):
+        try:
+            os.kill(child, signal.SIGKILL)
+        except ProcessLookupError:
+            _log.debug("a child that traced had ended")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_CHILDREN.clear)

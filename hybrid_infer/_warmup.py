@@ -1,0 +1,139 @@
+"""``warmup()``: have the static models of a method ready before the first request."""
+
+from __future__ import annotations
+
+import time
+import types
+from typing import Any, NamedTuple
+
+from hybrid_infer import _ahead, _progress, _spec
+from hybrid_infer._errors import BackendError, CaptureError, SpecError
+from hybrid_infer._method import HotMethod, imported
+from hybrid_infer._stance import BACKGROUND, DEFAULT, current, stance
+
+
+class Warmed(NamedTuple):
+    """What became of one set of arguments.
+
+    ``arguments``: types and sizes, in words. ``outcome``: "compiled" (captured now), "loaded" (from disk, or from
+    another instance of the class), "ready" (nothing was left to do) or "eager" (the eager method answers: ``reason``).
+    ``seconds``: how long it took.
+    """
+
+    arguments: str
+    outcome: str
+    seconds: float
+    reason: str = ""
+
+
+def warmup(target: Any, *inputs: Any) -> list[Warmed]:
+    """Compile a decorated method for arguments of several kinds, ahead of the first call that needs it.
+
+    Sizes that several inputs differ in become dimensions that vary, as in calls; so do dimensions that an ``InputSpec``
+    leaves open (None), at once. The method is not called for an answer: one that is captured is compared with the eager
+    method once, one that cannot be is left alone. At a terminal a line on standard error shows the progress.
+
+    Parameters
+    ----------
+    target : a layer whose ``forward`` is decorated, a decorated method of an instance, or a decorated function.
+    inputs : the arguments of one call each: a list or tuple of positional ones, a dict of those by name, or a single
+        tensor or ``InputSpec``. A tensor may be given or described by an ``InputSpec``. One or more.
+
+    Returns
+    -------
+    What became of each of `inputs`, in their order.
+
+    Raises
+    ------
+    SpecError
+        arguments do not suit the method's parameters. CaptureError, BackendError: it cannot be served, and its option
+        ``fallback`` is "error". TypeError: `target` is not decorated.
+
+    Examples
+    --------
+    >>> import torch, hybrid_infer
+    >>> from hybrid_infer import InputSpec, inference
+    >>> layer = inference(torch.nn.Linear(4, 2).eval(), cache_static_model=False)
+    >>> done = hybrid_infer.warmup(layer, [InputSpec([None, 4])], [torch.ones(1, 4)])
+    >>> [(each.arguments, each.outcome) for each in done]
+    [('input: float32 (any, 4)', 'compiled'), ('input: float32 (1, 4)', 'compiled')]
+    >>> with torch.no_grad(), hybrid_infer.stance("fail_on_compile"):
+    ...     layer(torch.ones(17, 4)).shape
+    torch.Size([17, 2])
+    """
+    method, owner = _resolved(target)
+    if not inputs:
+        raise TypeError("warmup() needs the arguments of at least one call")
+    calls = [_values(method, each) for each in inputs]
+    return [_warm(method, owner, values) for values in _progress.steps(calls, f"compiling {method.name}")]
+
+
+def _resolved(target: Any) -> tuple[HotMethod, tuple[Any, ...]]:
+    """A decorated method and the instance that it is about, if any."""
+    found = getattr(target, "__hybrid_infer__", None)
+    if found is None:
+        target = getattr(target, "forward", target)
+        found = getattr(target, "__hybrid_infer__", None)
+    if found is None:
+        kind = type(target).__name__
+        raise TypeError(f"warmup() was given a {kind} that is not decorated; pass the method that inference() serves")
+    if not found.has_owner:
+        return found, ()
+    owner = getattr(target, "__self__", None)
+    if owner is None:
+        raise TypeError(f"warmup() was given {found.name} of the class; pass the method of an instance")
+    return found, (owner,)
+
+
+def _values(method: HotMethod, given: Any) -> tuple[Any, ...]:
+    """One value for each parameter. Raises SpecError."""
+    parameters = method.parameters
+    if isinstance(given, dict):
+        values = parameters.bind((), given)
+        given = [] if values is None else list(values)
+    elif not isinstance(given, (list, tuple)) or hasattr(given, "_fields"):
+        given = [given]
+    return _spec.arguments(list(given), parameters, method.name)
+
+
+def _warm(method: HotMethod, owner: tuple[Any, ...], values: tuple[Any, ...]) -> Warmed:
+    state = method.state(owner[0]) if owner else _alone(method, values)
+    text = _spec.shown(method.parameters.names, values)
+    if state is None:
+        raise TypeError(f"warmup() was given {method.name} of an object that no framework's layers are known to hold")
+    before, started = (method.counters.captures, method.counters.bindings), time.monotonic()
+    with stance("default"), state.frontend.no_grad():
+        route = _ahead.route(state, owner, values)
+    seconds = time.monotonic() - started
+    if route.eager:
+        if method.options.fallback == "error" and route.kind not in ("busy", "slower"):
+            error = BackendError if route.kind == "build" else CaptureError
+            raise error(method.name, route.reason, route.remedy)
+        return Warmed(text, "eager", seconds, route.reason)
+    captures, bindings = (method.counters.captures - before[0], method.counters.bindings - before[1])
+    return Warmed(text, "compiled" if captures else "loaded" if bindings else "ready", seconds)
+
+
+def _alone(method: HotMethod, values: tuple[Any, ...]) -> Any:
+    """The state of a function. Where no argument and no weight tells its framework, the modules that it names do."""
+    state = method.alone(values, {})
+    if state is None:
+        code, names = getattr(method.function, "__code__", None), getattr(method.function, "__globals__", {})
+        used = [names.get(name) for name in code.co_names] if code is not None else []
+        modules = {each.__name__.partition(".")[0] for each in used if isinstance(each, types.ModuleType)}
+        found = {name: imported(name) for name in ("torch", "paddle") if imported(name) is not None}
+        known = [each for name, each in found.items() if name in modules] or list(found.values())
+        if len(known) != 1:
+            raise SpecError("inputs", f"nothing tells which framework {method.name} is for; pass an example tensor")
+        state = method.alone((_ahead.tensor(known[0], (), "float32"),), {})
+    return state
+
+
+def ahead(target: Any) -> None:
+    """Compile for the option ``input_spec`` of a layer or bound method that was decorated just now."""
+    method, owner = _resolved(target)
+    state = method.state(owner[0]) if owner else None
+    name = current()
+    if state is not None and state.ahead is not None and name in (DEFAULT, BACKGROUND):
+        compile_ahead, state.ahead = state.ahead, None
+        compile_ahead(state, owner, method.options.background or name == BACKGROUND)

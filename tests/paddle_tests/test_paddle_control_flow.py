@@ -1,0 +1,102 @@
+"""Branches and loops on the value of a tensor, as plain Python: they run in an engine, right on every side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import paddle
+import pytest
+from paddle_support import grid, same, served
+
+from hybrid_infer import inference
+
+pytestmark = pytest.mark.paddle
+
+
+def branch_in_loop(x: Any) -> Any:
+    count = paddle.zeros([], "int64")
+    while x.sum() < 1000:
+        if x.max() > 3:  # noqa: SIM108
+            x = x * 4
+        else:
+            x = x.abs() + 1
+        count = count + 1
+    return x, count
+
+
+def early_returns(x: Any) -> Any:
+    if x.sum() > 0:
+        return x + 1
+    if x.min() < -5:
+        return x * 3
+    return x - 1
+
+
+def loop_with_break(x: Any) -> Any:
+    turn = paddle.zeros([1], "int32")
+    while turn < 10:
+        x = x * 1.3
+        if x.sum() > 20:
+            break
+        turn = turn + 1
+    return x, turn
+
+
+def loop_in_loop(x: Any) -> Any:
+    outer, turns = paddle.zeros([], "int64"), paddle.clip(x.max(), 0, 2) + 2
+    while outer < turns:
+        inner = paddle.zeros([], "int64")
+        while inner < outer:
+            x = x + 0.25
+            inner = inner + 1
+        outer = outer + 1
+    return x, outer
+
+
+def conditions_with_and_or(x: Any) -> Any:
+    y = x + 1 if x.sum() > 0 else x - 1
+    return y if (x.max() > 1 and x.min() > -3) or x.sum() > 100 else -y
+
+
+FUNCTIONS = [branch_in_loop, early_returns, loop_with_break, loop_in_loop, conditions_with_and_or]
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_every_side_is_right(function: Callable[..., Any], engine: str) -> None:
+    hot = inference(backend=engine)(function)
+    with paddle.no_grad():
+        for x in (grid(2, 4) + 1, grid(2, 4) - 1, grid(2, 4) * 6, grid(2, 4) + 30):
+            same(hot(x), function(x), 1e-4)
+    served(captures=1)
+
+
+class Flow(paddle.nn.Layer):
+    """A branch with a layer on either side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.scale = paddle.nn.Linear(4, 4), paddle.nn.Linear(4, 4), 2.0
+
+    def forward(self, x: Any) -> Any:
+        return self.one(x) if x.mean() > 0 else self.two(x) * self.scale
+
+
+def test_layers_and_attributes_of_either_side_are_the_instances_own() -> None:
+    class Hot(Flow):
+        forward = inference()(Flow.forward)
+
+    for _ in range(2):
+        layer = Hot()
+        layer.eval()
+        with paddle.no_grad():
+            for x in (grid(2, 4) + 1, grid(2, 4) - 1):
+                same(layer(x), Flow.forward(layer, x))
+    served(captures=1)
+    with paddle.no_grad():
+        layer.two.weight.set_value(layer.two.weight + 1)
+        same(layer(grid(2, 4) - 1), Flow.forward(layer, grid(2, 4) - 1))
+        layer.scale = 3.0
+        same(layer(grid(2, 4) - 1), Flow.forward(layer, grid(2, 4) - 1))
+    served(captures=2)
