@@ -152,7 +152,7 @@ class Outside(Block):
     def compute(self, x: Any) -> Any:
         return _scaled(self.linear(x)) + SCALE
 
-    forward = inference(fallback="error")(compute)
+    forward = inference(fallback="error", backend="onnxruntime")(compute)
 
 
 def test_a_global_number_that_changes_is_seen_here_and_in_a_helper(monkeypatch: pytest.MonkeyPatch) -> None:

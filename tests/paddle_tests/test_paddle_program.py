@@ -26,7 +26,7 @@ X = grid(2, 4)
 
 
 class Picklable(Block):
-    forward = inference(fallback="error", cache_static_model=False)(Block.forward)
+    forward = inference(fallback="error", cache_static_model=False, backend="onnxruntime")(Block.forward)
 
 
 def block() -> Any:

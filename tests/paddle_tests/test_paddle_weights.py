@@ -327,7 +327,7 @@ class Two(paddle.nn.Layer):
     def compute(self, x: Any) -> Any:
         return self.two(paddle.nn.functional.relu(self.one(x)))
 
-    forward = inference(fallback="error")(compute)
+    forward = inference(fallback="error", backend="onnxruntime")(compute)
 
 
 def test_tied_and_untied_instances_are_told_apart() -> None:
