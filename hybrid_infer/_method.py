@@ -225,8 +225,13 @@ class Bound:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """For ``isinstance`` and ``inspect``: a framework's compiler takes what is no method for a plain function."""
-        return types.MethodType
+        """For ``isinstance`` and ``inspect``: Paddle's compilers take what is no method for a plain function.
+
+        torch's follow an object as it is, and fail on one that says it is of another class.
+        """
+        owner = type(object.__getattribute__(self, "__dict__").get("__self__"))
+        of_paddle = any(base.__module__.partition(".")[0] == "paddle" for base in owner.__mro__)
+        return types.MethodType if of_paddle else Bound
 
     @functools.cached_property
     def __func__(self) -> Any:
