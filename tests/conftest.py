@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,13 +11,16 @@ import pytest
 
 import hybrid_infer
 
+#: Whether or not it is faster at a test's small sizes; also for what is decorated when a test's module is imported.
+os.environ["HYBRID_INFER_BACKEND"] = "onnxruntime"
+
 
 @pytest.fixture(autouse=True)
 def cache_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The cache directory of this test alone: methods decorated inside the test open their store there."""
     root = tmp_path / "store"
     monkeypatch.setenv("HYBRID_INFER_CACHE_DIR", str(root))
-    monkeypatch.setenv("HYBRID_INFER_BACKEND", "onnxruntime")  # whether or not it is faster at a test's small sizes
+    monkeypatch.setenv("HYBRID_INFER_BACKEND", "onnxruntime")
     return root
 
 
