@@ -69,31 +69,44 @@ class Outcome:
     kept_off: tuple[str, ...] = ()
 
 
+#: The dimensions and the integers that are to vary in a graph.
+Wish = tuple[frozenset[tuple[int, int]], frozenset[int]]
+
+
 def capture(request: Request, family: Family) -> Outcome:
-    """Trace the call on a twin."""
+    """Trace the call on a twin; what differs from earlier calls varies, as far as the tracer allows."""
+    dynamic, ints = varying(request, family)
+    return trace(request, [(dynamic, ints), (dynamic, frozenset()), (frozenset(), frozenset())])
+
+
+def trace(request: Request, wishes: Sequence[Wish]) -> Outcome:
+    """Trace the call on a twin, with the first of the wishes that the tracer can fulfil."""
     twins: list[Twin] = []
     try:
-        return _capture(request, family, twins)
+        return _trace(request, wishes, twins)
     finally:
         for twin in twins:
             twin.let_go()
 
 
-def _capture(request: Request, family: Family, twins: list[Twin]) -> Outcome:
-    call = request.call
-    dynamic, ints = varying(request, family)
-    attempts = [(dynamic, ints), (dynamic, frozenset[int]()), (frozenset[tuple[int, int]](), frozenset[int]())]
+def twin_of(request: Request, ints: frozenset[int]) -> Twin:
+    """A twin of what the call works on, of whose integers some vary. Raises TraceError."""
+    return Twin(
+        request.frontend, request.function, request.subject.roots, request.subject.census,
+        request.parameters, request.layout, request.name, ints, request.style,
+        request.subject.reach(), request.subject.asks_for_the_clock(),
+    )  # fmt: skip
+
+
+def _trace(request: Request, wishes: Sequence[Wish], twins: list[Twin]) -> Outcome:
+    call, dynamic = request.call, wishes[0][0]
     fault: TraceError | None = None
-    for n, (dims, numbers) in enumerate(attempts):
-        if n and (dims, numbers) in attempts[:n]:
+    for n, (dims, numbers) in enumerate(wishes):
+        if n and (dims, numbers) in wishes[:n]:
             continue
         twin: Twin | None = None
         try:
-            twin = Twin(
-                request.frontend, request.function, request.subject.roots, request.subject.census,
-                request.parameters, request.layout, request.name, numbers, request.style,
-                request.subject.reach(), request.subject.asks_for_the_clock(),
-            )  # fmt: skip
+            twin = twin_of(request, numbers)
             twins.append(twin)
             # In a copy of the context: what the trace sets in a ContextVar is not seen by the program.
             captured = contextvars.copy_context().run(request.frontend.capture, twin, dims, numbers)
@@ -231,8 +244,12 @@ def scope(request: Request) -> str:
 
 def plan_key(request: Request, engine: Any) -> str:
     """Names the plan of a version: the engine, what it is told, the passes that its graph went through, the machine."""
-    passes = _rewriting.passes(request.options, engine)
-    return _keys.digest([engine.plan_key(engine_options(request)), passes, _machine()])
+    return plan_name(request.options, engine, engine_options(request))
+
+
+def plan_name(options: Options, engine: Any, told: EngineOptions) -> str:
+    """The same of options and what the engine is told."""
+    return _keys.digest([engine.plan_key(told), _rewriting.passes(options, engine), _machine()])
 
 
 @functools.cache
@@ -264,10 +281,14 @@ def engine_options(request: Request) -> EngineOptions:
 
 def engines(request: Request) -> list[Any]:
     """Engines to try, in order. Raises EngineError where none can be had, with the reasons."""
+    return engines_for(request.options, request.call.tensors[0].device if request.call.tensors else "cpu")
+
+
+def engines_for(options: Options, device: str) -> list[Any]:
+    """Those that may be tried under some options on a device."""
     from hybrid_infer import backends
 
-    device = request.call.tensors[0].device if request.call.tensors else "cpu"
-    names = [n for n in request.options.backend if n in backends.ENGINES or n == "null"]
+    names = [n for n in options.backend if n in backends.ENGINES or n == "null"]
     found, reasons = [], []
     for each in [backends.engine(n) for n in names] if names else backends.candidates(device):
         missing = each.missing()
@@ -277,7 +298,7 @@ def engines(request: Request) -> list[Any]:
             found.append(each)
     if not found:
         raise EngineError("no engine is available", "; ".join(reasons) or f"none computes on {device}")
-    precision = _rewriting.precision(request.options)
+    precision = _rewriting.precision(options)
     # Where the library chooses: first the engines that the machine has kernels for.
     return found if names else sorted(found, key=lambda each: not each.native(precision))
 
@@ -387,14 +408,14 @@ def check(frontend: Any, route: Compiled, tensors: Any, ints: Any, eager: Any, o
         results = signatures.results(eager, _is_int)
     except Unsupported as fault:
         raise _verify.Disagreement(str(fault)) from fault
-    if _without_ints(results.tree) != _without_ints(version.results):
+    if without_ints(results.tree) != without_ints(version.results):
         raise _verify.Disagreement("the eager result has another structure than the captured one")
     computed = route.compute(tensors, ints)
     try:
         mine = signatures.results(route.assemble(computed, tensors), _is_int)
     except Exception as fault:  # of the user's class: its constructor asks for more than its fields
         raise _verify.Disagreement(f"the result cannot be put together again: {fault}") from fault
-    if _without_ints(mine.tree) != _without_ints(results.tree):
+    if without_ints(mine.tree) != without_ints(results.tree):
         raise _verify.Disagreement("a class of the result does not keep what it is given")
     if mine.ints != results.ints:
         raise _verify.Disagreement(f"integers among the results are {mine.ints}, the eager ones {results.ints}")
@@ -429,13 +450,13 @@ def _is_int(value: Any) -> bool:
     return type(value) is int
 
 
-def _without_ints(node: Any) -> Any:
+def without_ints(node: Any) -> Any:
     """A tree in which an integer is an integer, whether it was computed or constant at capture."""
     if not isinstance(node, list):
         return node
     if node[:1] == ["i"] or node[:2] == ["c", "int"]:
         return ["i"]
-    return [_without_ints(child) for child in node]
+    return [without_ints(child) for child in node]
 
 
 def publish(request: Request, held: Held, family: Family, outcome: Outcome) -> None:

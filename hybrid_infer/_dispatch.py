@@ -29,6 +29,7 @@ from hybrid_infer._choice import EAGER
 from hybrid_infer._compile import CAPTURING, Built, Errand, Outcome, Request
 from hybrid_infer._errors import BackendError, CaptureError, EngineError, StanceError
 from hybrid_infer._family import Family, Held
+from hybrid_infer._met import Met
 from hybrid_infer._route import Compiled, Eager, for_a_while
 from hybrid_infer._signature import Signatures, Unsupported
 from hybrid_infer._subject import Subject
@@ -71,6 +72,13 @@ def _transparent() -> Iterator[None]:
         _BUSY.capturing = before
 
 
+@contextlib.contextmanager
+def exclusively() -> Iterator[None]:
+    """Capture by itself alone in this process; on this thread, decorated methods are their functions meanwhile."""
+    with CAPTURING, _transparent():
+        yield
+
+
 class State:
     """What a method knows about one instance. ``owner`` is passed to each call and never kept."""
 
@@ -87,6 +95,7 @@ class State:
         #: Compiles for the option ``input_spec``, once: at the decoration of an instance, else before its first call.
         self.ahead: Callable[[State, tuple[Any, ...], bool], None] | None = method.ahead
         self._deferrable = True  # can another thread be given the modes that a capture depends on?
+        self.met = Met()
         self.rebinds = 0
         self.ties = 0
         self._asked = (False, False, False)  # does the method ask whether gradients are on, for settings, of tensors?
@@ -237,6 +246,7 @@ class State:
             tuple(layout.int_places),
         )
         opens = errand.open
+        self.met.note(call, (len(args), frozenset(kwargs)))
         scale = _choice.scale(call) if self._chooses else 0
         slower = [held.version for (_, s), held in list(self.slower.items()) if s == scale]
         if any(version.fits(call) and version.varies(opens) for version in slower):

@@ -331,3 +331,11 @@ def frontend_of_state(function: Any, owner: Any) -> Any:
         if census.layers or census.slots:
             return frontend
     return None
+
+
+def only_frontend(function: Any) -> Any:
+    """The frontend of the framework whose module a function names, else of the only one that is imported."""
+    named = {value.__name__.partition(".")[0] for value in function.__globals__.values() if inspect.ismodule(value)}
+    names = [name for name in ("torch", "paddle") if name in sys.modules]
+    chosen = [name for name in names if name in named] or names
+    return _frontend(chosen[0]) if len(chosen) == 1 else None

@@ -285,7 +285,7 @@ def _import(path: str) -> Any:
     return value
 
 
-def _class(path: str) -> type:
+def class_of(path: str) -> type:
     """The class that `path` names; only containers of the kinds that `_node` writes are ever given back."""
     kind = _CLASSES.get(path)
     if kind is None:
@@ -297,6 +297,18 @@ def _class(path: str) -> type:
         raise LookupError(f"no container class {path}")
     _CLASSES[path] = kind
     return kind
+
+
+def inlined(node: Any, ints: Sequence[int]) -> Any:
+    """A tree with its integers in it as constants."""
+    numbers = iter(ints)
+
+    def inline(node: Any) -> Any:
+        if node[0] == "i":
+            return ["c", "int", next(numbers)]
+        return node if node[0] in ("t", "c") else [*node[:-1], [inline(child) for child in node[-1]]]
+
+    return inline(node)
 
 
 Build = Callable[[Sequence[Any]], Any]
@@ -320,7 +332,7 @@ def _builder(node: list[Any], positions: Iterator[int], constant: Callable[[str,
     if code == "c":
         value = _constant(node[1], node[2], constant)
         return lambda leaves: value
-    kind = _class(node[1])
+    kind = class_of(node[1])
     children = [_builder(child, positions, constant) for child in node[-1]]
     if code == "d":
         keys = [_TYPES[name](key) for name, key in node[2]]

@@ -53,7 +53,8 @@ class Twin:
         self.frontend, self.name, self.layout, self.parameters = frontend, name, layout, parameters
         self.live = live
         self._refuse_hooks()
-        twins, memo = _copy(roots, live)
+        memo = {id(slot.tensor): slot.tensor for slot in live.slots}
+        twins = copied(roots, live, memo)
         self.census = _census.take(twins, frontend)
         # What a class makes anew in its own __setstate__ (the references of an LSTM's flat weights) is in no memo.
         self._copies = {**self.census.objects, **{p: memo[id(v)] for p, v in live.objects.items() if id(v) in memo}}
@@ -218,11 +219,11 @@ class Twin:
         return computed
 
 
-def _copy(roots: Mapping[str, Any], live: Census) -> tuple[dict[str, Any], dict[int, Any]]:
-    memo: dict[int, Any] = {id(slot.tensor): slot.tensor for slot in live.slots}
+def copied(roots: Mapping[str, Any], live: Census, memo: dict[int, Any]) -> dict[str, Any]:
+    """Copies of the roots, with `memo`'s tensors in place of theirs (by id). Raises TraceError."""
     memo.update((id(held), held) for held in _uncopied(live))
     try:
-        return copy.deepcopy(dict(roots), memo), memo
+        return copy.deepcopy(dict(roots), memo)
     except TraceError:
         raise
     except Exception as fault:

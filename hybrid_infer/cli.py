@@ -120,6 +120,13 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     prune.add_argument("--max-size", type=_size, metavar="SIZE", help="what may stay: 500MB, 2GB, 1.5GiB")
     prune.add_argument("--older-than", type=_age, metavar="AGE", help="remove what was not used for: 12h, 30d, 8w")
+    export = add(
+        "export", _export, "Write a static model as one ONNX file that holds its weights",
+        "The file is run in ONNX Runtime and compared with the model before it is written.", rooms,
+    )  # fmt: skip
+    export.add_argument("path", metavar="PATH", help="what save() wrote, or another file that load() takes")
+    export.add_argument("--onnx", required=True, metavar="FILE", help="the file to write")
+    export.add_argument("--method", metavar="NAME", help="which of its methods; its forward if left out")
     clear = add("clear", _clear, "Remove every static model that no process is using")
     clear.add_argument("--yes", action="store_true", help="do not ask")
     return parser
@@ -279,6 +286,17 @@ def _clear(given: argparse.Namespace) -> int:
             print("nothing was removed", file=sys.stderr)
             return 1
     return _removed(given, store.clear())
+
+
+def _export(given: argparse.Namespace) -> int:
+    import hybrid_infer
+
+    took, size = hybrid_infer.load(given.path).export_onnx(given.onnx, given.method)
+    if given.json:
+        _dump({"path": given.onnx, "takes": took.partition(" -> ")[0], "gives": took.partition(" -> ")[2]})
+        return 0
+    print(f"{given.onnx}: {took}, {size}")
+    return 0
 
 
 def _removed(given: argparse.Namespace, done: Any) -> int:

@@ -5,9 +5,9 @@ only this process ends. It runs without site-packages and imports the two native
 time that ``import paddle2onnx`` takes.
 
 Called as ``python -I -S _paddle_convert.py REQUEST``: a JSON file with ``paddle`` and ``paddle2onnx`` (package
-folders), ``program`` (path in), ``onnx`` and ``supported`` (paths out: the model, the operators that the converter
-knows), ``opset`` and ``path`` (the parent's sys.path). Succeeds with exit code 0 and the ONNX file; otherwise what it
-printed says why.
+folders), ``program`` and ``weights`` (paths in, the second may be empty), ``onnx`` and ``supported`` (paths out: the
+model, the operators that the converter knows), ``opset`` and ``path`` (the parent's sys.path). Succeeds with exit
+code 0 and the ONNX file; otherwise what it printed says why.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ def main(path: str) -> None:
     with open(request["supported"], "w", encoding="utf-8") as file:
         json.dump(list(converter.get_all_supported_operators_pir()), file)
     model = converter.export(
-        request["program"], "", request["opset"], True, False, False, True, True, {}, "onnxruntime", "", "", False
-    )
+        request["program"], request["weights"], request["opset"], True, False, False, True, True, {}, "onnxruntime",
+        "", "", False,
+    )  # fmt: skip
     with open(request["onnx"], "wb") as out:
         out.write(model)
     # Native static destructors of two libraries that were never fully initialised have nothing to add.

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,12 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hybrid_infer._errors import TraceError
+from hybrid_infer._errors import StaticModelError, TraceError
 from hybrid_infer._types import Graph, TensorSpec
 
 _OPSET = 17
 _TIMEOUT_S = 600
 _CONVERTER = Path(__file__).with_name("_paddle_convert.py")
+_LEGACY = Path(__file__).with_name("_paddle_legacy.py")
 
 
 def _folder(package: str) -> str:
@@ -42,44 +44,68 @@ def convert(serialise: Any) -> bytes:
     A child process does it, since paddle2onnx aborts on what it does not know.
     """
     with tempfile.TemporaryDirectory(prefix="hybrid_infer_") as folder:
-        program, model = os.path.join(folder, "program.json"), os.path.join(folder, "model.onnx")
+        program = os.path.join(folder, "program.json")
         serialise(program)
-        text = Path(program).read_text(encoding="utf-8")
-        if any(word in text for word in ("bf16", "_interp", ".pad3d", ".group_norm")):
-            Path(program).write_text(json.dumps(_adapted(json.loads(text))), encoding="utf-8")
-        supported = os.path.join(folder, "supported.json")
-        request = {
-            "paddle": _folder("paddle"),
-            "paddle2onnx": _folder("paddle2onnx"),
-            "program": program,
-            "onnx": model,
-            "supported": supported,
-            "opset": _OPSET,
-            "path": sys.path,
-        }
-        described = os.path.join(folder, "request.json")
-        Path(described).write_text(json.dumps(request), encoding="utf-8")
-        log = os.path.join(folder, "log")
-        try:
-            with open(log, "wb") as out:
-                subprocess.run(
-                    [sys.executable, "-I", "-S", str(_CONVERTER), described],
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                    timeout=_TIMEOUT_S,
-                    check=True,
-                    cwd=folder,
-                )
-            return Path(model).read_bytes()
-        except subprocess.CalledProcessError as error:
-            said = _reason(Path(log).read_text(encoding="utf-8", errors="replace"))
-            if "unsupported operators" in said and os.path.exists(supported):
-                known = json.loads(Path(supported).read_text(encoding="utf-8"))
-                said = f"it has no form of {', '.join(_unknown(text, known)) or 'one of the operators'}"
-            raise TraceError(f"paddle2onnx refused the program: {said}", "Leave that part outside") from error
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise TraceError(f"the process that runs paddle2onnx failed: {error}") from error
+        return _converted(folder, program, "")
+
+
+def convert_files(program: str, weights: str) -> bytes:
+    """Convert a static model that Paddle has written, weights included. Raises StaticModelError."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="hybrid_infer_") as folder:
+            # The child works on copies, whose names hold no character that it cannot take.
+            copy = os.path.join(folder, f"program{os.path.splitext(program)[1]}")
+            beside = os.path.join(folder, "program.pdiparams")
+            shutil.copyfile(program, copy)
+            shutil.copyfile(weights, beside)
+            return _converted(folder, copy, beside)
+    except TraceError as fault:
+        raise StaticModelError(program, str(fault)) from fault
+    except (OSError, ValueError) as fault:
+        raise StaticModelError(program, f"it cannot be read: {fault}") from fault
+
+
+def _converted(folder: str, program: str, weights: str) -> bytes:
+    legacy = program.endswith(".pdmodel")
+    text = "" if legacy else Path(program).read_text(encoding="utf-8")
+    # Weights in a file have the types that the program says.
+    if any(word in text for word in ("bf16", "_interp", ".pad3d", ".group_norm")) and not (weights and "bf16" in text):
+        Path(program).write_text(json.dumps(_adapted(json.loads(text))), encoding="utf-8")
+    model, supported = os.path.join(folder, "model.onnx"), os.path.join(folder, "supported.json")
+    request = {
+        "paddle": _folder("paddle"),
+        "paddle2onnx": _folder("paddle2onnx"),
+        "program": program,
+        "weights": weights,
+        "onnx": model,
+        "supported": supported,
+        "opset": _OPSET,
+        "path": sys.path,
+    }
+    described = os.path.join(folder, "request.json")
+    Path(described).write_text(json.dumps(request), encoding="utf-8")
+    log = os.path.join(folder, "log")
+    isolated = ["-I"] if legacy else ["-I", "-S"]
+    try:
+        with open(log, "wb") as out:
+            subprocess.run(
+                [sys.executable, *isolated, str(_LEGACY if legacy else _CONVERTER), described],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                timeout=_TIMEOUT_S,
+                check=True,
+                cwd=folder,
+            )
+        return Path(model).read_bytes()
+    except subprocess.CalledProcessError as error:
+        said = _reason(Path(log).read_text(encoding="utf-8", errors="replace"))
+        if "unsupported operators" in said and os.path.exists(supported):
+            known = json.loads(Path(supported).read_text(encoding="utf-8"))
+            said = f"it has no form of {', '.join(_unknown(text, known)) or 'one of the operators'}"
+        raise TraceError(f"paddle2onnx refused the program: {said}", "Leave that part outside") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise TraceError(f"the process that runs paddle2onnx failed: {error}") from error
 
 
 def _adapted(node: Any) -> Any:

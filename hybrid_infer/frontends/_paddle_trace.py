@@ -246,8 +246,10 @@ class _Watch:
         return found
 
 
-def trace(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Trace:
-    """Build the program of one call. Raises TraceError."""
+def trace(
+    tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int], *, gradients: bool = False
+) -> Trace:
+    """Build the program of one call; with `gradients`, they flow to its floating-point inputs. Raises TraceError."""
     import paddle
     from paddle.jit.dy2static.parameter_recorder import _global_inplace_map, _global_parameter_recorder
 
@@ -268,6 +270,9 @@ def trace(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: fro
         stack.enter_context(_static_mode(program))
         stack.enter_context(_autocast(autocast))
         values = [paddle.static.data(name, shape, dtype) for name, shape, dtype in example]
+        for i, value in enumerate(values if gradients else ()):
+            frozen = i < len(tracee.weights) and tracee.weights[i].stop_gradient
+            value.stop_gradient = frozen or "float" not in str(value.dtype).lower()
         split = len(tracee.weights) + len(tracee.tensors)
         weights, tensors = values[: len(tracee.weights)], values[len(tracee.weights) : split]
         numbers = dict(zip(sorted(dynamic_ints), values[split:], strict=True))

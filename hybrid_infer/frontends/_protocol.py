@@ -164,3 +164,30 @@ class Frontend(Protocol):
     def no_grad(self) -> Any:
         """A context manager in which no gradient is recorded."""
         ...
+
+    def state(self, layer: Any) -> dict[str, Any]:
+        """The live tensors of a layer's state dict, by its own names."""
+        ...
+
+    def switch(self, layer: Any, training: bool) -> None:
+        """Put a layer and those below it into training or evaluation mode."""
+        ...
+
+    def program(self, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> bytes:
+        """Trace the call into a program of the framework's own that can be trained. Raises TraceError."""
+        ...
+
+    def runner(self, data: bytes) -> Callable[[Sequence[Any], Sequence[Any], Sequence[int]], Sequence[Any]]:
+        """A function from weights, tensors and integers to the results of such a program, which carry gradients."""
+        ...
+
+    def is_parameter(self, tensor: Any) -> bool:
+        """Is it a parameter of a layer, whether a training changes it or not?"""
+        ...
+
+    def layer_of(
+        self, core: Any, tensors: Mapping[str, Any], state: Mapping[str, str], parameters: Collection[str],
+        frozen: Collection[str],
+    ) -> Any:  # fmt: skip
+        """A layer that holds `tensors` under the names of `state` and has ``core.call`` answer its calls."""
+        ...

@@ -110,7 +110,7 @@ def capture(
             if isinstance(fault, TraceError):
                 raise fault from None
             _log.debug("%s: torch.export failed: %s", tracee.name, fault)
-            raise TraceError(*_explained(fault)) from fault
+            raise TraceError(*explained(fault)) from fault
         if impure:
             return Captured(Graph(b"", (), (), (), (), ()), impure=impure)
         captured = replace(_describe(program, tracee, dynamic, dynamic_ints), constants=_constants(program))
@@ -186,7 +186,7 @@ _NO_FORM = re.compile(r"No ONNX function found for <OpOverload\(op='\w+\._*(\w+)
 _REFUSED_CALL = re.compile(r"\.(\w+)\(\) is not supported for tensor subclasses")
 
 
-def _explained(fault: BaseException) -> tuple[str, str]:
+def explained(fault: BaseException) -> tuple[str, str]:
     """Reason and remedy of a failed trace, in words of the user's program."""
     kind, text, place = type(fault).__name__, str(fault), _place(fault)
     where = f" ({place})" if place else ""

@@ -280,5 +280,46 @@ class PaddleFrontend:
 
         return paddle.no_grad
 
+    def state(self, layer: Any) -> dict[str, Any]:
+        found = layer.state_dict()
+        return {name: value for name, value in found.items() if isinstance(value, self.tensor_type)}
+
+    def is_parameter(self, tensor: Any) -> bool:
+        import paddle
+
+        return isinstance(tensor, paddle.base.framework.EagerParamBase)
+
+    def switch(self, layer: Any, training: bool) -> None:
+        """Of the layer alone: ``eval()`` and ``train()`` set a switch of the whole framework too."""
+        from paddle.base import framework
+
+        tracer = framework._dygraph_tracer()
+        before = tracer._train_mode
+        try:
+            if training:
+                layer.train()
+            else:
+                layer.eval()
+        finally:
+            tracer._train_mode = before
+
+    def program(self, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> bytes:
+        from hybrid_infer.frontends._paddle_program import program
+
+        return program(tracee, dynamic, dynamic_ints)
+
+    def runner(self, data: bytes) -> Callable[[Sequence[Any], Sequence[Any], Sequence[int]], Sequence[Any]]:
+        from hybrid_infer.frontends._paddle_program import runner
+
+        return runner(data)
+
+    def layer_of(
+        self, core: Any, tensors: Mapping[str, Any], state: Mapping[str, str], parameters: Collection[str],
+        frozen: Collection[str],
+    ) -> Any:  # fmt: skip
+        from hybrid_infer.frontends._paddle_program import TrainableLayer
+
+        return TrainableLayer(core, tensors, state, parameters, frozen)
+
 
 FRONTEND = PaddleFrontend()

@@ -323,5 +323,40 @@ class TorchFrontend:
 
         return torch.no_grad
 
+    def state(self, layer: Any) -> dict[str, Any]:
+        found = layer.state_dict(keep_vars=True)
+        return {name: value for name, value in found.items() if isinstance(value, self.tensor_type)}
+
+    def is_parameter(self, tensor: Any) -> bool:
+        import torch
+
+        return isinstance(tensor, torch.nn.Parameter)
+
+    def switch(self, layer: Any, training: bool) -> None:
+        layer.train(training)
+
+    def open_program(self, path: str) -> Any:
+        from hybrid_infer.frontends._torch_read import open_program
+
+        return open_program(path)
+
+    def program(self, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> bytes:
+        from hybrid_infer.frontends._torch_program import program
+
+        return program(tracee, dynamic, dynamic_ints)
+
+    def runner(self, data: bytes) -> Callable[[Sequence[Any], Sequence[Any], Sequence[int]], Sequence[Any]]:
+        from hybrid_infer.frontends._torch_program import runner
+
+        return runner(data)
+
+    def layer_of(
+        self, core: Any, tensors: Mapping[str, Any], state: Mapping[str, str], parameters: Collection[str],
+        frozen: Collection[str],
+    ) -> Any:  # fmt: skip
+        from hybrid_infer.frontends._torch_program import TrainableLayer
+
+        return TrainableLayer(core, tensors, state, parameters, frozen)
+
 
 FRONTEND = TorchFrontend()

@@ -1,0 +1,165 @@
+"""A static model as one ONNX file that holds its weights, compared in ONNX Runtime with the model itself."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hybrid_infer import _static_call, _verify
+from hybrid_infer._errors import EngineError, StaticModelError
+from hybrid_infer._model import Model, Saved
+from hybrid_infer._options import Options
+from hybrid_infer._route import leaf_kinds
+from hybrid_infer._saved_target import example
+from hybrid_infer._spec import InputSpec
+from hybrid_infer._static_call import Programs
+from hybrid_infer._static_table import leaves
+from hybrid_infer._types import EngineOptions, Graph
+
+_LIMIT = 2**31 - 1  # bytes of a message of protobuf
+
+
+def export(model: Model, method: str | None, file: str, results: Any) -> list[str]:
+    """Write the widest version of a method; returns what the file takes and gives, in words.
+
+    ``results``: the structure of the method's results, which names the outputs. Raises StaticModelError, and then
+    leaves no file.
+    """
+    name = method or ("forward" if "forward" in model.methods else next(iter(model.methods)))
+    if name not in model.methods:
+        raise StaticModelError(model.path, f"it has no method {name!r}; it has {', '.join(model.methods)}")
+    saved = max(model.methods[name].versions, key=lambda each: each.version.width)
+    made, inputs, outputs = _self_contained(model, saved, results)
+    if made.ByteSize() > _LIMIT:
+        raise StaticModelError(model.path, "it has more than 2 GiB, which one ONNX file cannot hold")
+    data = made.SerializeToString()
+    _check(model, saved, data, inputs, outputs)
+    scratch = f"{file}.{os.getpid()}.{os.urandom(6).hex()}"
+    try:
+        with open(scratch, "xb") as out:
+            out.write(data)
+        os.replace(scratch, file)
+    except OSError as fault:
+        if os.path.exists(scratch):
+            os.unlink(scratch)
+        raise StaticModelError(file, f"it cannot be written: {fault.strerror or fault}") from fault
+    return [f"{', '.join(inputs)} -> {', '.join(outputs)}", f"{len(data)} bytes"]
+
+
+def _self_contained(model: Model, saved: Saved, results: Any) -> tuple[Any, list[str], list[str]]:
+    import onnx
+    from onnx import helper
+
+    version = saved.version
+    graph = saved.graph()
+    made = onnx.ModelProto.FromString(graph.model)
+    taken = {name for node in made.graph.node for name in node.output}
+    names: dict[str, str] = {}
+
+    def fresh(wanted: str) -> str:
+        found = re.sub(r"[^\w.\-]", "_", wanted) or "value"
+        while found in taken:
+            found += "_"
+        taken.add(found)
+        return found
+
+    weights = [(old, weight.name) for old, weight in zip(graph.weights, version.weights, strict=True) if old]
+    for old, name in weights:
+        names[old] = fresh(name)
+    inputs = []
+    for i, given in enumerate(graph.inputs):
+        wanted = saved.names[i] if i < len(saved.names) else f"n{i - len(saved.names)}"
+        if given is not None:
+            names[given] = fresh(wanted)
+            inputs.append(names[given])
+    for inner in _graphs(made.graph):
+        for node in inner.node:
+            node.input[:] = [names.get(each, each) for each in node.input]
+        for value in (*inner.input, *inner.output):
+            value.name = names.get(value.name, value.name)
+    values = {value.name: value for value in made.graph.output}
+    kept = [value for value in made.graph.input if value.name in inputs]
+    outputs, declared = [], []
+    places = [place for place, value in leaves(results, "") if isinstance(value, InputSpec)]
+    kinds = leaf_kinds(version.results)
+    used = places if len(places) == len(kinds) else [f"output_{i}" for i in range(len(kinds))]
+    for (origin, index), place in zip(version.sources, used, strict=True):
+        words = re.findall(r"\w+", place)
+        output = fresh("_".join(words if words and not words[0].isdigit() else ["output", *words]))
+        if origin == "y":
+            source, value = graph.outputs[index], values[graph.outputs[index]]
+        elif origin == "x" and graph.inputs[index] is not None:
+            source = names[graph.inputs[index] or ""]
+            value = next(each for each in kept if each.name == source)
+        else:
+            continue  # a weight, or an argument that is handed back untouched
+        made.graph.node.append(helper.make_node("Identity", [source], [output]))
+        told = onnx.ValueInfoProto()
+        told.CopyFrom(value)
+        told.name = output
+        outputs.append(output)
+        declared.append(told)
+    del made.graph.input[:], made.graph.output[:]
+    made.graph.input.extend(kept)
+    made.graph.output.extend(declared)
+    for each, name in weights:
+        made.graph.initializer.append(_initializer(names[each], *model.tensors[name]))
+    made.producer_name = "hybrid_infer"
+    return made, inputs, outputs
+
+
+def _graphs(graph: Any) -> Iterable[Any]:
+    from hybrid_infer.passes._scopes import graphs
+
+    return graphs(graph)
+
+
+def _initializer(name: str, dtype: str, array: Any) -> Any:
+    import numpy as np
+    import onnx
+
+    if dtype == "bfloat16":
+        bits = np.asarray(array, "<u2").tobytes()
+        return onnx.TensorProto(
+            name=name, data_type=onnx.TensorProto.BFLOAT16, dims=list(array.shape), raw_data=bits
+        )
+    return onnx.numpy_helper.from_array(np.asarray(array, order="C"), name)
+
+
+def _check(model: Model, saved: Saved, data: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """Run both on one input. Raises StaticModelError."""
+    import numpy as np
+    import onnx
+
+    from hybrid_infer import backends
+
+    try:
+        onnx.checker.check_model(data)
+    except onnx.checker.ValidationError as fault:
+        raise StaticModelError(model.path, f"the exported graph is not valid ONNX: {fault}") from fault
+    version = saved.version
+    frontend = _static_call.arrays()
+    arrays = [example(frontend, t.dtype, shape, 1) for t, shape in zip(version.tensors, version.example, strict=True)]
+    assert version.graph is not None
+    bound = [array for array, old in zip(arrays, version.graph.inputs, strict=False) if old is not None]
+    specs = [spec for spec, old in zip(version.graph.input_specs, version.graph.inputs, strict=True) if old is not None]
+    numbers = [np.asarray(1, np.int64)] * (len(specs) - len(bound))
+    names = version.graph.inputs
+    kinds = [(origin, i) for origin, i in version.sources if origin == "y" or (origin == "x" and names[i] is not None)]
+    out_specs = [version.graph.output_specs[i] if origin == "y" else version.tensors[i] for origin, i in kinds]
+    whole = Graph(data, (), tuple(inputs), tuple(outputs), tuple(specs), tuple(out_specs))
+    engine = backends.engine("onnxruntime")
+    try:
+        found = engine.load(whole, [], EngineOptions()).run([*bound, *numbers])
+        program = Programs(model, Options(backend=("onnxruntime",))).of(saved, frontend)
+        own = program.run([*arrays, *[np.asarray(1, np.int64)] * (len(version.graph.inputs) - len(arrays))])
+        wanted = [own[i] if origin == "y" else arrays[i] for origin, i in kinds]
+        _verify.compare(wanted, found, [spec.dtype for spec in out_specs], from_floats=True)
+    except _verify.Inconclusive:
+        return
+    except (EngineError, _verify.Disagreement) as fault:
+        reason = f"ONNX Runtime does not compute the exported file as it should: {fault}"
+        raise StaticModelError(model.path, reason) from fault
+

@@ -1,0 +1,261 @@
+"""From a layer or function to a static model: copied, put into evaluation mode, captured, compared with the eager one.
+
+The capture is that of the decorator (``_compile.trace``), on a copy that shares the weights' memory: the live program
+sees neither the tracer nor another mode.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hybrid_infer import _compile, _dispatch, _model, _saved_check, _saved_sizes, _static_call, _verify
+from hybrid_infer._errors import BackendError, CaptureError, EngineError, StaticModelError, TraceError
+from hybrid_infer._model import Method, Model, Parameter, Saved, Trained
+from hybrid_infer._saved_sizes import Wish
+from hybrid_infer._saved_stage import Stage, examples, numbers_of, open_dims, sized
+from hybrid_infer._saved_target import Case, Target, targets, values_of
+from hybrid_infer._signature import Signatures, Unsupported, class_of, inlined
+from hybrid_infer._subject import Subject
+from hybrid_infer._version import Call, Version, Weight
+
+_log = logging.getLogger("hybrid_infer")
+
+
+def model_of(target: Any, input_spec: Any, *, trainable: bool) -> Model:
+    """The static model of a layer, function or bound method. Raises HybridInferError."""
+    return model_of_targets(targets(target, input_spec), trainable=trainable)
+
+
+def model_of_targets(found: Sequence[Target], *, trainable: bool) -> Model:
+    """The same of targets."""
+    weights = _Weights(found)
+    methods: dict[str, Method] = {}
+    untrainable: list[str] = []
+    with _dispatch.exclusively():
+        for each in found:
+            methods[each.name] = _method(each, weights, untrainable if trainable else None)
+    frontend = found[0].frontend
+    return Model(
+        frontend.name, methods, weights.tensors(frontend), weights.state, *weights.parameters(frontend),
+        untrainable="; ".join(dict.fromkeys(untrainable)) if trainable else "it was saved with trainable=False",
+    )  # fmt: skip
+
+
+class _Weights:
+    """The tensors that are saved, each once, under the layer's own names where it has one for them."""
+
+    def __init__(self, found: Sequence[Target]) -> None:
+        self.state: dict[str, str] = {}
+        self._names: dict[int, str] = {}
+        self._held: dict[str, Any] = {}
+        self._parameters: set[str] = set()
+        for each in found[:1]:
+            if each.owner is not None and isinstance(each.owner, each.frontend.layer_type):
+                for name, tensor in each.frontend.state(each.owner).items():
+                    if not each.frontend.refuse(tensor):
+                        self.state[name] = self.name(tensor, name)
+                self._listed = True
+                return
+        self._listed = False
+
+    def name(self, tensor: Any, wanted: str) -> str:
+        """The name that a tensor is stored under."""
+        if id(tensor) not in self._names:
+            name, number = wanted, 1
+            while name in self._held:
+                name, number = f"{wanted}_{number}", number + 1
+            self._names[id(tensor)], self._held[name] = name, tensor
+        return self._names[id(tensor)]
+
+    def renamed(self, stage: Stage, subject: Subject, version: Version, *, every: bool) -> Version:
+        """A version whose weights have the names that they are stored under; "" for one that it does not use."""
+        assert version.graph is not None
+        groups = subject.census.weights().values()
+        made: list[Weight] = []
+        for slots, weight, used in zip(groups, version.weights, version.graph.weights, strict=True):
+            needed = used is not None or ("w", len(made)) in version.sources
+            needed = needed or (every and not stage.frontend.refuse(slots[0].tensor))
+            tensor = stage.origins.get(id(slots[0].tensor), slots[0].tensor)
+            stored = self.name(tensor, _short(slots[0].path)) if needed else ""
+            if stored and not self._listed:
+                self.state[stored] = stored
+            made.append(Weight(stored, (), weight.dtype, weight.shape))
+        return replace(version, weights=tuple(made))
+
+    def tensors(self, frontend: Any) -> dict[str, tuple[str, Any]]:
+        return {name: _static_call.stored_of(frontend, tensor) for name, tensor in self._held.items()}
+
+    def parameters(self, frontend: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Which of them are parameters, and which of these are frozen."""
+        found = [name for name, tensor in self._held.items() if frontend.is_parameter(tensor)]
+        return tuple(found), tuple(name for name in found if not frontend.requires_grad(self._held[name]))
+
+
+def _short(path: Sequence[str]) -> str:
+    """A weight's name without what says where its root was found: "self", "closure net of module.f"."""
+    root, rest = path[0], ".".join(path[1:])
+    if root == "self":
+        return rest
+    found = root.split(" ")
+    name = found[1] if len(found) > 2 else root
+    return f"{name}.{rest}" if rest else name
+
+
+def _method(target: Target, weights: _Weights, untrainable: list[str] | None) -> Method:
+    stage = Stage(target, training=False)
+    trained = None if untrainable is None else Stage(target, training=True)
+    method = Method(target.name, _parameters(target), [])
+    for case in target.cases:
+        for each in (stage, trained):
+            if each is not None:
+                each.style = case.style
+        for n, (saved, subject, call) in enumerate(_versions(stage, case)):
+            saved.version = weights.renamed(stage, subject, saved.version, every=untrainable is not None)
+            saved.names = tuple(case.names)
+            method.fields.update(_fields(saved.version.results))
+            method.versions.append(saved)
+            if trained is not None and untrainable is not None and not n:
+                try:
+                    saved.programs = _programs(stage, trained, case, call, saved.version)
+                except TraceError as fault:
+                    untrainable.append(str(fault))
+                    _log.info("%s is saved without a program that can be trained: %s", target.label, fault)
+                    trained = None
+    return method
+
+
+def _programs(stage: Stage, trained: Stage, case: Case, call: Call, version: Version) -> dict[str, Trained]:
+    """The method in training mode and in evaluation mode, as the framework's own programs. Raises TraceError."""
+    numbers = frozenset(i for i, n in enumerate(version.ints) if n is None)
+    found = {}
+    for mode, copy in (("train", trained), ("eval", stage)):
+        tensors = examples(stage, case, version.example)
+        request = copy.request(values_of(case, tensors, call.ints, stage.target))
+        twin = _compile.twin_of(request, numbers)
+        try:
+            data = stage.frontend.program(twin, open_dims(version), numbers)
+            if twin.writes:
+                raise TraceError("; ".join(twin.writes[:3]))
+            assert twin.results is not None
+            found[mode] = Trained(functools.partial(_itself, data), twin.results.tree, tuple(twin.sources))
+        finally:
+            twin.let_go()
+    return found
+
+
+def _parameters(target: Target) -> tuple[Parameter, ...]:
+    found = []
+    for parameter in target.parameters.parameters:
+        node = None
+        if parameter.default is not parameter.empty:
+            try:
+                layout = Signatures(target.frontend).layout([parameter.default], [parameter.name])
+                node = ["c", "default", None] if layout.tensors or layout.local else layout.tree[-1][0]
+                node = inlined(node, layout.ints)
+            except Unsupported:
+                node = ["c", "default", None]
+        found.append(Parameter(parameter.name, int(parameter.kind), node))
+    return tuple(found)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _fields(tree: Any) -> dict[str, list[str]]:
+    """The names of the fields of the named tuples in a tree."""
+    if not isinstance(tree, list) or not tree or tree[0] in ("t", "i", "c"):
+        return {}
+    found = {tree[1]: list(getattr(class_of(tree[1]), "_fields", ()))} if tree[0] == "n" else {}
+    for child in tree[-1]:
+        found.update(_fields(child))
+    return found
+
+
+def _versions(stage: Stage, case: Case) -> Iterator[tuple[Saved, Subject, Call]]:
+    """What has to be captured for a case: most often one version, and another where a batch of one is its own."""
+    taken: list[Version] = []
+    first = _first(stage, case, _saved_sizes.wishes(stage, case))
+    yield first
+    taken.append(first[0].version)
+    for shapes, ints in _others(case, first[0].version):
+        call = replace(first[2], tensors=sized(first[2].tensors, shapes), ints=ints)
+        if any(version.fits(call) for version in taken):
+            continue
+        dims = frozenset((i, a) for i, a in open_dims(first[0].version) if shapes[i][a] >= 2)
+        numbers = frozenset(i for i, n in enumerate(first[0].version.ints) if n is None)
+        try:
+            again = _first(stage, case, [Wish(shapes, dims, numbers), Wish(shapes, frozenset(), frozenset())], ints)
+        except (CaptureError, BackendError) as fault:
+            if any((call.shapes, call.ints) == (seen.shapes, seen.ints) for seen in case.seen):
+                raise
+            _log.info("%s: not for sizes of one: %s", stage.target.label, fault)
+            continue
+        taken.append(again[0].version)
+        yield again
+
+
+def _others(case: Case, version: Version) -> Iterator[tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]]:
+    """Sizes and integers that must be served too: those that were seen, and a batch of one where the batch varies."""
+    for call in case.seen:
+        yield tuple(map(tuple, call.shapes)), call.ints
+    dims = open_dims(version)
+    if any(axis == 0 for _, axis in dims):
+        shapes = [list(shape) for shape in version.example]
+        for i, axis in dims:
+            if axis == 0:
+                shapes[i][0] = 1
+        yield tuple(map(tuple, shapes)), numbers_of(case)
+
+
+def _first(
+    stage: Stage, case: Case, wishes: Iterable[Wish], ints: tuple[int, ...] | None = None
+) -> tuple[Saved, Subject, Call]:
+    """The version that fulfils the first wish that can be. Raises CaptureError or BackendError."""
+    label = stage.target.label
+    fault: Exception | None = None
+    for wish in wishes:
+        numbers = ints if ints is not None else numbers_of(case)
+        tensors = examples(stage, case, wish.shapes)
+        values = values_of(case, tensors, numbers, stage.target)
+        request = stage.request(values)
+        outcome = _compile.trace(request, [(wish.dims, wish.ints)])
+        version, graph = outcome.version, outcome.graph
+        if graph is None:
+            fault = CaptureError(label, version.reason, version.remedy)
+            continue
+        from hybrid_infer.passes import run
+
+        graph = run(graph, ("prune",))  # whatever is asked of it later, it is not given what it does not read
+        data = graph.model
+        import onnx
+
+        saved = Saved(
+            replace(version, graph=replace(graph, model=b""), reads=(), method=label), functools.partial(_itself, data),
+            tuple(case.names), _model.operators(onnx.load_from_string(data)),
+        )  # fmt: skip
+        try:
+            _saved_check.compare(stage, case, saved, request.subject, numbers)
+        except (EngineError, StaticModelError, _verify.Disagreement) as error:
+            fault = BackendError(label, str(error))
+            _log.debug("%s: %s", label, fault)
+            continue
+        if case.exact:
+            _tell(stage, case, saved.version)
+        return saved, request.subject, request.call
+    assert fault is not None
+    raise fault
+
+
+def _tell(stage: Stage, case: Case, version: Version) -> None:
+    for i, (wanted, found) in enumerate(zip(case.tensors, version.tensors, strict=True)):
+        for axis, (wish, size) in enumerate(zip(wanted.shape, found.shape, strict=True)):
+            if wish is None and size is not None and version.example[i][axis] >= 2:
+                _log.warning(
+                    "%s: axis %d of %s was to vary, and its graph fixes it to %d", stage.target.label, axis,
+                    case.places[i], size,
+                )  # fmt: skip

@@ -1,0 +1,125 @@
+"""A copy of what a method works on, in which a capture for a file takes place: in one mode, on the CPU."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hybrid_infer import _census, _roots
+from hybrid_infer._compile import Request
+from hybrid_infer._errors import CaptureError, SpecError, TraceError
+from hybrid_infer._met import Style
+from hybrid_infer._options import Options
+from hybrid_infer._saved_target import Case, Target, example, repeats
+from hybrid_infer._signature import Signatures, Unsupported
+from hybrid_infer._subject import Subject
+from hybrid_infer._twin import copied
+from hybrid_infer._types import TensorSpec
+from hybrid_infer._version import Call, Version
+
+OPTIONS = Options(cache_static_model=False, cache_key="saved")
+
+_SEVERAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+#: Places of dimensions: (tensor, axis).
+Dims = frozenset[tuple[int, int]]
+
+
+class Stage:
+    """A copy of what a method works on, in one mode, on the CPU; and the function that reaches the copy."""
+
+    def __init__(self, target: Target, *, training: bool) -> None:
+        frontend = target.frontend
+        self.target, self.frontend = target, frontend
+        self.style: Style | None = None  # of the case at hand, where it was seen
+        roots = {"self": target.owner} if target.owner is not None else {}
+        roots.update({k: v for k, v in _roots.find(target.function, frontend).items() if v is not target.owner})
+        live = _census.take(roots, frontend)
+        #: Tensors of the copy that are not the live ones, but copies of them on the CPU.
+        self.origins: dict[int, Any] = {}
+        memo: dict[int, Any] = {}
+        for slot in live.slots:
+            memo[id(slot.tensor)] = here = slot.tensor
+            if frontend.describe(slot.tensor)[2] != "cpu":
+                memo[id(slot.tensor)] = here = slot.tensor.cpu()
+                self.origins[id(here)] = slot.tensor
+        try:
+            twins = copied(roots, live, memo)
+        except TraceError as fault:
+            raise CaptureError(target.label, fault.reason, fault.remedy) from fault
+        for name, root in twins.items():
+            inside = [root] if isinstance(root, frontend.layer_type) else _layers(name, root, frontend)
+            for layer in inside:
+                if not (training and layer.training):  # a part that is frozen in evaluation mode stays so
+                    frontend.switch(layer, training)
+        self.function = _roots.Clones(twins).of(target.function)
+        self.owner = twins.get("self")
+
+    def request(self, values: Sequence[Any]) -> Request:
+        """A call of the copy. Raises SpecError."""
+        target, frontend = self.target, self.frontend
+        try:
+            layout = Signatures(frontend).layout(values, target.parameters.names, target.parameters.defaults)
+        except Unsupported as fault:
+            raise SpecError(fault.place, str(fault)) from fault
+        call = Call(
+            layout.tree, tuple(TensorSpec(*frontend.describe(t)) for t in layout.tensors), tuple(layout.ints), (),
+            tuple(layout.places), tuple(layout.int_places),
+        )  # fmt: skip
+        subject = Subject(
+            frontend, self.function, self.owner, self.owner is not None, target.label, "saved", layout.kinds
+        )
+        return Request(
+            frontend, OPTIONS, self.function, target.label, target.parameters, layout, call, subject, None, False,
+            self._style(values),
+        )  # fmt: skip
+
+    def _style(self, values: Sequence[Any]) -> Style:
+        """How many arguments are passed by position, and the names of the others; defaults at the end are left out."""
+        if self.style is not None:
+            return self.style
+        given, names = 0, set()
+        for i, (parameter, value) in enumerate(zip(self.target.parameters.parameters, values, strict=True)):
+            left_out = not value if parameter.kind in _SEVERAL else value is parameter.default
+            if not left_out and parameter.kind is not parameter.VAR_KEYWORD:
+                given = i + 1
+                names.add(parameter.name)
+        return given, frozenset(names)
+
+    def eager(self, values: Sequence[Any]) -> Any:
+        args, kwargs = self.target.parameters.unbind(values, *self._style(values))
+        owner = () if self.owner is None else (self.owner,)
+        with self.frontend.no_grad():
+            return self.function(*owner, *args, **kwargs)
+
+
+def _layers(name: str, root: Any, frontend: Any) -> list[Any]:
+    return [layer for _, layer in _census.take({name: root}, frontend).layers]
+
+
+def numbers_of(case: Case) -> tuple[int, ...]:
+    return case.seen[-1].ints if case.seen else tuple(n for n in case.ints if n is not None)
+
+
+def examples(stage: Stage, case: Case, shapes: Sequence[tuple[int, ...]], whole: int = 1) -> list[Any]:
+    again = repeats(case.tree)
+    tensors: list[Any] = []
+    for i, (spec, given, shape) in enumerate(zip(case.tensors, case.given, shapes, strict=True)):
+        same = again[i]
+        if same is not None:
+            tensors.append(tensors[same])
+        elif given is not None and tuple(given.shape) == tuple(shape):
+            tensors.append(given)
+        else:
+            tensors.append(example(stage.frontend, spec.dtype, shape, whole))
+    return tensors
+
+
+def sized(tensors: Sequence[TensorSpec], shapes: Sequence[tuple[int, ...]]) -> tuple[TensorSpec, ...]:
+    return tuple(replace(tensor, shape=shape) for tensor, shape in zip(tensors, shapes, strict=True))
+
+
+def open_dims(version: Version) -> Dims:
+    return frozenset((i, a) for i, t in enumerate(version.tensors) for a, n in enumerate(t.shape) if n is None)

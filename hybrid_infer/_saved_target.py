@@ -1,0 +1,278 @@
+"""What ``save()`` was given: the methods in it that are to be saved, and the calls that each is to take."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hybrid_infer import _method, _spec
+from hybrid_infer._errors import SpecError
+from hybrid_infer._met import Style
+from hybrid_infer._method import Bound, HotMethod
+from hybrid_infer._signature import Parameters, Signatures, builder, constants
+from hybrid_infer._spec import InputSpec
+from hybrid_infer._static_layer import FORWARD
+from hybrid_infer._types import TensorSpec
+from hybrid_infer._version import Call
+
+_UNSAID = "input_spec=[InputSpec(shape, dtype), ...], with None for the sizes that vary"
+
+
+@dataclass
+class Case:
+    """Calls of one structure.
+
+    ``tensors``: None for sizes that are to vary; ``given``: example tensors, where there are any.
+    ``seen``: the calls that it was made from, none if from a spec. ``exact``: nothing else is to vary. ``hint``: sizes
+    that it is known to run with. ``style``: how its arguments were passed.
+    """
+
+    tree: list[Any]
+    tensors: list[TensorSpec]
+    ints: list[int | None]
+    names: list[str]
+    given: list[Any]
+    seen: list[Call]
+    places: list[str]
+    exact: bool = False
+    hint: tuple[tuple[int, ...], ...] | None = None
+    style: Style | None = None
+
+
+@dataclass
+class Target:
+    """One method: its function, the instance that it belongs to, and its cases."""
+
+    name: str
+    function: Any
+    owner: Any
+    frontend: Any
+    parameters: Parameters
+    cases: list[Case]
+
+    @property
+    def label(self) -> str:
+        return f"{self.function.__module__}.{self.function.__qualname__}"
+
+
+def targets(target: Any, input_spec: Any) -> list[Target]:
+    """The methods to be saved. Raises SpecError for wrong or missing specs, TypeError for what cannot be saved."""
+    found = _methods(target)
+    if len(found) > 1 and input_spec is not None:
+        names = ", ".join(name for name, _, _, _ in found)
+        raise SpecError(
+            "input_spec", f"it cannot be told whose it is of {names}: give each its own by inference(input_spec=...)"
+        )
+    return [_target(*each, input_spec) for each in found]
+
+
+def _methods(target: Any) -> list[tuple[str, Any, Any, HotMethod | None]]:
+    """(name, function, owner, what it was decorated with) of each."""
+    hot = getattr(target, "__hybrid_infer__", None)
+    if isinstance(target, Bound):
+        return [(FORWARD, target.__func__, target.__self__, target.__hybrid_infer__)]
+    if isinstance(target, types.MethodType):
+        inner = getattr(target.__func__, "__hybrid_infer__", None)
+        return [(FORWARD, target.__func__ if inner is None else inner.function, target.__self__, inner)]
+    if isinstance(target, types.FunctionType):
+        return [(FORWARD, target if hot is None else hot.function, None, hot)]
+    if _method.frontend_of(target) is None or not hasattr(target, FORWARD):
+        kind = type(target)
+        raise TypeError(
+            f"save() was given an object of class {kind.__module__}.{kind.__qualname__}; it takes a torch.nn.Module, a "
+            "paddle.nn.Layer, a function, a bound method or what load() gave"
+        )
+    decorated = [(name, value) for name, value in _attributes(target) if isinstance(value, HotMethod)]
+    if not decorated:
+        forward = target.forward
+        if not isinstance(forward, types.MethodType) or forward.__self__ is not target:
+            raise TypeError(f"forward of the {type(target).__name__} is no method of it; save the method that it calls")
+        return [(FORWARD, forward.__func__, target, None)]
+    names = [name for name, _ in decorated]
+    if FORWARD not in names:
+        raise SpecError(
+            "target", f"{', '.join(names)} of the {type(target).__name__} can be saved with its forward, which is not "
+            f"decorated: decorate it too, or save the bound method {names[0]} by itself",
+        )  # fmt: skip
+    names.remove(FORWARD)
+    by_name = dict(decorated)
+    return [(name, by_name[name].function, target, by_name[name]) for name in (FORWARD, *names)]
+
+
+def _attributes(layer: Any) -> list[tuple[str, Any]]:
+    """The decorated methods of a layer itself, in the order of their definition; base classes first."""
+    found: dict[str, Any] = {}
+    for kind in reversed(type(layer).__mro__):
+        for name, value in vars(kind).items():
+            hot = getattr(value, "__hybrid_infer__", None)
+            if isinstance(hot, HotMethod) and hot.has_owner:
+                found[name] = hot
+            elif name in found:
+                del found[name]
+    for name, value in vars(layer).items():
+        if isinstance(value, Bound) and value.__self__ is layer:
+            found[name] = value.__hybrid_infer__
+    return list(found.items())
+
+
+def _target(name: str, function: Any, owner: Any, hot: HotMethod | None, input_spec: Any) -> Target:
+    parameters = Parameters(function, owner=owner is not None)
+    label = f"{function.__module__}.{function.__qualname__}"
+    if input_spec is None and hot is not None:
+        input_spec = hot.options.input_spec
+    values = None if input_spec is None else _spec.arguments(input_spec, parameters, label)
+    frontend = _frontend(function, owner, values, hot)
+    if frontend is None:
+        raise SpecError(
+            "target", f"neither {label} nor its specs hold a tensor of torch or paddle: its framework is unknown"
+        )
+    if values is not None:
+        cases = [_specified(values, parameters, frontend)]
+    else:
+        cases = [replace(_seen(group), style=style) for group, style in _groups(hot, owner)]
+        if not cases:
+            called = "was not called" if hot is not None else "is not decorated"
+            remedy = f"Call it once, or pass {_UNSAID}" if hot is not None else f"Pass {_UNSAID}"
+            raise SpecError("input_spec", f"nothing is known of the arguments of {label}, which {called}. {remedy}")
+    return Target(name, function, owner, frontend, parameters, cases)
+
+
+def _frontend(function: Any, owner: Any, values: Any, hot: HotMethod | None) -> Any:
+    found = None if owner is None else _method.frontend_of(owner)
+    if found is None and values is not None:
+        found = _method.frontend_of_values(values)
+    if found is None:
+        found = _method.frontend_of_state(function, owner)
+    if found is None and hot is not None and hot._alone is not None:
+        found = hot._alone.frontend
+    return found or _method.only_frontend(function)
+
+
+def _groups(hot: HotMethod | None, owner: Any) -> list[tuple[list[Call], Style]]:
+    if hot is None:
+        return []
+    if owner is None:
+        return [] if hot._alone is None else hot._alone.met.groups()
+    found = hot.states.get(id(owner))
+    return [] if found is None or found[0]() is not owner else found[1].met.groups()
+
+
+def _specified(values: Sequence[Any], parameters: Parameters, frontend: Any) -> Case:
+    """Of specs: a tensor is made for each, so that the layout of a call comes out."""
+    specs: dict[int, InputSpec] = {}
+    given: dict[int, Any] = {}
+    kept: list[Any] = []
+
+    def make(spec: InputSpec) -> Any:
+        tensor = example(frontend, spec.dtype, [1 if n is None else n for n in spec.sizes], 0)
+        specs[id(tensor)] = spec
+        kept.append(tensor)
+        return tensor
+
+    def fill(value: Any, name: str) -> Any:
+        if isinstance(value, InputSpec):
+            return make(value)
+        if _spec.is_tensor(value):
+            if not isinstance(value, frontend.tensor_type):
+                value = as_tensor(frontend, value)
+            kept.append(value)
+            specs.setdefault(id(value), InputSpec(value.shape, value.dtype, name))
+            given[id(value)] = value
+            return value
+        if isinstance(value, (list, tuple)):
+            items = [fill(item, f"{name}_{i}") for i, item in enumerate(value)]
+            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        if isinstance(value, dict):
+            return type(value)((key, fill(item, f"{name}_{key}")) for key, item in value.items())
+        return value
+
+    filled = [fill(value, name) for name, value in zip(parameters.names, values, strict=True)]
+    layout = Signatures(frontend).layout(filled, parameters.names, parameters.defaults)
+    wanted = [specs[id(tensor)] for tensor in layout.tensors]
+    return Case(
+        layout.tree,
+        [TensorSpec(spec.dtype, spec.sizes) for spec in wanted],
+        list(layout.ints),
+        _distinct([spec.name or "" for spec in wanted]),
+        [given.get(id(tensor)) for tensor in layout.tensors],
+        [],
+        list(layout.places),
+        exact=True,
+    )
+
+
+def _seen(group: Sequence[Call]) -> Case:
+    """Of calls: what differed between them is to vary."""
+    last = group[-1]
+    tensors = []
+    for i, tensor in enumerate(last.tensors):
+        sizes = [{call.tensors[i].shape[axis] for call in group} for axis in range(len(tensor.shape))]
+        tensors.append(TensorSpec(tensor.dtype, tuple(s.copy().pop() if len(s) == 1 else None for s in sizes)))
+    ints = [n if len({call.ints[i] for call in group}) == 1 else None for i, n in enumerate(last.ints)]
+    names = [_name(place) for place in last.places]
+    return Case(last.tree, tensors, ints, _distinct(names), [None] * len(tensors), list(group), list(last.places))
+
+
+def _name(place: str) -> str:
+    """What is called `x` of "argument `x`", and `x_0` of "argument `x`[0]"."""
+    text = place.removeprefix("argument ")
+    return "_".join(part for part in "".join(c if c.isalnum() or c == "_" else " " for c in text).split())
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for i, name in enumerate(names):
+        wanted = name or f"x{i}"
+        found.append(wanted if wanted not in found else f"{wanted}_{i}")
+    return found
+
+
+def values_of(case: Case, tensors: Sequence[Any], ints: Sequence[int], target: Target) -> tuple[Any, ...]:
+    """The values of a call of a case with some tensors."""
+    made, numbers = iter(tensors), iter(ints)
+    leaves = [next(made) if kind == "t" else next(numbers) for kind in _kinds(case.tree)]
+
+    def constant(kind: str, value: Any) -> Any:
+        return target.parameters.defaults[value] if kind == "default" else constants(target.frontend)(kind, value)
+
+    values: tuple[Any, ...] = builder(case.tree, constant)(leaves)
+    return values
+
+
+def repeats(tree: list[Any]) -> list[int | None]:
+    """For each tensor of a tree, the one that it is again."""
+    if tree[0] == "t":
+        return [tree[1] if len(tree) > 1 else None]
+    if tree[0] in ("i", "c"):
+        return []
+    return [each for child in tree[-1] for each in repeats(child)]
+
+
+def _kinds(tree: list[Any]) -> list[str]:
+    from hybrid_infer._route import leaf_kinds
+
+    return leaf_kinds(tree)
+
+
+def example(frontend: Any, dtype: str, shape: Sequence[int], whole: int) -> Any:
+    """A tensor of values that most methods take: between 0 and 1, true, or the integer `whole`."""
+    import numpy as np
+
+    if "float" in dtype or "complex" in dtype:
+        count = int(np.prod(shape, dtype=np.int64))
+        # Irrational steps: no two values are equal, whatever the sizes.
+        array = ((np.arange(count, dtype=np.float64) * 0.6180339887498949) % 1.0).reshape(shape)
+        wire = "float32" if dtype == "bfloat16" else dtype
+        return frontend.importer(dtype, wire, "cpu")(array.astype(wire))
+    array = np.ones(shape, bool) if dtype == "bool" else np.full(shape, whole, dtype)
+    return frontend.importer(dtype, dtype, "cpu")(array)
+
+
+def as_tensor(frontend: Any, array: Any) -> Any:
+    """An array, or a tensor of another framework, as a tensor of this one."""
+    import numpy as np
+
+    found = np.asarray(array)
+    return frontend.importer(found.dtype.name, found.dtype.name, "cpu")(np.array(found, order="C"))

@@ -1,0 +1,134 @@
+"""``save()`` and ``load()``: static models as files."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from hybrid_infer import _options
+
+if TYPE_CHECKING:
+    from hybrid_infer._static_layer import StaticLayer
+
+
+def save(
+    target: Any,
+    path: str | os.PathLike[str],
+    input_spec: list[Any] | None = None,
+    *,
+    trainable: bool = True,
+    plans: bool = False,
+) -> None:
+    """Write a layer or function as a static model: graphs, weights and, for training, the framework's own programs.
+
+    The graph is captured in evaluation mode, whatever the mode of the layer, and compared with the eager method. The
+    program for training is captured in training mode. Neither the layer nor its mode is touched. Weights are written
+    once each, in safetensors.
+
+    Without `input_spec`, the model takes calls like those that the decorated method has seen: sizes that differed
+    between them vary, and so does the first axis of each tensor where the graph allows it. A layer that was run at
+    batch 16 can be loaded and run at batch 1 and 10,000.
+
+    Parameters
+    ----------
+    target : a ``torch.nn.Module`` or ``paddle.nn.Layer``: each of its decorated methods is saved, ``forward`` as what
+        a call of the loaded model runs, and its forward if none is decorated; a bound method; a function, with the
+        weights that it reaches; or what ``load()`` or ``as_layer()`` gave, whose graphs stay as they are.
+    path : the folder to write, which may hold an older static model.
+    input_spec : an entry for each argument: InputSpec, an example tensor (which fixes its sizes), a plain value, or a
+        list, tuple or dict of these; arguments left out take their defaults. Must be None where several methods are
+        saved: each brings its own by ``inference(input_spec=...)``, or what it has seen.
+    trainable : carry the programs that ``as_layer()`` and ``train()`` need.
+    plans : carry what the engine prepares for this machine, so that a load does not.
+
+    Raises
+    ------
+    SpecError
+        the specs do not fit the arguments, or there are none and nothing was seen.
+    CaptureError, BackendError
+        the method has no static graph, or no engine computes it as the eager method does.
+    StaticModelError
+        `path` holds something that is no static model, or cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile, torch
+    >>> from hybrid_infer import InputSpec, load, save
+    >>> layer, path = torch.nn.Linear(4, 2), tempfile.mkdtemp()
+    >>> save(layer, path, [InputSpec([None, 4], name="x")])
+    >>> static = load(path)
+    >>> static.input_spec
+    [InputSpec(shape=(-1, 4), dtype=float32, name=x)]
+    >>> x = torch.ones(3, 4)
+    >>> bool(torch.allclose(static(x), layer(x), atol=1e-6))
+    True
+    """
+    from hybrid_infer import _artefact, _model, _save, _save_again
+
+    place = os.fspath(path)
+    _artefact.check(place)
+    found = getattr(target, "hybrid_infer_model", None)
+    model = found() if callable(found) else _save.model_of(target, input_spec, trainable=trainable)
+    if callable(found):
+        _save_again.check_again(model, input_spec)
+        if not trainable:
+            model = _save_again.without_programs(model)
+    if plans:
+        _save_again.add_plans(model)
+    _model.write(model, place)
+
+
+def load(
+    path: str | os.PathLike[str],
+    backend: str | list[str] = "auto",
+    device: str | None = None,
+    precision_mode: str = "float32",
+    with_trt: bool = False,
+    *,
+    trt_precision_mode: str = "float32",
+    switch_ir_optim: bool = True,
+    core_handover: bool = True,
+) -> StaticLayer:
+    """Read a static model. None of the code that made it is needed; called with arrays, neither is its framework.
+
+    Loading runs no code from the file, and imports nothing that the file names.
+
+    Parameters
+    ----------
+    path : what ``save()`` wrote; a static model of Paddle (``.json`` or ``.pdmodel`` with ``.pdiparams``, or their
+        common stem); an ONNX file; a program of ``torch.export`` (``.pt2``).
+    backend, device, precision_mode, with_trt, trt_precision_mode, switch_ir_optim, core_handover : as of
+        ``inference()``.
+
+    Raises
+    ------
+    StaticModelError
+        it is not there, damaged, of a newer release, or of no form that is known; nothing is half-loaded.
+    OptionError
+        an option has a value that is not allowed.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile, torch
+    >>> from hybrid_infer import InputSpec, load, save
+    >>> path = tempfile.mkdtemp()
+    >>> save(torch.nn.ReLU(), path, [InputSpec([None, 2], name="x")])
+    >>> load(path)(np.float32([[-1, 2]]))
+    array([[0., 2.]], dtype=float32)
+    """
+    from hybrid_infer import _artefact, _model
+    from hybrid_infer._static_layer import StaticLayer
+
+    options = _options.make(
+        {
+            "backend": backend, "device": device, "precision_mode": precision_mode, "with_trt": with_trt,
+            "trt_precision_mode": trt_precision_mode, "switch_ir_optim": switch_ir_optim,
+            "core_handover": core_handover,
+        }
+    )  # fmt: skip
+    place = os.fspath(path)
+    if _artefact.is_model(place):
+        return StaticLayer(_model.read(place), options)
+    from hybrid_infer import _foreign
+
+    return StaticLayer(_foreign.read(place), options)
