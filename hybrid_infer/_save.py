@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _compile, _dispatch, _model, _saved_check, _saved_sizes, _static_call, _verify
+from hybrid_infer import _busy, _compile, _model, _saved_check, _saved_sizes, _static_call, _verify
 from hybrid_infer._errors import BackendError, CaptureError, EngineError, StaticModelError, TraceError
 from hybrid_infer._model import Method, Model, Parameter, Saved, Trained
 from hybrid_infer._saved_sizes import Wish
@@ -35,7 +35,7 @@ def model_of_targets(found: Sequence[Target], *, trainable: bool) -> Model:
     weights = _Weights(found)
     methods: dict[str, Method] = {}
     untrainable: list[str] = []
-    with _dispatch.exclusively():
+    with _busy.exclusively():
         for each in found:
             methods[each.name] = _method(each, weights, untrainable if trainable else None)
     frontend = found[0].frontend

@@ -18,8 +18,8 @@ ROOMS = ("backends", "cache", "frontends", "passes")
 LEAVES = ("hybrid_infer._types", "hybrid_infer._errors")
 #: From the outside in: a module imports those further right, never those further left.
 ORDERS = (
-    ("_api", "_method", "_dispatch", "_compile"),
-    ("_dispatch", "_gradients", "_signature"),
+    ("_api", "_method", "_dispatch", "_resolve", "_serve", "_router", "_compile"),
+    ("_serve", "_gradients", "_signature"),
     ("_compile", "_subject", "_reach", "_undo", "_state"),
     ("_compile", "_twin", "_reads"),
     ("_subject", "_fingerprint", "_walk", "_classes", "_objects", "_namespaces"),

@@ -168,9 +168,9 @@ class Chained(Block):
 @pytest.mark.parametrize("random", [False, True], ids=["captured", "not captured"])
 def test_a_method_that_calls_itself_waits_for_no_lock(monkeypatch: pytest.MonkeyPatch, random: bool) -> None:
     """With a wait that would outlast the test's own time limit."""
-    from hybrid_infer import _dispatch
+    from hybrid_infer import _resolve
 
-    monkeypatch.setattr(_dispatch, "_WAIT", 600.0)
+    monkeypatch.setattr(_resolve, "_WAIT", 600.0)
 
     class Hot(Recursive):
         def compute(self, x: torch.Tensor, depth: int = 2) -> torch.Tensor:

@@ -1,0 +1,36 @@
+"""One tracer at a time, and what decorated methods are inside of it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from hybrid_infer import _compile
+
+#: In the place of a result that nobody has computed.
+NOTHING: Any = object()
+_BUSY = threading.local()
+
+
+def capturing() -> bool:
+    """Is this thread inside a capture of ours, or in the eager call that one is compared with?"""
+    return getattr(_BUSY, "capturing", False)
+
+
+@contextlib.contextmanager
+def transparent() -> Iterator[None]:
+    """Decorated methods that are called inside run as if they were not: one that calls itself waits for no lock."""
+    before, _BUSY.capturing = capturing(), True
+    try:
+        yield
+    finally:
+        _BUSY.capturing = before
+
+
+@contextlib.contextmanager
+def exclusively() -> Iterator[None]:
+    """Capture by itself alone in this process; on this thread, decorated methods are their functions meanwhile."""
+    with _compile.CAPTURING, transparent():
+        yield

@@ -1,0 +1,148 @@
+"""The way from a call that no route answers to a version: the store, another process's work, or a capture."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Any
+
+from hybrid_infer import _compile, _differences, _family, _forked
+from hybrid_infer._busy import NOTHING, transparent
+from hybrid_infer._compile import Outcome, Request
+from hybrid_infer._errors import StanceError
+from hybrid_infer._family import Family, Held
+from hybrid_infer._route import Eager, for_a_while
+from hybrid_infer._serve import Invocation, fail, refused, use
+
+_log = logging.getLogger("hybrid_infer")
+
+_WAIT = 1.0  # seconds that a call waits for somebody else's capture or build before it answers eagerly
+_AHEAD = 60.0  # the same where no call waits
+_RETRY = 0.2  # seconds after which such a call looks again
+_WRITES = 3  # captures found to write to the program's state, after which the next one waits
+_PAUSE = 60.0  # seconds for which it waits
+_ATTEMPTS = 3  # look-ups of one call, each of which may set a damaged entry aside
+_WARM = "Run it once with this call's arguments under the stance 'default', and keep the cache directory"
+
+
+def resolve(state: Any, request: Request, call: Invocation) -> tuple[Any, Any]:
+    """A route by looking up or capturing; again where what was found turns out to be damaged."""
+    from hybrid_infer.cache import DamagedEntry
+
+    for _ in range(_ATTEMPTS):
+        try:
+            return _find_or_capture(state, request, call)
+        except DamagedEntry as fault:
+            _log.debug("%s: %s", state.method.name, fault)
+    reason = "what the cache holds for it can be neither used nor moved"
+    return Eager(reason, for_a_while(_PAUSE), kind="busy"), NOTHING
+
+
+def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[Any, Any]:
+    state.family = family = _family.family(request.store, request.subject.key.hex)
+    scope = functools.partial(_compile.scope, request)
+    held = family.find(request.call, request.subject, scope, request.errand.open)
+    if held is None:
+        family.refresh(request.store)
+        held = family.find(request.call, request.subject, scope, request.errand.open)
+    if held is not None:
+        return use(state, request, family, held, call)
+    if _log.isEnabledFor(logging.DEBUG):
+        _log.debug("%s: %s", state.method.name, _why(request, family))
+    hooked = request.subject.hooked()
+    if hooked is not None:
+        return Eager(hooked[0], hooked[1], remedy="Remove the hook, or decorate a method below it"), NOTHING
+    full, widening = len(state.seen) >= state.method.options.max_versions, _compile.varying(request, family)
+    if full and (not any(widening) or widening in state.in_vain):
+        return _too_many(state, request, family), NOTHING
+    if request.frozen:
+        raise StanceError(state.method.name, _why(request, family), _WARM)
+    wait = _AHEAD if request.errand.ahead else _WAIT if family.patient else 0.0
+    with request.store.lock(family.key, wait) as alone:
+        if alone:
+            family.patient = True
+            family.refresh(request.store)
+            held = family.find(request.call, request.subject, scope, request.errand.open)
+            if held is not None:
+                return use(state, request, family, held, call)
+            outcome = _capture(request, family, wait)
+            if outcome is not None:
+                if full and outcome.version.graph and not any(map(outcome.version.covers, state.seen.values())):
+                    state.in_vain.add(widening)
+                    return _too_many(state, request, family), NOTHING
+                return _adopt(state, request, family, outcome, call)
+    family.patient = False
+    reason = "another thread or process is compiling this method"
+    return Eager(reason, for_a_while(_RETRY), kind="busy"), NOTHING
+
+
+def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call: Invocation) -> tuple[Any, Any]:
+    held = Held(outcome.version, None, disk=False)
+    version = outcome.version
+    if version.kind == "copy":  # before anything was read: nothing would tell when it is out of date
+        return Eager(version.reason, for_a_while(_PAUSE), remedy=version.remedy, kind=version.kind), NOTHING
+    if version.kind == "capture" and version.reason and request.errand.open:  # other sizes may do
+        return Eager(version.reason, lambda: False, remedy=version.remedy), NOTHING
+    if version.reason:
+        result = NOTHING
+        # If the eager method fails as well, the call is at fault, not the method.
+        if version.kind == "capture" and not request.errand.ahead:
+            with transparent():
+                result = call.run()
+        fail(request, family, held)
+        if result is not NOTHING:
+            state.note(version.reason, version.remedy, version.kind)
+        return _given_up(state, request, held), result
+    state.counters.count("captures")
+    return use(state, request, family, held, call, outcome)
+
+
+def _given_up(state: Any, request: Request, held: Held) -> Eager:
+    """The route after a failed capture: a method whose state grows at each call would be traced at each call."""
+    route = refused(request, held)
+    if route.kind != "writes":
+        return route
+    state.writes += 1
+    if state.writes < _WRITES:
+        return route
+    code, pause = request.subject.code_unchanged, for_a_while(_PAUSE)
+    return Eager(route.reason, lambda: pause() and code(), remedy=route.remedy, kind=route.kind)
+
+
+def _too_many(state: Any, request: Request, family: Family) -> Eager:
+    """The route past ``max_versions``, until one of them serves the call after all or makes room."""
+    last = next(reversed(state.seen.values()))
+    what, remedy = _differences.of_call(last, request.call, state.parameters.names)
+    reason = f"it has max_versions={len(state.seen)} static models, and this call needs another: {what}"
+    subject, before = request.subject, state.changes
+    unread = subject.attributes.arm(family.reads(request.call, subject), subject.census, set())
+    code = subject.code_unchanged
+    return Eager(reason, lambda: state.changes == before and unread() and code(), remedy=remedy)
+
+
+def _capture(request: Request, family: Family, wait: float) -> Outcome | None:
+    """Trace the call; in a child process if nobody waits for it. None: another thread traces for too long."""
+
+    def trace() -> Outcome:
+        with transparent():
+            return _compile.capture(request, family)
+
+    if request.errand.forked and _forked.possible(request.frontend):
+        try:
+            outcome = _forked.capture(trace, _compile.CAPTURING, request.frontend)
+            if _compile.usable(request, outcome):
+                return outcome
+        except OSError as fault:
+            _log.debug("%s: captured in this process: %s", request.name, fault)
+    if not _compile.CAPTURING.acquire(timeout=wait):
+        return None
+    try:
+        return trace()
+    finally:
+        _compile.CAPTURING.release()
+
+
+def _why(request: Request, family: Family) -> str:
+    """In what the nearest static model differs from what a call needs."""
+    known = [h.version for h in list(family.held)]
+    return _differences.of_miss(known, request.store, request.call, request.subject)

@@ -1,0 +1,238 @@
+"""A version put to use for an instance: built, verified, chosen among the engines and the eager method, published.
+
+``state`` is the `State` of the instance. The functions here and in `_resolve` give (route, result): a route for the
+call, None where the next call has to look again, and the eager result where the method had to be run for it anyhow.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from hybrid_infer import _choice, _compile, _gradients, _probes, _router, _verify
+from hybrid_infer._busy import NOTHING, transparent
+from hybrid_infer._choice import EAGER
+from hybrid_infer._compile import Built, Outcome, Request
+from hybrid_infer._errors import EngineError
+from hybrid_infer._family import Family, Held
+from hybrid_infer._route import Compiled, Eager
+
+_log = logging.getLogger("hybrid_infer")
+
+_TIES = 3  # inconclusive verifications after which a plan is taken
+
+
+class Invocation(NamedTuple):
+    """A call as the program made it; ``values``: its arguments in the order of the parameters."""
+
+    function: Callable[..., Any]
+    owner: tuple[Any, ...]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    values: Sequence[Any]
+
+    def run(self) -> Any:
+        return self.function(*self.owner, *self.args, **self.kwargs)
+
+
+def use(
+    state: Any, request: Request, family: Family, held: Held, call: Invocation, outcome: Outcome | None = None
+) -> tuple[Any, Any]:
+    """Bind a version to the instance; verify it if that has not been done on this machine."""
+    from hybrid_infer.cache import DamagedEntry
+
+    if held.version.reason:
+        return refused(request, held), NOTHING
+    choice = _router.known(request, held) if state.chooses else None
+    if choice is not None and choice.name == EAGER:
+        _came_from_disk(state, held)
+        return _by_choice(state, request, held), NOTHING
+    scale = _choice.scale(request.call) if state.chooses else 0
+    chosen = "" if choice is None else choice.name
+    ready = state.routes.get((id(held), chosen))
+    if ready is not None and ready.held is held and ready.live == request.live:
+        again = ready if ready.valid() else ready.renewed(request.subject)
+        if again is not None:
+            again.scales.add(scale)
+            state.routes[id(held), chosen] = again
+            return again, NOTHING
+    graph = outcome.graph if outcome else None
+    try:
+        built = _compile.build(request, held, graph, chosen)
+    except EngineError as fault:
+        return _unserved(state, request, family, held, str(fault))
+    except DamagedEntry:
+        family.drop(held)
+        raise
+    route = _compile.bind(request, held, family, built)
+    result, comparable = NOTHING, True
+    verify = state.method.options.verify
+    if (not built.verified and verify != "off") or (verify == "first" and ready is None):
+        try:
+            with transparent():
+                result = call.run()
+        except RuntimeError as fault:
+            if not state.frontend.lacks_kernel(fault):
+                raise
+            comparable = False
+            _log.info("%s: not compared with the eager method, which fails for this element type", state.method.name)
+        try:
+            if result is not NOTHING:
+                _check(request, route, result)
+        except _verify.Inconclusive as fault:
+            state.ties += 1
+            _log.debug("%s: verification was inconclusive: %s", state.method.name, fault)
+            if state.ties < _TIES:
+                return None, result
+        except (_verify.Disagreement, EngineError) as fault:
+            moved = not route.valid()
+            route.close()
+            if not moved:
+                return _unserved(state, request, family, held, str(fault), result)
+            # Another thread changed a weight meanwhile: each result is right for its moment. Verified next time.
+            _log.debug("%s: changed while it was verified: %s", state.method.name, fault)
+            if outcome is not None:
+                _publish(request, family, held, outcome)
+            return None, result
+    if built.fresh:
+        state.counters.count("builds")
+    if state.chooses and choice is None and comparable and not request.frozen:
+        choice, built, route = _choose(state, request, held, family, built, route, graph, call, result)
+    if outcome is not None:
+        _publish(request, family, held, outcome)
+    else:
+        _came_from_disk(state, held)
+    if choice is not None:
+        _router.remember(request, held, choice)
+        if choice.name == EAGER:
+            return _by_choice(state, request, held), result
+        chosen = choice.name
+    _compile.publish_plan(request, held, built)
+    state.counters.count("bindings")
+    if ready is not None:
+        state.rebinds += 1
+        _drop(state, ready)
+    _drop_covered(state, held)
+    route.mark = held.hold()
+    route.scales.add(scale)
+    state.routes[id(held), chosen] = route
+    state.seen[held.version.identity] = held.version
+    state.changes += 1
+    return route, result
+
+
+def _came_from_disk(state: Any, held: Held) -> None:
+    if held.disk:
+        held.disk = False
+        state.counters.count("disk_loads")
+
+
+def _drop_covered(state: Any, by: Held) -> None:
+    for route in list(state.routes.values()):
+        if by.version.covers(route.held.version):
+            _drop(state, route)
+    for place, held in list(state.slower.items()):
+        if by.version.covers(held.version):
+            state.slower.pop(place, None)
+            state.seen.pop(held.version.identity, None)
+            state.changes += 1
+
+
+def _choose(
+    state: Any, request: Request, held: Held, family: Family, built: Built, route: Compiled, graph: Any,
+    call: Invocation, result: Any,
+) -> tuple[Any, Built, Compiled]:  # fmt: skip
+    """What to answer calls of this size with, by measurement; no choice where the eager method fails."""
+
+    def verify(other: Compiled) -> None:
+        if result is not NOTHING:
+            _check(request, other, result)
+
+    def doubt(other: Compiled) -> str:
+        again = _gradients.Eagerly(state, call.owner, call.values, (len(call.args), call.kwargs)).again(other)
+        with state.frontend.no_grad():
+            tensors, ints = request.layout.tensors, request.layout.ints
+            return _probes.difference(state.frontend, other, again, tensors, ints)
+
+    def as_called(other: Compiled) -> Callable[[], Any]:
+        """What answers a call through a route, with all that is looked at before."""
+
+        def answer() -> Any:
+            state.key(call.values)
+            other.valid()
+            return other.run(request.layout.tensors, request.layout.ints)
+
+        return answer
+
+    try:
+        with transparent():
+            choice, best = _router.choose(
+                request, held, family, _router.Candidate(built, route), graph, call.run, as_called, verify, doubt
+            )
+    except RuntimeError as fault:
+        if not state.frontend.lacks_kernel(fault):
+            raise
+        return None, built, route
+    return choice, best.built, best.route
+
+
+def _by_choice(state: Any, request: Request, held: Held) -> Eager:
+    _drop_covered(state, held)
+    state.slower[id(held), _choice.scale(request.call)] = held
+    state.seen[held.version.identity] = held.version
+    return eager_by_choice()
+
+
+def _check(request: Request, route: Compiled, result: Any) -> None:
+    layout = request.layout
+    _compile.check(request.frontend, route, layout.tensors, layout.ints, result, request.options)
+
+
+def _unserved(
+    state: Any, request: Request, family: Family, held: Held, reason: str, result: Any = NOTHING
+) -> tuple[Any, Any]:
+    """No engine serves the version, or its result was wrong: remembered, and answered eagerly from now on."""
+    failed = Held(_compile.unserved(request, held, reason), None, disk=False)
+    family.drop(held)
+    fail(request, family, failed)
+    if result is not NOTHING and not request.errand.ahead:
+        state.note(reason, "", "build")
+    return refused(request, failed), result
+
+
+def _drop(state: Any, route: Compiled) -> None:
+    """Let go of a program, and of the memo's references to it; calls in flight keep theirs."""
+    for place, other in list(state.routes.items()):
+        if other is route:
+            del state.routes[place]
+    state.seen.pop(route.held.version.identity, None)
+    state.changes += 1
+    for key, kept in list(state.memo.items()):
+        if isinstance(kept, Compiled) and kept.program is route.program:
+            state.memo.pop(key, None)
+
+
+def _publish(request: Request, family: Family, held: Held, outcome: Outcome) -> None:
+    """Put a version that was captured where others find it; whoever is the first to build it verifies it."""
+    _compile.publish(request, held, family, outcome)
+    family.add(held, "" if held.entry is None else held.entry.version)
+    family.drop_covered(held.version)
+
+
+def fail(request: Request, family: Family, held: Held) -> None:
+    family.add(held, "")
+    if not request.subject.opaque:
+        request.store.remember_failure(family.key, held.version.to_meta())
+
+
+def refused(request: Request, held: Held) -> Eager:
+    version = held.version
+    unread = request.subject.attributes.arm(version.reads, request.subject.census, set())
+    code = request.subject.code_unchanged
+    return Eager(version.reason, lambda: unread() and code(), remedy=version.remedy, kind=version.kind)
+
+
+def eager_by_choice() -> Eager:
+    """It needs no watch: the eager method is right whatever changes."""
+    return Eager(_router.SLOWER, lambda: True, kind="slower")
