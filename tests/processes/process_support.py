@@ -179,7 +179,12 @@ class Program:
             "argument": argument,
             "folder": str(self.folder),
             "log": str(log),
-            "environment": {"HYBRID_INFER_CACHE_DIR": str(self.cache), **environment},
+            "environment": {
+                "HYBRID_INFER_CACHE_DIR": str(self.cache),
+                # Not what this machine finds faster at a test's small sizes; the server was started without it.
+                "HYBRID_INFER_BACKEND": os.environ.get("HYBRID_INFER_BACKEND", ""),
+                **environment,
+            },
         }
         process = Process(self._zygote.fork(request), log)
         self.processes.append(process)

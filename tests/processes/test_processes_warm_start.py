@@ -264,6 +264,22 @@ result = counts()
     assert len(list(entry.parent.glob("plans/*"))) == 2
 
 
+def test_another_version_of_the_engine_shares_the_graph_and_has_a_plan_of_its_own(program: Program) -> None:
+    script = """
+from hybrid_infer.backends.onnxruntime import OnnxRuntime
+version = OnnxRuntime.version
+OnnxRuntime.version = lambda self: argument
+from layers import Layer
+check(Layer().eval().forward, torch.randn(2, 8))
+result = counts()
+"""
+    for engine, captures, builds in (("1.90", 1, 1), ("1.91", 0, 1), ("1.90", 0, 0), ("1.91", 0, 0)):
+        found = program.run(script, engine)
+        assert (found["captures"], found["builds"], found["eager_calls"]) == (captures, builds, 0), (engine, found)
+    [entry] = program.entries()
+    assert len(list(entry.parent.glob("plans/*"))) == 2
+
+
 def test_another_version_of_the_framework_shares_nothing(program: Program) -> None:
     script = """
 versions = TorchFrontend.versions
