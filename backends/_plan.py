@@ -5,6 +5,7 @@ Nothing here runs at a warm start, so that the `onnx` package (0.16 s to import)
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -19,8 +20,8 @@ BOUND = "bound.onnx"
 #: The model with its weights as inputs, in the order of the graph, to be fed at each run.
 LIVE = "live.onnx"
 
-#: The names of the weights that neither model has, one a line: the engine does not find them where nothing reads them.
-UNREAD = "unread.txt"
+#: The names of the weights that neither model has, as a list: the engine does not find them where nothing reads them.
+UNREAD = "unread.json"
 
 #: Where the stubs say that their data is. No such file exists: the session is given each of them from memory.
 _LOCATION = "weights"
@@ -41,12 +42,12 @@ def prepare(graph: Graph, optimise: bool) -> dict[str, bytes]:
     unread = _drop_unread(model, weights)
     live = model.SerializeToString()
     _stub(model, [name for name in weights if name not in unread])
-    return {BOUND: model.SerializeToString(), LIVE: live, UNREAD: "\n".join(unread).encode()}
+    return {BOUND: model.SerializeToString(), LIVE: live, UNREAD: json.dumps(unread).encode()}
 
 
 def bound(graph: Graph, files: Mapping[str, bytes]) -> Graph:
     """`graph` with the name None for the weights that the models in `files` do not have."""
-    unread = files[UNREAD].decode().split("\n")
+    unread = json.loads(files[UNREAD])
     return replace(graph, weights=tuple(None if name in unread else name for name in graph.weights))
 
 
