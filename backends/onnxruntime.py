@@ -19,7 +19,7 @@ from hybrid_infer.backends import _fork, _plan, _program, _threads
 NAME = "onnxruntime"
 
 #: Moves whenever `_plan.prepare` writes something else for the same graph.
-_PLAN_FORMAT = 2
+_PLAN_FORMAT = 3
 
 #: How each element type travels between NumPy and this engine.
 _WIRE = {

@@ -40,7 +40,7 @@ from hybrid_infer.backends import _fork, _ir, _program, _threads
 NAME = "openvino"
 
 #: Moves whenever `_ir.prepare` writes something else for the same graph.
-_PLAN_FORMAT = 2
+_PLAN_FORMAT = 3
 
 #: How each element type travels between NumPy and this engine.
 _WIRE = {
@@ -51,10 +51,6 @@ _WIRE = {
 #: The plugin's names for a precision, and for a processor's being able to compute in it.
 _HINTS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _CAPABILITIES = {"float16": "FP16", "bfloat16": "BF16"}
-
-#: The largest finite float16.
-_LARGEST_HALF = 65504.0
-
 #: Where in OpenVINO's sources an exception passed, and advice to its own developers.
 _NOISE = re.compile(
     r"Exception from \S+:\d+:|Check '.*?' failed at \S+:\d+:|FrontEnd API failed with \w+:|"
@@ -102,7 +98,7 @@ class OpenVino:
 
     def prepare(self, graph: Graph, options: EngineOptions) -> dict[str, bytes]:
         """The files from which `load` makes a program without the `onnx` package. Raises EngineError."""
-        return _ir.prepare(graph, NAME, _core(), self.reason, narrow=options.precision != "float32")
+        return _ir.prepare(graph, NAME, _core(), self.reason, precision=options.precision)
 
     def load(
         self,
@@ -155,8 +151,8 @@ class _Session(_program.Session):
         try:
             openvino, core = _import(), _core()
             graph = core.read_model(*model)
-            if options.precision == "float16":
-                _check_half(weights)
+            if options.precision != "float32":
+                weights = {name: _narrowed(array, name, options.precision) for name, array in weights.items()}
             self._arrays = _bind(openvino, graph, weights)
             self._compiled = core.compile_model(graph, "CPU", _settings(options, width))
         except Exception as error:
@@ -169,6 +165,9 @@ class _Session(_program.Session):
         self._places = tuple((i, parameter.get_friendly_name()) for i, parameter in enumerate(parameters))
         wide = (p.get_friendly_name() for p in parameters if p.get_element_type() == openvino.Type.i64)
         self._wide = tuple(wide)
+        floats = (p.get_friendly_name() for p in parameters if p.get_element_type() == openvino.Type.f32)
+        self._narrow = () if options.precision == "float32" else tuple(floats)
+        self._precision = options.precision
         self._idle: deque[tuple[Any, Callable[..., Any]]] = deque()
         self._tensor = openvino.Tensor
         self._request_class = openvino.InferRequest
@@ -177,6 +176,8 @@ class _Session(_program.Session):
     def run(self, outputs: list[str], feeds: dict[str, Any], _: None) -> list[Any]:
         for name in self._wide:
             _check_range(feeds[name], name)
+        for name in self._narrow:
+            feeds[name] = _narrowed(feeds[name], name, self._precision)
         arrays = [_in_place(feeds[name]) for _, name in self._places]
         tensor = self._tensor
         tensors = {i: tensor(array, shared_memory=True) for i, array in enumerate(arrays)}
@@ -244,13 +245,14 @@ def _in_place(array: Any) -> Any:
     return array if array.flags.carray else array.copy(order="C")
 
 
-def _check_half(weights: Mapping[str, Any]) -> None:
-    """Refuse weights that would be infinities in float16."""
-    import numpy as np
-
-    for name, array in weights.items():
-        if array.dtype == np.float32 and array.size and max(array.max(), -array.min()) > _LARGEST_HALF:
-            raise EngineError(NAME, f"the weight {name!r} has values beyond float16")
+def _narrowed(array: Any, name: str, precision: str) -> Any:
+    """What is to be given for a float32 array where products are computed in `precision`. Raises Refused."""
+    if array.dtype.name != "float32":
+        return array
+    found = _ir.clamped(array, _ir.LARGEST[precision])
+    if found is not array and precision == "float16":
+        raise _program.Refused(f"{name!r} has values beyond float16")
+    return found
 
 
 def _check_range(array: Any, name: str) -> None:

@@ -148,6 +148,39 @@ def test_a_mask_of_the_most_negative_number(backend: str) -> None:
     served(captures=1)
 
 
+@pytest.mark.parametrize("place", ["argument", "buffer", "constant"])
+@pytest.mark.parametrize("weights", ["bound", "live"])
+def test_a_mask_that_hides_every_key(weights: str, place: str) -> None:
+    """The first call, which is verified, has no such row."""
+    if refuses("openvino", "bfloat16"):
+        return
+    torch.manual_seed(0)
+    lowest = torch.finfo(torch.float32).min
+
+    class Masked(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("lowest", torch.full((1, 1, 1, 1), lowest))
+
+        def forward(self, q: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+            if place == "argument":
+                mask = hidden
+            else:
+                mask = torch.where(hidden < 0, self.lowest if place == "buffer" else lowest, 0.0)
+            return torch.nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+
+    layer = Masked()
+    options = {"backend": "openvino", "precision_mode": "bfloat16", "fallback": "error", "weights": weights}
+    hot = inference(copy.deepcopy(layer), **options)
+    hidden = torch.zeros(2, 1, 16, 16)
+    with torch.no_grad():
+        for rows in (0, 5, 16):
+            hidden[:, :, :rows] = lowest
+            q = torch.randn(2, 4, 16, 32)
+            same(hot(q, hidden), layer(q, hidden), 5e-2)
+    served(captures=1)
+
+
 def test_what_a_precision_cannot_do_is_found_by_verification() -> None:
     """The difference of two large products: bfloat16 has no digit of it right."""
 
