@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 
 from hybrid_infer._errors import StaticModelError
 from hybrid_infer._model import Model
+
+_log = logging.getLogger("hybrid_infer")
 
 _KNOWN = (
     "It takes what save() wrote, Paddle's .json or .pdmodel with .pdiparams beside it (or their common stem), .onnx, "
@@ -30,13 +33,45 @@ def read(path: str) -> Model:
         path = stem
     found = _paddle(path)
     if found:
-        from hybrid_infer import _onnx_file
-        from hybrid_infer.frontends._paddle_onnx import convert_files
-
-        return _onnx_file.model_of(convert_files(*found), found[0], "paddle")
+        return _of_paddle(*found)
     if os.path.exists(path):
         raise StaticModelError(path, "it is in no form that is known here", _KNOWN)
     raise StaticModelError(path, "there is no such file or folder", _KNOWN)
+
+
+def _of_paddle(program: str, weights: str) -> Model:
+    """Converted, and compared with what Paddle itself computes: the converter overlooks some attributes."""
+    from hybrid_infer import _onnx_file, _static_call, _verify
+    from hybrid_infer._errors import EngineError
+    from hybrid_infer._options import Options
+    from hybrid_infer._saved_target import example
+    from hybrid_infer.frontends._paddle_files import convert_files, reference
+
+    model = _onnx_file.model_of(convert_files(program, weights), program, "paddle")
+    saved = model.methods["forward"].versions[0]
+    version, frontend = saved.version, _static_call.arrays()
+    assert version.graph is not None
+    choices = []
+    for size in (32, 224, 8, 2, 1):
+        arrays = []
+        for tensor in version.tensors:
+            shape = [(size if axis else 2) if n is None else n for axis, n in enumerate(tensor.shape)]
+            arrays.append(example(frontend, tensor.dtype, shape, 1))
+        choices.append(arrays)
+    named = [dict(zip(saved.names, arrays, strict=True)) for arrays in choices]
+    found = reference(program, weights, named)
+    if found is None:
+        _log.warning("%s: what it was converted to could not be compared with Paddle's own results", program)
+        return model
+    try:
+        own = _static_call.Programs(model, Options(backend=("onnxruntime",))).of(saved, frontend).run(choices[found[0]])
+        dtypes = [spec.dtype for spec in version.graph.output_specs]
+        _verify.compare(found[1], own, dtypes, from_floats=True)
+    except _verify.Inconclusive as fault:
+        _log.debug("%s: %s", program, fault)
+    except (_verify.Disagreement, EngineError) as fault:
+        raise StaticModelError(program, f"it cannot be converted faithfully: {fault}") from fault
+    return model
 
 
 def _paddle(path: str) -> tuple[str, str] | None:

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hybrid_infer._errors import StaticModelError, TraceError
+from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Graph, TensorSpec
 
 _OPSET = 17
@@ -46,26 +45,11 @@ def convert(serialise: Any) -> bytes:
     with tempfile.TemporaryDirectory(prefix="hybrid_infer_") as folder:
         program = os.path.join(folder, "program.json")
         serialise(program)
-        return _converted(folder, program, "")
+        return converted(folder, program, "")
 
 
-def convert_files(program: str, weights: str) -> bytes:
-    """Convert a static model that Paddle has written, weights included. Raises StaticModelError."""
-    try:
-        with tempfile.TemporaryDirectory(prefix="hybrid_infer_") as folder:
-            # The child works on copies, whose names hold no character that it cannot take.
-            copy = os.path.join(folder, f"program{os.path.splitext(program)[1]}")
-            beside = os.path.join(folder, "program.pdiparams")
-            shutil.copyfile(program, copy)
-            shutil.copyfile(weights, beside)
-            return _converted(folder, copy, beside)
-    except TraceError as fault:
-        raise StaticModelError(program, str(fault)) from fault
-    except (OSError, ValueError) as fault:
-        raise StaticModelError(program, f"it cannot be read: {fault}") from fault
-
-
-def _converted(folder: str, program: str, weights: str) -> bytes:
+def converted(folder: str, program: str, weights: str) -> bytes:
+    """The ONNX model of a program in a folder that is ours; `weights` is its file of them, or empty."""
     legacy = program.endswith(".pdmodel")
     text = "" if legacy else Path(program).read_text(encoding="utf-8")
     # Weights in a file have the types that the program says.
