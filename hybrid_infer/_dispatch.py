@@ -54,6 +54,7 @@ class State:
         self.ahead: Callable[[State, tuple[Any, ...], bool], None] | None = method.ahead
         self._deferrable = True  # can another thread be given the modes that a capture depends on?
         self.met = Met()
+        self._met_elsewhere: set[Any] = set()
         self.rebinds = 0
         self.ties = 0
         self._asked = (False, False, False)  # does the method ask whether gradients are on, for settings, of tensors?
@@ -131,6 +132,23 @@ class State:
             return result
         self.counters.hits += 1
         return result
+
+    def meet(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Remember a call that somebody else answers, such as the framework's own training path."""
+        values = self._bind(args, kwargs)
+        try:
+            key = None if values is None else self._key(values, [], self._defaults)
+            if key is None or key in self._met_elsewhere:
+                return
+            layout = self._signatures.layout(values, self.parameters.names, self._defaults)
+        except (Unsupported, TypeError) as fault:
+            _log.debug("%s: a call is not remembered: %s", self.method.name, fault)
+            return
+        if len(self._met_elsewhere) < _MEMO:
+            self._met_elsewhere.add(key)
+        specs = tuple(TensorSpec(*self._spec(t)) for t in layout.tensors)
+        call = Call(layout.tree, specs, tuple(layout.ints), (), tuple(layout.places), tuple(layout.int_places))
+        self.met.note(call, (len(args), frozenset(kwargs)))
 
     def _named(self, values: Any, fault: Exception) -> str:
         """What cannot be part of a signature, by the name of its parameter, which no key has."""

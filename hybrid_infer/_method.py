@@ -109,6 +109,12 @@ class HotMethod:
         self.parameters = parameters
         return True
 
+    def meet(self, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Remember a call that is answered elsewhere, for ``save()``."""
+        state = self.state(owner[0]) if owner else self.alone(args, kwargs)
+        if state is not None:
+            state.meet(args, kwargs)
+
     def store(self) -> Any:
         """The store on disk, opened at first use."""
         if self._store is None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from static_support import BOTH, close, kit, points, train
 
-from hybrid_infer import CaptureError, InputSpec, SpecError, StaticModelError, load, save
+from hybrid_infer import CaptureError, InputSpec, SpecError, StaticModelError, load, save, to_static
 
 
 @pytest.fixture(scope="module", params=BOTH)
@@ -205,3 +205,21 @@ def test_the_trainable_layer_as_a_part_of_another(own: Any, tmp_path: Path) -> N
     else:
         with pytest.raises(CaptureError, match=r"static model.*by itself"):
             save(whole, tmp_path / "whole", [InputSpec([None, 8])])
+
+
+def test_a_layer_that_was_only_trained_is_saved_with_what_training_has_seen(own: Any, tmp_path: Path) -> None:
+    class Trained(own.Layer):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = own.Linear(8, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.linear(x)
+
+    layer = Trained()
+    layer.train()
+    static_path = type(to_static(layer)).forward  # the class's own: nothing is compiled for a test of what was seen
+    layer.forward._training._static = static_path
+    layer.forward(own.tensor(points(4)))
+    save(layer, tmp_path / "model", trainable=False)
+    assert load(tmp_path / "model").input_spec == [InputSpec([-1, 8], "float32", "x")]
