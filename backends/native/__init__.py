@@ -1,0 +1,11 @@
+"""Our own executor: a planner from ONNX to fused steps, an interpreter of plans on NumPy, and generated CUDA kernels.
+
+`engine` is the engine; the other modules are its parts, one idea each:
+
+- ``_size``, ``_plan``: symbolic sizes, and plans as plain data;
+- ``_read``, ``_infer*``: ONNX to a plan whose values have types and shapes;
+- ``_fold``, ``_views``, ``_duplicates``, ``_fuse_*``: the passes, which ``_passes`` puts in order;
+- ``_memory``: one arena for all values in between;
+- ``_numpy_*``, ``_interpret``: the reference interpreter;
+- ``_cuda_*``: CUDA C for the fused steps.
+"""

@@ -1,0 +1,223 @@
+"""Integer expressions over the sizes of a call: polynomials with integer coefficients, in one form for equal values.
+
+A constant is a plain ``int``; everything else is a `Size`. Both mix in arithmetic, so that shape inference reads the
+same for known and for symbolic dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Union
+
+#: ``("dim", input, axis)``: the size of an input along an axis. ``("int", input)``: the value of an integer input.
+#: ``("data", value, axis)``: known only once that value is computed. ``("//", a, b)``, ``("%", a, b)``,
+#: ``("max", a, b)``, ``("min", a, b)``; ``("broadcast", a, b)``: b where a is 1, else a.
+Atom = tuple[Any, ...]
+Dim = Union[int, "Size"]
+
+_BINARY = ("//", "%", "max", "min", "broadcast")
+
+
+class Size:
+    """A polynomial over atoms: sorted terms ``(monomial, coefficient)``, a monomial being a sorted tuple of atoms."""
+
+    __slots__ = ("_hash", "terms")
+
+    def __init__(self, terms: tuple[tuple[tuple[Atom, ...], int], ...]) -> None:
+        self.terms = terms
+        self._hash = hash(terms)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Size) and self.terms == other.terms
+
+    def __add__(self, other: Dim) -> Dim:
+        return _make((*self.terms, *_terms(other)))
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Dim:
+        return self * -1
+
+    def __sub__(self, other: Dim) -> Dim:
+        return self + other * -1
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return self * -1 + other
+
+    def __mul__(self, other: Dim) -> Dim:
+        return _make(
+            (tuple(sorted((*a, *b), key=repr)), m * n) for a, m in self.terms for b, n in _terms(other)
+        )
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        exact = _quotient(self, other)
+        return atom("//", self, other) if exact is None else exact
+
+    def __rfloordiv__(self, other: int) -> Dim:
+        return 0 if other == 0 else atom("//", other, self)
+
+    def __mod__(self, other: Dim) -> Dim:
+        return atom("%", self, other) if _quotient(self, other) is None else 0
+
+    def __rmod__(self, other: int) -> Dim:
+        return 0 if other == 0 else atom("%", other, self)
+
+    def __repr__(self) -> str:
+        return "Size(" + " + ".join("*".join([str(n), *map(_text, m)]) for m, n in self.terms) + ")"
+
+
+def _text(one: Atom) -> str:
+    return f"{one[0]}({', '.join(map(str, one[1:]))})"
+
+
+def _terms(value: Dim) -> tuple[tuple[tuple[Atom, ...], int], ...]:
+    return value.terms if isinstance(value, Size) else (((), int(value)),)
+
+
+def _make(terms: Iterable[tuple[tuple[Atom, ...], int]]) -> Dim:
+    total: dict[tuple[Atom, ...], int] = {}
+    for monomial, count in terms:
+        total[monomial] = total.get(monomial, 0) + count
+    kept = tuple(sorted(((m, n) for m, n in total.items() if n), key=repr))
+    if not kept:
+        return 0
+    if len(kept) == 1 and not kept[0][0]:
+        return kept[0][1]
+    return Size(kept)
+
+
+def _quotient(top: Dim, bottom: Dim) -> Dim | None:
+    """The exact quotient where the divisor is one monomial that divides each term, or None."""
+    if isinstance(bottom, int):
+        if bottom == 0 or any(n % bottom for _, n in _terms(top)):
+            return None
+        return _make((m, n // bottom) for m, n in _terms(top))
+    if top == bottom:
+        return 1
+    if len(bottom.terms) != 1:
+        return None
+    (atoms, count) = bottom.terms[0]
+    found = []
+    for monomial, n in _terms(top):
+        rest = list(monomial)
+        for each in atoms:
+            if each not in rest:
+                return None
+            rest.remove(each)
+        if n % count:
+            return None
+        found.append((tuple(rest), n // count))
+    return _make(found)
+
+
+def atom(kind: str, *parts: Any) -> Size:
+    """The polynomial that is one atom."""
+    return Size(((((kind, *parts),), 1),))
+
+
+def largest(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a, b)
+    return a if a == b else atom("max", a, b)
+
+
+def smallest(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b)
+    return a if a == b else atom("min", a, b)
+
+
+def product(sizes: Iterable[Dim]) -> Dim:
+    total: Dim = 1
+    for each in sizes:
+        total = total * each
+    return total
+
+
+def broadcast(a: Dim, b: Dim) -> Dim:
+    """The size of an axis along which two operands meet. Raises ValueError where they cannot."""
+    if a == b or b == 1:
+        return a
+    if a == 1:
+        return b
+    if isinstance(a, int) and isinstance(b, int):
+        raise ValueError(f"sizes {a} and {b} do not broadcast")
+    if isinstance(a, int):
+        return a  # the other is this or 1
+    return b if isinstance(b, int) else atom("broadcast", a, b)
+
+
+def evaluate(size: Dim, symbols: Mapping[Atom, int]) -> int:
+    """The number that `size` is for these values of its symbols. Raises KeyError for an atom that has no value."""
+    if isinstance(size, int):
+        return size
+    total = 0
+    for monomial, count in size.terms:
+        for each in monomial:
+            count *= _value(each, symbols)
+        total += count
+    return total
+
+
+def _value(one: Atom, symbols: Mapping[Atom, int]) -> int:
+    if one[0] not in _BINARY:
+        return symbols[one]
+    a, b = evaluate(one[1], symbols), evaluate(one[2], symbols)
+    if one[0] == "//":
+        return a // b
+    if one[0] == "%":
+        return a % b
+    if one[0] == "broadcast":
+        return b if a == 1 else a
+    return max(a, b) if one[0] == "max" else min(a, b)
+
+
+def atoms(size: Dim) -> set[Atom]:
+    """Every symbol that `size` depends on."""
+    found: set[Atom] = set()
+    for monomial, _ in _terms(size):
+        for each in monomial:
+            if each[0] in _BINARY:
+                found |= atoms(each[1]) | atoms(each[2])
+            else:
+                found.add(each)
+    return found
+
+
+def known(size: Dim) -> bool:
+    """Does `size` follow from the inputs, so that it is known before anything is computed?"""
+    return all(one[0] != "data" for one in atoms(size))
+
+
+def to_json(size: Dim) -> Any:
+    if isinstance(size, int):
+        return size
+    return ["+", *(["*", n, *([a[0], *map(_part, a[1:])] for a in m)] for m, n in size.terms)]
+
+
+def _part(value: Any) -> Any:
+    return to_json(value) if isinstance(value, Size) else value
+
+
+def from_json(data: Any) -> Dim:
+    """The size that `to_json` wrote. Raises ValueError for anything else."""
+    if isinstance(data, int):
+        return data
+    kind = data[0]
+    if kind == "+":
+        total: Dim = 0
+        for each in data[1:]:
+            total = total + from_json(each)
+        return total
+    if kind == "*":
+        return product(from_json(each) for each in data[1:])
+    if kind in _BINARY:
+        return atom(kind, from_json(data[1]), from_json(data[2]))
+    if kind in ("dim", "int", "data"):
+        return atom(kind, *data[1:])
+    raise ValueError(f"not a size: {data!r}")
