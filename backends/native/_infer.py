@@ -66,8 +66,8 @@ class Unknown(Exception):
 Rule = Callable[[Scope, Step], Sequence[Value]]
 
 
-def infer(plan: Plan) -> Plan:
-    """`plan`, with `values` completed in place. Raises EngineError where the graph contradicts itself."""
+def infer(plan: Plan) -> Scope:
+    """Complete `plan.values` in place. Raises EngineError where the graph contradicts itself."""
     from hybrid_infer.backends.native._infer_rules import RULES
 
     scope = Scope(plan)
@@ -85,7 +85,7 @@ def infer(plan: Plan) -> Plan:
             if name:
                 plan.values[name] = value
         _infer_contents.follow(scope, step)
-    return plan
+    return scope
 
 
 def meet(*shapes: Shape | None) -> Shape | None:

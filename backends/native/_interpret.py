@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from hybrid_infer.backends.native import (
+    _memory,
     _numpy_elementwise,
+    _numpy_fused,
     _numpy_recurrent,
     _numpy_reduce,
     _numpy_resize,
@@ -30,6 +32,7 @@ OPERATORS: Table = {
     **_numpy_windows.TABLE,
     **_numpy_resize.TABLE,
     **_numpy_recurrent.TABLE,
+    **_numpy_fused.TABLE,
 }
 
 #: Operators with graphs inside them, which are run here.
@@ -50,11 +53,33 @@ def run(plan: Plan, feeds: Mapping[str, Any]) -> list[Any]:
     symbols = symbols_of(plan, feeds)
     values = dict(feeds)
     with np.errstate(all="ignore"):
-        _steps(plan, values, symbols)
+        _steps(plan, values, symbols, None if plan.memory is None else Arena(plan, symbols))
     return [np.array(values[name], order="C") for name in plan.outputs]
 
 
-def _steps(plan: Plan, values: dict[str, Any], symbols: dict[Atom, int]) -> None:
+class Arena:
+    """Memory that values between steps share, as on a GPU: a plan that lets two of them overlap gives wrong results."""
+
+    def __init__(self, plan: Plan, symbols: Mapping[Atom, int]) -> None:
+        memory = plan.memory or {"buffers": [], "aliases": {}}
+        width = {dtype: np.dtype(held).itemsize for dtype, held in NUMPY.items()}
+        self.layout = _memory.layout(memory, symbols, width)
+        self.aliases, self.outputs = memory["aliases"], frozenset(plan.outputs)
+        self.bytes = np.empty(self.layout.total, np.uint8)
+
+    def store(self, name: str, array: Any) -> Any:
+        """`array` where the plan wants it."""
+        if name in self.aliases:
+            return array
+        place = self.layout.offsets.get(name)
+        if place is None:
+            return np.array(array, order="C")
+        held = self.bytes[place : place + array.nbytes].view(array.dtype).reshape(array.shape)
+        held[...] = array
+        return held
+
+
+def _steps(plan: Plan, values: dict[str, Any], symbols: dict[Atom, int], arena: Arena | None = None) -> None:
     values.update(plan.constants)
     for step in plan.steps:
         if step.op in CONTROL:
@@ -67,7 +92,7 @@ def _steps(plan: Plan, values: dict[str, Any], symbols: dict[Atom, int]) -> None
             known = plan.values.get(name)
             if known is not None and known.dtype == "bfloat16":
                 array = _numpy_elementwise.round_bfloat16(array)
-            values[name] = array
+            values[name] = array if arena is None else arena.store(name, array)
             if known is not None and known.shape is not None:
                 _learn(known.shape, array.shape, symbols)
 

@@ -93,7 +93,9 @@ def _pow(_: Call, a: Any, b: Any) -> Any:
     return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
 
 
-def _clip(_: Call, x: Any, low: Any = None, high: Any = None) -> Any:
+def _clip(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:
+    if call.get("only") == "high":  # in a body, where no operand is absent
+        low, high = None, low
     if low is not None:
         x = np.maximum(x, low)
     return x if high is None else np.minimum(x, high)

@@ -134,17 +134,18 @@ def standardise(x: Any, axes: tuple[int, ...], epsilon: float, centre: bool = Tr
     return (x - mean) * inverse, mean, inverse
 
 
-def _layer_norm(call: Call, x: Any, scale: Any, bias: Any = None) -> Any:
+def _layer_norm(call: Call, x: Any, scale: Any = None, bias: Any = None) -> Any:
     axes = tuple(range(call.get("axis", -1) % x.ndim, x.ndim))
     y, mean, inverse = standardise(x, axes, call.get("epsilon", 1e-5))
-    y = y * wide(scale)
+    y = y if scale is None else y * wide(scale)
     y = (y if bias is None else y + wide(bias)).astype(x.dtype)
     return [y, mean, inverse][: call.count]
 
 
-def _rms_norm(call: Call, x: Any, scale: Any) -> Any:
+def _rms_norm(call: Call, x: Any, scale: Any = None) -> Any:
     axes = tuple(range(call.get("axis", -1) % x.ndim, x.ndim))
-    return (standardise(x, axes, call.get("epsilon", 1e-5), centre=False)[0] * wide(scale)).astype(x.dtype)
+    y = standardise(x, axes, call.get("epsilon", 1e-5), centre=False)[0]
+    return (y if scale is None else y * wide(scale)).astype(x.dtype)
 
 
 def _by_channel(x: Any, rank: int) -> Any:

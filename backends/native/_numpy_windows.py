@@ -88,7 +88,7 @@ def _conv_transpose(call: Call, x: Any, w: Any, b: Any = None) -> Any:
             slice(o * d, o * d + n * s, s) for o, d, n, s in zip(offset, dilation, x.shape[2:], stride, strict=True)
         )
         place = (..., *place)
-        total[place] += parts[(slice(None), slice(None), *offset)]
+        total[place] += parts[(slice(None),) * 2 + offset]
     total = np.pad(total, [(0, 0), (0, 0), *((max(-a, 0), max(-b, 0)) for a, b in zip(before, after, strict=True))])
     ends = [n - max(high, 0) for n, high in zip(total.shape[2:], after, strict=True)]
     kept = (..., *(slice(max(low, 0), end) for low, end in zip(before, ends, strict=True)))

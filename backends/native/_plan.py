@@ -77,6 +77,8 @@ class Plan:
     constants: dict[str, Any]
     opset: int
     decisions: list[dict[str, Any]] = field(default_factory=list)
+    #: Lifetimes of the values between steps, see `_memory`; None before they are planned.
+    memory: dict[str, Any] | None = None
 
     def free(self) -> Iterator[str]:
         """Names that come from outside, for a graph inside a step."""
@@ -132,7 +134,7 @@ def restore(text: bytes, blob: bytes) -> Plan:
     """The plan that `dump` wrote. Raises EngineError for anything else."""
     try:
         return _plan_from(json.loads(text), blob)
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise refuse(f"the stored plan cannot be read: {error}") from error
 
 
@@ -159,6 +161,7 @@ def _plan_data(plan: Plan, blob: bytearray) -> dict[str, Any]:
             for step in plan.steps
         ],
         "decisions": plan.decisions,
+        "memory": encode(plan.memory),
     }
 
 
@@ -189,6 +192,7 @@ def _plan_from(data: Any, blob: bytes) -> Plan:
         constants=constants,
         opset=data["opset"],
         decisions=data["decisions"],
+        memory=decode(data["memory"]),
     )
 
 

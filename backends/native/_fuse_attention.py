@@ -1,0 +1,145 @@
+"""Recognises attention in the forms that torch.onnx and paddle2onnx write.
+
+``softmax(scale * q @ k.T + mask) @ v``, where the scale may stand before or after the product, on one operand or
+both, as a product or a quotient; Paddle adds a zero to it; torch replaces the NaN of a row that is masked whole by 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hybrid_infer.backends.native._plan import FLOATS, Plan, Step
+from hybrid_infer.backends.native._rewrite import Finder, drop_dead, exchange, repeat
+
+
+def fuse_attention(plan: Plan) -> None:
+    repeat(plan, _fuse)
+    drop_dead(plan)
+
+
+@dataclass
+class _Match:
+    scale: float = 1.0
+    mask: str = ""
+    zero_nan: bool = False
+
+
+def _fuse(finder: Finder, step: Step) -> bool:
+    if step.op != "MatMul" or finder.dtype(step.outputs[0]) not in FLOATS:
+        return False
+    found = _Match()
+    weights, user, steps = step.inputs[0], step, [step]
+    softmax = finder.made_by(weights, "Softmax")
+    guard = finder.made_by(weights, "Where")
+    if guard is not None:
+        softmax = _guarded(finder, guard)
+        found.zero_nan = True
+        if not finder.only_for(weights, user):
+            return False
+        steps.append(guard)
+    if softmax is None or not (found.zero_nan or finder.only_for(weights, user)):
+        return False
+    shape = finder.shape(softmax.outputs[0])
+    if shape is None or len(shape) < 3 or softmax.attributes.get("axis", -1) not in (-1, len(shape) - 1):
+        return False
+    steps.append(softmax)
+    name, user = softmax.inputs[0], softmax
+    product = _scores(finder, found, name, user, steps)
+    if product is None:
+        return False
+    q = _unscaled(finder, found, product.inputs[0])
+    turned = _unscaled(finder, found, product.inputs[1])
+    turn = finder.made_by(turned, "Transpose")
+    rank = len(shape)
+    if turn is None or list(turn.attributes.get("perm") or ()) != [*range(rank - 2), rank - 1, rank - 2]:
+        finder_shape = finder.shape(turned)
+        if finder_shape is None or len(finder_shape) != rank:
+            return False
+        k, k_turned = turned, True
+    else:
+        k, k_turned = turn.inputs[0], False
+    v = step.inputs[1]
+    if any(len(finder.shape(name) or ()) != rank for name in (q, k, v)):
+        return False
+    attributes = {"scale": found.scale, "zero_nan": found.zero_nan, "k_turned": k_turned}
+    fused = Step("attention", (q, k, v, *([found.mask] if found.mask else [])), step.outputs, attributes)
+    finder.plan.decide(
+        "attention", step.outputs[0],
+        f"softmax({found.scale:.6g} * q @ k.T{' + mask' if found.mask else ''}) @ v is one step"
+        + (", a row that is masked whole gives 0" if found.zero_nan else ""),
+    )  # fmt: skip
+    exchange(finder.plan, [step], fused)
+    drop_dead(finder.plan)
+    return True
+
+
+def _guarded(finder: Finder, guard: Step) -> Step | None:
+    """The softmax in ``where(isnan(s), 0, s)``."""
+    test = finder.made_by(guard.inputs[0], "IsNaN")
+    softmax = finder.made_by(guard.inputs[2], "Softmax")
+    if test is None or softmax is None or test.inputs[0] != guard.inputs[2] or finder.number(guard.inputs[1]) != 0:
+        return None
+    users = finder.users.get(softmax.outputs[0], [])
+    inside = all(each is test or each is guard for each in users) and softmax.outputs[0] not in finder.outputs
+    return softmax if inside and finder.only_for(test.outputs[0], guard) else None
+
+
+def _scores(finder: Finder, found: _Match, name: str, user: Step, steps: list[Step]) -> Step | None:
+    """The product of queries and keys below scale and mask, if nothing else reads what lies between."""
+    while True:
+        step = finder.made_by(name, "MatMul", "Add", "Mul", "Div")
+        if step is None or not finder.only_for(name, user):
+            return None
+        steps.append(step)
+        if step.op == "MatMul":
+            return step
+        if step.op == "Add":
+            if (zero := finder.operand_and_number(step)) is not None and zero[1] == 0:
+                name, user = zero[0], step
+                continue
+            below = [each for each in step.inputs if finder.made_by(each, "MatMul", "Mul", "Div", "Add") is not None]
+            if found.mask or found.scale != 1 or not below or not _is_mask(finder, step, below[0]):
+                return None
+            found.mask = next(each for each in step.inputs if each != below[0])
+            name, user = below[0], step
+            continue
+        scaled = _scaled(finder, step)
+        if scaled is None:
+            return None
+        found.scale *= scaled[1]
+        name, user = scaled[0], step
+
+
+def _is_mask(finder: Finder, step: Step, scores: str) -> bool:
+    """Does what is added leave the shape of the scores as it is?"""
+    mask = next((each for each in step.inputs if each != scores), "")
+    shape, whole = finder.shape(mask), finder.shape(step.outputs[0])
+    return shape is not None and whole is not None and whole == finder.shape(scores) and len(shape) <= len(whole)
+
+
+def _scaled(finder: Finder, step: Step) -> tuple[str, float] | None:
+    """What a step multiplies or divides by a number, and the factor."""
+    if step.op == "Mul":
+        return finder.operand_and_number(step)
+    divisor = finder.number(step.inputs[1])
+    return None if not divisor else (step.inputs[0], 1 / divisor)
+
+
+def _unscaled(finder: Finder, found: _Match, name: str) -> str:
+    """The operand below factors and zeros; the factors go into the scale of the whole."""
+    while True:
+        step = finder.made_by(name, "Mul", "Div", "Add")
+        if step is None:
+            return name
+        if step.op == "Add":
+            zero = finder.operand_and_number(step)
+            inner = None if zero is None or zero[1] != 0 else finder.made_by(zero[0], "Mul", "Div")
+            if zero is None or inner is None:
+                return name
+            name = zero[0]
+            continue
+        scaled = _scaled(finder, step)
+        if scaled is None or finder.shape(scaled[0]) != finder.shape(step.outputs[0]):
+            return name
+        found.scale *= scaled[1]
+        name = scaled[0]

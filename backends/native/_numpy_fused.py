@@ -1,0 +1,82 @@
+"""The planner's own steps on NumPy arrays: elementwise bodies, rows, products with epilogues, attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hybrid_infer.backends.native import _code, _size
+from hybrid_infer.backends.native._call import Call, Table
+from hybrid_infer.backends.native._numpy_elementwise import cast, gelu
+from hybrid_infer.backends.native._numpy_reduce import log_softmax, softmax, standardise, wide
+from hybrid_infer.backends.native._numpy_shape import sizes
+
+
+def _operands(call: Call, operands: tuple[Any, ...]) -> list[Any]:
+    symbols = call.symbols or {}
+    return [_code.spread(x, view, symbols) for x, view in zip(operands, call.get("views"), strict=True)]
+
+
+def _store(call: Call, found: list[Any], space: list[int]) -> list[Any]:
+    """Results spread over the space, rounded to their types and read in their shapes."""
+    symbols = call.symbols or {}
+    stored = []
+    for array, (dtype, shape) in zip(found, call.get("outputs"), strict=True):
+        whole = np.broadcast_to(array, tuple(space))
+        stored.append(cast(whole, dtype).reshape([_size.evaluate(size, symbols) for size in shape]))
+    return stored
+
+
+def _elementwise(call: Call, *operands: Any) -> Any:
+    find = _code.run(call.get("code"), _operands(call, operands))
+    return _store(call, [find(each) for each in call.get("results")], sizes(call, "space"))
+
+
+def _row(call: Call, *operands: Any) -> Any:
+    seen, space = _operands(call, operands), sizes(call, "space")
+    first = _code.run(call.get("before"), seen)
+    x = wide(np.broadcast_to(first(call.get("source")), tuple(space)))
+    early = [first(["at", i]) for i in range(len(call.get("before")))]
+    find = _code.run(call.get("code"), seen, _normalised(call, x), early)
+    return _store(call, [find(each) for each in call.get("results")], space)
+
+
+def _normalised(call: Call, x: Any) -> Any:
+    kind, axis = call.get("kind"), call.get("axis")
+    axes = tuple(range(axis, x.ndim))
+    if kind in ("layer", "rms"):
+        return standardise(x, axes, call.get("epsilon"), centre=kind == "layer")[0]
+    flat = x.reshape(*x.shape[:axis], int(np.prod(x.shape[axis:], dtype=int)))
+    return (softmax if kind == "softmax" else log_softmax)(flat, -1).reshape(x.shape)
+
+
+def _product(call: Call, a: Any, b: Any, *more: Any) -> Any:
+    left = np.swapaxes(wide(a), -1, -2) if call.get("trans_a") else wide(a)
+    right = np.swapaxes(wide(b), -1, -2) if call.get("trans_b") else wide(b)
+    total = np.matmul(left, right)
+    for key in ("bias", "addend"):
+        if (place := call.get(key)) is not None:
+            total = total + wide(more[place - 2])
+    if call.get("activation") == "relu":
+        total = np.maximum(total, 0)
+    elif call.get("activation") == "gelu_tanh":
+        total = gelu(total, "tanh")
+    return total.astype(a.dtype)
+
+
+def _attention(call: Call, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    turned = wide(k) if call.get("k_turned") else np.swapaxes(wide(k), -1, -2)
+    scores = np.matmul(wide(q), turned)
+    scores = scores * scores.dtype.type(call.get("scale"))
+    if mask is not None:
+        scores = scores + wide(mask)
+    weights = softmax(scores, -1)
+    if call.get("zero_nan"):
+        weights = np.where(np.isnan(weights), 0, weights).astype(weights.dtype)
+    return np.matmul(weights, wide(v)).astype(q.dtype)
+
+
+TABLE: Table = {
+    "elementwise": _elementwise, "row": _row, "gemm": _product, "matmul": _product, "attention": _attention,
+}  # fmt: skip

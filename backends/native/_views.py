@@ -1,0 +1,147 @@
+"""Shapes that are known become part of the steps; what only renames, regroups or turns axes is merged or dropped.
+
+After this, ``view`` (an array read in another shape), ``broadcast`` and ``Transpose`` are what is left of Reshape,
+Squeeze, Unsqueeze, Flatten, Expand, ConstantOfShape, Identity and Dropout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hybrid_infer.backends.native._plan import NUMPY, Plan, Step, Value
+from hybrid_infer.backends.native._rewrite import Finder, drop_dead, exchange, repeat, substitute
+from hybrid_infer.backends.native._size import Dim, Size, atoms
+
+_VIEWS = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
+
+
+def simplify_views(plan: Plan) -> None:
+    plan.steps = [_plain(plan, step) for step in plan.steps]
+    count = repeat(plan, _simplify)
+    if count:
+        plan.decide("views", "", f"{count} steps that only rename, regroup or turn axes were merged or dropped")
+    drop_dead(plan)
+
+
+def _known(plan: Plan, step: Step) -> tuple[Dim, ...] | None:
+    """The shape of the result, if it is known before the step runs."""
+    value = plan.values.get(step.outputs[0])
+    if value is None or value.shape is None:
+        return None
+    own = {atom for size in value.shape for atom in atoms(size) if atom[0] == "data" and atom[1] in step.outputs}
+    return None if own else value.shape
+
+
+def _plain(plan: Plan, step: Step) -> Step:
+    shape = _known(plan, step) if step.op in (*_VIEWS, "Expand", "ConstantOfShape") else None
+    if step.op in _VIEWS and shape is not None:
+        return Step("view", step.inputs[:1], step.outputs, {"shape": list(shape)})
+    if step.op == "Expand" and shape is not None:
+        return Step("broadcast", step.inputs[:1], step.outputs, {"shape": list(shape)})
+    if step.op == "ConstantOfShape" and shape is not None:
+        fill = step.attributes.get("value") or {"dtype": "float32", "number": 0.0}
+        name = plan.fresh(f"{step.outputs[0]}:fill")
+        plan.constants[name] = np.array(fill["number"], NUMPY[fill["dtype"]])
+        plan.values[name] = Value(fill["dtype"], ())
+        return Step("broadcast", (name,), step.outputs, {"shape": list(shape)})
+    if step.op == "CastLike":
+        like = plan.values.get(step.inputs[1])
+        if like is not None:
+            return Step("Cast", step.inputs[:1], step.outputs, {"to": like.dtype})
+    return step
+
+
+def _simplify(finder: Finder, step: Step) -> bool:
+    if _is_nothing(finder, step):
+        return _drop(finder, step)
+    if step.op == "view":
+        return _merge_views(finder, step) or _turn_of_groups(finder, step)
+    if step.op == "Transpose":
+        return _merge_turns(finder, step) or _turn_is_view(finder, step)
+    return False
+
+
+def _is_nothing(finder: Finder, step: Step) -> bool:
+    """Does the step give its operand as it is?"""
+    plan = finder.plan
+    if step.op == "Identity":
+        return True
+    if step.op == "Dropout":
+        mode = step.inputs[2] if len(step.inputs) > 2 else ""
+        unread = len(step.outputs) < 2 or step.outputs[1] not in {*finder.users, *finder.outputs}
+        return unread and (not mode or finder.number(mode) is False)
+    value = plan.values.get(step.inputs[0]) if step.inputs else None
+    if step.op in ("view", "broadcast"):
+        return value is not None and value.shape is not None and tuple(step.attributes["shape"]) == value.shape
+    if step.op == "Cast":
+        return value is not None and value.dtype == step.attributes["to"]
+    if step.op == "Transpose":
+        order = step.attributes.get("perm")
+        return order is not None and list(order) == sorted(order)
+    return False
+
+
+def _drop(finder: Finder, step: Step) -> bool:
+    """Have everybody read the operand instead. An output of the graph takes over the name where it can."""
+    plan, source, result = finder.plan, step.inputs[0], step.outputs[0]
+    if result not in finder.outputs:
+        plan.steps = [each for each in plan.steps if each is not step]
+        substitute(plan, {source: source, result: source})
+        return True
+    maker = finder.maker.get(source)
+    if maker is None or source in finder.outputs:
+        return False  # an input, a constant or another output: it must be copied
+    plan.steps = [each for each in plan.steps if each is not step]
+    renamed = tuple(result if name == source else name for name in maker.outputs)
+    plan.steps = [replace(each, outputs=renamed) if each is maker else each for each in plan.steps]
+    plan.values[result] = plan.values.get(source, plan.values[result])
+    substitute(plan, {source: result})
+    return True
+
+
+def _merge_views(finder: Finder, step: Step) -> bool:
+    inner = finder.made_by(step.inputs[0], "view")
+    if inner is None:
+        return False
+    exchange(finder.plan, [step], replace(step, inputs=inner.inputs))
+    return True
+
+
+def _turn_of_groups(finder: Finder, step: Step) -> bool:
+    """``(a, b, s, d) -> (a*b, s, d) -> (a*b, d, s) -> (a, b, d, s)`` is a turn of the last two axes."""
+    turn = finder.made_by(step.inputs[0], "Transpose")
+    inner = None if turn is None else finder.made_by(turn.inputs[0], "view")
+    if turn is None or inner is None or list(turn.attributes.get("perm") or ()) != [0, 2, 1]:
+        return False
+    start, middle = finder.shape(inner.inputs[0]), tuple(inner.attributes["shape"])
+    wanted = tuple(step.attributes["shape"])
+    if start is None or len(start) < 3 or middle[1:] != start[-2:] or wanted != (*start[:-2], start[-1], start[-2]):
+        return False
+    rank = len(start)
+    order = [*range(rank - 2), rank - 1, rank - 2]
+    exchange(finder.plan, [step], Step("Transpose", inner.inputs, step.outputs, {"perm": order}))
+    return True
+
+
+def _merge_turns(finder: Finder, step: Step) -> bool:
+    inner = finder.made_by(step.inputs[0], "Transpose")
+    if inner is None or "perm" not in step.attributes or "perm" not in inner.attributes:
+        return False
+    order = [inner.attributes["perm"][axis] for axis in step.attributes["perm"]]
+    exchange(finder.plan, [step], Step("Transpose", inner.inputs, step.outputs, {"perm": order}))
+    return True
+
+
+def _turn_is_view(finder: Finder, step: Step) -> bool:
+    """A turn that moves no axis longer than 1 past another one changes no order of elements."""
+    shape, order = finder.shape(step.inputs[0]), step.attributes.get("perm")
+    result = finder.shape(step.outputs[0])
+    if shape is None or order is None or result is None:
+        return False
+    long = [axis for axis in order if isinstance(shape[axis], Size) or shape[axis] != 1]
+    if long != sorted(long):
+        return False
+    exchange(finder.plan, [step], Step("view", step.inputs, step.outputs, {"shape": list(result)}))
+    return True

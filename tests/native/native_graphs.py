@@ -1,0 +1,192 @@
+"""Graphs as the exporters write them, small: attention, normalisations, products with what stands around them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from native_support import model, node, sample
+
+FLOAT = "float32"
+
+
+def i64(*numbers: int) -> Any:
+    return np.array(numbers, np.int64)
+
+
+def torch_attention(mask: bool) -> tuple[Any, dict[str, Any]]:
+    """torch.onnx: scale on both operands, keys turned through a regrouped view, a guard against rows of NaN."""
+    b, h, s, d = 2, 3, 5, 4
+    constants = {"flat": i64(-1, s, d), "four": i64(b, h, d, s), "root": np.float32(d**-0.25), "zero": np.float32(0)}
+    nodes = [
+        node("Reshape", ["k", "flat"], ["k1"]),
+        node("Transpose", ["k1"], ["k2"], perm=[0, 2, 1]),
+        node("Reshape", ["k2", "four"], ["k3"]),
+        node("Mul", ["q", "root"], ["q1"]),
+        node("Mul", ["k3", "root"], ["k4"]),
+        node("MatMul", ["q1", "k4"], ["scores"]),
+        *([node("Add", ["scores", "mask"], ["masked"])] if mask else []),
+        node("Softmax", ["masked" if mask else "scores"], ["p"], axis=-1),
+        node("IsNaN", ["p"], ["bad"]),
+        node("Where", ["bad", "zero", "p"], ["w"]),
+        node("MatMul", ["w", "v"], ["y"]),
+    ]
+    inputs = {name: (FLOAT, (b, h, s, d)) for name in "qkv"}
+    feeds = {name: sample((b, h, s, d), i) for i, name in enumerate("qkv")}
+    if mask:
+        inputs["mask"] = (FLOAT, (b, 1, s, s))
+        feeds["mask"] = np.where(sample((b, 1, s, s), 9) > 0, 0, -np.inf).astype(FLOAT)
+        feeds["mask"][0, 0, 2] = -np.inf  # a row that is masked whole
+    return model(nodes, inputs, ["y"], constants), feeds
+
+
+def paddle_attention() -> tuple[Any, dict[str, Any]]:
+    """paddle2onnx: scale on the queries, a zero added to it, keys turned, Identity everywhere."""
+    nodes = [
+        node("Mul", ["q", "scale"], ["q1"]),
+        node("Add", ["q1", "zero"], ["q2"]),
+        node("Identity", ["q2"], ["q3"]),
+        node("Transpose", ["k"], ["k1"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["q3", "k1"], ["scores"]),
+        node("Add", ["scores", "mask"], ["masked"]),
+        node("Softmax", ["masked"], ["p"], axis=-1),
+        node("MatMul", ["p", "v"], ["y"]),
+    ]
+    shape = ("b", 3, "s", 4)
+    inputs: dict[str, Any] = {name: (FLOAT, shape) for name in "qkv"}
+    inputs["mask"] = (FLOAT, ("b", 1, 1, "s"))
+    feeds = {name: sample((2, 3, 5, 4), i) for i, name in enumerate("qkv")}
+    feeds["mask"] = np.where(sample((2, 1, 1, 5), 9) > 0, 0, -1e9).astype(FLOAT)
+    return model(nodes, inputs, ["y"], {"scale": np.float32([0.5]), "zero": np.float32(0)}), feeds
+
+
+def group_norm() -> tuple[Any, dict[str, Any]]:
+    """torch.onnx: InstanceNormalization of a regrouped view with ones and zeros, then the affine part, then SiLU."""
+    constants = {
+        "groups": i64(0, 2, -1), "whole": i64(2, 4, 3, 3), "ones": np.ones(2, FLOAT), "zeros": np.zeros(2, FLOAT),
+    }  # fmt: skip
+    nodes = [
+        node("Reshape", ["x", "groups"], ["x1"]),
+        node("InstanceNormalization", ["x1", "ones", "zeros"], ["x2"], epsilon=1e-5),
+        node("Reshape", ["x2", "whole"], ["x3"]),
+        node("Mul", ["x3", "scale"], ["x4"]),
+        node("Add", ["x4", "bias"], ["x5"]),
+        node("Sigmoid", ["x5"], ["s"]),
+        node("Mul", ["x5", "s"], ["y"]),
+    ]
+    inputs = {"x": (FLOAT, (2, 4, 3, 3)), "scale": (FLOAT, (4, 1, 1)), "bias": (FLOAT, (4, 1, 1))}
+    feeds = {"x": sample((2, 4, 3, 3)), "scale": sample((4, 1, 1), 1), "bias": sample((4, 1, 1), 2)}
+    return model(nodes, inputs, ["y"], constants), feeds
+
+
+def layer_norm() -> tuple[Any, dict[str, Any]]:
+    """Spelled out, behind a sum that is read again."""
+    constants = {"last": i64(-1), "two": np.float32(2), "eps": np.float32(1e-5)}
+    nodes = [
+        node("Add", ["x", "r"], ["sum"]),
+        node("ReduceMean", ["sum", "last"], ["mean"]),
+        node("Sub", ["sum", "mean"], ["c"]),
+        node("Pow", ["c", "two"], ["c2"]),
+        node("ReduceMean", ["c2", "last"], ["var"]),
+        node("Add", ["var", "eps"], ["ve"]),
+        node("Sqrt", ["ve"], ["sd"]),
+        node("Div", ["c", "sd"], ["n"]),
+        node("Mul", ["n", "scale"], ["ns"]),
+        node("Add", ["ns", "bias"], ["y"]),
+        node("Add", ["sum", "y"], ["z"]),
+    ]
+    inputs = {"x": (FLOAT, ("b", "s", 6)), "r": (FLOAT, ("b", "s", 6)), "scale": (FLOAT, (6,)), "bias": (FLOAT, (6,))}
+    shapes = {"x": (2, 3, 6), "r": (2, 3, 6), "scale": (6,), "bias": (6,)}
+    return model(nodes, inputs, ["sum", "z"], constants), {n: sample(s, i) for i, (n, s) in enumerate(shapes.items())}
+
+
+def rms_norm() -> tuple[Any, dict[str, Any]]:
+    """As language models spell it, with the reciprocal of a root."""
+    constants = {"last": i64(-1), "eps": np.float32(1e-6), "one": np.float32(1)}
+    nodes = [
+        node("Mul", ["x", "x"], ["x2"]),
+        node("ReduceMean", ["x2", "last"], ["m"]),
+        node("Add", ["m", "eps"], ["me"]),
+        node("Sqrt", ["me"], ["sd"]),
+        node("Div", ["one", "sd"], ["inv"]),
+        node("Mul", ["x", "inv"], ["n"]),
+        node("Mul", ["scale", "n"], ["y"]),
+    ]
+    feeds = {"x": sample((2, 3, 6)), "scale": sample((6,), 1)}
+    return model(nodes, {"x": (FLOAT, ("b", 3, 6)), "scale": (FLOAT, (6,))}, ["y"], constants), feeds
+
+
+def mlp(gelu: str) -> tuple[Any, dict[str, Any]]:
+    """Two linear layers of torch's exporter around a GELU, and the residual."""
+    nodes = [
+        node("Transpose", ["w1"], ["t1"], perm=[1, 0]),
+        node("MatMul", ["x", "t1"], ["p1"]),
+        node("Add", ["p1", "b1"], ["h"]),
+        node("Gelu", ["h"], ["g"], approximate=gelu),
+        node("Transpose", ["w2"], ["t2"], perm=[1, 0]),
+        node("MatMul", ["g", "t2"], ["p2"]),
+        node("Add", ["p2", "b2"], ["o"]),
+        node("Add", ["x", "o"], ["y"]),
+    ]
+    shapes = {"x": (2, 3, 4), "w1": (8, 4), "b1": (8,), "w2": (4, 8), "b2": (4,)}
+    inputs: dict[str, Any] = {name: (FLOAT, shape) for name, shape in shapes.items()}
+    inputs["x"] = (FLOAT, ("b", "s", 4))
+    return model(nodes, inputs, ["y"]), {name: sample(shape, i) for i, (name, shape) in enumerate(shapes.items())}
+
+
+def gelu(form: str) -> tuple[Any, dict[str, Any]]:
+    """Spelled out: paddle2onnx's erf form, GPT-2's tanh form."""
+    constants = {"root": np.float32(2**0.5), "half": np.float32(0.5), "one": np.float32(1), "three": np.float32(3),
+                 "c": np.float32(0.044715), "d": np.float32((2 / np.pi) ** 0.5)}  # fmt: skip
+    if form == "none":
+        nodes = [node("Div", ["x", "root"], ["a"]), node("Erf", ["a"], ["e"]), node("Add", ["e", "one"], ["p"]),
+                 node("Mul", ["x", "p"], ["m"]), node("Mul", ["m", "half"], ["y"])]  # fmt: skip
+    else:
+        nodes = [node("Mul", ["x", "half"], ["m"]), node("Pow", ["x", "three"], ["x3"]), node("Mul", ["x3", "c"], ["cx"]),
+                 node("Add", ["x", "cx"], ["s"]), node("Mul", ["s", "d"], ["sd"]), node("Tanh", ["sd"], ["t"]),
+                 node("Add", ["t", "one"], ["p"]), node("Mul", ["m", "p"], ["y"])]  # fmt: skip
+    return model(nodes, {"x": (FLOAT, ("n", 8))}, ["y"], constants), {"x": sample((3, 8))}
+
+
+def modulated() -> tuple[Any, dict[str, Any]]:
+    """A diffusion block's normalisation with shift and scale, smaller operands spread over tokens."""
+    nodes = [
+        node("LayerNormalization", ["x", "ones"], ["n"], axis=-1, epsilon=1e-6),
+        node("Add", ["scale", "one"], ["s1"]),
+        node("Mul", ["n", "s1"], ["m"]),
+        node("Add", ["m", "shift"], ["y"]),
+    ]
+    inputs = {"x": (FLOAT, ("b", "t", 6)), "scale": (FLOAT, ("b", 1, 6)), "shift": (FLOAT, ("b", 1, 6))}
+    feeds = {"x": sample((2, 4, 6)), "scale": sample((2, 1, 6), 1), "shift": sample((2, 1, 6), 2)}
+    return model(nodes, inputs, ["y"], {"ones": np.ones(6, FLOAT), "one": np.float32(1)}), feeds
+
+
+def softmax() -> tuple[Any, dict[str, Any]]:
+    """Spelled out, in front of it a scale."""
+    constants = {"last": i64(-1), "half": np.float32(0.5)}
+    nodes = [
+        node("Mul", ["x", "half"], ["h"]),
+        node("ReduceMax", ["h", "last"], ["top"]),
+        node("Sub", ["h", "top"], ["c"]),
+        node("Exp", ["c"], ["e"]),
+        node("ReduceSum", ["e", "last"], ["total"]),
+        node("Div", ["e", "total"], ["y"]),
+    ]
+    return model(nodes, {"x": (FLOAT, ("n", 7))}, ["y"], constants), {"x": sample((3, 7))}
+
+
+#: Name, graph, the steps that its plan has.
+GRAPHS: dict[str, tuple[tuple[Any, dict[str, Any]], dict[str, int]]] = {
+    "attention of torch": (torch_attention(False), {"attention": 1}),
+    "attention of torch, masked": (torch_attention(True), {"attention": 1}),
+    "attention of paddle": (paddle_attention(), {"attention": 1}),
+    "group norm": (group_norm(), {"row": 1, "view": 1}),
+    "layer norm": (layer_norm(), {"row": 1}),
+    "rms norm": (rms_norm(), {"row": 1}),
+    "mlp, tanh": (mlp("tanh"), {"gemm": 2}),
+    "mlp, erf": (mlp("none"), {"gemm": 2, "elementwise": 1}),
+    "gelu, erf": (gelu("none"), {"elementwise": 1}),
+    "gelu, tanh": (gelu("tanh"), {"elementwise": 1}),
+    "modulated": (modulated(), {"row": 1}),
+    "softmax": (softmax(), {"row": 1}),
+}

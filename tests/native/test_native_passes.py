@@ -1,0 +1,190 @@
+"""What the passes make of the graphs that the exporters write, and that they compute the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from native_graphs import GRAPHS, i64
+from native_support import check_case, compare, excluded, model, node, node_tests, ops, reference, sample
+
+from hybrid_infer._errors import EngineError
+from hybrid_infer.backends.native import _interpret, _passes, _plan
+from hybrid_infer.backends.native._plan import Plan, Step
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_pattern_is_recognised_and_computed(name: str) -> None:
+    (made, feeds), expected = GRAPHS[name]
+    plan = _passes.plan(made)
+    assert ops(plan) == expected
+    compare(plan, made, feeds)
+    unfused = _passes.plan(made, without=tuple(_passes.PASSES))
+    assert len(unfused.steps) > len(plan.steps)
+    compare(unfused, made, feeds)
+
+
+@pytest.mark.parametrize("left_out", _passes.PASSES)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_each_pass_can_be_left_out(name: str, left_out: str) -> None:
+    (made, feeds), _ = GRAPHS[name]
+    compare(_passes.plan(made, without=(left_out,)), made, feeds)
+
+
+def _corrupted(step: Step) -> list[tuple[str, Step]]:
+    """The step, wrong in one place each."""
+    at, found = dict(step.attributes), []
+
+    def changed(what: str, **new: Any) -> None:
+        found.append((what, replace(step, attributes={**at, **new})))
+
+    if step.op == "attention":
+        changed("scale", scale=at["scale"] * 1.5)
+        if at["zero_nan"] and len(step.inputs) > 3:
+            changed("guard", zero_nan=False)
+        if len(step.inputs) > 3:
+            found.append(("mask", replace(step, inputs=step.inputs[:3])))
+        found.append(("operands", replace(step, inputs=(step.inputs[0], step.inputs[0], *step.inputs[2:]))))
+    elif step.op == "gemm":
+        for key in ("bias", "addend"):
+            if key in at:
+                found.append((key, replace(step, attributes={k: v for k, v in at.items() if k != key})))
+        if "activation" in at:
+            changed("activation", activation="")
+    elif step.op in ("row", "elementwise"):
+        if "epsilon" in at:
+            changed("epsilon", epsilon=at["epsilon"] + 0.5)
+        if step.op == "row":
+            other = {"layer": "rms", "rms": "layer", "softmax": "log_softmax", "log_softmax": "softmax"}
+            changed("kind", kind=other[at["kind"]])
+        for part in ("before", "code"):
+            swap = {"Add": "Mul", "Mul": "Add", "Sigmoid": "Tanh", "Gelu": "Relu"}
+            for i, (op, arguments, dtype, extra) in enumerate(at.get(part, ())):
+                code = [*at[part]]
+                code[i] = [swap[op], arguments, dtype, extra]
+                changed(f"{part} {i}", **{part: code})
+    return found
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_corrupted_step_is_noticed(name: str) -> None:
+    """Else the tests above would prove nothing."""
+    (made, feeds), _ = GRAPHS[name]
+    plan, expected = _passes.plan(made), reference(made, feeds)
+    count = 0
+    for i, step in enumerate(plan.steps):
+        for what, wrong in _corrupted(step):
+            broken = replace(plan, steps=[*plan.steps[:i], wrong, *plan.steps[i + 1 :]])
+            found = _interpret.run(broken, feeds)
+            same = all(np.allclose(a, b, rtol=1e-5, atol=1e-5) for a, b in zip(found, expected, strict=True))
+            assert not same, f"{step.op}: {what}"
+            count += 1
+    assert count
+
+
+def test_a_memory_plan_that_lets_values_overlap_is_noticed() -> None:
+    (made, feeds), _ = GRAPHS["mlp, erf"]
+    plan = _passes.plan(made)
+    assert plan.memory is not None and len(plan.memory["buffers"]) == 2
+    for buffer in plan.memory["buffers"]:
+        buffer[4] = buffer[3] - 1  # dead before it is read
+    with pytest.raises(AssertionError, match="overwrit"):
+        compare(plan, made, feeds)
+
+
+def test_sizes_that_a_graph_computes_are_known_without_computing() -> None:
+    """Shape, Gather, Concat and Mul in front of a Reshape leave nothing behind."""
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "zero"], ["b"], axis=0),
+        node("Gather", ["s", "one"], ["t"], axis=0),
+        node("Mul", ["b", "t"], ["bt"]),
+        node("Concat", ["bt", "minus"], ["to"], axis=0),
+        node("Reshape", ["x", "to"], ["flat"]),
+        node("Relu", ["flat"], ["y"]),
+    ]
+    constants = {"zero": i64(0), "one": i64(1), "minus": i64(-1)}
+    made = model(nodes, {"x": ("float32", ("b", "t", 4))}, ["y"], constants)
+    plan = _passes.plan(made)
+    assert ops(plan) == {"view": 1, "elementwise": 1}
+    for shape in ((2, 3, 4), (1, 1, 4), (5, 1, 4)):
+        compare(plan, made, {"x": sample(shape)})
+
+
+def test_equal_steps_run_once_and_unread_steps_never() -> None:
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"]),
+        node("MatMul", ["x", "w"], ["b"]),
+        node("Exp", ["a"], ["unread"]),
+        node("Add", ["a", "b"], ["y"]),
+    ]
+    made = model(nodes, {"x": ("float32", ("n", 3)), "w": ("float32", (3, 3))}, ["y"])
+    plan = _passes.plan(made)
+    assert ops(plan) == {"gemm": 1, "elementwise": 1}
+    compare(plan, made, {"x": sample((2, 3)), "w": sample((3, 3), 1)})
+
+
+def test_an_output_that_is_an_input_or_another_output_is_a_copy() -> None:
+    nodes = [node("Identity", ["x"], ["y"]), node("Exp", ["x"], ["e"]), node("Identity", ["e"], ["z"])]
+    made = model(nodes, {"x": ("float32", ("n",))}, ["y", "e", "z"])
+    plan, x = _passes.plan(made), sample((3,))
+    compare(plan, made, {"x": x})
+    found = _interpret.run(plan, {"x": x})
+    arrays = [x, *found]
+    assert not any(np.shares_memory(a, b) for i, a in enumerate(arrays) for b in arrays[:i])
+
+
+def test_an_erf_gelu_is_not_handed_to_a_library_that_has_the_tanh_form() -> None:
+    (made, _), _ = GRAPHS["mlp, erf"]
+    assert any("erf GELU stays apart" in line for line in _passes.explain(_passes.plan(made)))
+
+
+def test_every_fused_step_says_why() -> None:
+    for (made, _), _ in GRAPHS.values():
+        plan = _passes.plan(made)
+        said = {each["step"] for each in plan.decisions}
+        for step in plan.steps:
+            if step.op in ("attention", "row", "gemm") and len(step.inputs) > 2:
+                assert said & set(step.outputs), (step.op, plan.decisions)
+
+
+@pytest.mark.parametrize(("text", "blob"), [(b"", b""), (b"{}", b""), (b"[1]", b""), (b'{"constants": 1}', b"")])
+def test_a_damaged_plan_is_refused(text: bytes, blob: bytes) -> None:
+    with pytest.raises(EngineError, match="stored plan"):
+        _plan.restore(text, blob)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_narrow_floats_are_summed_in_float32_and_rounded_once(dtype: str) -> None:
+    nodes = [
+        node("Add", ["x", "one"], ["a"]),
+        node("Mul", ["a", "a"], ["b"]),
+        node("Sub", ["b", "one"], ["c"]),
+        node("Softmax", ["c"], ["y"], axis=-1),
+    ]
+    plan = _passes.plan(model(nodes, {"x": (dtype, (4, 8)), "one": (dtype, (1,))}, ["y"]))
+    assert ops(plan) == {"row": 1}
+    x = _interpret.run(_cast(dtype), {"x": sample((4, 8))})[0]
+    (y,) = _interpret.run(plan, {"x": x, "one": np.ones(1, x.dtype)})
+    wide = x.astype(np.float64)
+    e = np.exp((wide + 1) ** 2 - 1 - ((wide + 1) ** 2 - 1).max(-1, keepdims=True))
+    half = 2**-11 if dtype == "float16" else 2**-8
+    np.testing.assert_allclose(y, e / e.sum(-1, keepdims=True), rtol=1.01 * half, atol=1e-7)
+
+
+def _cast(dtype: str) -> Plan:
+    from onnx import TensorProto
+
+    to = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}[dtype]
+    return _passes.plan(model([node("Cast", ["x"], ["y"], to=to)], {"x": ("float32", (4, 8))}, ["y"]))
+
+
+#: Operators of ONNX's tests in which bodies stand, so that each of them is seen to work inside one.
+INSIDE = [name for name in node_tests() if not excluded(name) and name.endswith("_expanded")]
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_what_onnx_spells_out_gives_the_same_fused_and_unfused(name: str) -> None:
+    check_case(node_tests()[name], without=tuple(_passes.PASSES))
