@@ -10,14 +10,18 @@ from hybrid_infer._types import Engine
 #: Every engine that may be chosen, in the order in which they are offered where nothing has been measured.
 ENGINES: tuple[str, ...] = ("onnxruntime", "openvino")
 
+#: Those that are used only where they are asked for by name: the interpreter of our own executor, which is for tests
+#: and debugging, and the engine that refuses every graph.
+BY_NAME: tuple[str, ...] = ("native", "null")
+
 #: Which kinds of device each engine computes on.
 _DEVICES: dict[str, tuple[str, ...]] = {"onnxruntime": ("cpu",), "openvino": ("cpu",)}
 
 
 def engine(name: str) -> Engine:
-    """The engine called `name`, one of `ENGINES`; its file is imported now, the engine itself when it is used.
+    """The engine called `name`, one of `ENGINES` or `BY_NAME`; its file is imported now, what it rests on when used.
 
-    ``"null"``, which refuses every graph, is served too but is never among the candidates. Raises OptionError.
+    Raises OptionError.
     """
     if name == "onnxruntime":
         from hybrid_infer.backends import onnxruntime
@@ -27,6 +31,10 @@ def engine(name: str) -> Engine:
         from hybrid_infer.backends import openvino
 
         return openvino.ENGINE
+    if name == "native":
+        from hybrid_infer.backends.native import engine as native
+
+        return native.ENGINE
     if name == "null":
         from hybrid_infer.backends import null
 
@@ -52,4 +60,4 @@ def trim() -> None:
             give_back()
 
 
-__all__ = ["ENGINES", "candidates", "engine", "trim"]
+__all__ = ["BY_NAME", "ENGINES", "candidates", "engine", "trim"]

@@ -98,6 +98,7 @@ def inference(
     delete_pass_lists : names of passes to leave out, of "identity", "fold", "prune" and "precision".
     skip_prune_program : leave the pass "prune" out: weights that no result needs are watched for changes too.
     backend : "onnxruntime", "openvino" (the extra ``[openvino]``), or a list of names in the order to try them.
+        "native" runs the plan of our own executor step by step with NumPy: slow, for tests and debugging.
         "auto": ``HYBRID_INFER_BACKEND``, else what is measured to be fastest when the method is first called with
         tensors of about that size, the eager method among it; OpenVINO, which loses NaNs in some of its operations,
         only where NaNs and infinities put into the arguments come out as they do of the eager method.

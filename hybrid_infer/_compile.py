@@ -288,7 +288,7 @@ def engines_for(options: Options, device: str) -> list[Any]:
     """Those that may be tried under some options on a device."""
     from hybrid_infer import backends
 
-    names = [n for n in options.backend if n in backends.ENGINES or n == "null"]
+    names = [n for n in options.backend if n in (*backends.ENGINES, *backends.BY_NAME)]
     found, reasons = [], []
     for each in [backends.engine(n) for n in names] if names else backends.candidates(device):
         missing = each.missing()

@@ -177,9 +177,9 @@ def _absent(names: Sequence[str]) -> list[str]:
     """Those engines among `names` that this version does not have."""
     if not names:
         return []
-    from hybrid_infer.backends import ENGINES
+    from hybrid_infer.backends import BY_NAME, ENGINES
 
-    return [name for name in names if name not in (*ENGINES, "null")]
+    return [name for name in names if name not in (*ENGINES, *BY_NAME)]
 
 
 _LATER = {

@@ -65,7 +65,7 @@ class Arena:
         width = {dtype: np.dtype(held).itemsize for dtype, held in NUMPY.items()}
         self.layout = _memory.layout(memory, symbols, width)
         self.aliases, self.outputs = memory["aliases"], frozenset(plan.outputs)
-        self.bytes = np.empty(self.layout.total, np.uint8)
+        self.bytes: Any = np.empty(self.layout.total, np.uint8)
 
     def store(self, name: str, array: Any) -> Any:
         """`array` where the plan wants it."""

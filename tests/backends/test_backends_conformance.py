@@ -13,7 +13,11 @@ from onnx import TensorProto, helper
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions
-from hybrid_infer.backends import ENGINES, engine
+from hybrid_infer.backends import ENGINES as CANDIDATES
+from hybrid_infer.backends import engine
+
+#: The interpreter of our own executor is used only by name, and must do what the others do.
+ENGINES = (*CANDIDATES, "native")
 
 # Forms in which a program can hold its weights; each must give the same results.
 FORMS = ("bound", "live", "shared")

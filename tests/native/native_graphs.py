@@ -142,8 +142,9 @@ def gelu(form: str) -> tuple[Any, dict[str, Any]]:
         nodes = [node("Div", ["x", "root"], ["a"]), node("Erf", ["a"], ["e"]), node("Add", ["e", "one"], ["p"]),
                  node("Mul", ["x", "p"], ["m"]), node("Mul", ["m", "half"], ["y"])]  # fmt: skip
     else:
-        nodes = [node("Mul", ["x", "half"], ["m"]), node("Pow", ["x", "three"], ["x3"]), node("Mul", ["x3", "c"], ["cx"]),
-                 node("Add", ["x", "cx"], ["s"]), node("Mul", ["s", "d"], ["sd"]), node("Tanh", ["sd"], ["t"]),
+        nodes = [node("Mul", ["x", "half"], ["m"]), node("Pow", ["x", "three"], ["x3"]),
+                 node("Mul", ["x3", "c"], ["cx"]), node("Add", ["x", "cx"], ["s"]),
+                 node("Mul", ["s", "d"], ["sd"]), node("Tanh", ["sd"], ["t"]),
                  node("Add", ["t", "one"], ["p"]), node("Mul", ["m", "p"], ["y"])]  # fmt: skip
     return model(nodes, {"x": (FLOAT, ("n", 8))}, ["y"], constants), {"x": sample((3, 8))}
 

@@ -103,7 +103,8 @@ def graphs(draw: Callable[..., Any]) -> Any:
     builder = Builder(draw)
     for _ in range(draw(st.integers(1, 12))):
         builder.grow()
-    outputs = draw(st.lists(st.sampled_from(builder.full[2:] or builder.small[2:]), min_size=1, max_size=3, unique=True))
+    made = st.sampled_from(builder.full[2:] or builder.small[2:])
+    outputs = draw(st.lists(made, min_size=1, max_size=3, unique=True))
     return model(builder.nodes, builder.inputs, outputs, builder.constants)
 
 
