@@ -1,0 +1,159 @@
+"""How a kernel finds its operands: strides in the axes that are left when neighbours with one pattern are merged.
+
+An operand that is spread along an axis has stride 0 there. Sizes that are numbers stand in the source; the others are
+arguments of the kernel, in 64 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hybrid_infer.backends.native import _size
+from hybrid_infer.backends.native._cuda_expressions import STORED
+from hybrid_infer.backends.native._plan import BYTES
+from hybrid_infer.backends.native._size import Atom, Dim, Size, product, smallest
+
+#: A thread moves so many bytes at a time.
+VECTOR = 16
+
+#: Up to so many elements are indexed in 32 bits: a stride of the whole grid past the last one must not overflow.
+_NARROW = 2**30
+
+
+@dataclass
+class Kernel:
+    """One source with its entry points, and how to call them: pointers, then the values of `numbers`, in 64 bits.
+
+    ``entries`` map (elements per thread, 64-bit indices) to names. ``count``: elements of the space; ``inner``: those
+    of its last merged axis, a multiple of the elements per thread; ``rows``, ``width``: of steps with rows.
+    """
+
+    source: str
+    entries: dict[tuple[int, bool], str]
+    pointers: list[str]
+    numbers: list[Size]
+    count: Dim
+    inner: Dim
+    rows: Dim = 1
+    width: Dim = 0
+    shared: int = 0
+
+    def arguments(self, symbols: Mapping[Atom, int]) -> list[int]:
+        return [_size.evaluate(each, symbols) for each in self.numbers]
+
+    def entry(self, symbols: Mapping[Atom, int], aligned: bool = True) -> tuple[int, bool]:
+        """Which entry point serves this call; `aligned`: are all pointers multiples of `VECTOR`?"""
+        wide = _size.evaluate(self.count, symbols) > _NARROW
+        inner = _size.evaluate(self.inner, symbols)
+        fits = [key for key in self.entries if inner % key[0] == 0 and (key[1] or not wide)]
+        return max((key for key in fits if aligned or key[0] == 1), key=lambda key: (key[0], not key[1]))
+
+
+@dataclass
+class Access:
+    """The merged axes of a space, and the strides of each operand in them."""
+
+    sizes: list[Dim]
+    strides: list[list[Dim]]
+    numbers: list[Size] = field(default_factory=list)
+
+    def term(self, size: Dim) -> str:
+        """A size in the source: the number itself, or the argument that brings it."""
+        if isinstance(size, int):
+            return f"(I){size}"
+        if size not in self.numbers:
+            self.numbers.append(size)
+        return f"(I)n{self.numbers.index(size)}"
+
+    def offsets(self, operands: Sequence[int]) -> list[str]:
+        """Statements that compute ``o<k>``, the offset of operand k, from ``at``, the place in the space."""
+        if not operands:
+            return []
+        lines, last = ["I rest = at;"], len(self.sizes) - 1
+        lines.extend(f"I o{k} = 0;" for k in operands)
+        for axis in range(last, -1, -1):
+            used = [k for k in operands if self.strides[k][axis] != 0]
+            if axis == 0:
+                lines.extend(f"o{k} += rest{self._times(k, axis)};" for k in used)
+                break
+            size = self.term(self.sizes[axis])
+            if used:
+                lines.append(f"{{ const I c = rest % {size};")
+                lines.extend(f"  o{k} += c{self._times(k, axis)};" for k in used)
+                lines.append("}")
+            lines.append(f"rest /= {size};")
+        return lines
+
+    def _times(self, operand: int, axis: int) -> str:
+        stride = self.strides[operand][axis]
+        return "" if stride == 1 else f" * {self.term(stride)}"
+
+    def straight(self, operand: int) -> bool:
+        """Does the operand lie as the space does, so that its offset is the place itself?"""
+        return self.strides[operand] == _strides(self.sizes)
+
+
+def _strides(sizes: Sequence[Dim]) -> list[Dim]:
+    return [product(sizes[axis + 1 :]) for axis in range(len(sizes))]
+
+
+def access(space: Sequence[Dim], views: Sequence[Sequence[Dim]]) -> Access:
+    """Merge the axes of `space` along which every operand behaves alike."""
+    padded = [[*([1] * (len(space) - len(view))), *view] for view in views]
+    groups: list[list[int]] = []
+    before: tuple[str, ...] | None = None
+    for axis, size in enumerate(space):
+        if size == 1:
+            continue
+        pattern = tuple("full" if v[axis] == size else "one" if v[axis] == 1 else "maybe" for v in padded)
+        if before == pattern and "maybe" not in pattern:
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+        before = pattern
+    sizes = [product(space[axis] for axis in group) for group in groups] or [1]
+    strides: list[list[Dim]] = []
+    for view in padded:
+        own = [product(view[axis] for axis in group) for group in groups] or [1]
+        found: list[Dim] = []
+        for axis, size in enumerate(own):
+            step = product(own[axis + 1 :])
+            if size == sizes[axis]:
+                found.append(step)
+            elif size == 1:
+                found.append(0)
+            else:  # 1 or the whole, which the call will tell
+                found.append(step * smallest(size - 1, 1))
+        strides.append(found)
+    return Access(sizes, strides)
+
+
+def lanes(dtypes: Sequence[str], inner: Dim, steady: bool) -> list[int]:
+    """How many elements a thread may take at a time: as many of the widest type as one load holds, and 1."""
+    widest = max((BYTES[dtype] for dtype in dtypes), default=4)
+    most = min(VECTOR // widest, 8) or 1
+    if not steady or most == 1:
+        return [1]
+    if isinstance(inner, int):
+        while inner % most:
+            most //= 2
+        return [most] if most == 1 else [most, 1]
+    return [most, 1]
+
+
+def indices(count: Dim) -> list[bool]:
+    """Which widths of index are needed: 32 bits where that is enough, 64 where it may not be."""
+    if isinstance(count, int):
+        return [count > _NARROW]
+    return [False, True]
+
+
+def declaration(dtypes: Sequence[str], outputs: int, numbers: Sequence[Any]) -> str:
+    """The parameters of an entry point, the last `outputs` pointers written to."""
+    inputs = len(dtypes) - outputs
+    pointers = [
+        f"{'const ' if i < inputs else ''}{STORED[dtype]}* __restrict__ p{i}" for i, dtype in enumerate(dtypes)
+    ]
+    return ", ".join([*pointers, *(f"long long n{i}" for i in range(len(numbers)))])

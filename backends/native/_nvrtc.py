@@ -1,0 +1,68 @@
+"""CUDA C to cubins, with no GPU and no driver: a plan compiled once is loaded by every process after that."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from hybrid_infer.backends.native._plan import refuse
+
+#: Kept: NaN and denormals as NumPy has them, exact division and roots; fused multiply-add, which errs less.
+_FLAGS = ("--std=c++17", "--fmad=true", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
+
+
+def missing() -> str:
+    """Why nothing can be compiled here, with the remedy; empty if it can."""
+    if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
+        return "the package cuda-bindings is not installed: pip install cuda-bindings"
+    if not _files("lib/libnvrtc.so.*"):
+        return "the package nvidia-cuda-nvrtc is not installed: pip install nvidia-cuda-nvrtc"
+    if not _files("include/cuda_fp16.h"):
+        return "the headers of CUDA are not installed: pip install nvidia-cuda-runtime"
+    return ""
+
+
+def _files(pattern: str) -> list[Path]:
+    """Files of NVIDIA's packages, which share the folder ``nvidia/<release>``."""
+    spec = importlib.util.find_spec("nvidia")
+    roots = [] if spec is None or spec.submodule_search_locations is None else list(spec.submodule_search_locations)
+    return sorted(path for root in roots for path in Path(root).glob(f"*/{pattern}"))
+
+
+def compile_cubin(source: str, architecture: str) -> bytes:
+    """The cubin of `source` for an architecture such as ``"sm_90"``. Raises EngineError with the compiler's words."""
+    try:
+        from cuda.bindings import nvrtc
+    except ImportError as error:
+        raise refuse(f"the CUDA compiler cannot be loaded: {error}") from error
+    _preload()
+    program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(source.encode(), b"hybrid_infer.cu", 0, [], []))
+    try:
+        folders = [f"-I{path.parent}" for path in _files("include/cuda_fp16.h")]
+        flags = [f"--gpu-architecture={architecture}", *_FLAGS, *folders]
+        (code,) = nvrtc.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
+        if int(code):
+            log = b" " * _checked(nvrtc, nvrtc.nvrtcGetProgramLogSize(program))
+            nvrtc.nvrtcGetProgramLog(program, log)
+            raise refuse(" ".join(log.rstrip(b"\0").decode().split()))
+        cubin = b" " * _checked(nvrtc, nvrtc.nvrtcGetCUBINSize(program))
+        _checked(nvrtc, nvrtc.nvrtcGetCUBIN(program, cubin))
+        return cubin
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+@lru_cache(maxsize=1)
+def _preload() -> None:
+    """Load the compiler from where its package lies, wherever that was installed; else the binding looks for it."""
+    for path in _files("lib/libnvrtc.so.*")[:1]:
+        ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+
+
+def _checked(nvrtc: Any, result: Any) -> Any:
+    if int(result[0]):
+        raise refuse(nvrtc.nvrtcGetErrorString(result[0])[1].decode())
+    return result[1] if len(result) == 2 else None

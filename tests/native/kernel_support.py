@@ -1,0 +1,110 @@
+"""Generated kernels built by the host's compiler and run on NumPy arrays, block by block and thread by thread."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hybrid_infer.backends.native import _interpret, _kernels, _read, _size
+from hybrid_infer.backends.native._cuda_access import Kernel
+from hybrid_infer.backends.native._cuda_expressions import STORED
+from hybrid_infer.backends.native._plan import NUMPY, Plan, Step
+
+HOST = Path(__file__).with_name("host")
+COMPILER = shutil.which("g++") or shutil.which("c++")
+
+
+def build(kernels: Mapping[str, Kernel], folder: Path) -> ctypes.CDLL:
+    """One library with ``launch_<entry>(pointers, numbers, cached, grid, block)`` for each entry point.
+
+    Each source stands in a namespace of its own: kernels share the names of their helpers.
+    """
+    parts = ['#include "cuda_on_cpu.h"', '#include "cuda_fp16.h"', '#include "cuda_bf16.h"']
+    for name, kernel in kernels.items():
+        source = "\n".join(line for line in kernel.source.splitlines() if not line.startswith("#include"))
+        source = source.replace("extern __shared__ __align__(16) unsigned char hi_shared[];", "")
+        parts.append(f"namespace {name} {{\n{source}\n}}")
+        for entry in kernel.entries.values():
+            arguments = [f"({STORED[dtype]}*)p[{i}]" for i, dtype in enumerate(kernel.pointers)]
+            arguments += [f"n[{i}]" for i in range(len(kernel.numbers))]
+            arguments += ["cached"] if kernel.shared else []
+            parts.append(
+                f'extern "C" void launch_{entry}(void** p, const long long* n, int cached, int grid, int block) '
+                f"{{ launch(grid, block, [=] {{ {name}::{entry}({', '.join(arguments)}); }}); }}"
+            )
+    path, library = folder / "kernels.cpp", folder / "kernels.so"
+    path.write_text("\n".join(parts))
+    assert COMPILER is not None
+    flags = ["-std=c++17", "-O0", "-ffp-contract=off", "-fwrapv", "-w", "-shared", "-fPIC", f"-I{HOST}"]
+    done = subprocess.run([COMPILER, *flags, str(path), "-o", str(library)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[:4000]
+    return ctypes.CDLL(str(library))
+
+
+def stored(array: Any, dtype: str) -> Any:
+    """`array` as it lies in a GPU's memory, aligned as vector loads want it."""
+    if dtype == "bfloat16":
+        array = (np.ascontiguousarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    buffer = np.empty(array.nbytes + 16, np.uint8)
+    start = -buffer.ctypes.data % 16
+    held = buffer[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    held[...] = array
+    return held
+
+
+def loaded(array: Any, dtype: str) -> Any:
+    return (array.astype(np.uint32) << 16).view(np.float32) if dtype == "bfloat16" else array
+
+
+def run_kernel(
+    library: ctypes.CDLL, kernel: Kernel, plan: Plan, step: Step, values: Mapping[str, Any],
+    symbols: Mapping[Any, int], key: tuple[int, bool], cached: bool, block: int = 64,
+) -> list[Any]:  # fmt: skip
+    """The results of one step, by one of its kernel's entry points."""
+    arrays = [stored(values[name], plan.values[name].dtype) for name in step.inputs]
+    shapes = [[_size.evaluate(s, symbols) for s in shape] for _, shape in step.attributes["outputs"]]
+    kinds = [dtype for dtype, _ in step.attributes["outputs"]]
+    outputs = [
+        stored(np.full(shape, 77).astype(NUMPY[dtype]), dtype) for dtype, shape in zip(kinds, shapes, strict=True)
+    ]
+    pointers = (ctypes.c_void_p * (len(arrays) + len(outputs)))(*(a.ctypes.data for a in (*arrays, *outputs)))
+    numbers = kernel.arguments(symbols)
+    given = (ctypes.c_longlong * max(len(numbers), 1))(*numbers)
+    getattr(library, f"launch_{kernel.entries[key]}")(pointers, given, int(cached), 3, block)
+    return [loaded(array, dtype) for array, dtype in zip(outputs, kinds, strict=True)]
+
+
+def check_kernels(plan: Plan, kernels: Mapping[str, Kernel], library: ctypes.CDLL, feeds: Mapping[str, Any],
+                  rtol: float = 1e-5, atol: float = 1e-6) -> int:  # fmt: skip
+    """Every kernel of a plan, by every entry point that fits, gives what the interpreter gives; how many ran."""
+    symbols, values, count = _read.symbols_of(plan, feeds), dict(feeds), 0
+    with np.errstate(all="ignore"):
+        _interpret._steps(plan, values, symbols)
+    for step in plan.steps:
+        name = _kernels.name_of(plan, step)
+        if name not in kernels:
+            continue
+        kernel = kernels[name]
+        inner, elements = _size.evaluate(kernel.inner, symbols), _size.evaluate(kernel.count, symbols)
+        for key in kernel.entries:
+            if inner % key[0] or _size.evaluate(kernel.width, symbols) % key[0]:
+                continue
+            for cached in (True, False) if kernel.shared else (False,):
+                found = run_kernel(library, kernel, plan, step, values, symbols, key, cached)
+                for output, ours, dtype in zip(step.outputs, found, kernel.pointers[len(step.inputs) :], strict=True):
+                    # The rounding of narrow types may fall to either side of a tie.
+                    loose = {"float16": 2**-10, "bfloat16": 2**-7}.get(dtype, 0)
+                    expected = values[output]
+                    if expected.dtype.kind in "iub":
+                        np.testing.assert_array_equal(ours, expected)
+                    else:
+                        np.testing.assert_allclose(ours, expected, rtol=max(rtol, loose), atol=atol)
+                count += elements >= 0
+    return count
+

@@ -1,0 +1,257 @@
+"""Generated kernels: built by the host's compiler and run thread by thread against the interpreter; compiled by NVRTC.
+
+What the host cannot show is speed, and what a GPU's memory model allows that taking turns does not.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from kernel_support import COMPILER, build, check_kernels
+from native_graphs import GRAPHS
+from native_support import model, node, sample
+from test_native_random import WIDTH, graphs
+
+from hybrid_infer.backends.native import _code, _kernels, _nvrtc, _passes
+from hybrid_infer.backends.native._plan import Plan
+
+on_host = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+
+Case = tuple[str, Plan, list[dict[str, Any]]]
+
+#: For each float type the values at its edges, in front of ordinary ones.
+EDGES = [0.0, -0.0, 1.0, -1.0, np.nan, np.inf, -np.inf, 1e-40, -1e-40, 0.5, -0.5, 1.5, 2.5, -2.5, 88.0, -104.0, 3e38]
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+WHOLE = ("int8", "uint8", "int32", "int64")
+
+#: What an operator takes other than one float operand and a result of its type.
+OPERANDS = {**dict.fromkeys(("Add", "Sub", "Mul", "Div", "Mod", "Pow", "Max", "Min", "Sum", "Mean", "PRelu", "Equal",
+                             "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "BitwiseAnd",
+                             "BitwiseOr", "BitwiseXor"), 2)}  # fmt: skip
+LOGICAL = ("And", "Or", "Xor", "Not")
+BITWISE = ("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot")
+ALSO_WHOLE = ("Add", "Sub", "Mul", "Div", "Mod", "Max", "Min", "Abs", "Neg", "Sign", "Equal", "Less", "Greater",
+              "LessOrEqual", "GreaterOrEqual", "Relu")  # fmt: skip
+#: Newer than the opset that graphs are made in, or with operands of several kinds: tested apart.
+APART = ("Cast", "Where", "Clip", "Swish")
+#: Domains outside of which two libraries differ in more than rounding.
+SMALL = {"Pow": 3.0, "Sinh": 4.0, "Cosh": 4.0, "Tan": 1.5}
+
+
+def _values(dtype: str, n: int, seed: int) -> Any:
+    rng = np.random.default_rng(seed)
+    if dtype == "bool":
+        return rng.integers(0, 2, n).astype(bool)
+    if dtype in WHOLE:
+        return rng.integers(-100 if dtype[0] == "i" else 0, 100, n).astype(dtype)
+    values = np.concatenate([EDGES, rng.standard_normal(n - len(EDGES)) * 3])
+    values = np.where(np.abs(values) > 6e4, np.sign(values) * 6e4, values) if dtype == "float16" else values
+    with np.errstate(all="ignore"):
+        array = rng.permutation(values).astype("float32" if dtype == "bfloat16" else dtype)
+    return (array.view(np.uint32) & 0xFFFF0000).view(np.float32) if dtype == "bfloat16" else array
+
+
+@lru_cache(maxsize=1)
+def operator_cases() -> list[Case]:
+    """Each operator that may stand in a body, alone, in each type that it takes."""
+    found = []
+    for i, op in enumerate(sorted(_code.FUSABLE - set(APART))):
+        # Half types differ from float32 in how they are loaded and stored alone: one of them for every third operator.
+        half = () if i % 3 else (FLOATS[i % 2],)
+        types = ("bool",) if op in LOGICAL else WHOLE if op in BITWISE else (*half, "float32", "float64")
+        for dtype in (*types, *((WHOLE[i % 2], WHOLE[2 + i % 2]) if op in ALSO_WHOLE else ())):
+            if (op == "Neg" and dtype == "uint8") or (op == "Relu" and dtype == "uint8"):
+                continue
+            found.append(_operator_case(op, dtype))
+    for dtype in ("float32", "float64", "int32"):
+        clip = _case(f"Clip {dtype}", [node("Clip", ["a", "low", "high"], ["y"])], {"a": dtype},
+                     {"low": np.array(-2, dtype), "high": np.array(2, dtype)})  # fmt: skip
+        found.append(clip)
+    found.append(_case("Where", [node("Where", ["c", "a", "b"], ["y"])], {"c": "bool", "a": "float32", "b": "float32"}))
+    kinds = {"bool": 9, "int8": 3, "uint8": 2, "int32": 6, "int64": 7, "float16": 10, "bfloat16": 16, "float32": 1,
+             "float64": 11}  # fmt: skip
+    for source, target in product(kinds, kinds):
+        if source != target and ("float32" in (source, target) or {source, target} <= {"bool", "int8", "int64"}):
+            made = [node("Cast", ["a"], ["t"], to=kinds[target]), node("Identity", ["t"], ["y"])]
+            found.append(_case(f"Cast {source} {target}", made, {"a": source}, tame=target in WHOLE))
+    return found
+
+
+def _operator_case(op: str, dtype: str) -> Case:
+    names = ["a", "b"][: OPERANDS.get(op, 1)]
+    attributes: dict[str, Any] = {"fmod": 1} if op == "Mod" and dtype in FLOATS else {}
+    if op == "Gelu":
+        attributes["approximate"] = "none" if dtype in ("float32", "float16") else "tanh"
+    made = [node(op, names, ["y"], **attributes)]
+    return _case(f"{op} {dtype}", made, dict.fromkeys(names, dtype), limit=SMALL.get(op))
+
+
+def _case(name: str, nodes: list[Any], inputs: dict[str, str], constants: Any = None, *, limit: float | None = None,
+          tame: bool = False) -> Case:  # fmt: skip
+    kinds = {key: onnx.TensorProto.DataType.Value(_onnx(dtype)) for key, dtype in inputs.items()}
+    graph = onnx.helper.make_graph(
+        nodes, "one",
+        [onnx.helper.make_tensor_value_info(key, kind, [40]) for key, kind in kinds.items()],
+        [onnx.ValueInfoProto(name="y")],
+        [onnx.numpy_helper.from_array(v, k) for k, v in (constants or {}).items()],
+    )  # fmt: skip
+    made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
+    arrays = {key: _values(dtype, 40, i) for i, (key, dtype) in enumerate(inputs.items())}
+    for key, array in arrays.items():
+        if array.dtype.kind == "f" and (limit or tame):
+            with np.errstate(all="ignore"):
+                array = np.where(np.isfinite(array), array, 1).astype(array.dtype)
+            arrays[key] = np.clip(array, 0 if tame else -(limit or 9), limit or 100).astype(array.dtype)
+    return name, _passes.plan(made), [arrays]
+
+
+def _onnx(dtype: str) -> str:
+    return {"float32": "FLOAT", "float64": "DOUBLE"}.get(dtype, dtype.upper())
+
+
+@lru_cache(maxsize=1)
+def random_cases() -> list[Case]:
+    """Random graphs, those of the planner's tests, at several sizes, one of them empty."""
+    made: list[Any] = []
+
+    @settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+    @given(graphs())
+    def collect(each: Any) -> None:
+        made.append(each)
+
+    collect()
+    found = []
+    for i, each in enumerate(made):
+        feeds = []
+        for batch, tokens in ((1, 1), (2, 3), (3, 2), (0, 2)):
+            shapes = {"x0": (batch, tokens, WIDTH), "x1": (batch, tokens, WIDTH), "row": (WIDTH,),
+                      "spread": (batch, 1, WIDTH), "w": (WIDTH, WIDTH)}  # fmt: skip
+            feeds.append({name: sample(shape, k) for k, (name, shape) in enumerate(shapes.items())})
+        found.append((f"random {i}", _passes.plan(each), feeds))
+    return found
+
+
+@lru_cache(maxsize=1)
+def spread_cases() -> list[Case]:
+    """Operands spread along every choice of axes, whose sizes are numbers or symbols, of every rank up to 5."""
+    rng, found = random.Random(0), []
+    for i in range(30):
+        rank = rng.randint(1, 5)
+        sizes = [rng.choice([1, 2, 3, 4, 8]) for _ in range(rank)]
+        symbolic = [rng.random() < 0.4 for _ in range(rank)]
+        dtype = rng.choice(["float32", "float16", "float64", "bfloat16"])
+        inputs: dict[str, Any] = {}
+        shapes: dict[str, Any] = {}
+        for k in range(rng.randint(2, 4)):
+            kept = [k == 0 or rng.random() < 0.6 for _ in range(rank)]
+            cut = 0 if k == 0 else rng.randint(0, rank - 1)
+            named = [f"s{a}" if symbolic[a] else sizes[a] for a in range(rank)]
+            inputs[f"x{k}"] = (dtype, tuple(named[a] if kept[a] else 1 for a in range(cut, rank)))
+            shapes[f"x{k}"] = [sizes[a] if kept[a] else 1 for a in range(cut, rank)]
+        names = list(inputs)
+        nodes = [node("Add", names[:2], ["t1"])]
+        nodes += [node(rng.choice(["Mul", "Max", "Sub"]), [f"t{k - 1}", name], [f"t{k}"]) for k, name in
+                  enumerate(names[2:], 2)]  # fmt: skip
+        last = f"t{len(names) - 1}"
+        if rng.random() < 0.5:
+            nodes.append(node(rng.choice(["Softmax", "LogSoftmax"]), [last], ["z"], axis=-1))
+            last = "z"
+        nodes.append(node("Tanh", [last], ["y"]))
+        arrays = {}
+        for k, (name, shape) in enumerate(shapes.items()):
+            array = np.asarray(sample(shape, k), "float32" if dtype == "bfloat16" else dtype)
+            arrays[name] = (array.view(np.uint32) & 0xFFFF0000).view(np.float32) if dtype == "bfloat16" else array
+        found.append((f"spread {i} {dtype} {sizes}", _passes.plan(model(nodes, inputs, ["y"])), [arrays]))
+    return found
+
+
+@lru_cache(maxsize=1)
+def pattern_cases() -> list[Case]:
+    return [(name, _passes.plan(made), [feeds]) for name, ((made, feeds), _) in GRAPHS.items()]
+
+
+@lru_cache(maxsize=1)
+def wide_row_cases() -> list[Case]:
+    """Rows longer than a block, of odd and even lengths, with what is computed in front read behind them."""
+    found = []
+    for dtype, width, op in product(("float32", "float16"), (33, 256, 1000), ("LayerNormalization", "Softmax")):
+        norm = (
+            node("Softmax", ["s"], ["n"], axis=-1) if op == "Softmax" else node(op, ["s", "g", "h"], ["n"], axis=-1)
+        )
+        nodes = [node("Add", ["x", "r"], ["s"]), norm, node("Mul", ["n", "g"], ["m"]), node("Add", ["m", "s"], ["y"])]
+        shapes: dict[str, Any] = {"x": ("n", width), "r": ("n", width), "g": (width,), "h": (width,)}
+        inputs = {key: (dtype, shape) for key, shape in shapes.items()}
+        sizes = {key: [3 if size == "n" else size for size in shape] for key, shape in shapes.items()}
+        feeds = {key: sample(shape, i).astype(dtype) for i, (key, shape) in enumerate(sizes.items())}
+        found.append((f"{op} {dtype} {width}", _passes.plan(model(nodes, inputs, ["s", "y"])), [feeds]))
+    return found
+
+
+FAMILIES: dict[str, Callable[[], list[Case]]] = {
+    "operators": operator_cases, "random graphs": random_cases, "spread operands": spread_cases,
+    "patterns": pattern_cases, "wide rows": wide_row_cases,
+}  # fmt: skip
+
+
+def _kernels_of(cases: list[Case]) -> dict[str, Any]:
+    return {name: kernel for _, plan, _ in cases for name, kernel in _kernels.kernels(plan).items()}
+
+
+@on_host
+@pytest.mark.parametrize("family", FAMILIES)
+def test_kernels_give_what_the_interpreter_gives(family: str, tmp_path: Path) -> None:
+    cases = FAMILIES[family]()
+    kernels = _kernels_of(cases)
+    library = build(kernels, tmp_path)
+    ran = 0
+    for name, plan, several in cases:
+        for feeds in several:
+            loose = 2e-5 if family != "operators" else 1e-5
+            try:
+                ran += check_kernels(plan, kernels, library, feeds, rtol=loose, atol=1e-6)
+            except AssertionError as error:
+                raise AssertionError(f"{name}: {error}") from error
+    assert ran >= len(kernels)
+
+
+@on_host
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("(x[j] - mean) * scale", "(x[j] + mean) * scale"), ("at = base + c", "at = base"), ("two / (float)", "two * ")],
+)
+def test_a_wrong_kernel_is_noticed(right: str, wrong: str, tmp_path: Path) -> None:
+    (made, feeds), _ = GRAPHS["modulated"]
+    plan = _passes.plan(made)
+    kernels = _kernels_of([("", plan, [])])
+    for kernel in kernels.values():
+        assert right in kernel.source
+        kernel.source = kernel.source.replace(right, wrong)
+    library = build(kernels, tmp_path)
+    with pytest.raises(AssertionError):
+        check_kernels(plan, kernels, library, feeds)
+
+
+def test_every_operator_that_bodies_may_hold_has_an_expression() -> None:
+    seen = {line[0] for _, plan, _ in operator_cases() for step in plan.steps for line in step.attributes["code"]}
+    assert seen == _code.FUSABLE - {"Swish"}  # which is newer than the opset that is captured
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_kernels_compile_for_gpus(family: str, architecture: str) -> None:
+    if missing := _nvrtc.missing():
+        pytest.skip(missing)
+    kernels = list(_kernels_of(FAMILIES[family]()).values())
+    every = max(1, len(kernels) // 12)
+    for kernel in kernels[::every]:
+        assert _nvrtc.compile_cubin(kernel.source, architecture)[:4] == b"\x7fELF"
