@@ -21,7 +21,7 @@ from hybrid_infer.backends.native._size import product
 THREADS, SCRATCH = 512, 512
 
 #: A reduction over the block, of which every thread gets the result. Blocks have whole warps.
-_REDUCE = """
+REDUCE = """
 struct HiSum { template <class T> __device__ inline T operator()(T a, T b) const { return a + b; } };
 struct HiTop { template <class T> __device__ inline T operator()(T a, T b) const { return hi_max(a, b); } };
 template <class T, class F> __device__ inline T hi_reduce(T x, T start, F join, T* scratch) {
@@ -148,7 +148,7 @@ def rows(plan: Plan, step: Step, name: str) -> Kernel:
     )
     text = "\n".join(
         [
-            _REDUCE,
+            REDUCE,
             f"template <class I, int V> __device__ inline void {name}_body({parameters}) {{",
             "  extern __shared__ __align__(16) unsigned char hi_shared[];",
             f"  {c}* scratch = ({c}*)hi_shared;",

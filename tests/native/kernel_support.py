@@ -67,9 +67,11 @@ def run_kernel(
     symbols: Mapping[Any, int], key: tuple[int, bool], cached: bool, block: int = 64,
 ) -> list[Any]:  # fmt: skip
     """The results of one step, by one of its kernel's entry points."""
-    arrays = [stored(values[name], plan.values[name].dtype) for name in step.inputs]
-    shapes = [[_size.evaluate(s, symbols) for s in shape] for _, shape in step.attributes["outputs"]]
-    kinds = [dtype for dtype, _ in step.attributes["outputs"]]
+    operands = step.inputs[: len(kernel.pointers) - len(step.outputs)]
+    arrays = [stored(values[name], plan.values[name].dtype) for name in operands]
+    results = [plan.values[name] for name in step.outputs]
+    shapes = [[_size.evaluate(size, symbols) for size in value.shape or ()] for value in results]
+    kinds = [value.dtype for value in results]
     outputs = [
         stored(np.full(shape, 77).astype(NUMPY[dtype]), dtype) for dtype, shape in zip(kinds, shapes, strict=True)
     ]
@@ -97,7 +99,8 @@ def check_kernels(plan: Plan, kernels: Mapping[str, Kernel], library: ctypes.CDL
                 continue
             for cached in (True, False) if kernel.shared else (False,):
                 found = run_kernel(library, kernel, plan, step, values, symbols, key, cached)
-                for output, ours, dtype in zip(step.outputs, found, kernel.pointers[len(step.inputs) :], strict=True):
+                for output, ours in zip(step.outputs, found, strict=True):
+                    dtype = plan.values[output].dtype
                     # The rounding of narrow types may fall to either side of a tie.
                     loose = {"float16": 2**-10, "bfloat16": 2**-7}.get(dtype, 0)
                     expected = values[output]

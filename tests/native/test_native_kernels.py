@@ -21,7 +21,7 @@ from native_graphs import GRAPHS
 from native_support import model, node, sample
 from test_native_random import WIDTH, graphs
 
-from hybrid_infer.backends.native import _code, _kernels, _nvrtc, _passes
+from hybrid_infer.backends.native import _code, _cuda_reduce, _kernels, _nvrtc, _passes
 from hybrid_infer.backends.native._plan import Plan
 
 on_host = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
@@ -197,9 +197,32 @@ def wide_row_cases() -> list[Case]:
     return found
 
 
+@lru_cache(maxsize=1)
+def reduction_cases() -> list[Case]:
+    """Every reduction over every choice of axes of a tensor of rank 3, kept and not."""
+    found = []
+    for i, (op, axes) in enumerate(product(_cuda_reduce.FORMS, [(0,), (1,), (2,), (0, 2), (1, 2), (0, 1), (0, 1, 2)])):
+        whole = op in ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1")
+        dtype = ("float32", "float64", "float16", *(("int64", "int32") if whole else ()))[i % (5 if whole else 3)]
+        constants = {"axes": np.array(axes, np.int64)}
+        nodes = [node(op, ["x", "axes"], ["y"], keepdims=i % 2)]
+        shape = ("n", 5, 7) if i % 3 else (3, 5, 7)
+        array = (sample((3, 5, 7), i, "float64") * 3).astype(dtype)
+        feeds = [{"x": np.abs(array) if op == "ReduceLogSum" else array}]
+        tensor = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.DataType.Value(_onnx(dtype)), shape)
+        graph = onnx.helper.make_graph(
+            nodes, "one", [tensor], [onnx.ValueInfoProto(name="y")],
+            [onnx.numpy_helper.from_array(array, key) for key, array in constants.items()],
+        )  # fmt: skip
+        made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
+        found.append((f"{op} {axes} {dtype}", _passes.plan(made), feeds))
+    return found
+
+
 FAMILIES: dict[str, Callable[[], list[Case]]] = {
     "operators": operator_cases, "random graphs": random_cases, "spread operands": spread_cases,
     "patterns": pattern_cases, "wide rows": wide_row_cases,
+    "reductions": reduction_cases,
 }  # fmt: skip
 
 
