@@ -8,7 +8,6 @@ third normalises, runs what stands behind the row and stores. A row that does no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from hybrid_infer.backends.native._code import inside
 from hybrid_infer.backends.native._cuda_access import Kernel, access, declaration, indices, lanes
@@ -44,168 +43,166 @@ def rows(plan: Plan, step: Step, name: str) -> Kernel:
     Dynamic shared memory: `SCRATCH` bytes and, with ``cached`` set, ``width`` elements of the type in which rows are
     computed. The number ``cached`` is the last argument.
     """
-    at = step.attributes
-    types = [plan.values[each].dtype for each in step.inputs]
-    stored = [dtype for dtype, _ in at["outputs"]]
-    reach = access(at["space"], at["views"])
-    body, kinds = Body(types, reach), [STORED[dtype] for dtype in types]
-    kind, real = at["kind"], inside(at["dtype"])
-    body.kinds["row"] = real
-    width, count = product(at["space"][at["axis"] :]), product(at["space"])
-    count_text, width_text = reach.term(count), reach.term(width)
-    c = COMPUTE[real]
-
-    early = [i for i, each in enumerate(at["results"]) if each[0] == "early"]
-    late = [i for i in range(len(at["results"])) if i not in early]
-    first = len(types)
-    before = _before(body, at, kinds, c)
-    stores = _stores(body, at["results"], early, stored, "b", first)
-    again = uses_early(at["code"], [at["results"][i] for i in late])
-    after_code = body.lines(at["code"], "t")
-    after_operands = operands_of(at["code"], [at["results"][i] for i in late])
-    if again:
-        after_operands = sorted({*after_operands, *operands_of(at["before"], [at["source"]])})
-    scalar = [f"    {line}" for line in after_code]
-
-    load_x = [*_indent(before), "    if (cached) cache[c + j] = x[j];"]
-    fetch = [
-        "if (cached) {",
-        "  for (int j = 0; j < V; ++j) x[j] = cache[c + j];",
-        "} else {",
-        *_indent(body.loads(operands_of(at["before"], [at["source"]]), kinds)),
-        "  for (int j = 0; j < V; ++j) {",
-        *_indent(before, 2),
-        "  }",
-        "}",
-    ]
-    softmax = kind in ("softmax", "log_softmax")
-    start = literal(float("-inf") if softmax else 0.0, real)
-    exp = "exp" if real == "float64" else "expf"
-    lines = [
-        "const I base = line * width;",
-        f"{c} one = {start};",
-        "for (I c = (I)threadIdx.x * V; c < width; c += (I)blockDim.x * V) {",
-        "  const I at = base + c;",
-        f"  {c} x[V];",
-        *_indent(body.loads(operands_of(at["before"], [at["source"]]), kinds)),
-        *_indent(_declared(stored, early)),
-        "#pragma unroll",
-        "  for (int j = 0; j < V; ++j) {",
-        *load_x,
-        *_indent(stores[0], 2),
-        f"    one = {'hi_max(one, x[j])' if softmax else 'one + x[j]'};",
-        "  }",
-        *_indent(stores[1]),
-        "}",
-        f"one = hi_reduce(one, {start}, {'HiTop' if softmax else 'HiSum'}(), scratch);",
-    ]
-    if not softmax:
-        centre = f"one / ({c})width" if kind == "layer" else literal(0.0, real)
-        lines.append(f"const {c} mean = {centre};")
-    lines += [
-        f"{c} two = {literal(0.0, real)};",
-        "for (I c = (I)threadIdx.x * V; c < width; c += (I)blockDim.x * V) {",
-        "  const I at = base + c;",
-        f"  {c} x[V];",
-        *_indent(fetch),
-        "  for (int j = 0; j < V; ++j) {",
-        f"    two += {f'{exp}(x[j] - one)' if softmax else '(x[j] - mean) * (x[j] - mean)'};",
-        "  }",
-        "}",
-        f"two = hi_reduce(two, {literal(0.0, real)}, HiSum(), scratch);",
-    ]
-    if softmax:
-        log = "log(two)" if real == "float64" else "logf(two)"
-        scale = f"{literal(1.0, real)} / two" if kind == "softmax" else log
-        result = f"{exp}(x[j] - one) * scale" if kind == "softmax" else "(x[j] - one) - scale"
-    else:
-        root = "sqrt" if real == "float64" else "sqrtf"
-        scale = f"{literal(1.0, real)} / {root}(two / ({c})width + {literal(at['epsilon'], real)})"
-        result = "(x[j] - mean) * scale"
-    stores = _stores(body, at["results"], late, stored, "t", first)
-    lines += [
-        f"const {c} scale = {scale};",
-        "for (I c = (I)threadIdx.x * V; c < width; c += (I)blockDim.x * V) {",
-        "  const I at = base + c;",
-        f"  {c} x[V];",
-        *_indent(fetch),
-        *_indent(body.loads(after_operands, kinds)),
-        *_indent(_declared(stored, late)),
-        "#pragma unroll",
-        "  for (int j = 0; j < V; ++j) {",
-        f"    const {c} row = {result};",
-        *([f"    {line}" for line in body.lines(at["before"], "b")] if again else []),
-        *scalar,
-        *_indent(stores[0], 2),
-        "  }",
-        *_indent(stores[1]),
-        "}",
-        "__syncthreads();",
-    ]
-    parameters = declaration([*types, *stored], len(stored), reach.numbers) + ", int cached"
-    passed = ", ".join(
-        [*(f"p{i}" for i in range(len(types) + len(stored))), *(f"n{i}" for i in range(len(reach.numbers))), "cached"]
-    )
+    made = _Rows(plan, step)
+    parameters = declaration([*made.types, *made.stored], len(made.stored), made.reach.numbers) + ", int cached"
+    pointers = [f"p{i}" for i in range(len(made.types) + len(made.stored))]
+    passed = ", ".join([*pointers, *(f"n{i}" for i in range(len(made.reach.numbers))), "cached"])
     text = "\n".join(
         [
             REDUCE,
             f"template <class I, int V> __device__ inline void {name}_body({parameters}) {{",
             "  extern __shared__ __align__(16) unsigned char hi_shared[];",
-            f"  {c}* scratch = ({c}*)hi_shared;",
-            f"  {c}* cache = ({c}*)(hi_shared + {SCRATCH});",
-            f"  const I width = {width_text};",
-            f"  const I rows = width == 0 ? (I)0 : {count_text} / width;",
+            f"  {made.c}* scratch = ({made.c}*)hi_shared;",
+            f"  {made.c}* cache = ({made.c}*)(hi_shared + {SCRATCH});",
+            f"  const I width = {made.width_text};",
+            f"  const I rows = width == 0 ? (I)0 : {made.count_text} / width;",
             "  for (I line = blockIdx.x; line < rows; line += gridDim.x) {",
-            *_indent(lines, 2),
+            *_indent(made.lines, 2),
             "  }",
             "}",
         ]
     )
     entries: dict[tuple[int, bool], str] = {}
-    # A thread's elements must not pass the end of a row, nor that of the last merged axis.
-    inner = reach.sizes[-1]
-    steady = all(strides[-1] in (0, 1) for strides in reach.strides)
-    each = lanes([*types, *stored], inner, steady)
-    if isinstance(width, int):
-        each = [v for v in each if width % v == 0]
-    elif inner != width:
-        each = [1] if not (isinstance(inner, int) and (width % inner == 0)) else each
-    for wide in indices(count):
-        for v in each:
+    for wide in indices(made.count):
+        for v in made.lanes():
             entry = entries[v, wide] = f"{name}_{'l' if wide else 'i'}{v}"
             text += (
                 f'\nextern "C" __global__ void __launch_bounds__({THREADS}) {entry}({parameters}) '
                 f"{{ {name}_body<{'long long' if wide else 'int'}, {v}>({passed}); }}"
             )
+    space, axis = step.attributes["space"], step.attributes["axis"]
     return Kernel(
-        head(text) + "\n" + text + "\n", entries, [*types, *stored], reach.numbers, count, inner,
-        rows=product(at["space"][: at["axis"]]), width=width, shared=SCRATCH,
+        head(text) + "\n" + text + "\n", entries, [*made.types, *made.stored], made.reach.numbers, made.count,
+        made.reach.sizes[-1], rows=product(space[:axis]), width=made.width, shared=SCRATCH,
     )  # fmt: skip
+
+
+class _Rows:
+    """The statements of one row, pass by pass: ``lines``. ``c`` is the C type in which the row is computed."""
+
+    def __init__(self, plan: Plan, step: Step) -> None:
+        self.at = at = step.attributes
+        self.types = [plan.values[each].dtype for each in step.inputs]
+        self.stored = [dtype for dtype, _ in at["outputs"]]
+        self.kinds = [STORED[dtype] for dtype in self.types]
+        self.reach = access(at["space"], at["views"])
+        self.body = Body(self.types, self.reach)
+        self.real = inside(at["dtype"])
+        self.c = COMPUTE[self.real]
+        self.body.kinds["row"] = self.real
+        self.softmax = at["kind"] in ("softmax", "log_softmax")
+        self.width, self.count = product(at["space"][at["axis"] :]), product(at["space"])
+        self.width_text, self.count_text = self.reach.term(self.width), self.reach.term(self.count)
+        self.lines = [*self._first(), *self._second(), *self._third()]
+
+    def lanes(self) -> list[int]:
+        """How many elements a thread may take: they must not pass the end of a row, nor of the last merged axis."""
+        inner = self.reach.sizes[-1]
+        steady = all(strides[-1] in (0, 1) for strides in self.reach.strides)
+        found = lanes([*self.types, *self.stored], inner, steady)
+        if isinstance(self.width, int):
+            return [v for v in found if self.width % v == 0]
+        fits = inner == self.width or (isinstance(inner, int) and self.width % inner == 0)
+        return found if fits else [1]
+
+    def _number(self, value: float) -> str:
+        return literal(value, self.real)
+
+    def _call(self, name: str, argument: str) -> str:
+        return f"{name}{'' if self.real == 'float64' else 'f'}({argument})"
+
+    def _loop(self, lines: Sequence[str]) -> list[str]:
+        """The elements of a row, `V` at a time, the first at ``at`` in the space and at ``c`` in the row."""
+        return [
+            "for (I c = (I)threadIdx.x * V; c < width; c += (I)blockDim.x * V) {",
+            "  const I at = base + c;",
+            f"  {self.c} x[V];",
+            *_indent(lines),
+            "}",
+        ]
+
+    def _each(self, lines: Sequence[str]) -> list[str]:
+        return ["#pragma unroll", "for (int j = 0; j < V; ++j) {", *_indent(lines), "}"]
+
+    def _before(self) -> list[str]:
+        """Compute element j in front of the row."""
+        lines = self.body.lines(self.at["before"], "b")
+        return [*lines, f"x[j] = ({self.c}){self.body.argument(self.at['source'], 'b')[0]};"]
+
+    def _sources(self) -> list[int]:
+        return operands_of(self.at["before"], [self.at["source"]])
+
+    def _fetch(self) -> list[str]:
+        """Have the elements again: from shared memory, or computed anew."""
+        anew = [*self.body.loads(self._sources(), self.kinds), *self._each(self._before())]
+        return ["if (cached) {", *_indent(self._each(["x[j] = cache[c + j];"])), "} else {", *_indent(anew), "}"]
+
+    def _results(self, early: bool) -> list[int]:
+        return [i for i, each in enumerate(self.at["results"]) if (each[0] == "early") == early]
+
+    def _keep(self, which: Sequence[int], tag: str) -> tuple[list[str], list[str], list[str]]:
+        """Declare some of the results, set element j of them, store them."""
+        declared, assigned, written = [], [], []
+        for i in which:
+            kind, place = STORED[self.stored[i]], len(self.types) + i
+            text, dtype = self.body.argument(self.at["results"][i], tag)
+            declared.append(f"Pack<{kind}, V> r{i};")
+            assigned.append(f"r{i}.v[j] = HiStore<{kind}, {COMPUTE[inside(dtype)]}>::of({text});")
+            written.append(f"*(Pack<{kind}, V>*)(p{place} + at) = r{i};")
+        return declared, assigned, written
+
+    def _first(self) -> list[str]:
+        before = self._before()
+        declared, assigned, written = self._keep(self._results(early=True), "b")
+        join, start = ("hi_max(one, x[j])", float("-inf")) if self.softmax else ("one + x[j]", 0.0)
+        each = [*before, "if (cached) cache[c + j] = x[j];", *assigned, f"one = {join};"]
+        loads = self.body.loads(self._sources(), self.kinds)
+        functor = "HiTop" if self.softmax else "HiSum"
+        lines = [
+            "const I base = line * width;",
+            f"{self.c} one = {self._number(start)};",
+            *self._loop([*loads, *declared, *self._each(each), *written]),
+            f"one = hi_reduce(one, {self._number(start)}, {functor}(), scratch);",
+        ]
+        if not self.softmax:
+            centre = f"one / ({self.c})width" if self.at["kind"] == "layer" else self._number(0.0)
+            lines.append(f"const {self.c} mean = {centre};")
+        return lines
+
+    def _second(self) -> list[str]:
+        term = self._call("exp", "x[j] - one") if self.softmax else "(x[j] - mean) * (x[j] - mean)"
+        return [
+            f"{self.c} two = {self._number(0.0)};",
+            *self._loop([*self._fetch(), *self._each([f"two += {term};"])]),
+            f"two = hi_reduce(two, {self._number(0.0)}, HiSum(), scratch);",
+        ]
+
+    def _third(self) -> list[str]:
+        at, late = self.at, self._results(early=False)
+        scale, result = self._normalised()
+        found = [at["results"][i] for i in late]
+        again = uses_early(at["code"], found)
+        operands = {*operands_of(at["code"], found), *(self._sources() if again else ())}
+        recomputed = self.body.lines(at["before"], "b") if again else []
+        code = self.body.lines(at["code"], "t")
+        declared, assigned, written = self._keep(late, "t")
+        each = [f"const {self.c} row = {result};", *recomputed, *code, *assigned]
+        loads = self.body.loads(sorted(operands), self.kinds)
+        return [
+            f"const {self.c} scale = {scale};",
+            *self._loop([*self._fetch(), *loads, *declared, *self._each(each), *written]),
+            "__syncthreads();",
+        ]
+
+    def _normalised(self) -> tuple[str, str]:
+        """A factor for the row, and the normalised element."""
+        if self.at["kind"] == "softmax":
+            return f"{self._number(1.0)} / two", f"{self._call('exp', 'x[j] - one')} * scale"
+        if self.at["kind"] == "log_softmax":
+            return self._call("log", "two"), "(x[j] - one) - scale"
+        root = self._call("sqrt", f"two / ({self.c})width + {self._number(self.at['epsilon'])}")
+        return f"{self._number(1.0)} / {root}", "(x[j] - mean) * scale"
 
 
 def _indent(lines: Sequence[str], depth: int = 1) -> list[str]:
     return [line if line.startswith("#") else "  " * depth + line for line in lines]
-
-
-def _before(body: Body, at: Any, kinds: Sequence[str], c: str) -> list[str]:
-    """Statements that compute element j in front of the row."""
-    lines = body.lines(at["before"], "b")
-    text, _ = body.argument(at["source"], "b")
-    return [*lines, f"x[j] = ({c}){text};"]
-
-
-def _declared(stored: Sequence[str], which: Sequence[int]) -> list[str]:
-    return [f"Pack<{STORED[stored[i]]}, V> r{i};" for i in which]
-
-
-def _stores(
-    body: Body, results: Sequence[Any], which: Sequence[int], stored: Sequence[str], tag: str, first: int
-) -> tuple[list[str], list[str]]:
-    """Statements for each element, and for all elements of a thread, that store some of the results."""
-    each, all_of_them = [], []
-    for i in which:
-        text, kind = body.argument(results[i], tag)
-        each.append(f"r{i}.v[j] = HiStore<{STORED[stored[i]]}, {COMPUTE[inside(kind)]}>::of({text});")
-        all_of_them.append(f"*(Pack<{STORED[stored[i]]}, V>*)(p{first + i} + at) = r{i};")
-    return each, all_of_them
-
