@@ -4,7 +4,7 @@
 
 - ``_size``, ``_plan``: symbolic sizes, and plans as plain data;
 - ``_read``, ``_infer*``: ONNX to a plan whose values have types and shapes;
-- ``_fold``, ``_views``, ``_duplicates``, ``_fuse_*``: the passes, which ``_passes`` puts in order;
+- ``_fold``, ``_views``, ``_duplicates``, ``_fuse_*``, ``_spell_batchnorm``: the passes, put in order by ``_passes``;
 - ``_memory``: one arena for all values in between;
 - ``_numpy_*``, ``_interpret``: the reference interpreter;
 - ``_cuda_*``: CUDA C for the fused steps.

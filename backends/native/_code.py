@@ -37,8 +37,8 @@ FUSABLE = frozenset({
 
 #: Cheap enough to be computed again for each element that a smaller operand is spread over.
 CHEAP = frozenset({
-    "Add", "Sub", "Mul", "Neg", "Abs", "Cast", "Where", "Not", "And", "Or", "Relu", "Equal", "Less", "Greater",
-    "LessOrEqual", "GreaterOrEqual",
+    "Add", "Sub", "Mul", "Div", "Sqrt", "Reciprocal", "Neg", "Abs", "Cast", "Where", "Not", "And", "Or", "Relu",
+    "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual",
 })  # fmt: skip
 
 _NARROW = ("float16", "bfloat16")

@@ -17,6 +17,7 @@ from hybrid_infer.backends.native import (
     _infer,
     _memory,
     _read,
+    _spell_batchnorm,
     _views,
 )
 from hybrid_infer.backends.native._plan import Plan
@@ -31,6 +32,7 @@ PASSES: dict[str, Pass] = {
     "duplicates": _duplicates.merge_duplicates,
     "attention": _fuse_attention.fuse_attention,
     "norm": _fuse_norm.fuse_norms,
+    "batchnorm": _spell_batchnorm.spell_batchnorm,
     "gelu": _fuse_gelu.fuse_gelu,
     "gemm": _fuse_gemm.fuse_gemm,
     "elementwise": _fuse_elementwise.fuse_elementwise,

@@ -162,6 +162,22 @@ def modulated() -> tuple[Any, dict[str, Any]]:
     return model(nodes, inputs, ["y"], {"ones": np.ones(6, FLOAT), "one": np.float32(1)}), feeds
 
 
+def convolution() -> tuple[Any, dict[str, Any]]:
+    """A residual network's: convolution, batch normalisation, sum, ReLU."""
+    nodes = [
+        node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
+        node("BatchNormalization", ["c", "scale", "bias", "mean", "var"], ["n"], epsilon=1e-5),
+        node("Add", ["n", "x"], ["s"]),
+        node("Relu", ["s"], ["y"]),
+    ]
+    shapes: dict[str, Any] = {"x": (2, 3, 4, 4), "w": (3, 3, 3, 3), **dict.fromkeys(("scale", "bias", "mean"), (3,))}
+    feeds = {name: sample(shape, i) for i, (name, shape) in enumerate(shapes.items())}
+    feeds["var"] = np.abs(sample((3,), 9)) + np.float32(0.5)
+    inputs: dict[str, Any] = {name: (FLOAT, array.shape) for name, array in feeds.items()}
+    inputs["x"] = (FLOAT, ("b", 3, "h", "w"))
+    return model(nodes, inputs, ["y"]), feeds
+
+
 def softmax() -> tuple[Any, dict[str, Any]]:
     """Spelled out, in front of it a scale."""
     constants = {"last": i64(-1), "half": np.float32(0.5)}
@@ -189,5 +205,6 @@ GRAPHS: dict[str, tuple[tuple[Any, dict[str, Any]], dict[str, int]]] = {
     "gelu, erf": (gelu("none"), {"elementwise": 1}),
     "gelu, tanh": (gelu("tanh"), {"elementwise": 1}),
     "modulated": (modulated(), {"row": 1}),
+    "convolution": (convolution(), {"Conv": 1, "view": 4, "elementwise": 1}),
     "softmax": (softmax(), {"row": 1}),
 }

@@ -22,7 +22,8 @@ def test_a_pattern_is_recognised_and_computed(name: str) -> None:
     assert ops(plan) == expected
     compare(plan, made, feeds)
     unfused = _passes.plan(made, without=tuple(_passes.PASSES))
-    assert len(unfused.steps) > len(plan.steps)
+    work = [step for step in plan.steps if step.op != "view"]
+    assert len(unfused.steps) > len(work)
     compare(unfused, made, feeds)
 
 
@@ -60,7 +61,8 @@ def _corrupted(step: Step) -> list[tuple[str, Step]]:
             other = {"layer": "rms", "rms": "layer", "softmax": "log_softmax", "log_softmax": "softmax"}
             changed("kind", kind=other[at["kind"]])
         for part in ("before", "code"):
-            swap = {"Add": "Mul", "Mul": "Add", "Sigmoid": "Tanh", "Gelu": "Relu"}
+            swap = {"Add": "Mul", "Mul": "Add", "Sigmoid": "Tanh", "Gelu": "Relu", "Relu": "Abs", "Sqrt": "Exp", "Div": "Mul",
+                    "Sub": "Add"}  # fmt: skip
             for i, (op, arguments, dtype, extra) in enumerate(at.get(part, ())):
                 code = [*at[part]]
                 code[i] = [swap[op], arguments, dtype, extra]
