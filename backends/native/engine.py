@@ -42,6 +42,10 @@ class Native:
         passes = "fused" if options.optimise else "plain"
         return f"{NAME}-{_FORMAT}-{options.device}-{options.precision}-{passes}"
 
+    def native(self, precision: str) -> bool:
+        """Only in float32, since NumPy rounds after each step."""
+        return precision == "float32"
+
     def wire(self, dtype: str) -> str:
         """The element type of the NumPy arrays that carry tensors and weights of `dtype`. Raises EngineError."""
         if dtype not in NUMPY or dtype in _NOT_HERE:

@@ -61,8 +61,8 @@ def _corrupted(step: Step) -> list[tuple[str, Step]]:
             other = {"layer": "rms", "rms": "layer", "softmax": "log_softmax", "log_softmax": "softmax"}
             changed("kind", kind=other[at["kind"]])
         for part in ("before", "code"):
-            swap = {"Add": "Mul", "Mul": "Add", "Sigmoid": "Tanh", "Gelu": "Relu", "Relu": "Abs", "Sqrt": "Exp", "Div": "Mul",
-                    "Sub": "Add"}  # fmt: skip
+            swap = {"Add": "Mul", "Mul": "Add", "Sigmoid": "Tanh", "Gelu": "Relu", "Relu": "Abs", "Sqrt": "Exp"}
+            swap |= {"Div": "Mul", "Sub": "Add"}
             for i, (op, arguments, dtype, extra) in enumerate(at.get(part, ())):
                 code = [*at[part]]
                 code[i] = [swap[op], arguments, dtype, extra]
