@@ -121,10 +121,10 @@ def _stub(model: Any, weights: list[str]) -> None:
         kind = value.type.tensor_type
         if not kind.HasField("shape") or any(not size.HasField("dim_value") for size in kind.shape.dim):
             raise EngineError("onnxruntime", f"the weight {name!r} has no fixed shape in the graph")
-        stub = model.graph.initializer.add()
-        stub.name, stub.data_type = name, kind.elem_type
-        stub.dims.extend(size.dim_value for size in kind.shape.dim)
-        stub.data_location = TensorProto.EXTERNAL
-        entry = stub.external_data.add()
+        outside = model.graph.initializer.add()
+        outside.name, outside.data_type = name, kind.elem_type
+        outside.dims.extend(size.dim_value for size in kind.shape.dim)
+        outside.data_location = TensorProto.EXTERNAL
+        entry = outside.external_data.add()
         entry.key, entry.value = "location", _LOCATION
         model.graph.input.remove(value)
