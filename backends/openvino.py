@@ -165,8 +165,11 @@ class _Session(_program.Session):
         self._places = tuple((i, parameter.get_friendly_name()) for i, parameter in enumerate(parameters))
         wide = (p.get_friendly_name() for p in parameters if p.get_element_type() == openvino.Type.i64)
         self._wide = tuple(wide)
-        floats = (p.get_friendly_name() for p in parameters if p.get_element_type() == openvino.Type.f32)
-        self._narrow = () if options.precision == "float32" else tuple(floats)
+        floats = [] if options.precision == "float32" else parameters
+        self._narrow = tuple(
+            parameter.get_friendly_name() for parameter in floats
+            if parameter.get_element_type() == openvino.Type.f32 and not _multiplied(parameter.output(0), options)
+        )  # fmt: skip
         self._precision = options.precision
         self._idle: deque[tuple[Any, Callable[..., Any]]] = deque()
         self._tensor = openvino.Tensor
@@ -243,6 +246,16 @@ def _bind(openvino: Any, graph: Any, weights: Mapping[str, Any]) -> list[Any]:
 def _in_place(array: Any) -> Any:
     """`array`, or a copy where OpenVINO refuses to share it: one with gaps or that must not be written."""
     return array if array.flags.carray else array.copy(order="C")
+
+
+def _multiplied(value: Any, options: EngineOptions) -> bool:
+    """Is a value multiplied with others and nothing else? Then it is no mask, and need not be looked through."""
+    users = [each.get_node() for each in value.get_target_inputs()]
+    return options.precision == "bfloat16" and all(
+        user.get_type_name() in ("MatMul", "Convolution", "GroupConvolution")
+        or (user.get_type_name() == "Transpose" and _multiplied(user.output(0), options))
+        for user in users
+    )
 
 
 def _narrowed(array: Any, name: str, precision: str) -> Any:
