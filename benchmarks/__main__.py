@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from benchmarks import _measure, first_call, hybrid, imports, memory, overhead, steady, store
+from benchmarks import _measure, first_call, hybrid, imports, memory, overhead, peers, steady, store
 
 BENCHMARKS: dict[str, Callable[[int], str]] = {
     "imports": imports.main,
@@ -14,6 +14,7 @@ BENCHMARKS: dict[str, Callable[[int], str]] = {
     "overhead": overhead.main,
     "steady": steady.main,
     "hybrid": hybrid.main,
+    "peers": peers.main,
     "memory": memory.main,
     "store": store.main,
 }
