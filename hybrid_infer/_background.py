@@ -91,7 +91,8 @@ class _Worker:
 
     def work(self) -> None:
         while (job := self._next()) is not None:
-            job.run()
+            with _forked.at_work:
+                job.run()
             del job  # and with it the instance and the copies, before the next one is waited for
 
     def _next(self) -> Job | None:
@@ -137,4 +138,5 @@ if hasattr(os, "register_at_fork"):
 
 def submit(job: Job) -> None:
     """Have a job done, after those that were submitted before."""
+    _forked.guard_forks()
     _worker.submit(job)

@@ -7,6 +7,7 @@ plain data. It runs at low priority and keeps its hands off whatever it inherits
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import logging
@@ -30,11 +31,65 @@ _log = logging.getLogger("hybrid_infer")
 _NICENESS = 15  # of 19: a thirtieth of a core that others use in full
 _LIMIT = 1800.0  # seconds after which a child is given up
 _STUCK = 20.0  # seconds of sleep after which it is: it waits for a lock that a thread of the parent held
+_PATIENCE = 20.0  # seconds for which the program's own fork waits for a build
 _POLL = 0.5
 _ATTEMPTS = 20
 _RETRY = 75  # exit code of a child that was forked at a bad moment
 
 _CHILDREN: set[int] = set()
+
+
+class AtWork:
+    """Held by the thread that compiles, except while it waits for a child. Whoever forks the program waits for it.
+
+    Otherwise a child of the program could inherit an import, or an engine's lock, that nobody would ever end.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.holder: int | None = None
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+        self.holder = threading.get_ident()
+
+    def __exit__(self, *exception: object) -> None:
+        self.holder = None
+        self.lock.release()
+
+
+at_work = AtWork()
+_paused = threading.local()
+
+
+def _before_fork() -> None:
+    mine = at_work.holder == threading.get_ident()
+    _paused.lock = at_work.lock if not mine and at_work.lock.acquire(timeout=_PATIENCE) else None
+
+
+def _after_fork() -> None:
+    lock, _paused.lock = getattr(_paused, "lock", None), None
+    if lock is not None:
+        lock.release()
+
+
+def _enter_child() -> None:
+    global at_work
+    at_work, _paused.lock = AtWork(), None
+    _CHILDREN.clear()
+
+
+@functools.cache
+def guard_forks() -> None:
+    """From now on, whoever forks the program waits for the thread that compiles.
+
+    The last that is registered is asked first. The locks of the store have a hook as well, which stops that thread
+    where it is: waiting for it afterwards would be for ever.
+    """
+    import filelock  # noqa: F401
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_enter_child)
 
 
 class Crashed(HybridInferError):
@@ -55,6 +110,8 @@ def possible(frontend: Any) -> bool:
 
 def capture(trace: Callable[[], Outcome], alone: threading.Lock, frontend: Any) -> Outcome:
     """What ``trace()`` gives, found out in a child. `alone` is held for the fork: no other capture is half done then.
+
+    For the thread that holds ``at_work``.
 
     Raises Crashed; OSError where no child could do it, for want of processes or because it inherited a lock that
     another thread held.
@@ -85,9 +142,12 @@ def _once(trace: Callable[[], Outcome], alone: threading.Lock, frontend: Any) ->
         raise
     finally:
         os.close(sending)
+    working = at_work
+    working.__exit__()
     try:
         return _receive(receiving, child)
     finally:
+        working.__enter__()
         _CHILDREN.discard(child)
         os.close(receiving)
 
@@ -225,7 +285,3 @@ def stop() -> None:
             os.kill(child, signal.SIGKILL)
         except ProcessLookupError:
             _log.debug("a child that traced had ended")
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_CHILDREN.clear)

@@ -350,12 +350,17 @@ def test_a_program_that_ends_while_a_thread_traces_ends_in_order() -> None:
 
 
 @pytest.mark.processes
-def test_a_forked_child_compiles_for_itself() -> None:
+@pytest.mark.parametrize("moment", ["0.0", "0.2"])
+def test_a_forked_child_compiles_for_itself(moment: str) -> None:
     printed, _ = _run(
         """
+        from hybrid_infer import _forked
+        _forked._NICENESS = 0
         f(x)
-        time.sleep(0.2)
+        time.sleep(float(os.environ["moment"]))
+        started = time.monotonic()
         child = os.fork()
+        assert time.monotonic() - started < 10
         if child == 0:
             answered(1)
             print("child", flush=True)
@@ -363,7 +368,8 @@ def test_a_forked_child_compiles_for_itself() -> None:
         answered(1)
         assert os.waitpid(child, 0)[1] == 0
         print("parent")
-        """
+        """,
+        moment=moment,
     )
     assert sorted(printed.split()) == ["child", "parent"]
 
