@@ -32,7 +32,7 @@ def main(path: str) -> int:
             predictor.run()
             found = [predictor.get_output_handle(name).copy_to_cpu() for name in predictor.get_output_names()]
         except Exception as fault:
-            print(f"[{number}] {type(fault).__name__}: {fault}", file=sys.stderr)
+            sys.stderr.write(f"[{number}] {type(fault).__name__}: {fault}\n")
             continue
         np.savez(request["found"], *found)
         sys.stdout.write(f"\nran {number}\n")
