@@ -244,6 +244,8 @@ def _first(
             fault = BackendError(label, str(error))
             _log.debug("%s: %s", label, fault)
             continue
+        if request.subject.facts is not None:
+            _log.info("%s asks how tensors lie in memory: its graph holds the answers for contiguous ones", label)
         if case.exact:
             _tell(stage, case, saved.version)
         return saved, request.subject, request.call
@@ -252,6 +254,10 @@ def _first(
 
 
 def _tell(stage: Stage, case: Case, version: Version) -> None:
+    """Warn, once, of what a spec left open and the graph does not."""
+    if stage.told is case:
+        return
+    stage.told = case
     for i, (wanted, found) in enumerate(zip(case.tensors, version.tensors, strict=True)):
         for axis, (wish, size) in enumerate(zip(wanted.shape, found.shape, strict=True)):
             if wish is None and size is not None and version.example[i][axis] >= 2:

@@ -34,6 +34,7 @@ class Stage:
         frontend = target.frontend
         self.target, self.frontend = target, frontend
         self.style: Style | None = None  # of the case at hand, where it was seen
+        self.told: Case | None = None  # the case that a warning was given for
         roots = {"self": target.owner} if target.owner is not None else {}
         roots.update({k: v for k, v in _roots.find(target.function, frontend).items() if v is not target.owner})
         live = _census.take(roots, frontend)

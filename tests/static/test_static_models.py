@@ -148,7 +148,7 @@ def test_many_softmaxes_in_bfloat16(own: Any, tmp_path: Path, caplog: pytest.Log
     static = load(tmp_path / "model")
     assert static.input_spec[0].shape[0] == -1
     if static.input_spec[0].shape[1] != -1:  # the linear fixes it where the tracer knows sizes
-        assert "axis 1" in caplog.text
+        assert caplog.text.count("axis 1") == 1
     x = own.narrow(own.tensor(points(5, 16)))
     with own.no_grad():  # in float32, since Paddle has no such kernels on a CPU
         expected = own.array(layer(own.widened(x)))
