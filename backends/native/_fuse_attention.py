@@ -7,6 +7,7 @@ both, as a product or a quotient; Paddle adds a zero to it; torch replaces the N
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from hybrid_infer.backends.native._plan import FLOATS, Plan, Step
 from hybrid_infer.backends.native._rewrite import Finder, drop_dead, exchange, repeat
@@ -49,19 +50,13 @@ def _fuse(finder: Finder, step: Step) -> bool:
         return False
     q = _unscaled(finder, found, product.inputs[0])
     turned = _unscaled(finder, found, product.inputs[1])
-    turn = finder.made_by(turned, "Transpose")
-    rank = len(shape)
-    if turn is None or list(turn.attributes.get("perm") or ()) != [*range(rank - 2), rank - 1, rank - 2]:
-        finder_shape = finder.shape(turned)
-        if finder_shape is None or len(finder_shape) != rank:
-            return False
-        k, k_turned = turned, True
-    else:
-        k, k_turned = turn.inputs[0], False
-    v = step.inputs[1]
+    rank, v = len(shape), step.inputs[1]
+    k, order = _keys(finder, turned)
     if any(len(finder.shape(name) or ()) != rank for name in (q, k, v)):
         return False
-    attributes = {"scale": found.scale, "zero_nan": found.zero_nan, "k_turned": k_turned}
+    attributes: dict[str, Any] = {"scale": found.scale, "zero_nan": found.zero_nan, "k_turned": order is None}
+    if order is not None and order != sorted(order):
+        attributes["k_order"] = order
     fused = Step("attention", (q, k, v, *([found.mask] if found.mask else [])), step.outputs, attributes)
     finder.plan.decide(
         "attention", step.outputs[0],
@@ -71,6 +66,18 @@ def _fuse(finder: Finder, step: Step) -> bool:
     exchange(finder.plan, [step], fused)
     drop_dead(finder.plan)
     return True
+
+
+def _keys(finder: Finder, turned: str) -> tuple[str, list[int] | None]:
+    """The keys whose last two axes are turned in `turned`, and the order of axes in which they lie.
+
+    No order where they do not lie with their last axis last, so that they are read as they are.
+    """
+    turn = finder.made_by(turned, "Transpose")
+    order = list(turn.attributes.get("perm") or ()) if turn is not None else []
+    if turn is None or len(order) < 3 or order[-2] != len(order) - 1:
+        return turned, None
+    return turn.inputs[0], [*order[:-2], order[-1], order[-2]]
 
 
 def _guarded(finder: Finder, guard: Step) -> Step | None:

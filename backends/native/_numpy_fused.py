@@ -66,6 +66,11 @@ def _product(call: Call, a: Any, b: Any, *more: Any) -> Any:
 
 
 def _attention(call: Call, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    """Operands and result may lie in another order of axes: as the order says, they are turned."""
+    q, k, v = (
+        x if call.get(key) is None else np.transpose(x, call.get(key))
+        for x, key in ((q, "q_order"), (k, "k_order"), (v, "v_order"))
+    )
     turned = wide(k) if call.get("k_turned") else np.swapaxes(wide(k), -1, -2)
     scores = np.matmul(wide(q), turned)
     scores = scores * scores.dtype.type(call.get("scale"))
@@ -74,7 +79,8 @@ def _attention(call: Call, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     weights = softmax(scores, -1)
     if call.get("zero_nan"):
         weights = np.where(np.isnan(weights), 0, weights).astype(weights.dtype)
-    return np.matmul(weights, wide(v)).astype(q.dtype)
+    mixed = np.matmul(weights, wide(v)).astype(q.dtype)
+    return mixed if call.get("order") is None else np.transpose(mixed, call.get("order"))
 
 
 TABLE: Table = {

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hybrid_infer.backends.native import (
+    _attention_layout,
     _duplicates,
     _fold,
     _fuse_attention,
@@ -31,6 +32,7 @@ PASSES: dict[str, Pass] = {
     "views": _views.simplify_views,
     "duplicates": _duplicates.merge_duplicates,
     "attention": _fuse_attention.fuse_attention,
+    "attention layout": _attention_layout.absorb_turns,
     "norm": _fuse_norm.fuse_norms,
     "batchnorm": _spell_batchnorm.spell_batchnorm,
     "gelu": _fuse_gelu.fuse_gelu,

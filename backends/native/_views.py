@@ -12,7 +12,7 @@ import numpy as np
 
 from hybrid_infer.backends.native._plan import NUMPY, Plan, Step, Value
 from hybrid_infer.backends.native._rewrite import Finder, drop_dead, exchange, repeat, substitute
-from hybrid_infer.backends.native._size import Dim, Size, atoms
+from hybrid_infer.backends.native._size import Dim, Size, atoms, product
 
 _VIEWS = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
@@ -110,18 +110,23 @@ def _merge_views(finder: Finder, step: Step) -> bool:
 
 
 def _turn_of_groups(finder: Finder, step: Step) -> bool:
-    """``(a, b, s, d) -> (a*b, s, d) -> (a*b, d, s) -> (a, b, d, s)`` is a turn of the last two axes."""
+    """``(g, s, d) -> (g, d, s) -> (a, b, d, s)`` is a turn of the last two axes of (a, b, s, d)."""
     turn = finder.made_by(step.inputs[0], "Transpose")
-    inner = None if turn is None else finder.made_by(turn.inputs[0], "view")
-    if turn is None or inner is None or list(turn.attributes.get("perm") or ()) != [0, 2, 1]:
+    middle, wanted = None if turn is None else finder.shape(turn.inputs[0]), tuple(step.attributes["shape"])
+    if turn is None or middle is None or list(turn.attributes.get("perm") or ()) != [0, 2, 1]:
         return False
-    start, middle = finder.shape(inner.inputs[0]), tuple(inner.attributes["shape"])
-    wanted = tuple(step.attributes["shape"])
-    if start is None or len(start) < 3 or middle[1:] != start[-2:] or wanted != (*start[:-2], start[-1], start[-2]):
+    if len(wanted) < 3 or wanted[-2:] != (middle[2], middle[1]) or product(wanted[:-2]) != middle[0]:
         return False
-    rank = len(start)
+    plan, rank = finder.plan, len(wanted)
+    apart = (*wanted[:-2], wanted[-1], wanted[-2])
+    name = plan.fresh(f"{step.outputs[0]}:apart")
+    plan.values[name] = replace(plan.values[turn.inputs[0]], shape=apart)
+    at = plan.steps.index(step)
     order = [*range(rank - 2), rank - 1, rank - 2]
-    exchange(finder.plan, [step], Step("Transpose", inner.inputs, step.outputs, {"perm": order}))
+    plan.steps[at : at + 1] = [
+        Step("view", turn.inputs, (name,), {"shape": list(apart)}),
+        Step("Transpose", (name,), step.outputs, {"perm": order}),
+    ]
     return True
 
 

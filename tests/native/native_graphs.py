@@ -60,6 +60,27 @@ def paddle_attention() -> tuple[Any, dict[str, Any]]:
     return model(nodes, inputs, ["y"], {"scale": np.float32([0.5]), "zero": np.float32(0)}), feeds
 
 
+def heads() -> tuple[Any, dict[str, Any]]:
+    """Heads split off linear layers' results and joined again: (batch, tokens, heads, size) in and out."""
+    nodes = [
+        node("Reshape", ["x", "split"], ["q0"]),
+        node("Transpose", ["q0"], ["q"], perm=[0, 2, 1, 3]),
+        node("Reshape", ["z", "split"], ["k0"]),
+        node("Transpose", ["k0"], ["k"], perm=[0, 2, 3, 1]),
+        node("Reshape", ["u", "split"], ["v0"]),
+        node("Transpose", ["v0"], ["v"], perm=[0, 2, 1, 3]),
+        node("MatMul", ["q", "k"], ["s"]),
+        node("Div", ["s", "root"], ["t"]),
+        node("Softmax", ["t"], ["p"], axis=-1),
+        node("MatMul", ["p", "v"], ["m"]),
+        node("Transpose", ["m"], ["n"], perm=[0, 2, 1, 3]),
+        node("Reshape", ["n", "join"], ["y"]),
+    ]
+    constants = {"split": i64(0, 0, 2, 4), "join": i64(0, 0, 8), "root": np.float32(2)}
+    inputs = {name: (FLOAT, ("b", "t", 8)) for name in "xzu"}
+    return model(nodes, inputs, ["y"], constants), {name: sample((2, 5, 8), i) for i, name in enumerate("xzu")}
+
+
 def group_norm() -> tuple[Any, dict[str, Any]]:
     """torch.onnx: InstanceNormalization of a regrouped view with ones and zeros, then the affine part, then SiLU."""
     constants = {
@@ -197,6 +218,7 @@ GRAPHS: dict[str, tuple[tuple[Any, dict[str, Any]], dict[str, int]]] = {
     "attention of torch": (torch_attention(False), {"attention": 1}),
     "attention of torch, masked": (torch_attention(True), {"attention": 1}),
     "attention of paddle": (paddle_attention(), {"attention": 1}),
+    "heads": (heads(), {"attention": 1, "view": 4}),
     "group norm": (group_norm(), {"row": 1, "view": 1}),
     "layer norm": (layer_norm(), {"row": 1}),
     "rms norm": (rms_norm(), {"row": 1}),

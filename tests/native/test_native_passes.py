@@ -61,8 +61,8 @@ def _corrupted(step: Step) -> list[tuple[str, Step]]:
             other = {"layer": "rms", "rms": "layer", "softmax": "log_softmax", "log_softmax": "softmax"}
             changed("kind", kind=other[at["kind"]])
         for part in ("before", "code"):
-            swap = {"Add": "Mul", "Mul": "Add", "Sigmoid": "Tanh", "Gelu": "Relu", "Relu": "Abs", "Sqrt": "Exp"}
-            swap |= {"Div": "Mul", "Sub": "Add"}
+            swap = {"Add": "Mul", "Mul": "Add", "Sigmoid": "Tanh", "Gelu": "Relu", "Relu": "Abs", "Sqrt": "Exp",
+                    "Div": "Mul", "Sub": "Add"}  # fmt: skip
             for i, (op, arguments, dtype, extra) in enumerate(at.get(part, ())):
                 code = [*at[part]]
                 code[i] = [swap[op], arguments, dtype, extra]
@@ -79,7 +79,10 @@ def test_a_corrupted_step_is_noticed(name: str) -> None:
     for i, step in enumerate(plan.steps):
         for what, wrong in _corrupted(step):
             broken = replace(plan, steps=[*plan.steps[:i], wrong, *plan.steps[i + 1 :]])
-            found = _interpret.run(broken, feeds)
+            try:
+                found = _interpret.run(broken, feeds)
+            except ValueError:  # shapes that do not fit
+                found = [np.zeros(each.shape) for each in expected]
             same = all(np.allclose(a, b, rtol=1e-5, atol=1e-5) for a, b in zip(found, expected, strict=True))
             assert not same, f"{step.op}: {what}"
             count += 1
