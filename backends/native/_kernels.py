@@ -6,30 +6,34 @@ import hashlib
 import json
 from collections.abc import Callable
 
-from hybrid_infer.backends.native import _cuda_reduce
+from hybrid_infer.backends.native import _cuda_move, _cuda_reduce
 from hybrid_infer.backends.native._cuda_access import Kernel
 from hybrid_infer.backends.native._cuda_elementwise import elementwise
 from hybrid_infer.backends.native._cuda_rows import rows
 from hybrid_infer.backends.native._plan import Plan, Step, encode
 
 _GENERATED: dict[str, Callable[[Plan, Step, str], Kernel | None]] = {
-    "elementwise": elementwise, "row": rows, **dict.fromkeys(_cuda_reduce.FORMS, _cuda_reduce.reduction),
+    "elementwise": elementwise, "row": rows, **dict.fromkeys(_cuda_move.MOVES, _cuda_move.move),
+    **dict.fromkeys(_cuda_reduce.FORMS, _cuda_reduce.reduction),
 }  # fmt: skip
 
 
 def name_of(plan: Plan, step: Step) -> str:
     """A C identifier; equal steps over equal types and shapes share it, and so the kernel, wherever they stand."""
-    types = [plan.values[name].dtype for name in step.inputs]
+    types = [plan.values[name].dtype for name in step.inputs if name in plan.values]
     what: list[object] = [step.op, types, encode(dict(step.attributes))]
-    if step.op in _cuda_reduce.FORMS:
-        value = plan.values[step.inputs[0]]
-        what += [encode(value.shape), _cuda_reduce.axes_of(plan, step)]
+    if step.op not in ("elementwise", "row"):
+        what += [encode(plan.values[name].shape) if name in plan.values else None for name in step.outputs]
+        for name in step.inputs:
+            small = plan.constants.get(name)
+            what.append(encode(plan.values[name].shape) if name in plan.values else None)
+            what.append(small.tolist() if small is not None and small.dtype.kind == "i" and small.size < 64 else None)
     text = json.dumps(what, sort_keys=True)
     return f"{step.op.lower()}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def kernels(plan: Plan) -> dict[str, Kernel]:
-    """The kernels of `plan` by name. Steps without one (products, attention, convolutions, moves) are left out."""
+    """The kernels of `plan` by name. Steps without one (products, attention, convolutions) are left out."""
     found: dict[str, Kernel] = {}
     for step in plan.steps:
         make = _GENERATED.get(step.op)

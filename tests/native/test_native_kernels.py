@@ -219,10 +219,58 @@ def reduction_cases() -> list[Case]:
     return found
 
 
+@lru_cache(maxsize=1)
+def move_cases() -> list[Case]:
+    """Turns, slices, parts, joins, repetitions and picked rows, with sizes that are numbers and symbols."""
+    found = []
+    rng = random.Random(1)
+    for i, dtype in enumerate(["float32", "float16", "int64", "float64", "bool", "bfloat16"] * 3):
+        shape = [rng.choice([1, 2, 4, 8]) for _ in range(3)] + [8]
+        named = [f"s{a}" if (i + a) % 3 == 0 else size for a, size in enumerate(shape)]
+        order = rng.sample(range(4), 4)
+        constants = {
+            "at": np.array([1, -6], np.int64), "to": np.array([2**62, 7], np.int64), "axes": np.array([1, 3], np.int64),
+            "by": np.array([1, 1 + i % 2], np.int64), "parts": np.array([5, 3], np.int64),
+            "low": np.array([7], np.int64), "high": np.array([-9], np.int64), "down": np.array([-2], np.int64),
+            "last": np.array([3], np.int64), "wide": np.array([2, 1, 1, 1, 1], np.int64),
+        }  # fmt: skip
+        nodes = [
+            node("Transpose", ["x"], ["turned"], perm=order),
+            node("Slice", ["x", "at", "to", "axes", "by"], ["cut"]),
+            node("Slice", ["x", "low", "high", "last", "down"], ["backwards"]),
+            node("Split", ["x", "parts"], ["left", "right"], axis=3),
+            node("Concat", ["right", "x", "left"], ["joined"], axis=-1),
+            node("Concat", ["x", "x"], ["double"], axis=0),
+            node("Expand", ["x", "wide"], ["repeated"]),
+            node("Gather", ["x", "index"], ["picked"], axis=i % 4),
+        ]
+        outputs = ["turned", "cut", "backwards", "left", "right", "joined", "double", "repeated", "picked"]
+        array = _values(dtype, 8 * shape[0] * shape[1] * shape[2] + 24, i)[: 8 * shape[0] * shape[1] * shape[2]]
+        size = shape[i % 4]
+        index = np.array([[0, -1, size - 1], [-size, 0, 0]], "int64" if i % 2 else "int32")
+        made = _free_model(nodes, {"x": (dtype, named), "index": (index.dtype.name, [2, 3])}, outputs, constants)
+        found.append((f"moves {i} {dtype} {shape}", _passes.plan(made), [{"x": array.reshape(shape), "index": index}]))
+    return found
+
+
+def _free_model(nodes: list[Any], inputs: Any, outputs: list[str], constants: Any) -> Any:
+    """A model in any types, outputs undeclared."""
+    return onnx.helper.make_model(
+        onnx.helper.make_graph(
+            nodes, "one",
+            [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.DataType.Value(_onnx(dtype)), shape)
+             for name, (dtype, shape) in inputs.items()],
+            [onnx.ValueInfoProto(name=name) for name in outputs],
+            [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9,
+    )  # fmt: skip
+
+
 FAMILIES: dict[str, Callable[[], list[Case]]] = {
     "operators": operator_cases, "random graphs": random_cases, "spread operands": spread_cases,
     "patterns": pattern_cases, "wide rows": wide_row_cases,
-    "reductions": reduction_cases,
+    "reductions": reduction_cases, "moves": move_cases,
 }  # fmt: skip
 
 
@@ -231,6 +279,7 @@ def _kernels_of(cases: list[Case]) -> dict[str, Any]:
 
 
 @on_host
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_kernels_give_what_the_interpreter_gives(family: str, tmp_path: Path) -> None:
     cases = FAMILIES[family]()
@@ -269,6 +318,7 @@ def test_every_operator_that_bodies_may_hold_has_an_expression() -> None:
     assert seen == _code.FUSABLE - {"Swish"}  # which is newer than the opset that is captured
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_kernels_compile_for_gpus(family: str, architecture: str) -> None:
