@@ -13,13 +13,14 @@ import logging
 import types
 import weakref
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import repeat
-from operator import attrgetter, contains, getitem, is_
+from operator import contains, getitem, is_, itemgetter
 from typing import Any
 
 from hybrid_infer import _state
 
+_SEVERAL = 4  # keys of one box from which on they are read in one step
 _ARRAY_WHOLE = 1 << 20  # bytes: larger arrays are sampled at each call and compared in full at a look-up
 
 
@@ -87,7 +88,9 @@ class Watch:
         self._kinds.append((value, type(value)))
 
     def cell(self, cell: types.CellType, held: Any) -> None:
-        """What a variable of an enclosing function holds."""
+        """What a variable of an enclosing function holds, or that it holds nothing."""
+        if held is _state.ABSENT:
+            self._checks.append(lambda: _state.cell_contents(cell) is held)
         self._cells.append((cell, held))
 
     def body(self, function: types.FunctionType, code: types.CodeType) -> None:
@@ -179,22 +182,22 @@ class Watch:
 
         It may report a change where there is none (an equal object put in place of another), never the opposite.
         """
-        slots = list(self._slots.values())
-        boxes, keys, held = ([row[i] for row in slots] for i in range(3))
+        boxes, keys, held, groups = self._places()
         places, names = ([row[i] for row in self._absent.values()] for i in range(2))
         classes, lengths, contents = self._classes, self._lengths, self._contents
-        arrays, empty = self._arrays, self._empty
-        owners, fields, before = ([row[i] for row in self._fields] for i in range(3))
+        arrays, buffers, empty = self._arrays, self._buffers, self._empty
+        owners, fields, before = ([row[i] for row in [*self._fields, *self._attributes()]] for i in range(3))
         objects, kinds = ([row[i] for row in self._kinds] for i in range(2))
-        cells, enclosed = ([row[i] for row in self._cells] for i in range(2))
-        functions, bodies = ([row[i] for row in self._bodies] for i in range(2))
-        body, checks, buffers = attrgetter("__code__"), self._checks, self._buffers
-        given, named = attrgetter("__defaults__"), attrgetter("__kwdefaults__")
-        defaulted, defaults, keywords = ([row[i] for row in self._defaults] for i in range(3))
+        checks, absent = self._checks, repeat(_state.ABSENT)
 
         def unchanged() -> bool:
             try:
-                if not all(map(is_, map(getitem, boxes, keys), held)) or any(map(contains, places, names)):
+                if boxes and not all(map(is_, map(getitem, boxes, keys), held)):
+                    return False
+                for get, box, items in groups:
+                    if not all(map(is_, get(box), items)):
+                        return False
+                if places and any(map(contains, places, names)):
                     return False
                 for box, length in lengths:
                     if len(box) != length:
@@ -205,28 +208,45 @@ class Watch:
                 for view, items in contents:
                     if len(view) != len(items) or not all(map(is_, view, items)):
                         return False
-            except (KeyError, IndexError, RuntimeError):  # the last where a container grows under the walk
+                if owners and not all(map(is_, map(getattr, owners, fields, absent), before)):
+                    return False
+            # RuntimeError where a container grows under the walk; ValueError of a cell that was emptied.
+            except (KeyError, IndexError, RuntimeError, ValueError):
                 return False
             for numbers, sample in arrays:
                 if _sample(numbers) != sample:
                     return False
-            if owners and not all(map(is_, map(getattr, owners, fields, repeat(_state.ABSENT)), before)):
-                return False
-            if not all(map(is_, map(_state.cell_contents, cells), enclosed)):
-                return False
-            if not all(map(is_, map(body, functions), bodies)):
-                return False
-            if not (all(map(is_, map(given, defaulted), defaults)) and all(map(is_, map(named, defaulted), keywords))):
-                return False
             for buffer, content in buffers:
                 if bytes(memoryview(buffer)) != content:
                     return False
             for check in checks:
                 if not check():
                     return False
-            return all(map(is_, map(type, objects), kinds)) and not any(empty)
+            return not (objects and not all(map(is_, map(type, objects), kinds))) and not (empty and any(empty))
 
         return unchanged
+
+    def _places(self) -> tuple[list[Any], list[Any], list[Any], list[tuple[Any, Any, tuple[Any, ...]]]]:
+        """Boxes, keys and what they hold; apart, the keys of each box that has several, which are read in one step."""
+        by_box: dict[int, list[tuple[Any, Any, Any]]] = defaultdict(list)
+        for row in self._slots.values():
+            by_box[id(row[0])].append(row)
+        single = [row for rows in by_box.values() if len(rows) < _SEVERAL for row in rows]
+        several = [rows for rows in by_box.values() if len(rows) >= _SEVERAL]
+        groups = [(itemgetter(*(k for _, k, _ in rows)), rows[0][0], tuple(v for *_, v in rows)) for rows in several]
+        boxes, keys, held = ([row[i] for row in single] for i in range(3))
+        return boxes, keys, held, groups
+
+    def _attributes(self) -> Iterator[tuple[Any, str, Any]]:
+        """What cells and functions hold, as attributes of theirs."""
+        for function, body in self._bodies:
+            yield function, "__code__", body
+        for function, given, named in self._defaults:
+            yield function, "__defaults__", given
+            yield function, "__kwdefaults__", named
+        for cell, value in self._cells:
+            if value is not _state.ABSENT:
+                yield cell, "cell_contents", value
 
 
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
