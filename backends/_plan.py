@@ -46,8 +46,11 @@ def prepare(graph: Graph, optimise: bool) -> dict[str, bytes]:
 
 
 def bound(graph: Graph, files: Mapping[str, bytes]) -> Graph:
-    """`graph` with the name None for the weights that the models in `files` do not have."""
-    unread = json.loads(files[UNREAD])
+    """`graph` with the name None for the weights that the models in `files` do not have. Raises EngineError."""
+    try:
+        unread = json.loads(files[UNREAD])
+    except (KeyError, ValueError) as error:
+        raise EngineError("onnxruntime", f"its plan is not whole: {error}") from error
     return replace(graph, weights=tuple(None if name in unread else name for name in graph.weights))
 
 

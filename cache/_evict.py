@@ -18,6 +18,7 @@ from hybrid_infer.cache._report import explain, logger, warn
 from hybrid_infer.cache._root import Root
 
 DAY = 86_400.0
+_BY_DESCRIPTOR = os.listdir in os.supports_fd and {os.open, os.unlink, os.rmdir} <= os.supports_dir_fd
 #: Longer than any publication takes; what lies in staging for longer was left there by a process that died.
 ORPHAN_AGE = 3_600.0
 #: How long a full count is believed: at 100,000 entries it takes seconds.
@@ -182,7 +183,7 @@ def _remove(root: Root, item: _Candidate) -> bool:
             # SMB servers move no directory in which a file is open, be it ours.
             os.rename(directory, gone)
     except FileNotFoundError:
-        return True
+        return _clear_rest(directory)
     except PermissionError:
         # Windows refuses while somebody has a file of it open.
         if os.name != "nt":
@@ -190,6 +191,34 @@ def _remove(root: Root, item: _Candidate) -> bool:
         return False
     _files.remove_tree(gone)
     _remove_empty(root, item.method)
+    return True
+
+
+def _clear_rest(directory: str) -> bool:
+    """Remove a directory without a manifest, and never what was published under its name since that was seen.
+
+    It is emptied through a descriptor: a new entry is another directory, and has content when the old one goes.
+    """
+    if not _BY_DESCRIPTOR:
+        return not os.path.lexists(directory)
+    try:
+        fd = os.open(directory, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0))
+    except FileNotFoundError:
+        return True
+    try:
+        if _layout.MANIFEST in os.listdir(fd):
+            return False
+        for _, directories, files, inner in os.fwalk(".", topdown=False, dir_fd=fd):
+            for name in files:
+                os.unlink(name, dir_fd=inner)
+            for name in directories:
+                os.rmdir(name, dir_fd=inner)
+    finally:
+        os.close(fd)
+    try:
+        os.rmdir(directory)
+    except OSError as error:
+        logger.debug("directory kept: %s", explain(error))
     return True
 
 

@@ -122,13 +122,15 @@ def _share(fd: int) -> bool:
 def removable(path: str, used: float) -> Iterator[bool]:
     """Hold the right to remove the entry whose manifest lies at `path`; False: somebody uses it.
 
-    `used`: when it was last used, for file systems without locks. An entry without a manifest has no user.
+    `used`: when it was last used, for file systems without locks. Raises FileNotFoundError if there is no manifest.
     """
     if _flock is None:
         yield True
         return
     try:
         fd = os.open(path, _files.READ_WRITE)
+    except FileNotFoundError:
+        raise
     except OSError as error:
         # What cannot be opened cannot be used either, unless it is this process that has run out of descriptors.
         yield error.errno not in (errno.EMFILE, errno.ENFILE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 import time
 import weakref
@@ -165,6 +164,8 @@ class MemoryStore:
         None, after a CacheWarning, if it could not be written.
         """
         directory = os.path.join(*(_layout.safe_name("folder", part) for part in folder))
+        import tempfile
+
         try:
             with self._guard:
                 self._debug = self._debug or tempfile.mkdtemp(prefix="hybrid_infer-")

@@ -229,6 +229,37 @@ def test_what_was_replaced_before_it_was_locked_stays(store: Store, monkeypatch:
     assert new[0].read("file") == bytes(10 * KILO)
 
 
+@pytest.mark.parametrize("moved", [True, False])
+def test_what_is_published_where_an_entry_went_is_not_taken_for_its_rest(
+    store: Store, monkeypatch: pytest.MonkeyPatch, moved: bool
+) -> None:
+    """Another process evicts the entry, and a third publishes it anew, just when this one looks for its manifest."""
+    entry = store.publish(METHOD, META, FILES)
+    assert entry is not None
+    entry.close()
+    path, away, other = entry.path, store.root / "away", Store(store.root, sync=False)
+    asked: list[str] = []
+    again: list[Entry | None] = []
+    real = os.open
+
+    def opening(name: str, *arguments: int, **more: int) -> int:
+        if name == str(path / "manifest.json") and not asked:
+            asked.append(name)
+            path.rename(away) if moved else (path / "manifest.json").unlink()
+            again.append(other.publish(METHOD, META, FILES) if moved else None)
+            raise FileNotFoundError(name)
+        return real(name, *arguments, **more)
+
+    monkeypatch.setattr(os, "open", opening)
+    store.prune(0)
+    monkeypatch.undo()
+    assert len(again) == 1
+    if moved:
+        assert again[0] is not None and {name: again[0].read(name) for name in FILES} == FILES
+    else:
+        assert not path.exists()
+
+
 @pytest.mark.processes
 def test_readers_never_see_a_part_of_what_is_evicted(store: Store) -> None:
     """Two processes publish and read, two evict: every read is whole, or the entry is gone."""
