@@ -39,6 +39,10 @@ class Kernel:
     rows: Dim = 1
     width: Dim = 0
     shared: int = 0
+    #: Threads of a block, where only one number will do.
+    threads: int = 0
+    #: Is ``cached`` the last argument?
+    cached: bool = False
 
     def arguments(self, symbols: Mapping[Atom, int]) -> list[int]:
         return [_size.evaluate(each, symbols) for each in self.numbers]

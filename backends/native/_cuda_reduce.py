@@ -80,8 +80,8 @@ def reduction(plan: Plan, step: Step, name: str) -> Kernel | None:
     else:
         lines.append(f"  {store}")
     lines.append("}")
-    parameters = declaration([dtype, dtype], 1, reach.numbers) + ", int cached"
-    passed = ", ".join(["p0", "p1", *(f"n{i}" for i in range(len(reach.numbers))), "cached"])
+    parameters = declaration([dtype, dtype], 1, reach.numbers)
+    passed = ", ".join(["p0", "p1", *(f"n{i}" for i in range(len(reach.numbers)))])
     text = "\n".join(
         [
             REDUCE, _JOINS,

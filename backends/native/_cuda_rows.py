@@ -73,7 +73,7 @@ def rows(plan: Plan, step: Step, name: str) -> Kernel:
     space, axis = step.attributes["space"], step.attributes["axis"]
     return Kernel(
         head(text) + "\n" + text + "\n", entries, [*made.types, *made.stored], made.reach.numbers, made.count,
-        made.reach.sizes[-1], rows=product(space[:axis]), width=made.width, shared=SCRATCH,
+        made.reach.sizes[-1], rows=product(space[:axis]), width=made.width, shared=SCRATCH, cached=True,
     )  # fmt: skip
 
 

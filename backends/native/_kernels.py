@@ -8,13 +8,16 @@ from collections.abc import Callable
 
 from hybrid_infer.backends.native import _cuda_move, _cuda_reduce
 from hybrid_infer.backends.native._cuda_access import Kernel
+from hybrid_infer.backends.native._cuda_attention import attention
 from hybrid_infer.backends.native._cuda_elementwise import elementwise
+from hybrid_infer.backends.native._cuda_gemm import gemm
 from hybrid_infer.backends.native._cuda_rows import rows
 from hybrid_infer.backends.native._plan import Plan, Step, encode
 
 _GENERATED: dict[str, Callable[[Plan, Step, str], Kernel | None]] = {
     "elementwise": elementwise, "row": rows, **dict.fromkeys(_cuda_move.MOVES, _cuda_move.move),
-    **dict.fromkeys(_cuda_reduce.FORMS, _cuda_reduce.reduction),
+    "attention": attention,
+    "gemm": gemm, "matmul": gemm, **dict.fromkeys(_cuda_reduce.FORMS, _cuda_reduce.reduction),
 }  # fmt: skip
 
 
@@ -33,7 +36,7 @@ def name_of(plan: Plan, step: Step) -> str:
 
 
 def kernels(plan: Plan) -> dict[str, Kernel]:
-    """The kernels of `plan` by name. Steps without one (products, attention, convolutions) are left out."""
+    """The kernels of `plan` by name. Steps without one are left out."""
     found: dict[str, Kernel] = {}
     for step in plan.steps:
         make = _GENERATED.get(step.op)

@@ -33,7 +33,7 @@ def build(kernels: Mapping[str, Kernel], folder: Path) -> ctypes.CDLL:
         for entry in kernel.entries.values():
             arguments = [f"({STORED[dtype]}*)p[{i}]" for i, dtype in enumerate(kernel.pointers)]
             arguments += [f"n[{i}]" for i in range(len(kernel.numbers))]
-            arguments += ["cached"] if kernel.shared else []
+            arguments += ["cached"] if kernel.cached else []
             parts.append(
                 f'extern "C" void launch_{entry}(void** p, const long long* n, int cached, int grid, int block) '
                 f"{{ launch(grid, block, [=] {{ {name}::{entry}({', '.join(arguments)}); }}); }}"
@@ -78,7 +78,7 @@ def run_kernel(
     pointers = (ctypes.c_void_p * (len(arrays) + len(outputs)))(*(a.ctypes.data for a in (*arrays, *outputs)))
     numbers = kernel.arguments(symbols)
     given = (ctypes.c_longlong * max(len(numbers), 1))(*numbers)
-    getattr(library, f"launch_{kernel.entries[key]}")(pointers, given, int(cached), 3, block)
+    getattr(library, f"launch_{kernel.entries[key]}")(pointers, given, int(cached), 3, kernel.threads or block)
     return [loaded(array, dtype) for array, dtype in zip(outputs, kinds, strict=True)]
 
 
@@ -97,7 +97,7 @@ def check_kernels(plan: Plan, kernels: Mapping[str, Kernel], library: ctypes.CDL
         for key in kernel.entries:
             if inner % key[0] or _size.evaluate(kernel.width, symbols) % key[0]:
                 continue
-            for cached in (True, False) if kernel.shared else (False,):
+            for cached in (True, False) if kernel.cached else (False,):
                 found = run_kernel(library, kernel, plan, step, values, symbols, key, cached)
                 for output, ours in zip(step.outputs, found, strict=True):
                     dtype = plan.values[output].dtype

@@ -253,6 +253,60 @@ def move_cases() -> list[Case]:
     return found
 
 
+@lru_cache(maxsize=1)
+def product_cases() -> list[Case]:
+    """Products and attention of sizes around those of tiles and blocks, in every type, turned and spread."""
+    found = []
+    for i, dtype in enumerate(["float32", "float16", "float64", "bfloat16"]):
+        m, k, n = ((3, 5, 7), (65, 33, 70), (64, 16, 64), (1, 70, 66))[i]
+        nodes = [
+            node("Transpose", ["w"], ["wt"], perm=[1, 0]),
+            node("MatMul", ["x", "wt"], ["p"]),
+            node("Add", ["p", "bias"], ["h"]),
+            node("Relu", ["h"], ["y"]) if i % 2 else node("Gelu", ["h"], ["y"], approximate="tanh"),
+            node("Transpose", ["w2"], ["w2t"], perm=[1, 0]),
+            node("MatMul", ["x", "w2t"], ["o"]),
+            node("Add", ["o", "y"], ["z"]),
+            node("Transpose", ["v"], ["vt"], perm=[0, 2, 1]),
+            node("MatMul", ["vt", "v"], ["square"]),
+            node("MatMul", ["one", "v"], ["spread"]),
+        ]
+        shapes: dict[str, Any] = {"x": ("b", m, k), "w": (n, k), "w2": (n, k), "bias": (n,), "v": ("b", m, k), "one": (1, 4, m)}
+        inputs = {key: (dtype, shape) for key, shape in shapes.items()}
+        feeds = {key: _held(sample([2 if s == "b" else s for s in shape], j) / 4, dtype)
+                 for j, (key, shape) in enumerate(shapes.items())}  # fmt: skip
+        plan = _passes.plan(_free_model(nodes, inputs, ["y", "z", "square", "spread"], {}))
+        assert sorted(step.op for step in plan.steps) == ["gemm", "gemm", "matmul", "matmul"]
+        found.append((f"products {dtype}", plan, [feeds]))
+        attention = [
+            node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
+            node("MatMul", ["q", "kt"], ["s"]),
+            node("Mul", ["s", "scale"], ["t"]),
+            node("Add", ["t", "mask"], ["u"]),
+            node("Softmax", ["u"], ["p"], axis=-1),
+            node("MatMul", ["p", "v"], ["y"]),
+        ]
+        tokens, size = ((5, 8), (70, 4), (9, 3), (33, 16))[i]
+        heads = {"q": ("b", 2, 3, size), "k": ("b", 1, "t", size), "v": ("b", 2, "t", size), "mask": (1, 3, "t")}
+        feeds = {key: _held(sample([{"b": 2, "t": tokens}.get(s, s) for s in shape], j), dtype)
+                 for j, (key, shape) in enumerate(heads.items())}  # fmt: skip
+        constants = {"scale": np.array(0.5, dtype)} if dtype != "bfloat16" else {}
+        if not constants:  # NumPy has no such constants
+            attention[2] = node("Identity", ["s"], ["t"])
+        inputs = {key: (dtype, shape) for key, shape in heads.items()}
+        made = _passes.plan(_free_model(attention, inputs, ["y"], constants))
+        assert [step.op for step in made.steps] == ["attention"]
+        found.append((f"attention {dtype}", made, [feeds]))
+    return found
+
+
+def _held(array: Any, dtype: str) -> Any:
+    """Values of `dtype` as plans hold them."""
+    if dtype != "bfloat16":
+        return np.asarray(array, dtype)
+    return (np.ascontiguousarray(array, np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
+
+
 def _free_model(nodes: list[Any], inputs: Any, outputs: list[str], constants: Any) -> Any:
     """A model in any types, outputs undeclared."""
     return onnx.helper.make_model(
@@ -271,6 +325,7 @@ FAMILIES: dict[str, Callable[[], list[Case]]] = {
     "operators": operator_cases, "random graphs": random_cases, "spread operands": spread_cases,
     "patterns": pattern_cases, "wide rows": wide_row_cases,
     "reductions": reduction_cases, "moves": move_cases,
+    "products": product_cases,
 }  # fmt: skip
 
 

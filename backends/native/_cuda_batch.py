@@ -1,0 +1,41 @@
+"""Where the matrices of a batch begin: the leading axes of operands that are spread or lie in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hybrid_infer.backends.native._cuda_access import Access
+from hybrid_infer.backends.native._size import Dim, product
+
+
+def strides(shape: Sequence[Dim], order: Sequence[int] | None = None) -> tuple[list[Dim], list[Dim]]:
+    """Sizes and strides of an array of that shape, axes turned into `order`."""
+    steps = [product(shape[axis + 1 :]) for axis in range(len(shape))]
+    axes = range(len(shape)) if order is None else order
+    return [shape[axis] for axis in axes], [steps[axis] for axis in axes]
+
+
+def leading(sizes: Sequence[Dim], steps: Sequence[Dim], batch: Sequence[Dim]) -> list[Dim] | None:
+    """The strides of an operand in the batch's axes, 0 where it is spread; None where it does not fit for certain."""
+    missing = len(batch) - (len(sizes) - 2)
+    found: list[Dim] = [0] * missing
+    for size, step, whole in zip(sizes[:-2], steps[:-2], batch[missing:], strict=True):
+        if size != whole and size != 1:
+            return None
+        found.append(step if size == whole else 0)
+    return found
+
+
+def offsets(reach: Access, batch: Sequence[Dim], index: str, operands: dict[str, list[Dim]]) -> list[str]:
+    """Statements that compute ``<name>0``, where the matrix of number `index` begins, for each operand."""
+    lines = [f"I rest = {index};", *(f"I {name}0 = 0;" for name in operands)]
+    for axis in range(len(batch) - 1, -1, -1):
+        size = reach.term(batch[axis])
+        lines.append(f"{{ const I c = {'rest' if axis == 0 else f'rest % {size}'};")
+        for name, steps in operands.items():
+            if steps[axis] != 0:
+                lines.append(f"  {name}0 += c * {reach.term(steps[axis])};")
+        lines.append("}")
+        if axis:
+            lines.append(f"rest /= {size};")
+    return lines
