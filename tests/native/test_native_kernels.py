@@ -271,12 +271,13 @@ def product_cases() -> list[Case]:
             node("MatMul", ["vt", "v"], ["square"]),
             node("MatMul", ["one", "v"], ["spread"]),
         ]
-        shapes: dict[str, Any] = {"x": ("b", m, k), "w": (n, k), "w2": (n, k), "bias": (n,), "v": ("b", m, k), "one": (1, 4, m)}
+        shapes: dict[str, Any] = {"x": ("b", m, k), "v": ("b", m, k), "w": (n, k), "w2": (n, k), "bias": (n,),
+                                  "one": (1, 4, m)}  # fmt: skip
         inputs = {key: (dtype, shape) for key, shape in shapes.items()}
         feeds = {key: _held(sample([2 if s == "b" else s for s in shape], j) / 4, dtype)
                  for j, (key, shape) in enumerate(shapes.items())}  # fmt: skip
         plan = _passes.plan(_free_model(nodes, inputs, ["y", "z", "square", "spread"], {}))
-        assert sorted(step.op for step in plan.steps) == ["gemm", "gemm", "matmul", "matmul"]
+        assert sorted(step.op for step in plan.steps if step.op != "view") == ["gemm", "gemm", "matmul", "matmul"]
         found.append((f"products {dtype}", plan, [feeds]))
         attention = [
             node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
