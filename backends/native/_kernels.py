@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable
 
-from hybrid_infer.backends.native import _cuda_move, _cuda_reduce
+from hybrid_infer.backends.native import _cuda_move, _cuda_reduce, _cuda_window
 from hybrid_infer.backends.native._cuda_access import Kernel
 from hybrid_infer.backends.native._cuda_attention import attention
 from hybrid_infer.backends.native._cuda_elementwise import elementwise
@@ -17,7 +17,8 @@ from hybrid_infer.backends.native._plan import Plan, Step, encode
 _GENERATED: dict[str, Callable[[Plan, Step, str], Kernel | None]] = {
     "elementwise": elementwise, "row": rows, **dict.fromkeys(_cuda_move.MOVES, _cuda_move.move),
     "attention": attention,
-    "gemm": gemm, "matmul": gemm, **dict.fromkeys(_cuda_reduce.FORMS, _cuda_reduce.reduction),
+    "gemm": gemm, "matmul": gemm, **dict.fromkeys(_cuda_window.WINDOWS, _cuda_window.window),
+    **dict.fromkeys(_cuda_reduce.FORMS, _cuda_reduce.reduction),
 }  # fmt: skip
 
 

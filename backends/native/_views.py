@@ -14,6 +14,9 @@ from hybrid_infer.backends.native._plan import NUMPY, Plan, Step, Value
 from hybrid_infer.backends.native._rewrite import Finder, drop_dead, exchange, repeat, substitute
 from hybrid_infer.backends.native._size import Dim, Size, atoms, product
 
+#: Poolings over whole images are reductions.
+_GLOBAL = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
+
 _VIEWS = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
 
@@ -46,6 +49,13 @@ def _plain(plan: Plan, step: Step) -> Step:
         plan.constants[name] = np.array(fill["number"], NUMPY[fill["dtype"]])
         plan.values[name] = Value(fill["dtype"], ())
         return Step("broadcast", (name,), step.outputs, {"shape": list(shape)})
+    if step.op in _GLOBAL:
+        value = plan.values.get(step.inputs[0])
+        if value is not None and value.shape is not None:
+            name = plan.fresh(f"{step.outputs[0]}:axes")
+            plan.constants[name] = np.arange(2, len(value.shape))
+            plan.values[name] = Value("int64", (len(value.shape) - 2,))
+            return Step(_GLOBAL[step.op], (step.inputs[0], name), step.outputs, {"keepdims": 1})
     if step.op == "CastLike":
         like = plan.values.get(step.inputs[1])
         if like is not None:

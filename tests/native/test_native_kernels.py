@@ -301,6 +301,37 @@ def product_cases() -> list[Case]:
     return found
 
 
+@lru_cache(maxsize=1)
+def window_cases() -> list[Case]:
+    """Convolutions and poolings of one to three axes: groups, strides, dilations, padding on both sides."""
+    found = []
+    rng = random.Random(2)
+    for i in range(16):
+        count, dtype = 1 + i % 3, ("float32", "float16", "float64")[i % 3]
+        kernel = [rng.randint(1, 3) for _ in range(count)]
+        layout = {
+            "strides": [rng.randint(1, 2) for _ in range(count)],
+            "dilations": [rng.randint(1, 2) for _ in range(count)],
+            "pads": [rng.randint(0, k - 1) for k in [*kernel, *kernel]], "kernel_shape": kernel,
+        }  # fmt: skip
+        group = rng.choice([1, 2])
+        nodes = [
+            node("Conv", ["x", "w", *(["b"] if i % 2 else [])], ["c"], group=group, **layout),
+            node("MaxPool", ["x"], ["m"], **layout),
+            node("AveragePool", ["x"], ["a"], count_include_pad=i % 2, **layout),
+            node("GlobalAveragePool", ["x"], ["g"]),
+        ]
+        shapes: dict[str, Any] = {"x": (2, 4, *[7] * count), "w": (6, 4 // group, *kernel), "b": (6,)}
+        inputs = {key: (dtype, shape) for key, shape in shapes.items()}
+        if i % 4 == 0:
+            inputs["x"] = (dtype, ("n", 4, *(f"s{axis}" for axis in range(count))))
+        feeds = {key: _held(sample(shape, i), dtype) for key, shape in shapes.items()}
+        plan = _passes.plan(_free_model(nodes, inputs, ["c", "m", "a", "g"], {}))
+        assert len(_kernels.kernels(plan)) == 4
+        found.append((f"windows {i} {dtype} {layout}", plan, [feeds]))
+    return found
+
+
 def _held(array: Any, dtype: str) -> Any:
     """Values of `dtype` as plans hold them."""
     if dtype != "bfloat16":
@@ -326,7 +357,7 @@ FAMILIES: dict[str, Callable[[], list[Case]]] = {
     "operators": operator_cases, "random graphs": random_cases, "spread operands": spread_cases,
     "patterns": pattern_cases, "wide rows": wide_row_cases,
     "reductions": reduction_cases, "moves": move_cases,
-    "products": product_cases,
+    "products": product_cases, "windows": window_cases,
 }  # fmt: skip
 
 

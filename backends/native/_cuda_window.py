@@ -1,0 +1,101 @@
+"""CUDA C for convolutions and poolings where no library computes them: a thread for each element of the result.
+
+Any number of axes, groups, strides, dilations and padding. Sums are taken in float32 (float64 for float64).
+"""
+
+from __future__ import annotations
+
+from hybrid_infer.backends.native._code import inside
+from hybrid_infer.backends.native._cuda_access import Access, Kernel, declaration, indices
+from hybrid_infer.backends.native._cuda_body import head
+from hybrid_infer.backends.native._cuda_elementwise import THREADS
+from hybrid_infer.backends.native._cuda_expressions import COMPUTE, STORED, literal
+from hybrid_infer.backends.native._plan import FLOATS, Plan, Step
+from hybrid_infer.backends.native._size import Dim, Size, product
+
+WINDOWS = ("Conv", "MaxPool", "AveragePool")
+
+
+def window(plan: Plan, step: Step, name: str) -> Kernel | None:
+    """The kernel of a convolution or pooling; None where shapes are not known, or for what frameworks do not write."""
+    at = step.attributes
+    values = [plan.values.get(each) for each in (*step.inputs, step.outputs[0])]
+    shapes = [None if value is None else value.shape for value in values]
+    x, y, dtype = shapes[0], shapes[-1], plan.values[step.inputs[0]].dtype
+    if x is None or y is None or any(shape is None for shape in shapes) or any(step.outputs[1:]):
+        return None
+    if dtype not in FLOATS or at.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or at.get("ceil_mode"):
+        return None
+    count = len(x) - 2
+    convolution = step.op == "Conv"
+    kernel = [size for size in (shapes[1] or ())[2:]] if convolution else list(at["kernel_shape"])
+    if any(isinstance(size, Size) for size in kernel):
+        return None
+    ones, none = [1] * count, [0] * (2 * count)
+    strides, dilations = at.get("strides") or ones, at.get("dilations") or ones
+    pads = (at.get("pads") if at.get("auto_pad", "NOTSET") == "NOTSET" else None) or none
+    reach = Access([1], [])
+    term, c = reach.term, COMPUTE[inside(dtype)]
+    plane = product(x[2:])
+    start = literal(float("-inf") if step.op == "MaxPool" else 0.0, dtype)
+    lines = [
+        f"const I count = {term(product(y))};",
+        "for (I v = (I)blockIdx.x * blockDim.x + threadIdx.x; v < count; v += (I)gridDim.x * blockDim.x) {",
+        "  I rest = v;",
+    ]
+    for axis in range(count - 1, -1, -1):
+        size = term(y[2 + axis])
+        lines.append(f"  const I y{axis} = rest % {size} * (I){strides[axis]} - (I){pads[axis]};")
+        lines.append(f"  rest /= {size};")
+    channels = term(y[1])
+    lines += [f"  const I channel = rest % {channels}, n = rest / {channels};", f"  {c} total = {start};"]
+    if convolution:
+        w = shapes[1] or ()
+        each: Dim = y[1] // at.get("group", 1)
+        lines += [
+            f"  const I inner = {term(w[1])};",
+            f"  const I first = channel / {term(each)} * inner;",
+            "  for (I k = 0; k < inner; ++k) {",
+            f"    const I image = (n * {term(x[1])} + first + k) * {term(plane)};",
+            f"    const I taps = (channel * inner + k) * {term(product(w[2:]))};",
+        ]
+    else:
+        lines += ["  I seen = 0;", "  {", f"    const I image = (n * {term(x[1])} + channel) * {term(plane)};"]
+    for axis in range(count):
+        lines.append(f"    for (int w{axis} = 0; w{axis} < {kernel[axis]}; ++w{axis}) {{")
+        lines.append(f"      const I x{axis} = y{axis} + w{axis} * (I){dilations[axis]};")
+        lines.append(f"      if (x{axis} < 0 || x{axis} >= {term(x[2 + axis])}) continue;")
+    place, tap = "(I)0", "(I)0"
+    for axis in range(count):
+        place = f"({place} * {term(x[2 + axis])} + x{axis})"
+        tap = f"({tap} * {kernel[axis]} + w{axis})"
+    lines.append(f"      const {c} element = hi_load(p0[image + {place}]);")
+    if convolution:
+        lines.append(f"      total += element * hi_load(p1[taps + {tap}]);")
+    elif step.op == "MaxPool":
+        lines.append("      total = hi_max(total, element);")
+    else:
+        lines.append("      total += element; ++seen;")
+    lines += ["    }" * count, "  }"]
+    if step.op == "AveragePool":
+        full = at.get("count_include_pad")
+        lines.append(f"  total /= ({c}){product(kernel) if full else 'seen'};")
+    if convolution and len(step.inputs) > 2 and step.inputs[2]:
+        lines.append("  total += hi_load(p2[channel]);")
+    types = [plan.values[each].dtype for each in (*step.inputs, step.outputs[0])]
+    lines += [f"  p{len(types) - 1}[v] = HiStore<{STORED[dtype]}, {c}>::of(total);", "}"]
+    parameters = declaration(types, 1, reach.numbers)
+    passed = ", ".join([*(f"p{i}" for i in range(len(types))), *(f"n{i}" for i in range(len(reach.numbers)))])
+    body = "\n".join(f"  {line}" for line in lines)
+    text = f"template <class I> __device__ inline void {name}_body({parameters}) {{\n{body}\n}}"
+    largest: Dim = 0
+    for shape in shapes:
+        largest = largest + product(shape or ())
+    entries = {}
+    for wide in indices(largest):
+        entry = entries[1, wide] = f"{name}_{'l' if wide else 'i'}1"
+        text += (
+            f'\nextern "C" __global__ void __launch_bounds__({THREADS}) {entry}({parameters}) '
+            f"{{ {name}_body<{'long long' if wide else 'int'}>({passed}); }}"
+        )
+    return Kernel(head(text) + "\n" + text + "\n", entries, types, reach.numbers, largest, 1)
