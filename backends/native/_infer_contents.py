@@ -137,6 +137,12 @@ def _equal(step: Step, a: Any, b: Any) -> Any:
     return None if any(each is None for each in found.reshape(-1)) else found
 
 
+def _cast(step: Step, x: Any) -> Any:
+    if step.attributes["to"] == "bool" and _integers(x) is None:
+        return None  # a size may be 0
+    return x
+
+
 def _where(step: Step, condition: Any, a: Any, b: Any) -> Any:
     return np.asarray(np.frompyfunc(lambda c, m, n: m if c else n, 3, 1)(condition, a, b), object)
 
@@ -171,7 +177,7 @@ def _concat(step: Step, *parts: Any) -> Any:
 _FOLLOWED: dict[str, Callable[[Scope, Step], Any]] = {
     "Shape": _shape, "Size": _size, "Gather": _plain(_gather), "Slice": _plain(_slice), "Concat": _plain(_concat),
     "Reshape": _reshape, "Squeeze": _reshape, "Unsqueeze": _reshape,
-    "Identity": _plain(lambda step, x: x), "Cast": _plain(lambda step, x: x),
+    "Identity": _plain(lambda step, x: x), "Cast": _plain(_cast),
     "Add": _elementwise(lambda a, b: a + b), "Sub": _elementwise(lambda a, b: a - b),
     "Mul": _elementwise(lambda a, b: a * b), "Max": _elementwise(largest), "Min": _elementwise(smallest),
     "Div": _plain(_divide), "Equal": _plain(_equal), "Where": _plain(_where), "ReduceProd": _reduce,

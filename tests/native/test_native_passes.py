@@ -118,6 +118,19 @@ def test_sizes_that_a_graph_computes_are_known_without_computing() -> None:
         compare(plan, made, {"x": sample(shape)})
 
 
+def test_the_truth_of_a_size_is_not_decided_before_it_is_known() -> None:
+    """An empty dimension is false."""
+    nodes = [
+        node("Shape", ["x"], ["s"], start=0, end=1),
+        node("Cast", ["s"], ["some"], to=9),
+        node("Where", ["some", "three", "two"], ["n"]),
+        node("Cast", ["n"], ["y"], to=1),
+    ]
+    made = model(nodes, {"x": ("float32", ("n", 4))}, ["y"], {"three": i64(3), "two": i64(2)})
+    for rows in (0, 1, 5):
+        compare(_passes.plan(made), made, {"x": sample((rows, 4))})
+
+
 def test_equal_steps_run_once_and_unread_steps_never() -> None:
     nodes = [
         node("MatMul", ["x", "w"], ["a"]),
