@@ -7,5 +7,6 @@
 - ``_fold``, ``_views``, ``_duplicates``, ``_fuse_*``, ``_spell_batchnorm``: the passes, put in order by ``_passes``;
 - ``_memory``: one arena for all values in between;
 - ``_numpy_*``, ``_interpret``: the reference interpreter;
-- ``_cuda_*``: CUDA C for the fused steps.
+- ``_attention_layout``: attention through strides instead of copies;
+- ``_kernels``, ``_cuda_*``, ``_nvrtc``: CUDA C for the steps, and cubins of it. Nothing launches them yet.
 """

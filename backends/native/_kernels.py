@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable
 
-from hybrid_infer.backends.native import _cuda_move, _cuda_reduce, _cuda_window
+from hybrid_infer.backends.native import _cuda_move, _cuda_pick, _cuda_reduce, _cuda_window
 from hybrid_infer.backends.native._cuda_access import Kernel
 from hybrid_infer.backends.native._cuda_attention import attention
 from hybrid_infer.backends.native._cuda_elementwise import elementwise
@@ -14,12 +14,18 @@ from hybrid_infer.backends.native._cuda_gemm import gemm
 from hybrid_infer.backends.native._cuda_rows import rows
 from hybrid_infer.backends.native._plan import Plan, Step, encode
 
+#: What makes the kernel of each kind of step; it gives None for a step whose shapes it does not cover.
 _GENERATED: dict[str, Callable[[Plan, Step, str], Kernel | None]] = {
-    "elementwise": elementwise, "row": rows, **dict.fromkeys(_cuda_move.MOVES, _cuda_move.move),
+    "elementwise": elementwise,
+    "row": rows,
     "attention": attention,
-    "gemm": gemm, "matmul": gemm, **dict.fromkeys(_cuda_window.WINDOWS, _cuda_window.window),
+    "gemm": gemm,
+    "matmul": gemm,
+    **dict.fromkeys(_cuda_move.MOVES, _cuda_move.move),
+    **dict.fromkeys(_cuda_pick.PICKS, _cuda_pick.pick),
+    **dict.fromkeys(_cuda_window.WINDOWS, _cuda_window.window),
     **dict.fromkeys(_cuda_reduce.FORMS, _cuda_reduce.reduction),
-}  # fmt: skip
+}
 
 
 def name_of(plan: Plan, step: Step) -> str:

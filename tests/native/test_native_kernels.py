@@ -243,13 +243,21 @@ def move_cases() -> list[Case]:
             node("Concat", ["x", "x"], ["double"], axis=0),
             node("Expand", ["x", "wide"], ["repeated"]),
             node("Gather", ["x", "index"], ["picked"], axis=i % 4),
+            node("GatherElements", ["x", "zeros"], ["elements"], axis=i % 4),
+            node("GatherND", ["x", "places"], ["rows"]),
         ]
-        outputs = ["turned", "cut", "backwards", "left", "right", "joined", "double", "repeated", "picked"]
+        outputs = ["turned", "cut", "backwards", "left", "right", "joined", "double", "repeated", "picked", "elements",
+                   "rows"]  # fmt: skip
+        few = np.random.default_rng(i).integers(-1, 1, [max(size // 2, 1) for size in shape])
+        pairs = np.stack([np.random.default_rng(i).integers(-n, n, 5) for n in shape[: 1 + i % 3]], axis=-1)
         array = _values(dtype, 8 * shape[0] * shape[1] * shape[2] + 24, i)[: 8 * shape[0] * shape[1] * shape[2]]
         size = shape[i % 4]
         index = np.array([[0, -1, size - 1], [-size, 0, 0]], "int64" if i % 2 else "int32")
-        made = _free_model(nodes, {"x": (dtype, named), "index": (index.dtype.name, [2, 3])}, outputs, constants)
-        found.append((f"moves {i} {dtype} {shape}", _passes.plan(made), [{"x": array.reshape(shape), "index": index}]))
+        made = _free_model(nodes, {"x": (dtype, named), "index": (index.dtype.name, [2, 3]),
+                                    "zeros": ("int64", few.shape), "places": ("int64", pairs.shape)},
+                            outputs, constants)  # fmt: skip
+        found.append((f"moves {i} {dtype} {shape}", _passes.plan(made),
+                      [{"x": array.reshape(shape), "index": index, "zeros": few, "places": pairs}]))  # fmt: skip
     return found
 
 

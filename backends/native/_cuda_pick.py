@@ -1,0 +1,79 @@
+"""CUDA C for elements picked one by one: GatherElements, and GatherND without batches.
+
+An index that is out of range reads the nearest element: a fault of the caller must not read elsewhere.
+"""
+
+from __future__ import annotations
+
+from hybrid_infer.backends.native._cuda_access import Access, Kernel, declaration, indices
+from hybrid_infer.backends.native._cuda_body import head
+from hybrid_infer.backends.native._cuda_elementwise import THREADS
+from hybrid_infer.backends.native._plan import Plan, Step
+from hybrid_infer.backends.native._size import Size, product
+
+PICKS = ("GatherElements", "GatherND")
+
+_NEAREST = """
+template <class I, class T> __device__ inline I hi_pick(T index, I size) {
+  long long at = (long long)index;
+  if (at < 0) at += size;
+  return (I)(at < 0 ? 0 : at >= size ? size - 1 : at);
+}
+"""
+
+
+def pick(plan: Plan, step: Step, name: str) -> Kernel | None:
+    """The kernel of a picking step; None where shapes are not known or indices are no 32 or 64-bit integers."""
+    data, picks = (plan.values.get(each) for each in step.inputs[:2])
+    if data is None or picks is None or data.shape is None or picks.shape is None:
+        return None
+    if picks.dtype not in ("int64", "int32") or step.attributes.get("batch_dims"):
+        return None
+    shape, places = data.shape, picks.shape
+    steps = [product(shape[axis + 1 :]) for axis in range(len(shape))]
+    reach = Access([1], [])
+    term = reach.term
+    if step.op == "GatherElements":
+        chosen, count = step.attributes.get("axis", 0) % len(shape), product(places)
+        lines = ["I rest = v, from = 0;"]
+        for axis in range(len(places) - 1, -1, -1):
+            at = "rest" if axis == 0 else f"rest % {term(places[axis])}"
+            where = f"hi_pick<I>(p1[v], {term(shape[axis])})" if axis == chosen else at
+            lines.append(f"from += ({where}) * {term(steps[axis])};")
+            if axis:
+                lines.append(f"rest /= {term(places[axis])};")
+    else:
+        depth = places[-1]
+        if isinstance(depth, Size):
+            return None
+        inner = product(shape[depth:])
+        count = product(places[:-1]) * inner
+        lines = [f"const I row = v / {term(inner)};", f"I from = v % {term(inner)};"]
+        lines += [
+            f"from += hi_pick<I>(p1[row * (I){depth} + (I){axis}], {term(shape[axis])}) * {term(steps[axis])};"
+            for axis in range(depth)
+        ]
+    types = [data.dtype, picks.dtype, data.dtype]
+    total = term(count)
+    parameters = declaration(types, 1, reach.numbers)
+    passed = ", ".join(["p0", "p1", "p2", *(f"n{i}" for i in range(len(reach.numbers)))])
+    text = "\n".join(
+        [
+            _NEAREST,
+            f"template <class I> __device__ inline void {name}_body({parameters}) {{",
+            f"  for (I v = (I)blockIdx.x * blockDim.x + threadIdx.x; v < {total}; v += (I)gridDim.x * blockDim.x) {{",
+            *(f"    {line}" for line in lines),
+            "    p2[v] = p0[from];",
+            "  }",
+            "}",
+        ]
+    )
+    largest = product(shape) + product(places) + count
+    entries = {}
+    for wide in indices(largest):
+        entry = entries[1, wide] = f"{name}_{'l' if wide else 'i'}1"
+        text += (
+            f'\nextern "C" __global__ void __launch_bounds__({THREADS}) {entry}({parameters}) '
+            f"{{ {name}_body<{'long long' if wide else 'int'}>({passed}); }}"
+        )
+    return Kernel(head(text) + "\n" + text + "\n", entries, types, reach.numbers, largest, 1)
