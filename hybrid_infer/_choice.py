@@ -78,9 +78,9 @@ def scale(call: Call) -> int:
     return sum(math.prod(shape) for shape in call.shapes).bit_length() // 2
 
 
-def key(plans: Sequence[str], call: Call) -> str:
-    """Under which a choice among these plans is kept beside them."""
-    return _keys.digest(["choice", sorted(plans), scale(call)])
+def key(terms: Sequence[str], call: Call) -> str:
+    """Under which a choice made on these terms (plans, and what their speed depends on) is kept beside them."""
+    return _keys.digest(["choice", sorted(terms), scale(call)])
 
 
 def choose(figures: Figures, barred: Collection[str] = ()) -> Choice:

@@ -18,7 +18,7 @@ from hybrid_infer._family import Family, Held
 from hybrid_infer._met import Met
 from hybrid_infer._resolve import resolve
 from hybrid_infer._route import Compiled, Eager, for_a_while
-from hybrid_infer._serve import Invocation, eager_by_choice
+from hybrid_infer._serve import Invocation
 from hybrid_infer._signature import Signatures, Unsupported
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import TensorSpec
@@ -35,6 +35,7 @@ _REST = 64  # calls of a method that no engine makes faster, for which it is lef
 _CALL = Errand()
 _LATER = Errand(ahead=True, forked=True)  # for a call that the eager method has answered
 _chosen, _look_up, _STANCE, _EAGERLY = _stance.chosen, _stance.look_up, _stance.STANCE, _stance.EAGERLY
+_FAILING = _stance.FAILING
 
 
 class State:
@@ -45,7 +46,8 @@ class State:
         self.counters = method.counters
         self.memo: OrderedDict[Any, Compiled | Eager] = OrderedDict()
         self.routes: dict[tuple[int, str], Compiled] = {}  # by version and chosen engine
-        self.slower: dict[tuple[int, int], Held] = {}  # versions that lose to the eager method, by scale of the call
+        #: Versions that lose to the eager method, by scale of the call, and how such calls are answered.
+        self.slower: dict[tuple[int, int], tuple[Held, Eager]] = {}
         self.rest = 0
         self.family: Family | None = None
         self.seen: dict[str, Version] = {}
@@ -81,9 +83,10 @@ class State:
         """Answer one call; `owner` is (instance,) or ()."""
         if self._transparent() or capturing():
             return self.method.function(*owner, *args, **kwargs)
-        if (_chosen() or _look_up(_STANCE)) == _EAGERLY:
+        stance = _chosen() or _look_up(_STANCE)
+        if stance == _EAGERLY:
             return self._eagerly(owner, args, kwargs, "the stance is 'eager'", "", "busy")
-        if self.rest:
+        if self.rest > 0 and stance != _FAILING:  # below zero where threads met
             self.rest -= 1
             self.counters.fall_back(_router.SLOWER)
             return self.method.function(*owner, *args, **kwargs)
@@ -105,6 +108,8 @@ class State:
         if route is None or not route.valid():
             route, result = self._miss(owner, args, kwargs, values, key)
             if result is not NOTHING:
+                if route is not None and route.eager and route.kind == "slower":
+                    self._leave_alone()
                 return result
         else:
             try:
@@ -188,12 +193,16 @@ class State:
         """Count and log that the eager method answers. Raises CaptureError or BackendError under fallback="error"."""
         self.counters.fall_back(reason)
         if kind == "slower":
-            self.rest = 0 if self.routes else _REST
+            self._leave_alone()
         elif kind != "busy":
             if self.method.options.fallback == "error":
                 error = BackendError if kind == "build" else CaptureError
                 raise error(self.method.name, reason, remedy)
             self.method.warn(reason, remedy)
+
+    def _leave_alone(self) -> None:
+        """Look at no call for a while, unless an engine serves calls of another scale."""
+        self.rest = 0 if self.routes else _REST
 
     def _miss(
         self, owner: tuple[Any, ...], args: Any, kwargs: Any, values: Any, key: Any, errand: Errand = _CALL
@@ -224,11 +233,10 @@ class State:
         opens = errand.open
         self.met.note(call, (len(args), frozenset(kwargs)))
         scale = _choice.scale(call) if self.chooses else 0
-        slower = [held.version for (_, s), held in list(self.slower.items()) if s == scale]
-        if any(version.fits(call) and version.varies(opens) for version in slower):
-            loser = eager_by_choice()
-            self.remember(key, loser)
-            return loser, NOTHING
+        for (_, at), (held, loser) in list(self.slower.items()):
+            if at == scale and held.version.fits(call) and held.version.varies(opens) and loser.valid():
+                self.remember(key, loser)
+                return loser, NOTHING
         ready = [
             r for r in list(self.routes.values())
             if scale in r.scales and r.held.version.fits(call) and r.held.version.varies(opens) and r.valid()
@@ -369,6 +377,7 @@ def _enter_child() -> None:
     """A forked child gets programs of its own; the parent's are kept untouched for ever: dropping one would hang."""
     _compile.CAPTURING = threading.Lock()
     _family.renew_after_fork()
+    _router.renew_after_fork()
     for state in list(_STATES):
         _INHERITED.append((state.memo, state.routes))
         state.memo, state.routes, state.job = OrderedDict(), {}, None

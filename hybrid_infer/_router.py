@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from hybrid_infer import _choice, _compile, _rewriting, _verify
-from hybrid_infer._choice import EAGER, Choice, Run
+from hybrid_infer._choice import EAGER, Choice, Figures, Run
 from hybrid_infer._compile import Built, Request
 from hybrid_infer._errors import EngineError
 from hybrid_infer._family import Family, Held
@@ -20,6 +22,8 @@ _log = logging.getLogger("hybrid_infer")
 #: Why a method stays eager by choice; the figures are in the log, since a reason has to be the same for every call.
 SLOWER = "no engine makes it faster than the eager method"
 
+_MEASURING = threading.Lock()
+
 
 @dataclass
 class Candidate:
@@ -27,6 +31,24 @@ class Candidate:
 
     built: Built
     route: Compiled
+
+
+@contextlib.contextmanager
+def alone(wait: float) -> Iterator[bool]:
+    """Is this the one thread that measures? Two at a time would measure each other. `wait`: seconds."""
+    lock = _MEASURING
+    held = lock.acquire(timeout=wait)
+    try:
+        yield held
+    finally:
+        if held:
+            lock.release()
+
+
+def renew_after_fork() -> None:
+    """Another thread of the parent may have been measuring."""
+    global _MEASURING
+    _MEASURING = threading.Lock()
 
 
 def known(request: Request, held: Held) -> Choice | None:
@@ -50,17 +72,46 @@ def choose(
     graph: Graph | None,
     eager: Run,
     timed: Callable[[Compiled], Run],
-    verify: Callable[[Compiled], None],
+    verify: Callable[[Candidate], None],
     doubt: Callable[[Compiled], str],
 ) -> tuple[Choice, Candidate]:
     """Time the eager method and every engine, of which `first` is ready and verified; the rest are closed.
 
-    `eager` runs the method, `timed` gives what runs a route as a call does, `verify` raises where a route is wrong, and
-    `doubt` says where an engine that has a reservation differs from the eager method. Raises whatever that raises.
+    `eager` runs the method, `timed` gives what runs a route as a call does, `verify` raises where a route fails or is
+    wrong, and `doubt` says where an engine that has a reservation differs from the eager method. Raises whatever that
+    raises; `first` is then left open.
     """
-    found = [first, *_others(request, held, family, first, graph, verify)]
-    figures = _choice.measure(eager, {each.built.engine.name: timed(each.route) for each in found})
-    by_name = {each.built.engine.name: each for each in found}
+    found = [first]
+    best: Candidate | None = first
+    try:
+        _join(found, request, held, family, graph, verify)
+        with _without_gradients(request):
+            figures = _choice.measure(eager, {each.built.engine.name: timed(each.route) for each in found})
+        choice = _allowed(request, figures, {each.built.engine.name: each for each in found}, doubt)
+        held.choices[_key(request)] = choice
+        best = next((each for each in found if each.built.engine.name == choice.name), None)
+    finally:
+        for each in found:
+            if each is not best:
+                each.route.close()
+    kept = "stays eager" if choice.name == EAGER else f"is served by {choice.name}"
+    busy = "" if choice.steady else " (on a busy machine: the next process measures again)"
+    _log.info("%s %s; a call in turn with eager work takes: %s%s", request.name, kept, choice, busy)
+    return choice, best or first
+
+
+def _without_gradients(request: Request) -> Any:
+    """An eager call that records a graph for gradients takes longer, which is no merit of an engine.
+
+    A method that asks whether gradients are on does something else where they are not.
+    """
+    return contextlib.nullcontext() if request.subject.asks_for_gradients() else request.frontend.no_grad()
+
+
+def _allowed(
+    request: Request, figures: Figures, by_name: Mapping[str, Candidate], doubt: Callable[[Compiled], str]
+) -> Choice:
+    """The choice by the figures among the engines on which no doubt is found."""
     barred: set[str] = set()
     exact = _rewriting.precision(request.options) == "float32"
     while (choice := _choice.choose(figures, barred)).name != EAGER:
@@ -70,39 +121,30 @@ def choose(
             break
         barred.add(choice.name)
         _log.info("%s: %s is not considered (%s): %s", request.name, choice.name, best.built.engine.reservation, why)
-    held.choices[_key(request)] = choice
-    best = by_name.get(choice.name, first)
-    for each in found:
-        if each is not best:
-            each.route.close()
-    kept = "stays eager" if choice.name == EAGER else f"is served by {choice.name}"
-    busy = "" if choice.steady else " (on a busy machine: the next process measures again)"
-    _log.info("%s %s; a call in turn with eager work takes: %s%s", request.name, kept, choice, busy)
-    return choice, best
+    return choice
 
 
-def _others(
-    request: Request, held: Held, family: Family, first: Candidate, graph: Graph | None,
-    verify: Callable[[Compiled], None],
-) -> list[Candidate]:  # fmt: skip
-    found = []
+def _join(
+    found: list[Candidate], request: Request, held: Held, family: Family, graph: Graph | None,
+    verify: Callable[[Candidate], None],
+) -> None:  # fmt: skip
+    """Add the other engines that serve the call to the first one. Raises DamagedEntry."""
     for engine in measured(request):
-        if engine.name == first.built.engine.name:
+        if engine.name == found[0].built.engine.name:
             continue
         try:
             built = _compile.build_with(request, held, graph, engine)
         except EngineError as fault:
             _log.debug("%s: %s", request.name, fault)
             continue
-        route = _compile.bind(request, held, family, built)
+        candidate = Candidate(built, _compile.bind(request, held, family, built))
+        found.append(candidate)
         try:
-            verify(route)
+            verify(candidate)
         except (_verify.Disagreement, _verify.Inconclusive, EngineError) as fault:
             _log.debug("%s: %s is not considered: %s", request.name, engine.name, fault)
-            route.close()
-            continue
-        found.append(Candidate(built, route))
-    return found
+            found.remove(candidate)
+            candidate.route.close()
 
 
 def measured(request: Request) -> list[Any]:
@@ -123,4 +165,6 @@ def _key(request: Request) -> str:
         plans = [_compile.plan_key(request, engine) for engine in measured(request)]
     except EngineError:
         plans = []
-    return _choice.key(plans, request.call)
+    told = _compile.engine_options(request)
+    terms = [*plans, f"threads {told.threads}", f"live {told.live}", f"handover {told.handover}"]
+    return _choice.key(terms, request.call)

@@ -16,10 +16,13 @@ from hybrid_infer._choice import EAGER
 from hybrid_infer._compile import Built, Outcome, Request
 from hybrid_infer._errors import EngineError
 from hybrid_infer._family import Family, Held
-from hybrid_infer._route import Compiled, Eager
+from hybrid_infer._route import Compiled, Eager, for_a_while
 
 _log = logging.getLogger("hybrid_infer")
 
+_WAIT = 1.0  # seconds for which a call whose version was captured just now waits for another thread's measurement
+_AHEAD = 60.0  # the same where no call waits
+_RETRY = 0.2  # seconds after which a call that the eager method answered meanwhile looks again
 _TIES = 3  # inconclusive verifications after which a plan is taken
 
 
@@ -40,10 +43,24 @@ def use(
     state: Any, request: Request, family: Family, held: Held, call: Invocation, outcome: Outcome | None = None
 ) -> tuple[Any, Any]:
     """Bind a version to the instance; verify it if that has not been done on this machine."""
-    from hybrid_infer.cache import DamagedEntry
-
     if held.version.reason:
         return refused(request, held), NOTHING
+    if not state.chooses or request.frozen or _router.known(request, held) is not None:
+        return _use(state, request, family, held, call, outcome)
+    wait = _AHEAD if request.errand.ahead else _WAIT if outcome is not None else 0.0
+    with _router.alone(wait) as alone:
+        if alone:
+            return _use(state, request, family, held, call, outcome)
+    if outcome is not None:
+        _publish(request, family, held, outcome)
+    return Eager("another thread measures engines", for_a_while(_RETRY), kind="busy"), NOTHING
+
+
+def _use(
+    state: Any, request: Request, family: Family, held: Held, call: Invocation, outcome: Outcome | None
+) -> tuple[Any, Any]:
+    from hybrid_infer.cache import DamagedEntry
+
     choice = _router.known(request, held) if state.chooses else None
     if choice is not None and choice.name == EAGER:
         _came_from_disk(state, held)
@@ -51,12 +68,9 @@ def use(
     scale = _choice.scale(request.call) if state.chooses else 0
     chosen = "" if choice is None else choice.name
     ready = state.routes.get((id(held), chosen))
-    if ready is not None and ready.held is held and ready.live == request.live:
-        again = ready if ready.valid() else ready.renewed(request.subject)
-        if again is not None:
-            again.scales.add(scale)
-            state.routes[id(held), chosen] = again
-            return again, NOTHING
+    again = _renewed(state, request, held, chosen, scale)
+    if again is not None:
+        return again, NOTHING
     graph = outcome.graph if outcome else None
     try:
         built = _compile.build(request, held, graph, chosen)
@@ -98,7 +112,15 @@ def use(
     if built.fresh:
         state.counters.count("builds")
     if state.chooses and choice is None and comparable and not request.frozen:
-        choice, built, route = _choose(state, request, held, family, built, route, graph, call, result)
+        try:
+            choice, built, route = _choose(state, request, held, family, built, route, graph, call, result)
+        except EngineError as fault:
+            route.close()
+            return _unserved(state, request, family, held, str(fault), result)
+        except DamagedEntry:
+            route.close()
+            family.drop(held)
+            raise
     if outcome is not None:
         _publish(request, family, held, outcome)
     else:
@@ -106,9 +128,16 @@ def use(
     if choice is not None:
         _router.remember(request, held, choice)
         if choice.name == EAGER:
+            route.close()
             return _by_choice(state, request, held), result
-        chosen = choice.name
     _compile.publish_plan(request, held, built)
+    if choice is not None and choice.name != chosen:
+        chosen = choice.name
+        ready = state.routes.get((id(held), chosen))
+        again = _renewed(state, request, held, chosen, scale)
+        if again is not None:  # the engine serves calls of another scale already: one program is enough
+            route.close()
+            return again, result
     state.counters.count("bindings")
     if ready is not None:
         state.rebinds += 1
@@ -117,9 +146,22 @@ def use(
     route.mark = held.hold()
     route.scales.add(scale)
     state.routes[id(held), chosen] = route
+    state.rest = 0
     state.seen[held.version.identity] = held.version
     state.changes += 1
     return route, result
+
+
+def _renewed(state: Any, request: Request, held: Held, chosen: str, scale: int) -> Compiled | None:
+    """The instance's route of a version by an engine, if its weights are unchanged; from now on for `scale` as well."""
+    ready: Compiled | None = state.routes.get((id(held), chosen))
+    if ready is None or ready.held is not held or ready.live != request.live:
+        return None
+    again = ready if ready.valid() else ready.renewed(request.subject)
+    if again is not None:
+        again.scales.add(scale)
+        state.routes[id(held), chosen] = again
+    return again
 
 
 def _came_from_disk(state: Any, held: Held) -> None:
@@ -132,10 +174,10 @@ def _drop_covered(state: Any, by: Held) -> None:
     for route in list(state.routes.values()):
         if by.version.covers(route.held.version):
             _drop(state, route)
-    for place, held in list(state.slower.items()):
-        if by.version.covers(held.version):
+    for place, (slower, _) in list(state.slower.items()):
+        if by.version.covers(slower.version):
             state.slower.pop(place, None)
-            state.seen.pop(held.version.identity, None)
+            state.seen.pop(slower.version.identity, None)
             state.changes += 1
 
 
@@ -145,9 +187,15 @@ def _choose(
 ) -> tuple[Any, Built, Compiled]:  # fmt: skip
     """What to answer calls of this size with, by measurement; no choice where the eager method fails."""
 
-    def verify(other: Compiled) -> None:
-        if result is not NOTHING:
-            _check(request, other, result)
+    def verify(other: _router.Candidate) -> None:
+        nonlocal result
+        mode = state.method.options.verify
+        if mode == "off" or (other.built.verified and mode != "first"):
+            other.route.compute(request.layout.tensors, request.layout.ints)  # if it fails, then here
+            return
+        if result is NOTHING:  # the first engine's plan is known to be right, which says nothing about this one's
+            result = call.run()
+        _check(request, other.route, result)
 
     def doubt(other: Compiled) -> str:
         again = _gradients.Eagerly(state, call.owner, call.values, (len(call.args), call.kwargs)).again(other)
@@ -178,10 +226,12 @@ def _choose(
 
 
 def _by_choice(state: Any, request: Request, held: Held) -> Eager:
+    """The eager method is right whatever changes; but an engine may be faster once what was read has changed."""
     _drop_covered(state, held)
-    state.slower[id(held), _choice.scale(request.call)] = held
+    loser = Eager(_router.SLOWER, _unread(request, held), kind="slower")
+    state.slower[id(held), _choice.scale(request.call)] = held, loser
     state.seen[held.version.identity] = held.version
-    return eager_by_choice()
+    return loser
 
 
 def _check(request: Request, route: Compiled, result: Any) -> None:
@@ -228,11 +278,11 @@ def fail(request: Request, family: Family, held: Held) -> None:
 
 def refused(request: Request, held: Held) -> Eager:
     version = held.version
-    unread = request.subject.attributes.arm(version.reads, request.subject.census, set())
+    return Eager(version.reason, _unread(request, held), remedy=version.remedy, kind=version.kind)
+
+
+def _unread(request: Request, held: Held) -> Callable[[], bool]:
+    """Are the code, and the attributes that a version has read, as they are now?"""
+    unread = request.subject.attributes.arm(held.version.reads, request.subject.census, set())
     code = request.subject.code_unchanged
-    return Eager(version.reason, lambda: unread() and code(), remedy=version.remedy, kind=version.kind)
-
-
-def eager_by_choice() -> Eager:
-    """It needs no watch: the eager method is right whatever changes."""
-    return Eager(_router.SLOWER, lambda: True, kind="slower")
+    return lambda: unread() and code()

@@ -19,6 +19,7 @@ _CODES: dict[Any, str] = {_options.as_environment(name): name for name in _optio
 _CHOSEN: ContextVar[Any] = ContextVar("hybrid_infer.stance", default=None)
 #: The stance is "eager" where ``(chosen() or look_up(STANCE)) == EAGERLY``, spelled out where each call asks.
 chosen, look_up, STANCE, EAGERLY = _CHOSEN.get, _options.look_up, _options.STANCE, _options.as_environment(EAGER)
+FAILING = _options.as_environment(FAIL)
 
 
 class stance(ContextDecorator):
