@@ -51,8 +51,8 @@ class Stored:
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"{type(self).__name__} cannot be pickled: look it up in the store again")
 
-    def use(self) -> None:
-        """Mark as in use, for as long as this object lives, and as used now.
+    def use(self, *, touch: bool = True) -> None:
+        """Mark as in use, for as long as this object lives, and, unless told not to `touch` it, as used now.
 
         ``read`` and ``path_of`` do so themselves. Raises DamagedEntry, ``absent`` where eviction was faster.
         """
@@ -92,6 +92,7 @@ class Stored:
     def check(self) -> None:
         """Check every file. Raises as ``read``."""
         self._verified.clear()
+        self.use(touch=False)
         for name in self.files:
             self.path_of(name)
 
@@ -151,7 +152,8 @@ class Entry(Stored):
         """Bytes that the entry and its plans take on disk."""
         return _files.tree_size(self._directory)
 
-    def use(self) -> None:
+    def use(self, *, touch: bool = True) -> None:
+        """Mark it as in use, and `touch` it: the least recently used are evicted first."""
         if self._mark is not None:
             return
         manifest = os.path.join(self._directory, _layout.MANIFEST)
@@ -159,7 +161,7 @@ class Entry(Stored):
             mark = _in_use.mark(manifest, self._root.owners)
             if mark is None:
                 raise DamagedEntry(self._directory, "is no longer in the store", absent=True)
-            if self._root.writable:
+            if touch and self._root.writable:
                 os.utime(manifest)
         except (_files.Damage, OSError) as error:
             self._fail(_layout.MANIFEST, error)
@@ -192,5 +194,5 @@ class Plan(Stored):
     def __repr__(self) -> str:
         return f"Plan({self._directory!r})"
 
-    def use(self) -> None:
-        self.entry.use()
+    def use(self, *, touch: bool = True) -> None:
+        self.entry.use(touch=touch)

@@ -101,7 +101,7 @@ class State:
             if self._facts is not None:
                 key = (*key, *map(self._facts, tensors))
             route = self.memo.get(key)
-        except (Unsupported, TypeError) as fault:
+        except (Unsupported, TypeError, RuntimeError) as fault:  # the last of tensors that have no sizes
             if self.frontend.tracing():
                 return self.method.function(*owner, *args, **kwargs)
             return self._eagerly(owner, args, kwargs, self._named(values, fault), "Pass tensors and plain values")
@@ -119,7 +119,7 @@ class State:
         if route.eager:
             return self._eagerly(owner, args, kwargs, route.reason, route.remedy, route.kind)  # type: ignore[union-attr]
         ints = [v for v in values if type(v) is int] if route.ints else ()  # type: ignore[union-attr]
-        if ints and len(ints) != len(route.held.version.ints):  # type: ignore[union-attr]
+        if route.ints and len(ints) != len(route.held.version.ints):  # type: ignore[union-attr]
             ints = self._signatures.layout(values, self.parameters.names, self._defaults).ints
         if route.handed_back and not all(tensors[i].is_contiguous() for i in route.handed_back):  # type: ignore[union-attr]
             return self._eagerly(owner, args, kwargs, "a result that is an argument has gaps in its memory", "", "busy")
@@ -134,6 +134,10 @@ class State:
         except EngineError as fault:
             result = self.method.function(*owner, *args, **kwargs)  # where it fails as well, the call is at fault
             self.note(str(fault), "", "build")
+            return result
+        except Exception as fault:  # an argument is not what its signature tells: a sparse tensor, where one was dense
+            result = self.method.function(*owner, *args, **kwargs)
+            self.note(f"its static model cannot be given these arguments: {type(fault).__name__}: {fault}", "", "build")
             return result
         self.counters.hits += 1
         return result

@@ -61,7 +61,7 @@ def summary(store: Any, entry: Any) -> dict[str, Any]:
         "method_key": entry.method,
         "method": str(entry.meta.get("method", "")),
         "inputs": _inputs(version),
-        "plans": sorted({str(plan.meta.get("engine", "")) for plan in store.plans(entry)}),
+        "plans": sorted({str(plan.meta["engine"]) for plan in store.plans(entry) if "engine" in plan.meta}),
         "size": entry.size,
         "created": entry.created,
         "used": entry.used,
@@ -83,7 +83,7 @@ def details(store: Any, entry: Any) -> dict[str, Any]:
     plans = [
         {
             "key": plan.plan,
-            "engine": plan.meta.get("engine", ""),
+            "engine": plan.meta.get("engine", f"(choice: {plan.meta.get('choice', '?')})"),
             "version": plan.meta.get("version", ""),
             "size": sum(plan.files.values()),
             "created": plan.created,

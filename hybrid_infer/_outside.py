@@ -19,6 +19,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from hybrid_infer._errors import TraceError
+
 _LOCAL = threading.local()
 _LOCK = threading.Lock()
 _HOOKED = False
@@ -179,6 +181,8 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     found = getattr(_LOCAL, "watch", None)
     if found is not None and not str(arguments[0]).endswith((".py", ".pyc")) and _by_user(sys._getframe(1)):
         found.note(f"it opens the file {arguments[0]}")
+        if arguments[2] & (os.O_WRONLY | os.O_RDWR):  # a trace must not write what the eager method will write
+            raise TraceError(f"it opens the file {arguments[0]}")
 
 
 _SKIPPED = (

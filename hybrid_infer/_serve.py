@@ -87,7 +87,7 @@ def _use(
             with transparent():
                 result = call.run()
         except RuntimeError as fault:
-            if not state.frontend.lacks_kernel(fault):
+            if not _lacks_kernel(request, fault):
                 raise
             comparable = False
             _log.info("%s: not compared with the eager method, which fails for this element type", state.method.name)
@@ -111,7 +111,7 @@ def _use(
             return None, result
     if built.fresh:
         state.counters.count("builds")
-    if state.chooses and choice is None and comparable and not request.frozen:
+    if state.chooses and choice is None and comparable and not request.frozen and not request.subject.speaks():
         try:
             choice, built, route = _choose(state, request, held, family, built, route, graph, call, result)
         except EngineError as fault:
@@ -219,10 +219,20 @@ def _choose(
                 request, held, family, _router.Candidate(built, route), graph, call.run, as_called, verify, doubt
             )
     except RuntimeError as fault:
-        if not state.frontend.lacks_kernel(fault):
+        if not _lacks_kernel(request, fault):
             raise
         return None, built, route
     return choice, best.built, best.route
+
+
+def _lacks_kernel(request: Request, fault: RuntimeError) -> bool:
+    """Has the framework no kernel for a type? Weights of it that meet arguments of another are the program's mistake."""
+    arguments, weights = ({each.dtype for each in group} for group in (request.call.tensors, request.subject.weights))
+    mixed = bool(weights & _HALVES) and not arguments & _HALVES
+    return not mixed and bool(request.frontend.lacks_kernel(fault))
+
+
+_HALVES = frozenset({"float16", "bfloat16"})
 
 
 def _by_choice(state: Any, request: Request, held: Held) -> Eager:

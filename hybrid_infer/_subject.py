@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import logging
+import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +14,8 @@ from hybrid_infer._attributes import Attributes, Read
 from hybrid_infer._fingerprint import External
 from hybrid_infer._reach import Reach
 from hybrid_infer._version import FORMAT, Weight
+
+_HEARD = (print, logging, warnings, sys)
 
 
 class Subject:
@@ -64,6 +69,13 @@ class Subject:
             checks.append(functools.partial(_answers, self.facts, weights, self._weight_facts()))
         checks += [self.attributes.arm(reads, census, set()) for census, reads, _ in self._unnoted]
         self.code_unchanged = checks[0] if len(checks) == 1 else lambda: all(check() for check in checks)
+
+    def speaks(self) -> bool:
+        """Does the code name what prints or logs? Then it is not run again and again to be timed."""
+        for _, name, value in self.code.globals:
+            if name == "print" or isinstance(value, logging.Logger) or any(value is module for module in _HEARD):
+                return True
+        return False
 
     def _weight(self, name: str, slots: Any) -> Weight:
         dtype, shape, _ = self.frontend.describe(slots[0].tensor)

@@ -396,3 +396,10 @@ def test_a_clock_set_back_evicts_in_the_order_of_use_all_the_same(store: Store) 
     assert len(present(store)) == 2
     assert store.prune(0).removed == 2
     assert versions
+
+
+def test_verifying_is_no_use(store: Store) -> None:
+    fill(store, 3)
+    before = sorted(entry.used for entry in store.entries())
+    assert store.verify() == []
+    assert sorted(entry.used for entry in store.entries()) == before

@@ -1,0 +1,95 @@
+"""Calls that a signature does not tell everything about, and methods whose runs are seen from outside."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch_support import Block, counts, same
+
+from hybrid_infer import inference
+
+pytestmark = pytest.mark.torch
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+
+
+@pytest.mark.parametrize("wrap", [lambda n: {"steps": n}, lambda n: [n]], ids=["dict", "list"])
+def test_an_integer_that_varies_inside_a_container(wrap: Any) -> None:
+    @inference(fallback="error")
+    def scaled(x: torch.Tensor, given: Any) -> torch.Tensor:
+        return x * (given["steps"] if isinstance(given, dict) else given[0])
+
+    for n in (2, 3, 4, 5, 7):
+        same(scaled(X, wrap(n)), X * n)
+    assert counts()["captures"] == 2
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_a_sparse_tensor_where_a_dense_one_was(caplog: pytest.LogCaptureFixture) -> None:
+    @inference()
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    same(doubled(X), X * 2)
+    for sparse in (X.to_sparse(), X.to_sparse_csr()):
+        assert torch.equal(doubled(sparse).to_dense(), X * 2)
+    same(doubled(X), X * 2)
+    assert counts()["eager_calls"] == 2 and "Sparse" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor() -> None:
+    @inference()
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    same(doubled(X), X * 2)
+    nested = torch.nested.nested_tensor([X, X[:1]])
+    assert torch.equal(doubled(nested).to_padded_tensor(0.0), (nested * 2).to_padded_tensor(0.0))
+
+
+@pytest.mark.parametrize("how", ["print", "log"])
+def test_what_prints_is_not_run_to_be_timed(
+    how: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Loud(Block):
+        @inference()
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if how == "print":
+                print("computing")
+            else:
+                _log.warning("computing")
+            return self.linear(x)
+
+    monkeypatch.delenv("HYBRID_INFER_BACKEND")
+    layer = Loud()
+    with torch.no_grad():
+        for _ in range(5):
+            layer(X)
+    assert (capsys.readouterr().out + caplog.text).count("computing") <= 2  # while it is traced, and compared
+    assert counts()["hits"] == 4
+
+
+_log = logging.getLogger("user")
+
+
+def test_a_file_is_not_written_by_the_trace_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "calls"
+
+    class Recorder(Block):
+        @inference()
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with open(path, "a") as file:
+                file.write("call\n")
+            return super().forward(x)
+
+    layer = Recorder()
+    for n in (1, 2, 3):
+        layer(X)
+        assert path.read_text().count("call") == n
+    (reason,) = counts()["fallbacks"]
+    assert "it opens the file" in reason
