@@ -6,11 +6,15 @@ looks right. Real arguments do not show it, so the arguments of a call are spoil
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._route import Compiled
+
+_SECONDS = 5.0  # after which nothing more is tried; an engine that is not known to be sound is not used
+_LOOP = b'"\x04Loop'  # a node's type, as a model's bytes spell it
 
 
 def difference(
@@ -20,7 +24,10 @@ def difference(
 
     `eager` maps the tensors of a call to its computed results, in the order of ``route.tensor_outputs``.
     """
+    begin = time.monotonic()
     for what, spoiled in _spoiled(frontend, tensors):
+        if time.monotonic() - begin >= _SECONDS:
+            return "a call takes too long to find out"
         try:
             expected = eager(*spoiled)
         except Exception as fault:  # of the user's code, which meets what it was not written for
@@ -33,6 +40,11 @@ def difference(
             if _kinds(frontend, each) != _kinds(frontend, computed[i]):
                 return f"with {what} it is not finite in other places than the eager method"
     return ""
+
+
+def endless(model: bytes) -> str:
+    """Why a graph must not be given infinities: a loop that is left when a value has become small never ends."""
+    return "how often it repeats a step may depend on values" if _LOOP in model else ""
 
 
 def _spoiled(frontend: Any, tensors: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:

@@ -198,6 +198,9 @@ def _choose(
         _check(request, other.route, result)
 
     def doubt(other: Compiled) -> str:
+        endless = _probes.endless((graph or held.graph()).model)
+        if endless:
+            return endless
         again = _gradients.Eagerly(state, call.owner, call.values, (len(call.args), call.kwargs)).again(other)
         with state.frontend.no_grad():
             tensors, ints = request.layout.tensors, request.layout.ints

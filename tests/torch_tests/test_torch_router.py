@@ -14,7 +14,7 @@ import torch
 from torch_support import Block, counts, same, twice
 
 import hybrid_infer
-from hybrid_infer import _choice, _dispatch, _router, inference, stance
+from hybrid_infer import _choice, _dispatch, _probes, _router, inference, stance
 from hybrid_infer._errors import EngineError
 
 pytestmark = pytest.mark.torch
@@ -582,3 +582,34 @@ def test_a_graph_that_is_damaged_when_another_engine_needs_it_is_captured_anew(
     with pytest.warns(hybrid_infer.CacheWarning):
         twice(layer, Affine.forward.__get__(layer), X)
     assert counts()["captures"] == 2 and counts()["hits"] == 2
+
+
+def test_a_loop_whose_turns_depend_on_values_is_not_tried_with_infinities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may never end."""
+    pytest.importorskip("openvino")
+
+    class Halved(Block):
+        @inference(fallback="error")
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found = torch.while_loop(lambda x: x.max() > 0.1, lambda x: (x / 2,), (self.linear(x),))
+            return found[0] if isinstance(found, tuple) else found
+
+    monkeypatch.setattr(_probes, "difference", lambda *_: pytest.fail("tried"))
+    decided(monkeypatch, eager=3.0, onnxruntime=2.0, openvino=1.0)
+    layer = Halved()
+    with torch.no_grad():
+        layer(X)
+    assert [route.program.engine for route in routes(layer)] == ["onnxruntime"]
+
+
+def test_an_engine_that_takes_too_long_to_examine_is_not_considered(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openvino")
+
+    class Hot(Affine):
+        forward = inference()(Affine.forward)
+
+    monkeypatch.setattr(_probes, "_SECONDS", 0.0)
+    decided(monkeypatch, eager=3.0, onnxruntime=2.0, openvino=1.0)
+    layer = Hot()
+    twice(layer, Affine.forward.__get__(layer), X)
+    assert [route.program.engine for route in routes(layer)] == ["onnxruntime"]
