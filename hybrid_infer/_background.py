@@ -46,6 +46,7 @@ class Job:
         self.args, self.kwargs = parameters.unbind(self.values, *style)
         self.context = contextvars.copy_context()
         self.modes: Callable[[], AbstractContextManager[Any]] = frontend.modes()
+        self.ambient = state.ambient  # what the key was made with
         self._done = False
 
     def pending(self) -> bool:
@@ -56,14 +57,15 @@ class Job:
         try:
             with self.modes():
                 self.context.run(
-                    self.state.compile, self.owner, tuple(self.args), self.kwargs, self.values, self.key, self.errand
-                )
-        except Exception as fault:
+                    self.state.compile, self.owner, tuple(self.args), self.kwargs, self.values, self.key, self.errand,
+                    self.ambient,
+                )  # fmt: skip
+        except (Exception, SystemExit) as fault:  # the method's own wish to end the program is for its callers
             self._fail(fault)
         finally:
             self._done = True
 
-    def _fail(self, fault: Exception) -> None:
+    def _fail(self, fault: BaseException) -> None:
         reason = f"{fault}" if isinstance(fault, _forked.Crashed) else f"compiling it in the background failed: {fault}"
         if not _worker.stopping:
             _log.warning("%s runs eagerly: %s", self.state.method.name, reason)

@@ -309,14 +309,26 @@ class State:
         _background.submit(job)
         return route, result
 
+    @property
+    def ambient(self) -> Callable[[], Any]:
+        """What reads the ambient state that is part of a key."""
+        read: Callable[[], Any] = self._ambient
+        return read
+
     def compile(
-        self, owner: tuple[Any, ...], args: Any, kwargs: Any, values: Any, key: Any, errand: Errand
-    ) -> Any:
-        """The route for a call that nobody waits for, left where the next call finds it; None if there is none yet."""
-        self._deferrable = self._ambient() == key[1]
+        self, owner: tuple[Any, ...], args: Any, kwargs: Any, values: Any, key: Any, errand: Errand,
+        ambient: Callable[[], Any] | None = None,
+    ) -> Any:  # fmt: skip
+        """The route for a call that nobody waits for, left where the next call finds it; None if there is none yet.
+
+        `ambient` is what the key was made with, where that may be some time ago.
+        """
+        self._deferrable = (ambient or self._ambient)() == key[1]
         if not self._deferrable:
             _log.info("%s is compiled at a call: no other thread can be given this one's modes", self.method.name)
             return None
+        if ambient not in (None, self._ambient):  # meanwhile the code was found to ask for more
+            key = self.key(values)
         return self._miss(owner, args, kwargs, values, key, errand)[0]
 
     def key(self, values: Sequence[Any]) -> Any:

@@ -20,7 +20,7 @@ import pytest
 import torch
 from torch_support import Block, counts, same
 
-from hybrid_infer import _background, _compile, _forked, inference, stance
+from hybrid_infer import InputSpec, _background, _compile, _forked, inference, stance
 from hybrid_infer.frontends.torch import TorchFrontend
 
 pytestmark = pytest.mark.torch
@@ -377,3 +377,38 @@ def test_a_forked_child_compiles_for_itself(moment: str) -> None:
 @pytest.mark.processes
 def test_a_program_that_waits_for_all_its_children_is_served_all_the_same() -> None:
     _run("import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); answered(1)")
+
+
+def test_a_question_that_the_first_job_finds_keeps_no_later_call_from_the_background() -> None:
+    class Asking(Block):
+        @inference(background=True, input_spec=[InputSpec([2, 4])])
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x) * (2 if torch.is_grad_enabled() else 1)
+
+    layer = Asking()
+    same(layer(X), layer.linear(X))
+    done()
+    captures = counts()["captures"]
+    same(layer(X[None]), layer.linear(X[None]))
+    assert counts()["captures"] == captures
+    done()
+    same(layer(X[None]), layer.linear(X[None]))
+    assert counts()["captures"] == captures + 1 and counts()["hits"] == 1
+
+
+def test_a_method_that_ends_its_thread_does_not_end_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(*_: Any) -> Any:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_compile, "capture", leave)
+        patch.setattr(_forked, "possible", lambda _: False)
+        hot()(X)
+        worker = _background._worker.thread
+        if worker is not None:
+            worker.join(60)
+    layer = hot()
+    layer(X)
+    done()
+    layer(X)
+    assert counts()["hits"] == 1
