@@ -17,6 +17,8 @@ EAGER, DEFAULT, BACKGROUND, FAIL = "eager", "default", "background", "fail_on_co
 #: In the form in which the environment holds its values, so that one comparison at every call tells both.
 _CODES: dict[Any, str] = {_options.as_environment(name): name for name in _options.STANCES}
 _CHOSEN: ContextVar[Any] = ContextVar("hybrid_infer.stance", default=None)
+#: The blocks that are open, by the object that opened them, which several threads and tasks may share.
+_OPEN: ContextVar[tuple[tuple[int, Token[Any]], ...]] = ContextVar("hybrid_infer.stances", default=())
 #: The stance is "eager" where ``(chosen() or look_up(STANCE)) == EAGERLY``, spelled out where each call asks.
 chosen, look_up, STANCE, EAGERLY = _CHOSEN.get, _options.look_up, _options.STANCE, _options.as_environment(EAGER)
 FAILING = _options.as_environment(FAIL)
@@ -66,17 +68,20 @@ class stance(ContextDecorator):
 
     def __init__(self, name: str) -> None:
         self.name = _checked(name)
-        self._tokens: list[Token[Any]] = []
 
     def _recreate_cm(self) -> stance:
         return stance(self.name)  # of a decorated function's own: calls may overlap in threads
 
     def __enter__(self) -> stance:
-        self._tokens.append(_CHOSEN.set(_options.as_environment(self.name)))
+        token = _CHOSEN.set(_options.as_environment(self.name))
+        _OPEN.set((*_OPEN.get(), (id(self), token)))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        _CHOSEN.reset(self._tokens.pop())
+        opened = _OPEN.get()
+        last = max(i for i, (number, _) in enumerate(opened) if number == id(self))
+        _OPEN.set((*opened[:last], *opened[last + 1 :]))
+        _CHOSEN.reset(opened[last][1])
 
     def __call__(self, function: Any) -> Any:
         if not inspect.iscoroutinefunction(function):

@@ -207,3 +207,28 @@ def test_an_exception_ends_the_block() -> None:
 def test_the_example_of_the_docstring() -> None:
     results = doctest.testmod(_stance)
     assert results.attempted > 3 and results.failed == 0
+
+
+def test_threads_share_a_stance_object() -> None:
+    shared, first, second = stance("eager"), threading.Event(), threading.Event()
+    found: list[str] = []
+
+    def outer() -> None:
+        with shared:
+            first.set()
+            assert second.wait(60)
+        found.append(_stance.current())
+
+    def inner() -> None:
+        assert first.wait(60)
+        with shared:
+            second.set()
+            threads[0].join(60)
+        found.append(_stance.current())
+
+    threads = [threading.Thread(target=outer), threading.Thread(target=inner)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == ["default", "default"]
