@@ -64,11 +64,12 @@ def _causal(op: Any, query: Any, key: Any) -> Any:
 
 
 def _repeated(op: Any, value: Any, query: Any) -> Any:
-    """(B, H, S, E) -> (B, n H, S, E), each head n times in a row, as many as the query has."""
-    heads, own = query.shape[1], value.shape[1]
+    """(..., H, S, E) -> (..., n H, S, E), each head n times in a row, as many as the query has."""
+    heads, own = query.shape[-3], value.shape[-3]
     if heads == own:
         return value
-    apart = op.Unsqueeze(value, op.Constant(value_ints=[2]))
-    wide = op.Expand(apart, op.Constant(value_ints=[1, 1, heads // own, 1, 1]))
-    size = op.Concat(op.Shape(value, end=1), op.Constant(value_ints=[heads]), op.Shape(value, start=2), axis=0)
+    apart = op.Unsqueeze(value, op.Constant(value_ints=[-3]))
+    wide = op.Expand(apart, op.Constant(value_ints=[heads // own, 1, 1]))
+    last = [op.Constant(value_ints=[heads]), op.Shape(value, start=-2)]
+    size = op.Concat(*([op.Shape(value, end=-3)] if len(value.shape) > 3 else []), *last, axis=0)
     return op.Reshape(wide, size)

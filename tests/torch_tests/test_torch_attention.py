@@ -32,6 +32,8 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "five dimensions": ((Q[None], K[None], V[None]), {}),
     "broadcast": ((Q, K[:1], V[:1]), {}),
     "fewer heads of keys": ((Q, K[:, :2], V[:, :2]), {"enable_gqa": True}),
+    "fewer heads of keys, three dimensions": ((Q[0], K[0, :2], V[0, :2]), {"enable_gqa": True}),
+    "fewer heads of keys, five dimensions": ((Q[None], K[None, :, :2], V[None, :, :2]), {"enable_gqa": True}),
     "as many heads of keys": ((Q, K, V), {"enable_gqa": True}),
     "a NaN in a query": ((SPOILED, K, V), {}),
     "a NaN in a query, boolean mask": ((SPOILED, K, V, MASK == 0), {}),
