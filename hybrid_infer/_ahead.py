@@ -59,7 +59,7 @@ def compile_ahead(state: Any, owner: tuple[Any, ...], background: bool) -> None:
 def _job(state: Any, owner: tuple[Any, ...], values: Sequence[Any], opens: dict[int, list[int]]) -> _background.Job:
     layout = state.layout(values)
     errand = Errand(ahead=True, forked=True, open=_pairs(layout, opens))
-    return _background.Job(state, owner, (len(values), frozenset()), state.key(values), layout, errand)
+    return _background.Job(state, owner, (len(values), frozenset()), state.keyed(values), layout, errand)
 
 
 def _compiled(state: Any, owner: tuple[Any, ...], values: Sequence[Any], opens: dict[int, list[int]]) -> Any:

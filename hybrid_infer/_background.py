@@ -29,12 +29,16 @@ _PATIENCE = 20.0  # seconds for which the end of the program waits for a build t
 
 
 class Job:
-    """One call to compile for: the state of its instance, its key, its values with copies of the tensors."""
+    """One call to compile for: the state of its instance, its key, its values with copies of the tensors.
+
+    ``keyed``: see ``State.keyed``.
+    """
 
     def __init__(
-        self, state: Any, owner: tuple[Any, ...], style: Any, key: Any, layout: Layout, errand: Any
+        self, state: Any, owner: tuple[Any, ...], style: Any, keyed: tuple[Any, Any], layout: Layout, errand: Any
     ) -> None:
-        self.state, self.owner, self.key, self.errand = state, owner, key, errand
+        self.state, self.owner, self.errand = state, owner, errand
+        self.key, self.ambient = keyed
         frontend, parameters = state.frontend, state.parameters
 
         def constant(kind: str, value: Any) -> Any:
@@ -46,7 +50,6 @@ class Job:
         self.args, self.kwargs = parameters.unbind(self.values, *style)
         self.context = contextvars.copy_context()
         self.modes: Callable[[], AbstractContextManager[Any]] = frontend.modes()
-        self.ambient = state.ambient  # what the key was made with
         self._done = False
 
     def pending(self) -> bool:

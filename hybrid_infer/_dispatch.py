@@ -257,7 +257,7 @@ class State:
             compile_ahead(self, owner, background)
             return self._miss(owner, args, kwargs, values, key)
         if background and self._deferrable and not errand.ahead:
-            return self._defer(owner, args, kwargs, key, layout)
+            return self._defer(owner, args, kwargs, values, layout)
         subject = Subject(
             self.frontend, method.function, owner[0] if owner else None, bool(owner), method.name,
             method.options.cache_key, layout.kinds,
@@ -294,26 +294,20 @@ class State:
         self._ambient = (lambda: (ambient(), *(read() for read in reads))) if reads else ambient
         return True
 
-    def _defer(self, owner: Any, args: Any, kwargs: Any, key: Any, layout: Any) -> tuple[Any, Any]:
+    def _defer(self, owner: Any, args: Any, kwargs: Any, values: Any, layout: Any) -> tuple[Any, Any]:
         """Answer eagerly, and have the call compiled in the background; one call of an instance at a time."""
         job = self.job
         if job is not None and job.pending():
             return Eager(_background.REASON, job.pending, kind="busy"), NOTHING
         # The copies are made first, since the method may write to its arguments; and a call that fails is at fault.
-        job = _background.Job(self, owner, (len(args), frozenset(kwargs)), key, layout, _LATER)
+        job = _background.Job(self, owner, (len(args), frozenset(kwargs)), self.keyed(values), layout, _LATER)
         result = self.method.function(*owner, *args, **kwargs)
         route = Eager(_background.REASON, job.pending, kind="busy")
         self.job = job
-        self.remember(key, route)
+        self.remember(job.key, route)
         self.note(route.reason, "", route.kind)
         _background.submit(job)
         return route, result
-
-    @property
-    def ambient(self) -> Callable[[], Any]:
-        """What reads the ambient state that is part of a key."""
-        read: Callable[[], Any] = self._ambient
-        return read
 
     def compile(
         self, owner: tuple[Any, ...], args: Any, kwargs: Any, values: Any, key: Any, errand: Errand,
@@ -339,6 +333,13 @@ class State:
         if len(set(numbers)) < len(numbers):
             key = (*key, tuple(map(numbers.index, numbers)))
         return key if self._facts is None else (*key, *map(self._facts, tensors))
+
+    def keyed(self, values: Sequence[Any]) -> tuple[Any, Callable[[], Any]]:
+        """The same, and what the ambient state in it was read with, which another thread may replace meanwhile."""
+        while True:
+            ambient, key = self._ambient, self.key(values)
+            if ambient is self._ambient:
+                return key, ambient
 
     def layout(self, values: Sequence[Any]) -> Any:
         """The structure and leaves of the values of a call. Raises Unsupported."""

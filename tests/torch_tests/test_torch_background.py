@@ -379,14 +379,26 @@ def test_a_program_that_waits_for_all_its_children_is_served_all_the_same() -> N
     _run("import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); answered(1)")
 
 
-def test_a_question_that_the_first_job_finds_keeps_no_later_call_from_the_background() -> None:
+@pytest.mark.parametrize("early", [False, True], ids=["after the call's job is made", "before"])
+def test_a_question_that_the_first_job_finds_keeps_no_later_call_from_the_background(
+    monkeypatch: pytest.MonkeyPatch, early: bool
+) -> None:
     class Asking(Block):
         @inference(background=True, input_spec=[InputSpec([2, 4])])
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.linear(x) * (2 if torch.is_grad_enabled() else 1)
 
+    submit = _background.submit
+
+    def submitted(job: Any) -> None:
+        submit(job)
+        if early:
+            done()
+
+    monkeypatch.setattr(_background, "submit", submitted)
     layer = Asking()
     same(layer(X), layer.linear(X))
+    monkeypatch.undo()
     done()
     captures = counts()["captures"]
     same(layer(X[None]), layer.linear(X[None]))
