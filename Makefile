@@ -26,7 +26,7 @@ $(INSTALLED): setup.py pyproject.toml constraints.txt
 	$(RUN) -m pip install --progress-bar off -c constraints.txt -e '.[$(EXTRAS)]' --config-settings editable_mode=compat
 	@touch $@
 
-demo: $(INSTALLED) ## run each example twice, from an empty cache: the second run shows what the disk gave
+demo: $(INSTALLED) ## run the examples from an empty cache, most of them twice: the second run shows what the disk gave
 	@rm -rf $(DEMO_CACHE)
 	@set -e; for example in $(EXAMPLES); do \
 		for run in first second; do \
@@ -34,6 +34,8 @@ demo: $(INSTALLED) ## run each example twice, from an empty cache: the second ru
 			HYBRID_INFER_CACHE_DIR=$(DEMO_CACHE) $(RUN) examples/$$example.py; \
 		done; \
 	done
+	@printf '\n== examples/image_search.py\n'
+	@HYBRID_INFER_CACHE_DIR=$(DEMO_CACHE) $(RUN) examples/image_search.py
 
 test: $(INSTALLED) ## run every test; ARGS="..." is handed to pytest
 	@mkdir -p out

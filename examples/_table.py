@@ -14,11 +14,17 @@ from typing import Any
 Run = Callable[[], Any]
 
 
-def arguments(description: str) -> argparse.Namespace:
-    """Read the command line. Call it before `hybrid_infer` is used: the choice of the store is read there."""
+def arguments(
+    description: str, more: Callable[[argparse.ArgumentParser], object] = lambda parser: None
+) -> argparse.Namespace:
+    """Read the command line, to which `more` may add what one example takes.
+
+    Call it before `hybrid_infer` is used: the choice of the store is read there.
+    """
     parser = argparse.ArgumentParser(description=description.strip().splitlines()[0])
     parser.add_argument("--cache", metavar="DIR", help="keep static models in DIR (default: HYBRID_INFER_CACHE_DIR)")
     parser.add_argument("--seconds", type=float, default=15, help="for the steady comparison, as a rough bound")
+    more(parser)
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="No ccache found")  # Paddle, as it is imported; nothing is compiled here
     if options.cache:
@@ -95,6 +101,15 @@ def duration(value: float) -> str:
     return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.1f} ms"
 
 
+def grid(title: str, rows: Sequence[Sequence[str]]) -> None:
+    """Print rows of equally many cells in columns: the first aligned to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    print(f"\n{title}\n")
+    for row in rows:
+        cells = [f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True)]
+        print("   ".join([f"  {row[0]:<{widths[0]}}", *cells]))
+
+
 def show(
     title: str, eager: Times, decorated: Times, difference: float, counts: dict[str, Any], label: str = "eager"
 ) -> None:
@@ -106,11 +121,7 @@ def show(
         (f"steady run, median of {len(eager.steady)} in turn", eager.median, decorated.median),
     ):
         rows.append((name, duration(left), duration(right), f"x{left / right:.2f}"))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    print(f"\n{title}\n")
-    for row in rows:
-        cells = [f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True)]
-        print("   ".join([f"  {row[0]:<{widths[0]}}", *cells]))
+    grid(title, rows)
     print(f"\n  static model from disk   {source(counts)}")
     print(f"  calls of the method      {counts['hits']} from memory, 0 eager, 0 fallbacks")
     print(f"  largest difference       {difference:.1e}")

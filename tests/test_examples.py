@@ -14,10 +14,10 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
-def run(example: str, cache: Path, folder: Path) -> str:
+def run(example: str, cache: Path, folder: Path, *more: str) -> str:
     """What the example prints; it exits with an error if a call was answered eagerly or a result differs."""
     script = REPOSITORY / "examples" / f"{example}.py"
-    command = [sys.executable, str(script), "--cache", str(cache), "--seconds", "0"]
+    command = [sys.executable, str(script), "--cache", str(cache), "--seconds", "0", *more]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -40,3 +40,14 @@ def test_an_example_is_served_and_its_second_run_comes_from_disk(example: str, t
     second = run(example, cache, tmp_path)
     assert second.count("static model from disk   yes:") == tables
     assert second.count("nothing traced") == tables
+
+
+@pytest.mark.timeout(300)
+def test_a_search_without_the_framework_ranks_as_the_network_that_was_trained(tmp_path: Path) -> None:
+    told = run("image_search", tmp_path / "cache", tmp_path)
+    assert "without PyTorch" in told and "the same as eager's" in told
+    rows = [line.split() for line in told.splitlines() if " right " in line]
+    assert [row[:-3] for row in rows] == [["nearest", "neighbour", "right"], ["5", "nearest", "right"]]
+    for *_, pixels, eager, static in rows:
+        assert eager == static and float(static.rstrip("%")) > float(pixels.rstrip("%"))
+    assert (tmp_path / "out" / "examples" / "image_search.png").read_bytes().startswith(b"\x89PNG")
