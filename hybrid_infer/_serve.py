@@ -229,7 +229,7 @@ def _choose(
 
 
 def _lacks_kernel(request: Request, fault: RuntimeError) -> bool:
-    """Has the framework no kernel for a type? Weights of it that meet arguments of another are the program's mistake."""
+    """Has the framework no kernel for a type? Weights of it that meet others are the program's mistake."""
     arguments, weights = ({each.dtype for each in group} for group in (request.call.tensors, request.subject.weights))
     mixed = bool(weights & _HALVES) and not arguments & _HALVES
     return not mixed and bool(request.frontend.lacks_kernel(fault))
