@@ -15,6 +15,7 @@ from hybrid_infer._errors import (
     StanceError,
     StaticModelError,
 )
+from hybrid_infer._explain import Explanation, explain
 from hybrid_infer._spec import InputSpec
 from hybrid_infer._stance import stance
 from hybrid_infer._static import load, save
@@ -32,6 +33,7 @@ __all__ = [
     "CacheWarning",
     "CaptureError",
     "EngineError",
+    "Explanation",
     "FallbackWarning",
     "HybridInferError",
     "InputSpec",
@@ -41,6 +43,7 @@ __all__ = [
     "StaticLayer",
     "StaticModelError",
     "Warmed",
+    "explain",
     "inference",
     "is_inference_mode",
     "load",

@@ -62,11 +62,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of a capture: a version, with its graph unless it has a ``reason``, and what keeps it off the disk."""
+    """Of a capture: a version, with its graph unless it has a ``reason``, what keeps it off the disk, and its time."""
 
     version: Version
     graph: Graph | None = None
     kept_off: tuple[str, ...] = ()
+    seconds: float = 0.0
 
 
 #: The dimensions and the integers that are to vary in a graph.
@@ -347,13 +348,15 @@ def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -
         what = f"its static model is there, but has no plan of {engine.name} for this machine"
         raise StanceError(request.name, what, "Run it once on this machine under the stance 'default'")
     if prepared is None:
-        rewritten = _rewritten(request, engine, graph or held.graph())
-        files, fresh = engine.prepare(rewritten, options), True
+        with held.ledger.timed("build"):
+            rewritten = _rewritten(request, engine, graph or held.graph())
+            files, fresh = engine.prepare(rewritten, options), True
         prepared = Prepared(replace(rewritten, model=b""), files)
     elif request.options.switch_ir_debug:
         _rewritten(request, engine, graph or held.graph())
-    weights = _weights(request, held.version, prepared.graph, engine)
-    program = engine.load(prepared.graph, weights, options, prepared.files)
+    with held.ledger.timed("load"):
+        weights = _weights(request, held.version, prepared.graph, engine)
+        program = engine.load(prepared.graph, weights, options, prepared.files)
     _rewriting.announce(request.options, engine)
     held.plans[plan] = prepared
     return Built(engine, program, plan, prepared, fresh, verified)
@@ -375,6 +378,8 @@ def _stored_plan(request: Request, held: Held, plan: str) -> Prepared | None:
     try:
         weights, inputs = tuple(stored.meta["weights"]), tuple(stored.meta["inputs"])
         graph = replace(held.version.graph, weights=weights, inputs=inputs)
+        if isinstance(error := stored.meta.get("error"), float):
+            held.ledger.errors.setdefault(str(stored.meta.get("engine")), error)
         return Prepared(graph, {name: stored.read(name) for name in stored.files})
     except (DamagedEntry, KeyError, TypeError) as fault:
         _log.debug("%s: a plan is made again: %s", request.name, fault)
@@ -401,7 +406,10 @@ def bind(request: Request, held: Held, family: Family, built: Built) -> Compiled
 
 
 def check(frontend: Any, route: Compiled, tensors: Any, ints: Any, eager: Any, options: Options) -> None:
-    """Compare a route with the eager result of the same call. Raises Disagreement, Inconclusive or EngineError."""
+    """Compare a route with the eager result of the same call, and note how far they are apart.
+
+    Raises Disagreement, Inconclusive or EngineError.
+    """
     version = route.held.version
     signatures = Signatures(frontend)
     try:
@@ -444,6 +452,8 @@ def check(frontend: Any, route: Compiled, tensors: Any, ints: Any, eager: Any, o
         precision=_rewriting.precision(options),
     )  # fmt: skip
     _log.debug("%s: largest difference from eager %.3g", version.method, worst)
+    errors, engine = route.held.ledger.errors, route.program.engine
+    errors[engine] = max(worst, errors.get(engine, 0.0))
 
 
 def _is_int(value: Any) -> bool:
@@ -485,5 +495,6 @@ def publish_plan(request: Request, held: Held, built: Built) -> None:
             "passes": list(_rewriting.passes(request.options, built.engine)),
             "weights": list(built.prepared.graph.weights),
             "inputs": list(built.prepared.graph.inputs),
+            "error": held.ledger.errors.get(built.engine.name),
         }
         request.store.publish_plan(held.entry, built.plan, meta, built.prepared.files)

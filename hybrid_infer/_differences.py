@@ -111,10 +111,10 @@ def _takes(own: TensorSpec, given: TensorSpec) -> bool:
 
 
 def _arguments(tree: Any) -> list[str]:
-    return [_node(each) for each in tree[-1]] if isinstance(tree[-1], list) else [_node(tree)]
+    return [shown(each) for each in tree[-1]] if isinstance(tree[-1], list) else [shown(tree)]
 
 
-def _node(node: Any) -> str:
+def shown(node: Any) -> str:
     """One argument: its kind, its value where that is a constant, and what is in it."""
     kinds: Mapping[Any, str] = {"t": "tensor", "i": "integer"}
     if not isinstance(node, list) or not node:
@@ -127,7 +127,7 @@ def _node(node: Any) -> str:
             return str(float.fromhex(value))
         return repr(value) if kind in ("NoneType", "bool", "int", "str") else f"{kind} {value}"
     kind, *names, children = node[1:]
-    inside = [_node(child) for child in children]
+    inside = [shown(child) for child in children]
     if names:
         labels = [str(name[-1] if isinstance(name, list) else name) for name in names[0]]
         inside = [f"{label}: {child}" for label, child in zip(labels, inside, strict=True)]

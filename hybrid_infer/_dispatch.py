@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import weakref
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -58,6 +58,7 @@ class State:
         self.met = Met()
         self._met_elsewhere: set[Any] = set()
         self.rebinds = 0
+        self.fired: Counter[str] = Counter()  # what had changed where a program could no longer be used
         self.ties = 0
         self._asked = (False, False, False)  # does the method ask whether gradients are on, for settings, of tensors?
         self._facts: Callable[[Any], Any] | None = None
@@ -106,6 +107,8 @@ class State:
                 return self.method.function(*owner, *args, **kwargs)
             return self._eagerly(owner, args, kwargs, self._named(values, fault), "Pass tensors and plain values")
         if route is None or not route.valid():
+            if route is not None and not route.eager:
+                self.fired[route.broken()] += 1  # type: ignore[union-attr]
             route, result = self._miss(owner, args, kwargs, values, key)
             if result is not NOTHING:
                 if route is not None and route.eager and route.kind == "slower":

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from hybrid_infer._attributes import Read
 from hybrid_infer._census import Census
+from hybrid_infer._ledger import Ledger
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import Graph
 from hybrid_infer._version import Call, Version
@@ -32,6 +33,8 @@ class Held:
 
     def __init__(self, version: Version, entry: Any, *, disk: bool) -> None:
         self.version, self.entry, self.disk = version, entry, disk
+        self.origin = "disk" if disk else "captured"  # `disk` ends where it was counted
+        self.ledger = Ledger()
         self.plans: dict[str, Prepared] = {}
         self.verified: set[str] = set()
         self.choices: dict[str, Any] = {}  # of a `Choice`, by what it was made among

@@ -101,6 +101,11 @@ class HotMethod:
             self._alone = State(self, frontend)
         return self._alone
 
+    @property
+    def sole(self) -> State | None:
+        """The state of a function that was called."""
+        return self._alone
+
     def redefined(self) -> bool:
         """Were the defaults of the function replaced? Its parameters are then read anew."""
         parameters = Parameters(self.function, owner=self.has_owner)

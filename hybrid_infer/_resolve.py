@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import logging
+import time
+from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _compile, _differences, _family, _forked
+from hybrid_infer import _compile, _differences, _family, _forked, _ledger
 from hybrid_infer._busy import NOTHING, transparent
 from hybrid_infer._compile import Outcome, Request
 from hybrid_infer._errors import StanceError
@@ -65,8 +67,10 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
             held = family.find(request.call, request.subject, scope, request.errand.open)
             if held is not None:
                 return use(state, request, family, held, call)
+            start = time.perf_counter()
             outcome = _capture(request, family, wait)
             if outcome is not None:
+                outcome = replace(outcome, seconds=time.perf_counter() - start)
                 if full and outcome.version.graph and not any(map(outcome.version.covers, state.seen.values())):
                     state.in_vain.add(widening)
                     return _too_many(state, request, family), NOTHING
@@ -79,6 +83,9 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
 def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call: Invocation) -> tuple[Any, Any]:
     held = Held(outcome.version, None, disk=False)
     version = outcome.version
+    held.ledger.add("capture", outcome.seconds)
+    siblings = family.siblings(request.call, request.subject) if version.width else ()
+    held.ledger.opened = _ledger.causes(version, request.call, siblings, request.errand.open)
     if version.kind == "copy":  # before anything was read: nothing would tell when it is out of date
         return Eager(version.reason, for_a_while(_PAUSE), remedy=version.remedy, kind=version.kind), NOTHING
     if version.kind == "capture" and version.reason and request.errand.open:  # other sizes may do

@@ -94,6 +94,15 @@ class Compiled:
         except (KeyError, IndexError):  # a container lost a weight
             return False
 
+    def broken(self) -> str:
+        """What changed since this was made, where `valid` says that something did."""
+        checks = {"an attribute": self._attributes, "code": self._code, "a constant tensor": self._constant,
+                  "its process": self._usable}  # fmt: skip
+        try:
+            return next((what for what, holds in checks.items() if not holds()), "a weight")
+        except (KeyError, IndexError):
+            return "a weight"
+
     def renewed(self, subject: Subject) -> Compiled | None:
         """The same program for an instance whose weights are in place and unchanged; None where they are not."""
         groups = subject.census.weights()

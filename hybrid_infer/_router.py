@@ -59,6 +59,7 @@ def known(request: Request, held: Held) -> Choice | None:
         if record is not None:
             try:
                 held.choices[key] = Choice.from_meta(record.meta)
+                held.ledger.scales[key] = _choice.scale(request.call)
             except (KeyError, TypeError, ValueError) as fault:
                 _log.debug("%s: a choice of another format is made again: %s", request.name, fault)
     return held.choices.get(key)
@@ -85,10 +86,11 @@ def choose(
     best: Candidate | None = first
     try:
         _join(found, request, held, family, graph, verify)
-        with _without_gradients(request):
+        with held.ledger.timed("measure"), _without_gradients(request):
             figures = _choice.measure(eager, {each.built.engine.name: timed(each.route) for each in found})
-        choice = _allowed(request, figures, {each.built.engine.name: each for each in found}, doubt)
+        choice = _allowed(request, held, figures, {each.built.engine.name: each for each in found}, doubt)
         held.choices[_key(request)] = choice
+        held.ledger.scales[_key(request)] = _choice.scale(request.call)
         best = next((each for each in found if each.built.engine.name == choice.name), None)
     finally:
         for each in found:
@@ -109,7 +111,7 @@ def _without_gradients(request: Request) -> Any:
 
 
 def _allowed(
-    request: Request, figures: Figures, by_name: Mapping[str, Candidate], doubt: Callable[[Compiled], str]
+    request: Request, held: Held, figures: Figures, by_name: Mapping[str, Candidate], doubt: Callable[[Compiled], str]
 ) -> Choice:
     """The choice by the figures among the engines on which no doubt is found."""
     barred: set[str] = set()
@@ -120,6 +122,7 @@ def _allowed(
         if not why:
             break
         barred.add(choice.name)
+        held.ledger.unfit[choice.name] = f"{best.built.engine.reservation}: {why}"
         _log.info("%s: %s is not considered (%s): %s", request.name, choice.name, best.built.engine.reservation, why)
     return choice
 
@@ -136,6 +139,7 @@ def _join(
             built = _compile.build_with(request, held, graph, engine)
         except EngineError as fault:
             _log.debug("%s: %s", request.name, fault)
+            held.ledger.unfit[engine.name] = str(fault)
             continue
         candidate = Candidate(built, _compile.bind(request, held, family, built))
         found.append(candidate)
@@ -143,6 +147,7 @@ def _join(
             verify(candidate)
         except (_verify.Disagreement, _verify.Inconclusive, EngineError) as fault:
             _log.debug("%s: %s is not considered: %s", request.name, engine.name, fault)
+            held.ledger.unfit[engine.name] = str(fault)
             found.remove(candidate)
             candidate.route.close()
 

@@ -84,24 +84,24 @@ def _methods(target: Any) -> list[tuple[str, Any, Any, HotMethod | None]]:
             f"save() was given an object of class {kind.__module__}.{kind.__qualname__}; it takes a torch.nn.Module, a "
             "paddle.nn.Layer, a function, a bound method or what load() gave"
         )
-    decorated = [(name, value) for name, value in _attributes(target) if isinstance(value, HotMethod)]
-    if not decorated:
+    found = [(name, value) for name, value in decorated(target) if isinstance(value, HotMethod)]
+    if not found:
         forward = target.forward
         if not isinstance(forward, types.MethodType) or forward.__self__ is not target:
             raise TypeError(f"forward of the {type(target).__name__} is no method of it; save the method that it calls")
         return [(FORWARD, forward.__func__, target, None)]
-    names = [name for name, _ in decorated]
+    names = [name for name, _ in found]
     if FORWARD not in names:
         raise SpecError(
             "target", f"{', '.join(names)} of the {type(target).__name__} can be saved with its forward, which is not "
             f"decorated: decorate it too, or save the bound method {names[0]} by itself",
         )  # fmt: skip
     names.remove(FORWARD)
-    by_name = dict(decorated)
+    by_name = dict(found)
     return [(name, by_name[name].function, target, by_name[name]) for name in (FORWARD, *names)]
 
 
-def _attributes(layer: Any) -> list[tuple[str, Any]]:
+def decorated(layer: Any) -> list[tuple[str, Any]]:
     """The decorated methods of a layer itself, in the order of their definition; base classes first."""
     found: dict[str, Any] = {}
     for kind in reversed(type(layer).__mro__):

@@ -84,7 +84,7 @@ def _use(
     verify = state.method.options.verify
     if (not built.verified and verify != "off") or (verify == "first" and ready is None):
         try:
-            with transparent():
+            with transparent(), held.ledger.timed("verify"):
                 result = call.run()
         except RuntimeError as fault:
             if not _lacks_kernel(request, fault):
@@ -249,7 +249,8 @@ def _by_choice(state: Any, request: Request, held: Held) -> Eager:
 
 def _check(request: Request, route: Compiled, result: Any) -> None:
     layout = request.layout
-    _compile.check(request.frontend, route, layout.tensors, layout.ints, result, request.options)
+    with route.held.ledger.timed("verify"):
+        _compile.check(request.frontend, route, layout.tensors, layout.ints, result, request.options)
 
 
 def _unserved(
@@ -257,6 +258,7 @@ def _unserved(
 ) -> tuple[Any, Any]:
     """No engine serves the version, or its result was wrong: remembered, and answered eagerly from now on."""
     failed = Held(_compile.unserved(request, held, reason), None, disk=False)
+    failed.ledger = held.ledger
     family.drop(held)
     fail(request, family, failed)
     if result is not NOTHING and not request.errand.ahead:

@@ -1,0 +1,271 @@
+"""``explain()``: what happened to the calls of a decorated method, and why."""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+import types
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from hybrid_infer import _census, _differences, _explained_view, _guards, _method, _saved_target
+from hybrid_infer._dispatch import State
+from hybrid_infer._family import Held
+from hybrid_infer._ledger import STEPS
+from hybrid_infer._method import HotMethod
+from hybrid_infer._route import Eager
+from hybrid_infer._version import Version
+
+_COUNTS = ("hits", "eager_calls", "captures", "builds", "disk_loads", "bindings")
+_NO_FAULT = ("busy", "slower")  # kinds of eager answers that are no refusal
+_BYTES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4,
+          "int64": 8, "float64": 8, "complex64": 8, "complex128": 16}  # fmt: skip
+
+
+class Explanation:
+    """What `explain` found, at one moment. ``str()``: text; `to_dict`: JSON data; `to_html`: a page."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self._data = data
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON data: ``target`` and ``methods``, each with its ``versions`` and ``refusals``.
+
+        Times are in seconds, sizes in bytes; what is not known is None or left out.
+        """
+        return copy.deepcopy(self._data)
+
+    def to_html(self) -> str:
+        """One page of HTML that refers to nothing outside of itself."""
+        return _explained_view.page(self._data)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return _explained_view.body(self._data)
+
+    def __str__(self) -> str:
+        return _explained_view.text(self._data)
+
+    __repr__ = __str__
+
+
+def explain(target: Any) -> Explanation:
+    """What happened to the calls of a decorated method, and why: static models, engines, refusals, times.
+
+    Of each static model: what it takes, which dimensions vary and what made them so, whether it was captured by this
+    process or came from disk, the engine chosen with the figures of all candidates, the largest difference from the
+    eager method, the time of each step and the bytes. Of calls that the eager method answers: the reason. What is
+    kept for it is written where a call finds no program that is ready, so that it costs other calls nothing.
+
+    Parameters
+    ----------
+    target : a decorated method bound to an instance, a decorated function, ``Class.method`` (every instance), or a
+        layer or other instance: its decorated methods and those of all its sublayers, where blocks that share static
+        models are one row.
+
+    Raises
+    ------
+    TypeError
+        nothing in `target` is decorated.
+
+    Examples
+    --------
+    >>> import torch, hybrid_infer
+    >>> layer = hybrid_infer.inference(torch.nn.Linear(4, 2).eval(), cache_static_model=False)
+    >>> with torch.no_grad():
+    ...     shape = layer(torch.ones(3, 4)).shape
+    >>> found = hybrid_infer.explain(layer).to_dict()["methods"][0]
+    >>> found["versions"][0]["takes"], found["versions"][0]["origin"]
+    (['input: float32 (3, 4)'], 'captured')
+    """
+    groups: dict[Any, _Group] = {}
+    for place, method, state in _found(target):
+        family = None if state is None else state.family
+        key = (method.name, method.options, None if family is None else id(family))
+        group = groups.setdefault(key, _Group(method, family))
+        group.places.append(place)
+        if state is not None and not any(state is each for each in group.states):
+            group.states.append(state)
+    if not groups:
+        raise TypeError(f"explain() was given {_kind(target)}, in which nothing is decorated")
+    return Explanation({"target": _kind(target), "methods": [group.report() for group in groups.values()]})
+
+
+def _kind(target: Any) -> str:
+    hot = getattr(target, "__hybrid_infer__", None)
+    if isinstance(hot, HotMethod):
+        return hot.name
+    if isinstance(target, (type, types.FunctionType, types.MethodType)):
+        return f"{target.__module__}.{target.__qualname__}"
+    return f"a {type(target).__module__}.{type(target).__qualname__}"
+
+
+def _found(target: Any) -> Iterator[tuple[str, HotMethod, State | None]]:
+    """Each decorated method that `target` is or holds: where it is, and its state where it was called."""
+    hot = getattr(target, "__hybrid_infer__", None)
+    if isinstance(hot, HotMethod):
+        owner = getattr(target, "__self__", None)
+        states = _states(hot, owner)
+        yield from (("", hot, state) for state in states)
+        if not states:
+            yield "", hot, None
+        return
+    if isinstance(target, type):
+        for name in dir(target):
+            hot = getattr(getattr(target, name, None), "__hybrid_infer__", None)
+            if isinstance(hot, HotMethod):
+                states = _states(hot, None)
+                yield from ((name, hot, state) for state in states)
+                if not states:
+                    yield name, hot, None
+        return
+    if isinstance(target, (types.FunctionType, types.MethodType, types.BuiltinFunctionType)):
+        return
+    frontend = _method.frontend_of(target)
+    layers: Sequence[Any] = [((), target)]
+    if frontend is not None:
+        layers = [(path[1:], layer) for path, layer in _census.take({"layer": target}, frontend).layers]
+    for path, layer in layers:
+        if hasattr(layer, "__dict__"):
+            for name, method in _saved_target.decorated(layer):
+                states = _states(method, layer)
+                yield ".".join((*map(str, path), name)), method, states[0] if states else None
+
+
+def _states(method: HotMethod, owner: Any) -> list[State]:
+    if owner is not None:
+        found = method.states.get(id(owner))
+        return [found[1]] if found is not None and found[0]() is owner else []
+    alone = [] if method.sole is None else [method.sole]
+    return [state for reference, state in list(method.states.values()) if reference() is not None] + alone
+
+
+class _Group:
+    """Instances that share their static models."""
+
+    def __init__(self, method: HotMethod, family: Any) -> None:
+        self.method, self.family = method, family
+        self.places: list[str] = []
+        self.states: list[State] = []
+
+    def report(self) -> dict[str, Any]:
+        held = [] if self.family is None else list(self.family.held)
+        counts = self.method.counters.as_dict()
+        fired: dict[str, int] = {}
+        for state in self.states:
+            for what, times in list(state.fired.items()):
+                fired[what] = fired.get(what, 0) + times
+        root = getattr(getattr(self.family, "store", None), "root", None)
+        return {
+            "method": self.method.name,
+            "where": list(dict.fromkeys(re.sub(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)", "*", p) for p in self.places if p)),
+            "instances": len(self.states) or len(self.places),
+            "called": bool(self.states),
+            "calls": {name: counts[name] for name in _COUNTS},  # of all instances of the class
+            "method_key": None if self.family is None else self.family.key,
+            "store": None if root is None else str(root),
+            "versions": [self._version(each) for each in held if each.version.graph is not None],
+            "refusals": list(self._refusals([h.version for h in held if h.version.reason], counts["fallbacks"])),
+            "changes": fired,
+        }
+
+    def _version(self, held: Held) -> dict[str, Any]:
+        version, ledger, names = held.version, held.ledger, self.method.parameters.names
+        places, int_places = _places(version.tree, names)
+        routes = [r for s in self.states for r in list(s.routes.values()) if r.held is held]
+        slower = [s for s in self.states if any(h is held for h in list(s.slower.values()))]
+        dims = [(i, a) for i, t in enumerate(version.tensors) for a, n in enumerate(t.shape) if n is None]
+        return {
+            "key": None if held.entry is None or self._in_memory() else held.entry.version,
+            "origin": held.origin,
+            "takes": [f"{p}: {_differences.spec(t)}" for p, t in zip(places, version.tensors, strict=True)]
+            + [f"{p}: int {'any' if n is None else n}" for p, n in zip(int_places, version.ints, strict=True)],
+            "constants": _constants(version.tree, names),
+            "gives": [] if version.graph is None else list(map(_differences.spec, version.graph.output_specs)),
+            "dynamic": [
+                {"tensor": places[i], "axis": a, "why": ledger.opened.get((i, a), "varied when it was captured")}
+                for i, a in dims
+            ],
+            "fixed_by_the_tracer": [{"tensor": places[i], "axis": a} for i, a in sorted(version.specialised)],
+            "conditions": [_guards.text(c) for c in version.conditions],
+            "reads": [".".join((*r.path, r.name)) for r in version.reads],
+            "served_by": sorted({r.program.engine for r in routes} | ({"eager"} if slower else set())),
+            "weights": sorted({"live" if r.live else "bound" for r in routes}),
+            "choices": list(_choices(held)),
+            "not_considered": dict(ledger.unfit),
+            "largest_error": dict(ledger.errors),
+            "seconds": {step: ledger.seconds[step] for step in STEPS if step in ledger.seconds},
+            "bytes": _sizes(held),
+        }
+
+    def _in_memory(self) -> bool:
+        return getattr(self.family.store, "root", None) is None
+
+    def _refusals(self, failed: Iterable[Version], counted: dict[str, int]) -> Iterator[dict[str, Any]]:
+        """Why calls were answered eagerly; a reason that only the counts of the class still know comes last."""
+        known: dict[str, tuple[str, str]] = {v.reason: (v.remedy, v.kind) for v in failed}
+        for state in self.states:
+            for route in list(state.memo.values()):
+                if isinstance(route, Eager):
+                    known.setdefault(route.reason, (route.remedy, route.kind))
+        others = [reason for reason in counted if reason not in known] if self.states else []
+        for reason in [*known, *others]:
+            remedy, kind = known.get(reason, ("", ""))
+            yield {
+                "reason": reason, "remedy": remedy, "kind": kind, "calls": counted.get(reason, 0),
+                "refused": bool(kind) and kind not in _NO_FAULT,
+            }  # fmt: skip
+
+
+def _choices(held: Held) -> Iterator[dict[str, Any]]:
+    for key, choice in list(held.choices.items()):
+        scale = held.ledger.scales.get(key)
+        least = None if scale is None else (1 << (2 * scale - 1) if scale else 0)
+        yield {
+            "engine": choice.name,
+            "seconds": dict(choice.seconds),
+            "steady": choice.steady,
+            # Of all tensors of a call together.
+            "elements": None if scale is None or least is None else [least, (1 << (2 * scale + 1)) - 1],
+        }
+
+
+def _sizes(held: Held) -> dict[str, int]:
+    version = held.version
+    weights = sum(math.prod(w.shape) * _BYTES.get(w.dtype, 0) for w in version.weights)
+    graph = len(version.graph.model) if version.graph is not None else 0
+    if held.entry is not None:
+        graph = sum(held.entry.files.values())
+    plans = sum(len(data) for plan in list(held.plans.values()) for data in plan.files.values())
+    return {"graph": graph, "plans": plans, "weights": weights}
+
+
+def _places(tree: Any, names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Where the tensors, and the integers, of a call are, by the names of its parameters."""
+    tensors: list[str] = []
+    ints: list[str] = []
+
+    def walk(node: Any, place: str) -> None:
+        if node[0] == "t":
+            if len(node) == 1:
+                tensors.append(place)
+        elif node[0] == "i":
+            ints.append(place)
+        elif node[0] != "c":
+            keys = [k[-1] if isinstance(k, list) else k for k in node[2]] if node[0] in ("d", "D") else None
+            for n, child in enumerate(node[-1]):
+                walk(child, f"{place}.{keys[n]}" if node[0] == "D" and keys else f"{place}[{keys[n] if keys else n!r}]")
+
+    for n, child in enumerate(tree[-1]):
+        walk(child, names[n] if n < len(names) else str(n))
+    return tensors, ints
+
+
+def _constants(tree: Any, names: Sequence[str]) -> dict[str, str]:
+    """The arguments that a static model has taken in as they were, in words."""
+    return {
+        names[n] if n < len(names) else str(n): _differences.shown(child)
+        for n, child in enumerate(tree[-1])
+        if child[0] == "c"
+    }

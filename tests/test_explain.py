@@ -1,0 +1,221 @@
+"""explain(): what it says of static models, engines, refusals and times, as text, data and HTML."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import hybrid_infer
+from hybrid_infer import explain, inference
+
+pytestmark = pytest.mark.torch
+
+
+def layers() -> tuple[type, type]:
+    """A layer, and a model of three of them and one that is refused: made anew, with the store of the test."""
+
+    class Block(torch.nn.Module):
+        def __init__(self, width: int = 4) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(width, width)
+
+        @inference
+        def forward(self, x: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
+            return torch.relu(self.linear(x)) * scale
+
+    class Branch(torch.nn.Module):
+        @inference
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x if x.sum() > 0 else -x
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = torch.nn.ModuleList(Block() for _ in range(3))
+            self.branch = Branch()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for block in self.blocks:
+                x = block(x)
+            result: torch.Tensor = self.branch(x)
+            return result
+
+    return Block, Net
+
+
+@pytest.fixture
+def Block() -> Any:
+    return layers()[0]
+
+
+@pytest.fixture
+def Net() -> Any:
+    return layers()[1]
+
+
+def only(target: Any) -> dict[str, Any]:
+    (method,) = explain(target).to_dict()["methods"]
+    return dict(method)
+
+
+def test_what_was_captured_and_what_made_a_dimension_vary(Block: Any) -> None:
+    block = Block().eval()
+    with torch.no_grad():
+        for rows in (3, 5, 7):
+            block(torch.ones(rows, 4))
+    method = only(block)
+    assert method["instances"] == 1 and method["where"] == ["forward"]
+    assert method["calls"] == {
+        "hits": 1, "eager_calls": 0, "captures": 2, "builds": 2, "disk_loads": 0, "bindings": 2
+    }  # fmt: skip
+    (version,) = method["versions"]  # the wider one has taken the place of the first
+    assert version["origin"] == "captured" and len(version["key"]) == 32
+    assert version["takes"] == ["x: float32 (any, 4)"] and version["gives"] == ["float32 (any, 4)"]
+    assert version["constants"] == {"scale": "2.0"}
+    assert version["dynamic"] == [{"tensor": "x", "axis": 0, "why": "was 3, then 5"}]
+    assert version["served_by"] == ["onnxruntime"] and version["weights"] == ["bound"]
+    assert list(version["seconds"]) == ["capture", "build", "load", "verify"]
+    assert all(seconds > 0 for seconds in version["seconds"].values())
+    assert 0 <= version["largest_error"]["onnxruntime"] < 1e-5
+    assert version["bytes"]["weights"] == 4 * (16 + 4) and version["bytes"]["graph"] > 0
+    assert method["refusals"] == [] and method["changes"] == {}
+
+
+def test_a_static_model_from_disk_brings_its_error_along(Block: Any) -> None:
+    x = torch.linspace(-1, 1, 12).reshape(3, 4)
+    with torch.no_grad():
+        block = Block().eval()
+        block(x)
+        error = only(block)["versions"][0]["largest_error"]
+        hybrid_infer._family._FAMILIES.clear()  # as in another process
+        again = Block().eval()
+        again(x)
+    (version,) = only(again)["versions"]
+    assert version["origin"] == "disk" and "capture" not in version["seconds"]
+    assert version["largest_error"] == error and "load" in version["seconds"]
+
+
+def test_sizes_asked_for_ahead(Block: Any) -> None:
+    block = Block().eval()
+    hybrid_infer.warmup(block, [hybrid_infer.InputSpec([None, 4])])
+    (version,) = only(block)["versions"]
+    assert version["dynamic"] == [{"tensor": "x", "axis": 0, "why": "asked for ahead of calls"}]
+
+
+def test_the_choice_comes_with_the_figures_of_all_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HYBRID_INFER_BACKEND")
+    layer = inference(torch.nn.Linear(4, 4).eval())
+    with torch.no_grad():
+        layer(torch.ones(3, 4))
+    (version,) = only(layer)["versions"]
+    (choice,) = version["choices"]
+    assert {"eager", "onnxruntime"} <= set(choice["seconds"])
+    low, high = choice["elements"]
+    assert low <= 12 <= high and version["served_by"] == [choice["engine"]]
+    assert "measure" in version["seconds"]
+
+
+def test_equal_blocks_are_one_row_and_refusals_have_their_reasons(Net: Any) -> None:
+    net = Net().eval()
+    with torch.no_grad():
+        net(torch.ones(3, 4))
+        net(torch.ones(3, 4))
+    blocks, branch = explain(net).to_dict()["methods"]
+    assert blocks["where"] == ["blocks.*.forward"] and blocks["instances"] == 3 and len(blocks["versions"]) == 1
+    (refusal,) = branch["refusals"]
+    assert refusal["refused"] and refusal["calls"] == 2 and Path(__file__).name in refusal["reason"]
+    assert "torch.where" in refusal["remedy"] and branch["versions"] == []
+
+
+def test_guards_that_fired_are_counted(Block: Any) -> None:
+    block, x = Block().eval(), torch.ones(3, 4)
+    with torch.no_grad():
+        block(x)
+        block.linear.weight.mul_(2)
+        block(x)
+        block(x)
+    assert only(block)["changes"] == {"a weight": 1}
+
+
+def test_every_form_that_can_be_decorated(Block: Any) -> None:
+    @inference
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x + x
+
+    first, second, x = Block().eval(), Block().eval(), torch.ones(2, 4)
+    with torch.no_grad():
+        double(x)
+        first(x)
+        second(x)
+    wrapped = inference(torch.nn.Linear(4, 4))
+    assert only(double)["versions"][0]["takes"] == ["x: float32 (2, 4)"]
+    assert only(first.forward)["instances"] == 1
+    assert only(Block.forward)["instances"] >= 2
+    assert {each["where"][0] for each in explain(Block).to_dict()["methods"]} == {"forward"}
+    never = only(wrapped)
+    assert not never["called"] and never["versions"] == never["refusals"] == []
+
+
+def test_tensors_are_named_by_their_places() -> None:
+    @inference
+    def total(pair: list[torch.Tensor], named: dict[str, torch.Tensor]) -> torch.Tensor:
+        return pair[0] + pair[1] + named["z"]
+
+    x = torch.ones(2, 4)
+    total([x, x + 1], {"z": x + 2})
+    assert only(total)["versions"][0]["takes"] == [f"{p}: float32 (2, 4)" for p in ("pair[0]", "pair[1]", "named['z']")]
+
+
+@pytest.mark.parametrize("target", [len, torch.nn.Linear(2, 2), torch.nn.Linear, 3])
+def test_what_is_not_decorated_is_refused(target: Any) -> None:
+    with pytest.raises(TypeError, match="nothing is decorated"):
+        explain(target)
+
+
+class _Balanced(html.parser.HTMLParser):
+    """Notes tags that are open, and what would be loaded from elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.outside: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag != "meta":
+            self.open.append(tag)
+        self.outside += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_text_data_and_html_of_one_explanation(Net: Any) -> None:
+    net = Net().eval()
+    with torch.no_grad():
+        net(torch.ones(3, 4))
+    found = explain(net)
+    shown = str(found)
+    assert "Block.forward (blocks.*.forward: 3 instances)" in shown and "refused" in shown
+    assert repr(found) == shown
+    columns = {line.index("float32") for line in shown.splitlines() if line.lstrip().startswith(("takes  ", "gives  "))}
+    assert len(columns) <= 2  # aligned: values with a name before them, and results
+    assert json.loads(json.dumps(found.to_dict())) == found.to_dict()
+    found.to_dict()["methods"].clear()
+    assert found.to_dict()["methods"]
+    page = _Balanced()
+    page.feed(found.to_html())
+    assert page.open == [] and page.outside == []
+    assert "&lt;locals&gt;" in explain(_local()).to_html()
+
+
+def _local() -> Any:
+    @inference
+    def local(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    return local
