@@ -14,6 +14,8 @@ from hybrid_infer._errors import OptionError
 from hybrid_infer._log import LOGGER as _log
 from hybrid_infer._spec import InputSpec
 
+_PREFIX = "HYBRID_INFER_"
+
 BACKENDS = ("onnxruntime", "openvino", "native", "tensorrt", "null")
 PRECISIONS = ("float32", "float16", "bfloat16")
 STANCES = ("default", "eager", "background", "fail_on_compile")
@@ -233,6 +235,18 @@ def _environment() -> tuple[Callable[[Any], Any], Callable[[str], Any]]:
 #: ``look_up(STANCE)``: what HYBRID_INFER_STANCE says now, in the form that ``as_environment`` gives; None if nothing.
 look_up, as_environment = _environment()
 STANCE = as_environment("HYBRID_INFER_STANCE")
+
+
+#: What a user can do about a cache that cannot be written.
+REMEDY = "set HYBRID_INFER_CACHE_DIR to a directory that you can write"
+#: Settings of thread pools, which are the user's own.
+_POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "KMP_BLOCKTIME", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT",
+          "CUDA_VISIBLE_DEVICES")  # fmt: skip
+
+
+def surroundings() -> dict[str, str]:
+    """What the environment says to this library and to thread pools, by name."""
+    return {name: os.environ[name] for name in sorted(os.environ) if name in _POOLS or name.startswith(_PREFIX)}
 
 
 def store_root(options: Options) -> Path:

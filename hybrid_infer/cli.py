@@ -1,4 +1,4 @@
-"""``hybrid-infer``: what the cache holds, why two static models differ, and upkeep."""
+"""``hybrid-infer``: what the cache holds, why two static models differ, and upkeep; the rest is in `_commands`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hybrid_infer import _inventory, _options
+from hybrid_infer import _commands, _inventory, _options
 from hybrid_infer._errors import CacheWarning, HybridInferError
 
 _DIGITS = 12  # of a key, where it is shown in a table
@@ -127,6 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("path", metavar="PATH", help="what save() wrote, or another file that load() takes")
     export.add_argument("--onnx", required=True, metavar="FILE", help="the file to write")
     export.add_argument("--method", metavar="NAME", help="which of its methods; its forward if left out")
+    _commands.register(add, rooms)
     clear = add("clear", _clear, "Remove every static model that no process is using")
     clear.add_argument("--yes", action="store_true", help="do not ask")
     return parser
