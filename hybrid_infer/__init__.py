@@ -16,6 +16,7 @@ from hybrid_infer._errors import (
     StaticModelError,
 )
 from hybrid_infer._explain import Explanation, explain
+from hybrid_infer._install import install, uninstall
 from hybrid_infer._spec import InputSpec
 from hybrid_infer._stance import stance
 from hybrid_infer._static import load, save
@@ -45,6 +46,7 @@ __all__ = [
     "Warmed",
     "explain",
     "inference",
+    "install",
     "is_inference_mode",
     "load",
     "release",
@@ -53,6 +55,7 @@ __all__ = [
     "stance",
     "stats",
     "to_static",
+    "uninstall",
     "warmup",
 ]
 

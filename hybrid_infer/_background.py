@@ -145,3 +145,9 @@ def submit(job: Job) -> None:
     """Have a job done, after those that were submitted before."""
     _forked.guard_forks()
     _worker.submit(job)
+
+
+def wait() -> None:
+    """Return when everything that was submitted is done, and the thread that did it has ended."""
+    while (thread := _worker.thread) is not None:
+        thread.join()

@@ -261,6 +261,11 @@ def store_root(options: Options) -> Path:
     return Path(user_cache_path("hybrid_infer", appauthor=False))
 
 
+def use_store_root(path: str) -> None:
+    """Have this process and its children keep static models in `path`, wherever no option says otherwise."""
+    os.environ["HYBRID_INFER_CACHE_DIR"] = os.path.abspath(path)
+
+
 def store_bases(root: Path) -> list[Path]:
     """Stores that are searched after the one at `root` and never written: HYBRID_INFER_CACHE_READONLY.
 

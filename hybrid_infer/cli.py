@@ -33,6 +33,8 @@ examples:
   hybrid-infer cache why 3f2a 91c0                 why there are two: which code, weights or guards differ
   hybrid-infer cache prune --max-size 2GB --older-than 30d
   du -sh "$(hybrid-infer cache path)"
+  hybrid-infer doctor                              what this machine has, and whether a tiny layer is served
+  hybrid-infer warm serve.py --batch 8             run a program once, to fill the cache
 
 environment:
   HYBRID_INFER_CACHE_DIR        where the cache is
@@ -44,17 +46,21 @@ exit status: 0 done; 1 something is damaged, not found, or could not be done; 2 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    parser = _parser()
+    parser, given = _parser(), argparse.Namespace()
     try:
         given = parser.parse_args(arguments)
         if not hasattr(given, "run"):
             given.parser.print_help()
             return 2
+        if hasattr(given, "as_program"):  # a program of the user's: its warnings and errors are its own
+            return int(given.run(given))
         with _told():
             status: int = given.run(given)
         sys.stdout.flush()
         return status
     except (HybridInferError, OSError) as error:
+        if hasattr(given, "as_program"):
+            raise
         if isinstance(error, BrokenPipeError):  # the reader has seen enough: `... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             return 0
@@ -127,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("path", metavar="PATH", help="what save() wrote, or another file that load() takes")
     export.add_argument("--onnx", required=True, metavar="FILE", help="the file to write")
     export.add_argument("--method", metavar="NAME", help="which of its methods; its forward if left out")
-    _commands.register(add, rooms)
+    _commands.register(add, rooms, _models)
     clear = add("clear", _clear, "Remove every static model that no process is using")
     clear.add_argument("--yes", action="store_true", help="do not ask")
     return parser
