@@ -174,7 +174,7 @@ class _Group:
         version, ledger, names = held.version, held.ledger, self.method.parameters.names
         places, int_places = _places(version.tree, names)
         routes = [r for s in self.states for r in list(s.routes.values()) if r.held is held]
-        slower = [s for s in self.states if any(h is held for h in list(s.slower.values()))]
+        slower = [s for s in self.states if any(h is held for h, _ in list(s.slower.values()))]
         dims = [(i, a) for i, t in enumerate(version.tensors) for a, n in enumerate(t.shape) if n is None]
         return {
             "key": None if held.entry is None or self._in_memory() else held.entry.version,
