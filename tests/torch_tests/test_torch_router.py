@@ -297,11 +297,10 @@ def test_threads_that_come_while_it_is_measured_are_answered() -> None:
     ("method", "serves"),
     [
         (lambda layer, x: layer.linear(x), "openvino"),
-        (lambda layer, x: torch.softmax(layer.linear(x), -1), "onnxruntime"),
         (lambda layer, x: torch.relu(layer.linear(x)), "onnxruntime"),
         (lambda layer, x: layer.linear(x).clamp(min=-1), "onnxruntime"),
     ],
-    ids=["linear", "softmax", "relu", "clamp"],
+    ids=["linear", "relu", "clamp"],
 )
 def test_openvino_is_chosen_where_it_keeps_nans(monkeypatch: pytest.MonkeyPatch, method: Any, serves: str) -> None:
     pytest.importorskip("openvino")
