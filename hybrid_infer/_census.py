@@ -28,6 +28,7 @@ _BUILTIN = frozenset(
     {dict, list, tuple, set, frozenset, deque, type, types.MethodType, types.FunctionType, types.BuiltinFunctionType}
 )
 _OBJECTS = 1 << 17
+_OURS = __name__.partition(".")[0]  # a wrapped method leads to its programs, of which the program knows nothing
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def named(census: Census) -> tuple[list[type], list[Any]]:
     while queue and len(seen) < _OBJECTS:
         value = queue.pop()
         kind = type(value)
-        if kind in _PLAIN or id(value) in seen:
+        if kind in _PLAIN or id(value) in seen or str(kind.__module__).partition(".")[0] == _OURS:
             continue
         seen.add(id(value))
         if isinstance(value, type):
@@ -123,7 +124,7 @@ def named(census: Census) -> tuple[list[type], list[Any]]:
         if kind in _BUILTIN:
             continue
         found[kind] = None
-        if isinstance(value, (types.FunctionType, type)) or "__hybrid_infer__" in dir(kind):
+        if isinstance(value, (types.FunctionType, type)):
             continue
         queue.extend(getattr(value, "__dict__", {}).values())
         queue.extend(held for _, held in _state.slots(value, kind))

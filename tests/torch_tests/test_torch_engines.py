@@ -146,6 +146,18 @@ def test_the_next_engine_is_measured_where_one_refuses(no_other: list[str], monk
     assert no_other
 
 
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_a_program_of_an_engine_is_no_part_of_what_a_wrapped_layer_depends_on(engine: str) -> None:
+    layer = inference(torch.nn.Linear(4, 3).eval(), backend=engine, fallback="error")
+    keys = set()
+    with torch.no_grad():
+        for rows in (2, 1, 3, 4):
+            layer(X[:1].repeat(rows, 1))
+            keys.add(layer.forward.__hybrid_infer__.states[id(layer)][1].family.key)
+    assert len(keys) == 1
+    served(captures=3)
+
+
 def test_chosen_by_the_environment(monkeypatch: pytest.MonkeyPatch, no_other: list[str]) -> None:
     monkeypatch.setenv("HYBRID_INFER_BACKEND", "openvino")
     layer = block()
