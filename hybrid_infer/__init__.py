@@ -21,6 +21,7 @@ from hybrid_infer._spec import InputSpec
 from hybrid_infer._stance import stance
 from hybrid_infer._static import load, save
 from hybrid_infer._stats import reset_stats, stats
+from hybrid_infer._suggest import suggest
 from hybrid_infer._to_static import to_static
 from hybrid_infer._warmup import Warmed, warmup
 
@@ -54,6 +55,7 @@ __all__ = [
     "save",
     "stance",
     "stats",
+    "suggest",
     "to_static",
     "uninstall",
     "warmup",
