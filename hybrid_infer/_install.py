@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -57,7 +56,7 @@ def _replace() -> None:
                 setattr(module, name, ours)
 
 
-class _Finder(MetaPathFinder):
+class _Finder:  # not derived from importlib.abc, which takes long to import
     """Finds the package as the other finders do, and has the names replaced once it is loaded."""
 
     def find_spec(
@@ -69,19 +68,20 @@ class _Finder(MetaPathFinder):
             spec = None if finder is self else finder.find_spec(fullname, path, target)
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = _Loading(spec.loader)
+                    spec.loader = _Loading(spec.loader)  # type: ignore[assignment]
                 return spec
         return None
 
 
-class _Loading(Loader):
+class _Loading:
     """Loads with another loader, which the module then names as its own."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Any) -> None:
         self._loader = loader
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
+        found: ModuleType | None = self._loader.create_module(spec)
+        return found
 
     def exec_module(self, module: ModuleType) -> None:
         module.__loader__ = self._loader
