@@ -15,18 +15,18 @@ from hybrid_infer._errors import (
     StanceError,
     StaticModelError,
 )
-from hybrid_infer._explain import Explanation, explain
-from hybrid_infer._install import install, uninstall
 from hybrid_infer._spec import InputSpec
 from hybrid_infer._stance import stance
-from hybrid_infer._static import load, save
 from hybrid_infer._stats import reset_stats, stats
-from hybrid_infer._suggest import suggest
-from hybrid_infer._to_static import to_static
-from hybrid_infer._warmup import Warmed, warmup
 
 if TYPE_CHECKING:
+    from hybrid_infer._explain import Explanation, explain
+    from hybrid_infer._install import install, uninstall
+    from hybrid_infer._static import load, save
     from hybrid_infer._static_layer import StaticLayer
+    from hybrid_infer._suggest import suggest
+    from hybrid_infer._to_static import to_static
+    from hybrid_infer._warmup import Warmed, warmup
 
 __version__ = "0.1.0"
 
@@ -62,9 +62,23 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "StaticLayer":  # what it needs is imported when a static model is
-        from hybrid_infer._static_layer import StaticLayer
+#: What is imported when it is first asked for, so that a program which only decorates starts sooner.
+_LATER = {
+    "Explanation": "_explain", "explain": "_explain", "install": "_install", "uninstall": "_install",
+    "load": "_static", "save": "_static", "StaticLayer": "_static_layer", "suggest": "_suggest",
+    "to_static": "_to_static", "Warmed": "_warmup", "warmup": "_warmup",
+}  # fmt: skip
 
-        return StaticLayer
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    found = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
