@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,10 @@ import pytest
 
 import hybrid_infer
 
+#: For what opens its store outside of a test, or after the test's own directory was taken back: never the user's own,
+#: where a program of an earlier run may be found.
+_OUTSIDE = tempfile.TemporaryDirectory(prefix="hybrid_infer-tests-", ignore_cleanup_errors=True)
+os.environ["HYBRID_INFER_CACHE_DIR"] = _OUTSIDE.name
 #: Whether or not it is faster at a test's small sizes; also for what is decorated when a test's module is imported.
 os.environ["HYBRID_INFER_BACKEND"] = "onnxruntime"
 

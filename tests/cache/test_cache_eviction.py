@@ -250,9 +250,9 @@ def test_what_is_published_where_an_entry_went_is_not_taken_for_its_rest(
             raise FileNotFoundError(name)
         return real(name, *arguments, **more)
 
-    monkeypatch.setattr(os, "open", opening)
-    store.prune(0)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", opening)
+        store.prune(0)
     assert len(again) == 1
     if moved:
         assert again[0] is not None and {name: again[0].read(name) for name in FILES} == FILES

@@ -221,10 +221,9 @@ def test_a_save_that_fails_leaves_what_was_there(model: Path, monkeypatch: pytes
             raise OSError(28, "No space left on device")
         rename(source, target)
 
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(StaticModelError, match="No space left"):
+    with monkeypatch.context() as patch, pytest.raises(StaticModelError, match="No space left"):
+        patch.setattr(os, "replace", full)
         save(static, model)
-    monkeypatch.undo()
     assert set(before) <= {path.name for path in model.iterdir()}
     close(load(model)(points(2)), expected)
     save(static, model)
