@@ -251,7 +251,7 @@ class PaddleFrontend:
         return "(NotFound) The kernel with key (" in text and "float16) of kernel" in text
 
     def threads(self) -> int:
-        """Of the OpenMP library that Paddle ships: 1, unless OMP_NUM_THREADS said otherwise before its import."""
+        """Those that Paddle was asked to take, else one for each core; see `_paddle_threads`."""
         from hybrid_infer.frontends._paddle_threads import threads
 
         return threads()
