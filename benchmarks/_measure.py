@@ -23,13 +23,16 @@ DISTRIBUTIONS = ("hybrid_infer", "torch", "paddlepaddle", "onnx", "onnxruntime",
 
 Run = Callable[[], Any]
 
+_REST, _WARM = 0.2, 0.03  # seconds before each block
+
 
 def in_turn(runs: Mapping[str, Run], rounds: int = 15, block_s: float = 0.1) -> dict[str, list[float]]:
     """Seconds per call of each run, one figure per round.
 
     In a round every run has a block of calls of about `block_s` seconds, and the order of the runs is turned by one
-    from round to round. The first call of a block is not counted: it pays for the caches, and for the spinning
-    threads, that the run before left behind.
+    from round to round. Before a block there is a rest, in which the threads that the run before left spinning fall
+    asleep (those of an ONNX Runtime session with default settings took up to 0.1 s, and half as much again of the
+    time of whatever ran next); then calls that are not counted, which warm the caches.
     """
     for run in runs.values():
         run()
@@ -39,7 +42,11 @@ def in_turn(runs: Mapping[str, Run], rounds: int = 15, block_s: float = 0.1) -> 
     for turn in range(rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             run = runs[name]
+            time.sleep(_REST)
+            warm = time.perf_counter() + _WARM
             run()
+            while time.perf_counter() < warm:
+                run()
             repeat = range(counts[name])
             start = time.perf_counter()
             for _ in repeat:
@@ -52,6 +59,9 @@ def _once(run: Run) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
+
+
+median_of = statistics.median
 
 
 def ratio(above: Sequence[float], below: Sequence[float]) -> dict[str, float]:

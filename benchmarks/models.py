@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks import programs
+
 
 @dataclass(frozen=True)
 class Workload:
@@ -27,12 +29,20 @@ class Workload:
     def tensors(self) -> list[Any]:
         return [*self.args, *self.kwargs.values()]
 
+    def method(self, function: Callable[..., Any] | None = None) -> programs.Method:
+        """The layer, or another function that is called like it: of the tensors of a call, to its main tensor."""
+        call, count, names = self.layer if function is None else function, len(self.args), list(self.kwargs)
+        return lambda *tensors: first_tensor(
+            call(*tensors[:count], **dict(zip(names, tensors[count:], strict=True)))
+        )
+
 
 @dataclass(frozen=True)
 class Case:
     name: str
     framework: str
     build: Callable[[], Workload]
+    program: Callable[[programs.Method, Sequence[Any]], programs.Run] = programs.repeat
 
 
 def first_tensor(result: Any) -> Any:
@@ -122,13 +132,13 @@ def import_paddle() -> Any:
 
 
 CASES: Sequence[Case] = (
-    Case("MiniLM", "torch", minilm),
-    Case("ViT-tiny", "torch", vit_tiny),
-    Case("ResNet-18", "torch", resnet18),
-    Case("GPT-2 6x384 prefill", "torch", gpt2_prefill),
-    Case("DiT blocks", "torch", dit_blocks),
-    Case("Paddle transformer", "paddle", paddle_transformer),
-    Case("Paddle ResNet-18", "paddle", paddle_resnet18),
+    Case("MiniLM", "torch", minilm, programs.search_sentences),
+    Case("ViT-tiny", "torch", vit_tiny, programs.search_images),
+    Case("ResNet-18", "torch", resnet18, programs.search_images),
+    Case("GPT-2 6x384 prefill", "torch", gpt2_prefill, programs.write_text),
+    Case("DiT blocks", "torch", dit_blocks, programs.denoise),
+    Case("Paddle transformer", "paddle", paddle_transformer, programs.refine_tokens),
+    Case("Paddle ResNet-18", "paddle", paddle_resnet18, programs.classify_images),
 )
 
 

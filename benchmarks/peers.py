@@ -1,13 +1,14 @@
-"""Other ways to speed the same method up, each as its users would use it: alone, and in turn with eager work.
+"""Other ways to speed the same method up, each as its users would use it: alone, in turn with eager work, in a program.
 
-A program that spends half its time in the method can gain 2 / (1 + 1/s) if the method alone is s times as fast as
-eager; where both sides fight over the cores it gains less, or loses. "decorated" leaves the choice of the engine, the
-eager method among them, to the router.
+A program that spends the share p of its time in the method can gain 1 / (1 - p + p/s) if the method alone is s times as
+fast as eager: 2 / (1 + 1/s) where it is half of it. Where both sides fight over the cores it gains less, or loses.
+"decorated" leaves the choice of the engine, the eager method among them, to the router.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import math
@@ -15,55 +16,64 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import hybrid_infer
-from benchmarks import _bare, _each_model, _measure, _picture, _subject, models
+from benchmarks import _bare, _each_model, _measure, _picture, _subject, models, programs
 
-ALONE, IN_TURN = "alone", "in turn with eager work"
-DECORATED = "decorated"
-Peer = Callable[[models.Case, models.Workload, Path], _measure.Run]
+ALONE, IN_TURN, PROGRAM = "alone", "in turn with eager work", "in a program of 20 steps"
+EAGER, DECORATED = "eager", "decorated"
+ROUNDS = 7  # of a whole program, which takes as long as 20 calls and more
+Peer = Callable[[models.Case, models.Workload, Path], programs.Method]
 
 
-def _onnxruntime(case: models.Case, workload: models.Workload, folder: Path) -> _measure.Run:
+def _onnxruntime(case: models.Case, workload: models.Workload, folder: Path) -> programs.Method:
     import onnxruntime
 
     path = _bare.export(case, workload, folder)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    feed = _bare.feed(session, workload.tensors())
-    return lambda: session.run(None, feed)
+    back = _to_tensor(case)
+    return lambda *tensors: back(session.run(None, _bare.feed(session, tensors))[0])
 
 
-def _openvino(case: models.Case, workload: models.Workload, folder: Path) -> _measure.Run:
+def _openvino(case: models.Case, workload: models.Workload, folder: Path) -> programs.Method:
     import openvino
 
-    compiled = openvino.Core().compile_model(_bare.export(case, workload, folder), "CPU")
-    arrays = [tensor.numpy() for tensor in workload.tensors()]
-    return lambda: compiled(arrays)
+    # By default it computes in bfloat16 where the processor can, with errors of some percent.
+    settings = {"INFERENCE_PRECISION_HINT": "f32"}
+    compiled = openvino.Core().compile_model(_bare.export(case, workload, folder), "CPU", settings)
+    back = _to_tensor(case)
+    return lambda *tensors: back(compiled([tensor.numpy() for tensor in tensors])[0])
 
 
-def _compile(case: models.Case, workload: models.Workload, folder: Path) -> _measure.Run:
+def _to_tensor(case: models.Case) -> Callable[[Any], Any]:
+    if case.framework == "torch":
+        import torch
+
+        return torch.from_numpy
+    return functools.partial(models.import_paddle().to_tensor, place="cpu")
+
+
+def _compile(case: models.Case, workload: models.Workload, folder: Path) -> programs.Method:
     import torch
 
-    compiled = torch.compile(workload.layer)
-    return lambda: compiled(*workload.args, **workload.kwargs)
+    return workload.method(torch.compile(workload.layer))
 
 
-def _inductor(case: models.Case, workload: models.Workload, folder: Path) -> _measure.Run:
+def _inductor(case: models.Case, workload: models.Workload, folder: Path) -> programs.Method:
     import torch
 
     program = torch.export.export(workload.layer, workload.args, dict(workload.kwargs))
     package = torch._inductor.aoti_compile_and_package(program, package_path=str(folder / "model.pt2"))
-    loaded = torch._inductor.aoti_load_package(package)
-    return lambda: loaded(*workload.args, **workload.kwargs)
+    return workload.method(torch._inductor.aoti_load_package(package))
 
 
-def _paddle(case: models.Case, workload: models.Workload, folder: Path) -> _measure.Run:
+def _paddle(case: models.Case, workload: models.Workload, folder: Path) -> programs.Method:
     paddle = models.import_paddle()
     with contextlib.redirect_stdout(io.StringIO()):
         layer = paddle.incubate.jit.inference(workload.layer, save_model_dir=str(folder))
         layer(*workload.args)
-    return lambda: layer(*workload.args)
+    return workload.method(layer)
 
 
 PEERS: dict[str, dict[str, Peer]] = {
@@ -74,53 +84,73 @@ PEERS: dict[str, dict[str, Peer]] = {
 }  # fmt: skip
 
 
+class Forms(NamedTuple):
+    """The method in each form by name, the tensors of a call, eager work of its cost, and why a peer is missing."""
+
+    methods: dict[str, programs.Method]
+    tensors: list[Any]
+    work: _measure.Run
+    missing: dict[str, str]
+
+
 @contextlib.contextmanager
-def _runs(case: models.Case) -> Iterator[tuple[dict[str, _measure.Run], _measure.Run, dict[str, str]]]:
-    """Runs by name, eager work of the method's cost, and why a peer is missing."""
+def _forms(case: models.Case) -> Iterator[Forms]:
     missing: dict[str, str] = {}
     with _measure.store(), contextlib.ExitStack() as stack, _subject.no_grad(case.framework):
-        plain, work = case.build(), case.build()
-        hot = case.build()
+        plain, work, hot = case.build(), case.build(), case.build()
         hybrid_infer.inference(hot.layer, backend="auto")
-        runs: dict[str, _measure.Run] = {"eager": plain.call, DECORATED: hot.call}
+        methods = {EAGER: plain.method(), DECORATED: hot.method()}
+        tensors = plain.tensors()
         for _ in range(3):
-            hot.call()
+            methods[DECORATED](*tensors)
         for name, make in PEERS[case.framework].items():
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    run = make(case, case.build(), folder)
-                    run()
+                    method = make(case, case.build(), folder)
+                    method(*tensors)
             except Exception as fault:
                 first = str(fault).strip().partition("\n")[0]
                 missing[name] = f"{type(fault).__name__}: {first[:120]}"
                 continue
-            runs[name] = run
-        yield runs, work.call, missing
+            methods[name] = method
+        yield Forms(methods, tensors, work.call, missing)
+
+
+def _in_turn(method: programs.Method, tensors: Sequence[Any], work: _measure.Run) -> _measure.Run:
+    def run() -> None:
+        method(*tensors)
+        work()
+
+    return run
 
 
 def measure(case: models.Case, rounds: int) -> dict[str, Any]:
     logging.disable(logging.WARNING)
-    with _runs(case) as (runs, work, missing):
-
-        def program(method: _measure.Run) -> _measure.Run:
-            def run() -> None:
-                method()
-                work()
-
-            return run
-
-        alone = _measure.in_turn(runs, rounds)
-        whole = _measure.in_turn({name: program(run) for name, run in runs.items()}, rounds, block_s=0.2)
+    with _forms(case) as (methods, tensors, work, missing):
+        expected = methods[EAGER](*tensors)
+        alone = {name: functools.partial(method, *tensors) for name, method in methods.items()}
+        whole = {name: _in_turn(method, tensors, work) for name, method in methods.items()}
+        inside = {name: case.program(method, tensors) for name, method in methods.items()}
+        seconds = {
+            ALONE: _measure.in_turn(alone, rounds),
+            IN_TURN: _measure.in_turn(whole, rounds, block_s=0.2),
+            PROGRAM: _measure.in_turn(inside, min(rounds, ROUNDS), block_s=0.2),
+        }
+        eager = _measure.median_of(seconds[PROGRAM][EAGER])
         return {
             "model": case.name,
             "framework": case.framework,
             "gain": {
-                ALONE: {name: _measure.ratio(alone["eager"], alone[name]) for name in runs if name != "eager"},
-                IN_TURN: {name: _measure.ratio(whole["eager"], whole[name]) for name in runs if name != "eager"},
+                setting: {name: _measure.ratio(found[EAGER], found[name]) for name in methods if name != EAGER}
+                for setting, found in seconds.items()
             },
-            "seconds": {ALONE: alone, IN_TURN: whole},
+            "share": programs.STEPS * _measure.median_of(seconds[ALONE][EAGER]) / eager,
+            "difference": {
+                name: float((method(*tensors) - expected).abs().max()) for name, method in methods.items()
+            },
+            "seconds": seconds,
             "missing": missing,
             "served": "the eager method" if _subject.fallbacks() else "an engine",
         }
@@ -132,23 +162,40 @@ def names(results: Sequence[dict[str, Any]]) -> list[str]:
     return [DECORATED, *(name for name in found if name != DECORATED)]
 
 
+TITLES = {
+    ALONE: "The method alone",
+    IN_TURN: "The whole program, in turn with as much eager work",
+    PROGRAM: "A whole program of 20 steps (see benchmarks/programs.py)",
+}
+
+
 def show(results: Sequence[dict[str, Any]]) -> str:
     columns = names(results)
     tables = []
-    titles = {ALONE: "The method alone", IN_TURN: "The whole program, in turn with as much eager work"}
-    for setting, title in titles.items():
+    for setting, title in TITLES.items():
         rows = []
         for result in results:
             gains = result["gain"][setting]
-            cells = [f"{gains[name]['ratio']:.2f}" if name in gains else "-" for name in columns]
-            rows.append((result["model"], *cells, result["served"]))
+            cells = [_measure.ratio_text(gains[name]) if name in gains else "-" for name in columns]
+            rows.append((result["model"], *cells, *_possible(result, setting), result["served"]))
         for framework in ("torch", "paddle"):
             found = [r["gain"][setting] for r in results if r["framework"] == framework]
             if found:
-                rows.append((f"geometric mean, {framework}", *(_mean(found, name) for name in columns), ""))
-        tables.append(_measure.table(f"{title}: times as fast as eager", ("model", *columns, "decorated by"), rows))
+                means = [_mean(found, name) for name in columns]
+                rows.append((f"geometric mean, {framework}", *means, *([""] * (1 + (setting != ALONE)))))
+        head = ("model", *columns, *(["of possible"] if setting != ALONE else []), "decorated by")
+        tables.append(_measure.table(f"{title}: times as fast as eager", head, rows))
     absent = {f"{name} on {r['model']}: {why}" for r in results for name, why in r["missing"].items()}
     return "\n".join([*tables, *sorted(absent)])
+
+
+def _possible(result: dict[str, Any], setting: str) -> list[str]:
+    """The share of what the decorated method's own speed would allow the program to gain."""
+    if setting == ALONE:
+        return []
+    part = 0.5 if setting == IN_TURN else min(1.0, result["share"])
+    possible = 1 / (1 - part + part / result["gain"][ALONE][DECORATED]["ratio"])
+    return [f"{result['gain'][setting][DECORATED]['ratio'] / possible:.0%}"]
 
 
 def _mean(found: Sequence[dict[str, Any]], name: str) -> str:
@@ -158,7 +205,7 @@ def _mean(found: Sequence[dict[str, Any]], name: str) -> str:
 
 def main(rounds: int) -> str:
     results = _each_model.measure_all("peers", rounds)
-    for setting, file in ((ALONE, "alone"), (IN_TURN, "in_turn")):
+    for setting, file in ((ALONE, "alone"), (IN_TURN, "in_turn"), (PROGRAM, "program")):
         _picture.bars(results, setting, names(results), file)
     return show(results)
 
