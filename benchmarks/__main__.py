@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from benchmarks import _measure, first_call, hybrid, imports, memory, overhead, peers, steady, store
+from benchmarks import _measure, first_call, hybrid, imports, memory, overhead, peers, precision, steady, store, tiny
 
 BENCHMARKS: dict[str, Callable[[int], str]] = {
     "imports": imports.main,
@@ -15,6 +15,8 @@ BENCHMARKS: dict[str, Callable[[int], str]] = {
     "steady": steady.main,
     "hybrid": hybrid.main,
     "peers": peers.main,
+    "precision": precision.main,
+    "tiny": tiny.main,
     "memory": memory.main,
     "store": store.main,
 }
