@@ -11,15 +11,13 @@ from typing import Any
 
 import pytest
 import torch
+from router_support import X, decided, routes
 from torch_support import Block, counts, same, twice
 
 import hybrid_infer
-from hybrid_infer import _choice, _dispatch, _probes, _router, inference, stance
-from hybrid_infer._errors import EngineError
+from hybrid_infer import _choice, _dispatch, _router, inference, stance
 
 pytestmark = pytest.mark.torch
-
-X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
 
 @pytest.fixture(autouse=True)
@@ -40,47 +38,6 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Mapping[str, floa
 
     monkeypatch.setattr(_choice, "measure", measure)
     yield found
-
-
-def decided(monkeypatch: pytest.MonkeyPatch, *, steady: bool = True, **seconds: float) -> list[int]:
-    """Figures that a measurement shall give; returns a list that grows by one at each."""
-    times: list[int] = []
-
-    def measure(work: Callable[[], Any], runs: Mapping[str, Callable[[], Any]]) -> _choice.Figures:
-        work()
-        for run in runs.values():
-            run()
-        times.append(1)
-        return _choice.Figures({name: seconds.get(name, 99.0) for name in ("eager", *runs)}, steady)
-
-    monkeypatch.setattr(_choice, "measure", measure)
-    return times
-
-
-def spoil(monkeypatch: pytest.MonkeyPatch, spoiled: Callable[[Any], Any]) -> None:
-    """What OpenVINO computes goes through `spoiled`."""
-    openvino = pytest.importorskip("hybrid_infer.backends.openvino")
-    pytest.importorskip("openvino")
-    load = openvino.OpenVino.load
-
-    def loaded(*args: Any) -> Any:
-        program = load(*args)
-        run = program.run
-        program.run = lambda arrays: spoiled(run(arrays))
-        return program
-
-    monkeypatch.setattr(openvino.OpenVino, "load", loaded)
-
-
-def routes(layer: Any) -> list[Any]:
-    return list(type(layer).forward.__hybrid_infer__.states[id(layer)][1].routes.values())
-
-
-class Affine(Block):
-    """What OpenVINO computes as the eager method does, NaNs and infinities included."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(x)
 
 
 class Folded(torch.nn.Module):
@@ -293,136 +250,6 @@ def test_threads_that_come_while_it_is_measured_are_answered() -> None:
     assert not wrong and counts()["captures"] == 1
 
 
-@pytest.mark.parametrize(
-    ("method", "serves"),
-    [
-        (lambda layer, x: layer.linear(x), "openvino"),
-        (lambda layer, x: torch.relu(layer.linear(x)), "onnxruntime"),
-        (lambda layer, x: layer.linear(x).clamp(min=-1), "onnxruntime"),
-    ],
-    ids=["linear", "relu", "clamp"],
-)
-def test_openvino_is_chosen_where_it_keeps_nans(monkeypatch: pytest.MonkeyPatch, method: Any, serves: str) -> None:
-    pytest.importorskip("openvino")
-
-    class Hot(Block):
-        @inference(fallback="error")
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return method(self, x)
-
-    decided(monkeypatch, eager=3.0, onnxruntime=2.0, openvino=1.0)
-    layer = Hot()
-    twice(layer, lambda x: method(layer, x), X)
-    [route] = Hot.forward.__hybrid_infer__.states[id(layer)][1].routes.values()  # type: ignore[attr-defined]
-    assert route.program.engine == serves
-    spoiled = X.clone()
-    spoiled[1, 2] = torch.nan
-    twice(layer, lambda x: method(layer, x), spoiled)
-
-
-def test_probes_leave_the_call_and_its_arguments_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("openvino")
-
-    class Indexed(Block):
-        @inference()
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return super().forward(x)[(x[:, 0] > -9).long()]  # a NaN picks another row
-
-    decided(monkeypatch, eager=3.0, onnxruntime=2.0, openvino=1.0)
-    layer, x = Indexed(), X.clone()
-    with torch.no_grad():
-        same(layer(x), Block.forward(layer, x)[[1, 1]])
-        same(layer(x), Block.forward(layer, x)[[1, 1]])
-    assert torch.equal(x, X)
-
-
-def test_figures_and_units() -> None:
-    choice = _choice.choose(_choice.Figures({"eager": 3e-3, "onnxruntime": 12e-6}))
-    assert choice.name == "onnxruntime" and str(choice) == "onnxruntime 12 us, eager 3 ms"
-    assert _choice.Choice.from_meta(json.loads(json.dumps(choice.to_meta()))) == choice
-
-
-@pytest.mark.parametrize("unit", [1e-6, 1e-3, 0.2, 20.0])
-def test_what_is_measured_is_the_time_added_to_eager_work(monkeypatch: pytest.MonkeyPatch, unit: float) -> None:
-    """On a clock that only the candidates move; a call of the last one takes longer right after eager work."""
-    clock, calls, last = [0.0], [0], [""]
-    monkeypatch.setattr(_choice.time, "perf_counter", lambda: clock[0])
-
-    def candidate(name: str, seconds: float, more: float = 0.0) -> Callable[[], None]:
-        def run() -> None:
-            clock[0] += seconds + (more if last[0] == "eager" else 0.0)
-            last[0] = name
-            calls[0] += 1
-
-        return run
-
-    found = _choice.measure(
-        candidate("eager", unit),
-        {
-            "half": candidate("half", unit / 2),
-            "double": candidate("double", 2 * unit),
-            "fighting": candidate("fighting", unit / 2, unit),
-        },
-    )
-    expected = {"eager": unit, "half": unit / 2, "double": 2 * unit, "fighting": 1.5 * unit}
-    assert found.steady and found.seconds == pytest.approx(expected, rel=1e-3)
-    assert clock[0] < max(1.0, 20 * unit), "a long call is not run often"
-    assert calls[0] < 20_000
-
-
-def test_figures_that_vary_are_not_steady(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, calls = [0.0], [0]
-    monkeypatch.setattr(_choice.time, "perf_counter", lambda: clock[0])
-
-    def run() -> None:
-        calls[0] += 1
-        clock[0] += 1e-3 * (1 + calls[0] // 10 % 3)
-
-    assert not _choice.measure(run, {"same": run}).steady
-
-
-def test_an_engine_is_compared_before_it_is_chosen_for_another_scale(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That another engine's plan of the version is known to be right says nothing about its own."""
-    spoil(monkeypatch, lambda arrays: [array + 1 for array in arrays])
-
-    class Hot(Affine):
-        forward = inference()(Affine.forward)
-
-    layer = Hot()
-    decided(monkeypatch, eager=3.0, onnxruntime=2.0, openvino=1.0)
-    for rows in (40, 41, 6000):
-        twice(layer, Affine.forward.__get__(layer), X[:1].repeat(rows, 1))
-    assert {route.program.engine for route in routes(layer)} == {"onnxruntime"}
-
-
-def test_an_engine_that_fails_when_it_runs_is_not_considered(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: Any) -> Any:
-        raise EngineError("openvino", "out of order")
-
-    spoil(monkeypatch, fail)
-
-    class Hot(Affine):
-        forward = inference(verify="off", fallback="error")(Affine.forward)
-
-    decided(monkeypatch, eager=3.0, onnxruntime=2.0, openvino=1.0)
-    layer = Hot()
-    twice(layer, Affine.forward.__get__(layer), X)
-    assert [route.program.engine for route in routes(layer)] == ["onnxruntime"]
-
-
-def test_an_engine_that_fails_while_it_is_timed_costs_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Hot(Affine):
-        forward = inference()(Affine.forward)
-
-    def measure(*_: Any) -> Any:
-        raise EngineError("onnxruntime", "out of memory")
-
-    monkeypatch.setattr(_choice, "measure", measure)
-    layer = Hot()
-    twice(layer, Affine.forward.__get__(layer), X)
-    assert not routes(layer)
-
-
 def test_one_program_serves_all_scales_for_which_its_engine_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     class Hot(Block):
         forward = inference()(Block.forward)
@@ -562,53 +389,3 @@ def test_only_one_thread_measures_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
         for layer in layers:
             twice(layer, Block.forward.__get__(layer), X)
     assert times == [1] and counts()["hits"] > 0
-
-
-def test_a_graph_that_is_damaged_when_another_engine_needs_it_is_captured_anew(
-    monkeypatch: pytest.MonkeyPatch, store: Path
-) -> None:
-    pytest.importorskip("openvino")
-
-    class Hot(Affine):
-        forward = inference()(Affine.forward)
-
-    layer = Hot()
-    decided(monkeypatch, steady=False, eager=3.0, onnxruntime=1.0, openvino=2.0)
-    twice(layer, Affine.forward.__get__(layer), X)
-    hybrid_infer.release(layer)
-    for path in store.rglob("graph.onnx"):
-        path.write_bytes(b"damaged" * (path.stat().st_size // 7))
-    with pytest.warns(hybrid_infer.CacheWarning):
-        twice(layer, Affine.forward.__get__(layer), X)
-    assert counts()["captures"] == 2 and counts()["hits"] == 2
-
-
-def test_a_loop_whose_turns_depend_on_values_is_not_tried_with_infinities(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may never end."""
-    pytest.importorskip("openvino")
-
-    class Halved(Block):
-        @inference(fallback="error")
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            found = torch.while_loop(lambda x: x.max() > 0.1, lambda x: (x / 2,), (self.linear(x),))
-            return found[0] if isinstance(found, tuple) else found
-
-    monkeypatch.setattr(_probes, "difference", lambda *_: pytest.fail("tried"))
-    decided(monkeypatch, eager=3.0, onnxruntime=2.0, openvino=1.0)
-    layer = Halved()
-    with torch.no_grad():
-        layer(X)
-    assert [route.program.engine for route in routes(layer)] == ["onnxruntime"]
-
-
-def test_an_engine_that_takes_too_long_to_examine_is_not_considered(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("openvino")
-
-    class Hot(Affine):
-        forward = inference()(Affine.forward)
-
-    monkeypatch.setattr(_probes, "_SECONDS", 0.0)
-    decided(monkeypatch, eager=3.0, onnxruntime=2.0, openvino=1.0)
-    layer = Hot()
-    twice(layer, Affine.forward.__get__(layer), X)
-    assert [route.program.engine for route in routes(layer)] == ["onnxruntime"]

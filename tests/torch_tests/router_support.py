@@ -1,0 +1,55 @@
+"""What the tests of the choice among engines share: figures, and an engine whose results are spoiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch_support import Block
+
+from hybrid_infer import _choice
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+
+
+def decided(monkeypatch: pytest.MonkeyPatch, *, steady: bool = True, **seconds: float) -> list[int]:
+    """Figures that a measurement shall give; returns a list that grows by one at each."""
+    times: list[int] = []
+
+    def measure(work: Callable[[], Any], runs: Mapping[str, Callable[[], Any]]) -> _choice.Figures:
+        work()
+        for run in runs.values():
+            run()
+        times.append(1)
+        return _choice.Figures({name: seconds.get(name, 99.0) for name in ("eager", *runs)}, steady)
+
+    monkeypatch.setattr(_choice, "measure", measure)
+    return times
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, spoiled: Callable[[Any], Any]) -> None:
+    """What OpenVINO computes goes through `spoiled`."""
+    openvino = pytest.importorskip("hybrid_infer.backends.openvino")
+    pytest.importorskip("openvino")
+    load = openvino.OpenVino.load
+
+    def loaded(*args: Any) -> Any:
+        program = load(*args)
+        run = program.run
+        program.run = lambda arrays: spoiled(run(arrays))
+        return program
+
+    monkeypatch.setattr(openvino.OpenVino, "load", loaded)
+
+
+def routes(layer: Any) -> list[Any]:
+    return list(type(layer).forward.__hybrid_infer__.states[id(layer)][1].routes.values())
+
+
+class Affine(Block):
+    """What OpenVINO computes as the eager method does, NaNs and infinities included."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x)
