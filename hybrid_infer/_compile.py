@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hybrid_infer import _keys, _rewriting, _verify
+from hybrid_infer import _keys, _rewriting, _verified, _verify
 from hybrid_infer._errors import EngineError, StanceError, TraceError
 from hybrid_infer._family import GRAPH, Family, Held, Prepared
 from hybrid_infer._options import Options
@@ -226,21 +226,21 @@ def failure(request: Request, twin: Twin | None, reason: str, remedy: str, kind:
     )
 
 
-def unserved(request: Request, held: Held, reason: str) -> Version:
-    """A record that no engine serves a version, valid as long as what the version depends on is unchanged."""
+def unserved(request: Request, held: Held, reason: str, among: str) -> Version:
+    """A record that no engine `among` some (a `scope`) serves a version, valid while what that depends on is as it is.
+    """
     reads = tuple(r for r in held.version.reads if r.kind != "opaque")
     entry = "" if held.entry is None else held.entry.version
-    return replace(_empty(request), reads=reads, reason=reason, kind="build", scope=scope(request), failed=entry)
+    return replace(_empty(request), reads=reads, reason=reason, kind="build", scope=among, failed=entry)
 
 
 def scope(request: Request) -> str:
-    """What a failure of engines is true of: these engines, this processor, these tolerances."""
-    asked = request.options
+    """What a failure of all engines that may be tried is true of."""
     try:
         plans = [plan_key(request, engine) for engine in engines(request)]
     except EngineError as error:
         plans = [str(error)]
-    return _keys.digest([plans, asked.rtol, asked.atol, asked.verify == "off"])
+    return _verified.scope(plans, request.options)
 
 
 def plan_key(request: Request, engine: Any) -> str:
@@ -305,7 +305,7 @@ def engines_for(options: Options, device: str) -> list[Any]:
 
 
 class Built:
-    """A program of an engine, and what is still to be done for it: verification, publication of its plan."""
+    """A program of an engine, whether its plan was made just now, and whether it is known to be right."""
 
     def __init__(self, engine: Any, program: Any, plan: str, prepared: Prepared, fresh: bool, verified: bool) -> None:
         self.engine, self.program, self.plan, self.prepared = engine, program, plan, prepared
@@ -340,17 +340,22 @@ def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -
     """
     options = engine_options(request)
     plan = plan_key(request, engine)
-    prepared, verified, fresh = held.plans.get(plan), plan in held.verified, False
+    if reason := _verified.refusal(request, held, engine, plan):
+        raise EngineError(engine.name, reason)
+    prepared, fresh = held.plans.get(plan), False
     if prepared is None and held.entry is not None:
         prepared = _stored_plan(request, held, plan)
-        verified = verified or prepared is not None
     if prepared is None and request.frozen:
         what = f"its static model is there, but has no plan of {engine.name} for this machine"
         raise StanceError(request.name, what, "Run it once on this machine under the stance 'default'")
     if prepared is None:
         with held.ledger.timed("build"):
             rewritten = _rewritten(request, engine, graph or held.graph())
-            files, fresh = engine.prepare(rewritten, options), True
+            try:
+                files, fresh = engine.prepare(rewritten, options), True
+            except EngineError as error:
+                _verified.refuse(request, held, engine, plan, error.reason)
+                raise
         prepared = Prepared(replace(rewritten, model=b""), files)
     elif request.options.switch_ir_debug:
         _rewritten(request, engine, graph or held.graph())
@@ -359,7 +364,7 @@ def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -
         program = engine.load(prepared.graph, weights, options, prepared.files)
     _rewriting.announce(request.options, engine)
     held.plans[plan] = prepared
-    return Built(engine, program, plan, prepared, fresh, verified)
+    return Built(engine, program, plan, prepared, fresh, not fresh and _verified.recorded(request, held, plan))
 
 
 def _rewritten(request: Request, engine: Any, graph: Graph) -> Graph:
@@ -380,10 +385,14 @@ def _stored_plan(request: Request, held: Held, plan: str) -> Prepared | None:
         graph = replace(held.version.graph, weights=weights, inputs=inputs)
         if isinstance(error := stored.meta.get("error"), float):
             held.ledger.errors.setdefault(str(stored.meta.get("engine")), error)
-        return Prepared(graph, {name: stored.read(name) for name in stored.files})
+        prepared = Prepared(graph, {name: stored.read(name) for name in stored.files})
     except (DamagedEntry, KeyError, TypeError) as fault:
         _log.debug("%s: a plan is made again: %s", request.name, fault)
         return None
+    held.stored.add(plan)
+    if stored.meta.get("verified"):
+        held.verified.add(str(stored.meta["verified"]))
+    return prepared
 
 
 def _weights(request: Request, version: Version, graph: Graph, engine: Any) -> list[Any]:
@@ -415,16 +424,16 @@ def check(frontend: Any, route: Compiled, tensors: Any, ints: Any, eager: Any, o
     try:
         results = signatures.results(eager, _is_int)
     except Unsupported as fault:
-        raise _verify.Disagreement(str(fault)) from fault
+        raise _verify.Unlike(str(fault)) from fault
     if without_ints(results.tree) != without_ints(version.results):
-        raise _verify.Disagreement("the eager result has another structure than the captured one")
+        raise _verify.Unlike("the eager result has another structure than the captured one")
     computed = route.compute(tensors, ints)
     try:
         mine = signatures.results(route.assemble(computed, tensors), _is_int)
     except Exception as fault:  # of the user's class: its constructor asks for more than its fields
-        raise _verify.Disagreement(f"the result cannot be put together again: {fault}") from fault
+        raise _verify.Unlike(f"the result cannot be put together again: {fault}") from fault
     if without_ints(mine.tree) != without_ints(results.tree):
-        raise _verify.Disagreement("a class of the result does not keep what it is given")
+        raise _verify.Unlike("a class of the result does not keep what it is given")
     if mine.ints != results.ints:
         raise _verify.Disagreement(f"integers among the results are {mine.ints}, the eager ones {results.ints}")
     left: list[Any] = []
@@ -434,13 +443,13 @@ def check(frontend: Any, route: Compiled, tensors: Any, ints: Any, eager: Any, o
     for origin, expected, own in zip(route.tensor_sources, results.tensors, mine.tensors, strict=True):
         if origin[0] != "y":
             if expected is not own:
-                raise _verify.Disagreement("a result that was an input at capture is not that object")
+                raise _verify.Unlike("a result that was an input at capture is not that object")
             continue
         (dtype, _, device), (own_dtype, _, own_device) = frontend.describe(expected), frontend.describe(own)
         if (dtype, device) != (own_dtype, own_device):
             raise _verify.Disagreement(f"a result is {own_dtype} on {own_device}, the eager one {dtype} on {device}")
         if frontend.shares_memory(expected, others):
-            raise _verify.Disagreement("a result is a view of an argument or a weight, which a static graph copies")
+            raise _verify.Unlike("a result is a view of an argument or a weight, which a static graph copies")
         export = frontend.exporter(dtype, "float32" if dtype == "bfloat16" else dtype)
         left.append(export(expected))
         right.append(export(own))
@@ -483,18 +492,3 @@ def publish(request: Request, held: Held, family: Family, outcome: Outcome) -> N
         held.entry = request.store.publish(family.key, meta, {GRAPH: graph.model})
     if held.entry is None:
         held.version = replace(held.version, graph=graph)
-
-
-def publish_plan(request: Request, held: Held, built: Built) -> None:
-    """Put a verified plan beside its version."""
-    held.verified.add(built.plan)
-    if held.entry is not None and not built.verified:
-        meta = {
-            "engine": built.engine.name,
-            "version": built.engine.version(),
-            "passes": list(_rewriting.passes(request.options, built.engine)),
-            "weights": list(built.prepared.graph.weights),
-            "inputs": list(built.prepared.graph.inputs),
-            "error": held.ledger.errors.get(built.engine.name),
-        }
-        request.store.publish_plan(held.entry, built.plan, meta, built.prepared.files)

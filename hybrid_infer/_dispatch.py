@@ -59,7 +59,6 @@ class State:
         self._met_elsewhere: set[Any] = set()
         self.rebinds = 0
         self.fired: Counter[str] = Counter()  # what had changed where a program could no longer be used
-        self.ties = 0
         self._asked = (False, False, False)  # does the method ask whether gradients are on, for settings, of tensors?
         self._facts: Callable[[Any], Any] | None = None
         self.writes = 0

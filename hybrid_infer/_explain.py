@@ -204,7 +204,8 @@ class _Group:
 
     def _refusals(self, failed: Iterable[Version], counted: dict[str, int]) -> Iterator[dict[str, Any]]:
         """Why calls were answered eagerly; a reason that only the counts of the class still know comes last."""
-        known: dict[str, tuple[str, str]] = {v.reason: (v.remedy, v.kind) for v in failed}
+        # Where one engine of several failed, another one serves.
+        known = {v.reason: (v.remedy, v.kind) for v in failed if not v.scope or v.reason in counted}
         for state in self.states:
             for route in list(state.memo.values()):
                 if isinstance(route, Eager):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -36,7 +37,12 @@ class Held:
         self.origin = "disk" if disk else "captured"  # `disk` ends where it was counted
         self.ledger = Ledger()
         self.plans: dict[str, Prepared] = {}
-        self.verified: set[str] = set()
+        self.stored: set[str] = set()  # of these, the ones that are on disk
+        self.verified: set[str] = set()  # by `_verified.name`
+        self.taken: set[str] = set()  # plans that this process uses although no comparison told anything
+        self.ties: Counter[str] = Counter()  # comparisons of a plan that told nothing
+        self.refused: dict[str, str] = {}  # why an engine is not used, by `_verified.scope` of its plan
+        self.told: set[str] = set()  # of these, the ones that are on disk
         self.choices: dict[str, Any] = {}  # of a `Choice`, by what it was made among
 
     def graph(self) -> Graph:
@@ -134,6 +140,11 @@ class Family:
                     return
                 self._known.add(name)
             self.held.append(held)
+            for record in [each.version for each in self.held if each.version.failed]:
+                for each in self.held:
+                    if each.entry is not None and each.entry.version == record.failed:
+                        each.refused.setdefault(record.scope, record.reason)
+                        each.told.add(record.scope)
 
     def drop_covered(self, by: Version) -> list[Held]:
         """Forget the versions that a wider one serves as well; returns them."""

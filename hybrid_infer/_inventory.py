@@ -61,7 +61,7 @@ def summary(store: Any, entry: Any) -> dict[str, Any]:
         "method_key": entry.method,
         "method": str(entry.meta.get("method", "")),
         "inputs": _inputs(version),
-        "plans": sorted({str(plan.meta["engine"]) for plan in store.plans(entry) if "engine" in plan.meta}),
+        "plans": sorted({str(plan.meta["engine"]) for plan in store.plans(entry) if plan.files}),
         "size": entry.size,
         "created": entry.created,
         "used": entry.used,
@@ -77,13 +77,20 @@ def _inputs(version: Version | None) -> list[str]:
     return [*map(_differences.spec, version.tensors), *numbers]
 
 
+def _engine(meta: Mapping[str, Any], is_plan: bool) -> str:
+    """Whose plan it is, or what a record beside the plans says."""
+    if is_plan:
+        return str(meta.get("engine", "?"))
+    return f"(verified: {meta.get('engine', '?')})" if "verified" in meta else f"(choice: {meta.get('choice', '?')})"
+
+
 def details(store: Any, entry: Any) -> dict[str, Any]:
     """All that is known of one static model."""
     version = version_of(entry)
     plans = [
         {
             "key": plan.plan,
-            "engine": plan.meta.get("engine", f"(choice: {plan.meta.get('choice', '?')})"),
+            "engine": _engine(plan.meta, bool(plan.files)),
             "version": plan.meta.get("version", ""),
             "size": sum(plan.files.values()),
             "created": plan.created,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hybrid_infer import _choice, _compile, _rewriting, _verify
+from hybrid_infer import _choice, _compile, _rewriting, _verified, _verify
 from hybrid_infer._choice import EAGER, Choice, Figures, Run
 from hybrid_infer._compile import Built, Request
 from hybrid_infer._errors import EngineError
@@ -53,7 +53,7 @@ def renew_after_fork() -> None:
 
 def known(request: Request, held: Held) -> Choice | None:
     """The choice that was made for calls of this size among the engines of this machine; None where none was."""
-    key = _key(request)
+    key = _key(request, held)
     if key not in held.choices and held.entry is not None:
         record = request.store.plan(held.entry, key)
         if record is not None:
@@ -89,8 +89,8 @@ def choose(
         with held.ledger.timed("measure"), _without_gradients(request):
             figures = _choice.measure(eager, {each.built.engine.name: timed(each.route) for each in found})
         choice = _allowed(request, held, figures, {each.built.engine.name: each for each in found}, doubt)
-        held.choices[_key(request)] = choice
-        held.ledger.scales[_key(request)] = _choice.scale(request.call)
+        held.choices[_key(request, held)] = choice
+        held.ledger.scales[_key(request, held)] = _choice.scale(request.call)
         best = next((each for each in found if each.built.engine.name == choice.name), None)
     finally:
         for each in found:
@@ -132,7 +132,7 @@ def _join(
     verify: Callable[[Candidate], None],
 ) -> None:  # fmt: skip
     """Add the other engines that serve the call to the first one. Raises DamagedEntry."""
-    for engine in measured(request):
+    for engine in measured(request, held):
         if engine.name == found[0].built.engine.name:
             continue
         try:
@@ -148,26 +148,32 @@ def _join(
         except (_verify.Disagreement, _verify.Inconclusive, EngineError) as fault:
             _log.debug("%s: %s is not considered: %s", request.name, engine.name, fault)
             held.ledger.unfit[engine.name] = str(fault)
+            # Unless another thread changed a weight meanwhile.
+            if _verify.of_engine(fault) and candidate.route.valid():
+                _verified.refuse(request, held, engine, built.plan, str(fault))
             found.remove(candidate)
             candidate.route.close()
 
 
-def measured(request: Request) -> list[Any]:
-    """The engines among which there is a choice."""
+def measured(request: Request, held: Held | None = None) -> list[Any]:
+    """The engines among which there is a choice; for a version, without those that were found to be wrong."""
     found, precision = _compile.engines(request), _rewriting.precision(request.options)
     # Those that round and compute in float32 are never faster than those that have kernels.
-    return [each for each in found if each.native(precision)] or found
+    found = [each for each in found if each.native(precision)] or found
+    if held is None or not held.refused:
+        return found
+    return [each for each in found if not _verified.refusal(request, held, each, _compile.plan_key(request, each))]
 
 
 def remember(request: Request, held: Held, choice: Choice) -> None:
     """Put a choice beside its version, so that the next process does not measure."""
     if held.entry is not None and choice.steady:
-        request.store.publish_plan(held.entry, _key(request), choice.to_meta(), {})
+        request.store.publish_plan(held.entry, _key(request, held), choice.to_meta(), {})
 
 
-def _key(request: Request) -> str:
+def _key(request: Request, held: Held) -> str:
     try:
-        plans = [_compile.plan_key(request, engine) for engine in measured(request)]
+        plans = [_compile.plan_key(request, engine) for engine in measured(request, held)]
     except EngineError:
         plans = []
     told = _compile.engine_options(request)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from hybrid_infer import _choice, _compile, _gradients, _probes, _router, _verify
+from hybrid_infer import _choice, _compile, _gradients, _probes, _router, _verified, _verify
 from hybrid_infer._busy import NOTHING, transparent
 from hybrid_infer._choice import EAGER
 from hybrid_infer._compile import Built, Outcome, Request
@@ -39,71 +39,96 @@ class Invocation(NamedTuple):
         return self.function(*self.owner, *self.args, **self.kwargs)
 
 
+class _Another(Exception):
+    """An engine was refused, and another one is left; ``result``: the eager method's, if it was run."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__()
+        self.result = result
+
+
 def use(
     state: Any, request: Request, family: Family, held: Held, call: Invocation, outcome: Outcome | None = None
 ) -> tuple[Any, Any]:
     """Bind a version to the instance; verify it if that has not been done on this machine."""
     if held.version.reason:
         return refused(request, held), NOTHING
+    result = NOTHING
+    while True:
+        try:
+            return _use_alone(state, request, family, held, call, outcome, result)
+        except _Another as again:
+            result = again.result
+
+
+def _use_alone(
+    state: Any, request: Request, family: Family, held: Held, call: Invocation, outcome: Outcome | None, result: Any
+) -> tuple[Any, Any]:
     if not state.chooses or request.frozen or _router.known(request, held) is not None:
-        return _use(state, request, family, held, call, outcome)
+        return _use(state, request, family, held, call, outcome, result)
     wait = _AHEAD if request.errand.ahead else _WAIT if outcome is not None else 0.0
     with _router.alone(wait) as alone:
         if alone:
-            return _use(state, request, family, held, call, outcome)
+            return _use(state, request, family, held, call, outcome, result)
     if outcome is not None:
         _publish(request, family, held, outcome)
-    return Eager("another thread measures engines", for_a_while(_RETRY), kind="busy"), NOTHING
+    return Eager("another thread measures engines", for_a_while(_RETRY), kind="busy"), result
 
 
 def _use(
-    state: Any, request: Request, family: Family, held: Held, call: Invocation, outcome: Outcome | None
+    state: Any, request: Request, family: Family, held: Held, call: Invocation, outcome: Outcome | None, result: Any
 ) -> tuple[Any, Any]:
     from hybrid_infer.cache import DamagedEntry
 
     choice = _router.known(request, held) if state.chooses else None
     if choice is not None and choice.name == EAGER:
         _came_from_disk(state, held)
-        return _by_choice(state, request, held), NOTHING
+        return _by_choice(state, request, held), result
     scale = _choice.scale(request.call) if state.chooses else 0
     chosen = "" if choice is None else choice.name
     ready = state.routes.get((id(held), chosen))
     again = _renewed(state, request, held, chosen, scale)
     if again is not None:
-        return again, NOTHING
+        return again, result
     graph = outcome.graph if outcome else None
     try:
         built = _compile.build(request, held, graph, chosen)
     except EngineError as fault:
-        return _unserved(state, request, family, held, str(fault))
+        return _unserved(state, request, family, held, str(fault), result)
     except DamagedEntry:
         family.drop(held)
         raise
     route = _compile.bind(request, held, family, built)
-    result, comparable = NOTHING, True
-    verify = state.method.options.verify
-    if (not built.verified and verify != "off") or (verify == "first" and ready is None):
+    comparable = True
+    if _to_compare(state, held, built, ready is None):
         try:
-            with transparent(), held.ledger.timed("verify"):
-                result = call.run()
+            if result is NOTHING:
+                with transparent(), held.ledger.timed("verify"):
+                    result = call.run()
         except RuntimeError as fault:
             if not _lacks_kernel(request, fault):
                 raise
             comparable = False
+            held.taken.add(built.plan)
             _log.info("%s: not compared with the eager method, which fails for this element type", state.method.name)
         try:
             if result is not NOTHING:
                 _check(request, route, result)
+                built.verified = True
         except _verify.Inconclusive as fault:
-            state.ties += 1
+            held.ties[built.plan] += 1
             _log.debug("%s: verification was inconclusive: %s", state.method.name, fault)
-            if state.ties < _TIES:
+            if held.ties[built.plan] < _TIES:
+                route.close()
+                if outcome is not None:
+                    _publish(request, family, held, outcome)
                 return None, result
+            held.taken.add(built.plan)
         except (_verify.Disagreement, EngineError) as fault:
             moved = not route.valid()
             route.close()
             if not moved:
-                return _unserved(state, request, family, held, str(fault), result)
+                return _without(state, request, family, held, built, fault, result)
             # Another thread changed a weight meanwhile: each result is right for its moment. Verified next time.
             _log.debug("%s: changed while it was verified: %s", state.method.name, fault)
             if outcome is not None:
@@ -125,12 +150,13 @@ def _use(
         _publish(request, family, held, outcome)
     else:
         _came_from_disk(state, held)
+    _publish_refusals(request, family, held)
     if choice is not None:
         _router.remember(request, held, choice)
         if choice.name == EAGER:
             route.close()
             return _by_choice(state, request, held), result
-    _compile.publish_plan(request, held, built)
+    _verified.publish(request, held, built)
     if choice is not None and choice.name != chosen:
         chosen = choice.name
         ready = state.routes.get((id(held), chosen))
@@ -150,6 +176,14 @@ def _use(
     state.seen[held.version.identity] = held.version
     state.changes += 1
     return route, result
+
+
+def _to_compare(state: Any, held: Held, built: Built, anew: bool) -> bool:
+    """Is a program to be compared with the eager method? `anew`: the instance has none of the kind yet."""
+    mode = state.method.options.verify
+    if mode == "first" and anew:
+        return True
+    return mode != "off" and not built.verified and built.plan not in held.taken
 
 
 def _renewed(state: Any, request: Request, held: Held, chosen: str, scale: int) -> Compiled | None:
@@ -189,13 +223,13 @@ def _choose(
 
     def verify(other: _router.Candidate) -> None:
         nonlocal result
-        mode = state.method.options.verify
-        if mode == "off" or (other.built.verified and mode != "first"):
+        if not _to_compare(state, held, other.built, True):
             other.route.compute(request.layout.tensors, request.layout.ints)  # if it fails, then here
             return
         if result is NOTHING:  # the first engine's plan is known to be right, which says nothing about this one's
             result = call.run()
         _check(request, other.route, result)
+        other.built.verified = True
 
     def doubt(other: Compiled) -> str:
         endless = _probes.endless((graph or held.graph()).model)
@@ -253,11 +287,37 @@ def _check(request: Request, route: Compiled, result: Any) -> None:
         _compile.check(request.frontend, route, layout.tensors, layout.ints, result, request.options)
 
 
+def _without(
+    state: Any, request: Request, family: Family, held: Held, built: Built, fault: Exception, result: Any
+) -> tuple[Any, Any]:
+    """An engine computes something else than the eager method: the next one is tried; with none left, none serves."""
+    if isinstance(fault, _verify.Unlike):
+        return _unserved(state, request, family, held, str(fault), result)
+    level = logging.WARNING if request.options.backend else logging.INFO
+    _verified.refuse(request, held, built.engine, built.plan, str(fault), level)
+    reasons = []
+    for engine in _compile.engines(request):
+        reasons.append((engine.name, _verified.refusal(request, held, engine, _compile.plan_key(request, engine))))
+    if not all(reason for _, reason in reasons):
+        raise _Another(result)
+    return _unserved(state, request, family, held, _verified.together(reasons), result)
+
+
+def _publish_refusals(request: Request, family: Family, held: Held) -> None:
+    """Put beside a version which engines are not to be tried again, once."""
+    if held.entry is None or request.subject.opaque:
+        return
+    for among in held.refused.keys() - held.told:
+        held.told.add(among)
+        record = _compile.unserved(request, held, held.refused[among], among)
+        request.store.remember_failure(family.key, record.to_meta())
+
+
 def _unserved(
     state: Any, request: Request, family: Family, held: Held, reason: str, result: Any = NOTHING
 ) -> tuple[Any, Any]:
     """No engine serves the version, or its result was wrong: remembered, and answered eagerly from now on."""
-    failed = Held(_compile.unserved(request, held, reason), None, disk=False)
+    failed = Held(_compile.unserved(request, held, reason, _compile.scope(request)), None, disk=False)
     failed.ledger = held.ledger
     family.drop(held)
     fail(request, family, failed)

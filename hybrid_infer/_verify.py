@@ -24,8 +24,17 @@ class Disagreement(Exception):
         return f"its static model does not do what the eager method does: {super().__str__()}"
 
 
+class Unlike(Disagreement):
+    """Results differ in something that no engine computes: another engine's would differ as well."""
+
+
 class Inconclusive(Exception):
     """Integers differ where the floats they come from may have been a near-tie."""
+
+
+def of_engine(fault: Exception) -> bool:
+    """Is it a disagreement that another engine may not have?"""
+    return isinstance(fault, Disagreement) and not isinstance(fault, Unlike)
 
 
 def _is_real(array: Any) -> bool:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch_support import Block
 
-from hybrid_infer import _choice
+from hybrid_infer import _choice, backends
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
@@ -29,19 +29,23 @@ def decided(monkeypatch: pytest.MonkeyPatch, *, steady: bool = True, **seconds: 
     return times
 
 
-def spoil(monkeypatch: pytest.MonkeyPatch, spoiled: Callable[[Any], Any]) -> None:
-    """What OpenVINO computes goes through `spoiled`."""
-    openvino = pytest.importorskip("hybrid_infer.backends.openvino")
-    pytest.importorskip("openvino")
-    load = openvino.OpenVino.load
+def spoil(monkeypatch: pytest.MonkeyPatch, spoiled: Callable[[Any], Any], name: str = "openvino") -> list[int]:
+    """What an engine computes goes through `spoiled`; returns a list that grows by one at each program of it."""
+    if name == "openvino":
+        pytest.importorskip("openvino")
+    engine = type(backends.engine(name))
+    load = engine.load
+    loads: list[int] = []
 
     def loaded(*args: Any) -> Any:
+        loads.append(1)
         program = load(*args)
         run = program.run
         program.run = lambda arrays: spoiled(run(arrays))
         return program
 
-    monkeypatch.setattr(openvino.OpenVino, "load", loaded)
+    monkeypatch.setattr(engine, "load", loaded)
+    return loads
 
 
 def routes(layer: Any) -> list[Any]:

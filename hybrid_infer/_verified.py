@@ -1,0 +1,94 @@
+"""What is known of an engine's plans on this machine: which agree with the eager method, and which do not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hybrid_infer import _keys, _rewriting
+
+if TYPE_CHECKING:
+    from hybrid_infer._compile import Built, Request
+    from hybrid_infer._family import Held
+    from hybrid_infer._options import Options
+
+_log = logging.getLogger("hybrid_infer")
+
+
+def name(plan: str, options: Options) -> str:
+    """Names the verification of a plan, which is one by its tolerances: a wider one says nothing about a closer one."""
+    return _keys.digest(["verified", plan, options.rtol, options.atol])
+
+
+def scope(plans: Sequence[str], options: Options) -> str:
+    """What a failure of engines is true of: their plans, which name the processor, and what these are compared by."""
+    return _keys.digest([list(plans), options.rtol, options.atol, options.verify == "off"])
+
+
+def recorded(request: Request, held: Held, plan: str) -> bool:
+    """Was the plan verified on this machine, by whichever process?
+
+    A plan on disk never changes, so what was verified later than it was put there has a record of its own beside it.
+    """
+    key = name(plan, request.options)
+    if key not in held.verified and held.entry is not None:
+        record = request.store.plan(held.entry, key)
+        if record is not None:
+            held.verified.add(key)
+            if isinstance(error := record.meta.get("error"), float):
+                held.ledger.errors.setdefault(str(record.meta.get("engine")), error)
+    return key in held.verified
+
+
+def publish(request: Request, held: Held, built: Built) -> None:
+    """Put a plan beside its version, and that it was verified, unless that is there already."""
+    key = name(built.plan, request.options)
+    news = built.verified and key not in held.verified
+    if built.verified:
+        held.verified.add(key)
+    if held.entry is None:
+        return
+    error = held.ledger.errors.get(built.engine.name)
+    if built.plan not in held.stored:
+        held.stored.add(built.plan)
+        meta = {
+            "engine": built.engine.name,
+            "version": built.engine.version(),
+            "passes": list(_rewriting.passes(request.options, built.engine)),
+            "weights": list(built.prepared.graph.weights),
+            "inputs": list(built.prepared.graph.inputs),
+            "error": error,
+            "verified": key if built.verified else "",
+        }
+        stored = request.store.publish_plan(held.entry, built.plan, meta, built.prepared.files)
+        # Another process may have been faster, and may not have verified it.
+        news = news and stored is not None and stored.meta.get("verified") != key
+    if news:
+        meta = {"verified": built.plan, "engine": built.engine.name, "error": error}
+        request.store.publish_plan(held.entry, key, meta, {})
+
+
+def refuse(request: Request, held: Held, engine: Any, plan: str, reason: str, level: int = logging.INFO) -> None:
+    """Leave an engine out for a version from now on: it takes no such graph, or what it computes is wrong."""
+    key = scope([plan], request.options)
+    if key not in held.refused:
+        held.refused[key] = reason
+        held.ledger.unfit[engine.name] = reason
+        _log.log(level, "%s is not served by %s: %s", request.name, engine.name, reason)
+
+
+def refusal(request: Request, held: Held, engine: Any, plan: str) -> str:
+    """Why an engine is left out for a version; empty if nothing is known against it."""
+    reason = held.refused.get(scope([plan], request.options), "") if held.refused else ""
+    if reason:
+        held.ledger.unfit.setdefault(engine.name, reason)
+    return reason
+
+
+def together(reasons: Iterable[tuple[str, str]]) -> str:
+    """One reason for what several engines, by name, were refused for."""
+    found = dict(reasons)
+    if len(set(found.values())) == 1:
+        return next(iter(found.values()))
+    return "; ".join(why if why.startswith(engine) else f"{engine}: {why}" for engine, why in found.items())
