@@ -28,6 +28,9 @@ class NullEngine:
     def native(self, precision: str) -> bool:
         return True
 
+    def doubts(self, files: Mapping[str, bytes]) -> str:
+        return ""
+
     def wire(self, dtype: str) -> str:
         return dtype
 

@@ -65,6 +65,9 @@ class OnnxRuntime:
         """Only in float32: the kernels for halves are few, and turn to float32 inside."""
         return precision == "float32"
 
+    def doubts(self, files: Mapping[str, bytes]) -> str:
+        return ""
+
     def wire(self, dtype: str) -> str:
         """The element type of the NumPy arrays that carry tensors and weights of `dtype`. Raises EngineError."""
         try:

@@ -9,8 +9,8 @@ Refused, because the CPU plugin would compute it wrongly in silence: float64, wh
 arithmetic, which saturates; int64 values beyond int32 among inputs, weights and constants, since it computes in int32;
 GatherND, and Gather from a vector of integers, whose indices it takes unseen (one out of range killed the process).
 Not seen, and for verification to find: integers that overflow inside a graph or, in a division or a sum, lose digits
-past 2**24; a NaN that Relu or Maximum turns into a number; zeros where another Gather's index, which eager code would
-report, is out of range.
+past 2**24; zeros where another Gather's index, which eager code would report, is out of range; a NaN that becomes a
+number in one of the operations that `_nans` names.
 
 Runs of one program by several threads wait for each other, as do those of programs that share a model.
 
@@ -35,7 +35,7 @@ from typing import Any
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions, Graph
-from hybrid_infer.backends import _fork, _ir, _program, _threads
+from hybrid_infer.backends import _fork, _ir, _nans, _program, _threads
 
 NAME = "openvino"
 
@@ -88,6 +88,10 @@ class OpenVino:
             return _CAPABILITIES[precision] in _core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
         except EngineError:  # of a process that cannot use the engine at all
             return False
+
+    def doubts(self, files: Mapping[str, bytes]) -> str:
+        """The operations that may lose a NaN, whatever arguments tell."""
+        return _nans.lost(files[_ir.XML])
 
     def wire(self, dtype: str) -> str:
         """The element type of the NumPy arrays that carry tensors and weights of `dtype`. Raises EngineError."""

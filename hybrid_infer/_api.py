@@ -101,7 +101,8 @@ def inference(
         "native" runs the plan of our own executor step by step with NumPy: slow, for tests and debugging.
         "auto": ``HYBRID_INFER_BACKEND``, else what is measured to be fastest when the method is first called with
         tensors of about that size, the eager method among it; OpenVINO, which loses NaNs in some of its operations,
-        only where NaNs and infinities put into the arguments come out as they do of the eager method.
+        only for graphs without these, and where NaNs and infinities put into the arguments come out as they do of the
+        eager method.
     device : "cpu", "gpu", "gpu:<index>", or "cuda" for "gpu"; default: where the tensors of the call are.
     input_spec : specs of the inputs (or example tensors), to compile ahead of the first call: at once for a layer or a
         bound method, else before the first call of each instance. Sizes that are None vary from the start.

@@ -118,7 +118,9 @@ def _allowed(
     exact = _rewriting.precision(request.options) == "float32"
     while (choice := _choice.choose(figures, barred)).name != EAGER:
         best = by_name[choice.name]
-        why = doubt(best.route) if exact and best.built.engine.reservation else ""
+        why = ""
+        if exact and best.built.engine.reservation:
+            why = best.built.engine.doubts(best.built.prepared.files) or doubt(best.route)
         if not why:
             break
         barred.add(choice.name)

@@ -170,6 +170,13 @@ class Engine(Protocol):
         """Does this machine have kernels of the engine for float32 arithmetic in `precision`? In "float32": always."""
         ...
 
+    def doubts(self, files: Mapping[str, bytes]) -> str:
+        """What in a graph, of which `prepare` gave `files`, bears out the reservation whatever a probe tells; or empty.
+
+        Asked only where there is a reservation.
+        """
+        ...
+
     def wire(self, dtype: str) -> str:
         """The element type of the NumPy arrays that carry tensors and weights of `dtype`. Raises EngineError."""
         ...

@@ -46,6 +46,9 @@ class Native:
         """Only in float32, since NumPy rounds after each step."""
         return precision == "float32"
 
+    def doubts(self, files: Mapping[str, bytes]) -> str:
+        return ""
+
     def wire(self, dtype: str) -> str:
         """The element type of the NumPy arrays that carry tensors and weights of `dtype`. Raises EngineError."""
         if dtype not in NUMPY or dtype in _NOT_HERE:

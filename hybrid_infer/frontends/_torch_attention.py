@@ -44,17 +44,21 @@ def _attention(
         factor = op.Reciprocal(op.Sqrt(op.CastLike(op.Shape(query, start=-1), query)))
     turned = op.Transpose(key, perm=[*axes[:-2], axes[-1], axes[-2]])
     scores = op.MatMul(op.Mul(query, factor), turned)
-    blind = None
+    seen = None
     if is_causal:  # each query may look at the first key
         scores = op.Add(scores, op.Where(_causal(op, query, key), number(0.0), number(-math.inf)))
     elif attn_mask is not None:
         if attn_mask.dtype == ir.DataType.BOOL:
+            seen = attn_mask
             attn_mask = op.Where(attn_mask, number(0.0), number(-math.inf))
+        else:  # not by the mask's maximum, in which engines lose a NaN
+            seen = op.Not(op.Equal(attn_mask, number(-math.inf)))
         scores = op.Add(scores, attn_mask)
-        most = op.ReduceMax(attn_mask, op.Constant(value_ints=[-1]), keepdims=1)
-        blind = op.Equal(most, number(-math.inf))
     found = op.MatMul(op.Softmax(scores, axis=-1), value)
-    return found if blind is None else op.Where(blind, number(0.0), found)
+    if seen is None:
+        return found
+    any_seen = op.ReduceMax(op.Cast(seen, to=ir.DataType.FLOAT), op.Constant(value_ints=[-1]), keepdims=1)
+    return op.Where(op.Cast(any_seen, to=ir.DataType.BOOL), found, number(0.0))
 
 
 def _causal(op: Any, query: Any, key: Any) -> Any:

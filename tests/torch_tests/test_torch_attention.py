@@ -17,12 +17,15 @@ Q, K, V = torch.randn(2, 4, 8, 16), torch.randn(2, 4, 6, 16), torch.randn(2, 4, 
 MASK = torch.zeros(2, 1, 8, 6)
 MASK[..., 4:] = -math.inf
 MASK[:, :, 0] = -math.inf  # a query that may look at no key
+NAN_MASK = MASK.clone()
+NAN_MASK[:, :, 0, 1] = math.nan  # and one that would look at a NaN alone
 SPOILED = Q.clone()
 SPOILED[0, 0, 3, 2] = math.nan
 
 CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "plain": ((Q, K, V), {}),
     "added mask": ((Q, K, V, MASK), {}),
+    "a NaN in the mask": ((Q, K, V, NAN_MASK), {}),
     "boolean mask": ((Q, K, V, MASK == 0), {}),
     "boolean mask of two dimensions": ((Q, K, V, MASK[0, 0] == 0), {}),
     "causal": ((Q, K, V), {"is_causal": True}),

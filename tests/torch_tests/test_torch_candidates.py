@@ -26,10 +26,16 @@ def automatic(monkeypatch: pytest.MonkeyPatch) -> None:
     ("method", "serves"),
     [
         (lambda layer, x: layer.linear(x), "openvino"),
+        (lambda layer, x: torch.nn.functional.gelu(layer.linear(x)), "openvino"),
+        (lambda layer, x: (x @ x.T).softmax(-1) @ layer.linear(x), "openvino"),
         (lambda layer, x: torch.relu(layer.linear(x)), "onnxruntime"),
         (lambda layer, x: layer.linear(x).clamp(min=-1), "onnxruntime"),
+        (lambda layer, x: layer.linear(x).softmax(-1), "onnxruntime"),
+        # Arguments do not tell: what is NaN in one of them is NaN all the same.
+        (lambda layer, x: x + torch.relu(layer.linear(x)), "onnxruntime"),
+        (lambda layer, x: x + x.softmax(-1), "onnxruntime"),
     ],
-    ids=["linear", "relu", "clamp"],
+    ids=["linear", "gelu", "attention", "relu", "clamp", "softmax", "relu beside", "softmax beside"],
 )
 def test_openvino_is_chosen_where_it_keeps_nans(monkeypatch: pytest.MonkeyPatch, method: Any, serves: str) -> None:
     pytest.importorskip("openvino")
