@@ -18,7 +18,7 @@ _PLAIN_METACLASSES = frozenset({"builtins", "abc", "enum", "typing"})
 
 
 def is_root(kind: type) -> bool:
-    return (kind.__module__, kind.__qualname__) in _ROOTS
+    return (getattr(kind, "__module__", ""), kind.__qualname__) in _ROOTS
 
 
 class Classes(Objects):
@@ -119,7 +119,8 @@ class Classes(Objects):
             self.library(library)
             token = f"{library}: {name_of(kind)}"
             self.labels[id(kind)] = (kind, token)
-            if kind.__module__.partition(".")[0] != "builtins":
+            # A class made in C may lack even that: Paddle's PyLayer.
+            if str(getattr(kind, "__module__", "")).partition(".")[0] != "builtins":
                 for base in kind.__mro__:
                     self.space(base.__dict__, name_of(base), base).library = bool(_origin.of_object(base))
             return _keys.frame(b"c", token.encode())

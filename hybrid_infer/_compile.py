@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hybrid_infer import _keys, _rewriting, _verified, _verify
+from hybrid_infer import _keys, _remedies, _rewriting, _verified, _verify
 from hybrid_infer._errors import EngineError, StanceError, TraceError
 from hybrid_infer._family import GRAPH, Family, Held, Prepared
 from hybrid_infer._options import Options
@@ -128,8 +128,9 @@ def _trace(request: Request, wishes: Sequence[Wish], twins: list[Twin]) -> Outco
     if fault is None:
         fault = TraceError("an integer argument could be neither an input nor a constant", "Pass it as a tensor")
     if twin is not None and twin.writes:  # which is why the tracer gave up, whatever it says
-        return Outcome(failure(request, twin, "; ".join(twin.writes[:3]), "", "writes"))
-    return Outcome(failure(request, twin, fault.reason, fault.remedy, "copy" if twin is None else "capture"))
+        return Outcome(_impure(request, twin, twin.writes, "writes"))
+    (reason,) = _located(request, [fault.reason])
+    return Outcome(failure(request, twin, reason, fault.remedy, "copy" if twin is None else "capture"))
 
 
 def usable(request: Request, outcome: Outcome) -> bool:
@@ -174,8 +175,7 @@ def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
     if reasons:
         training = any(r.name == "training" for r in reads)
         remedy = "Call eval() on the layer first" if training and _training(request) else ""
-        kind = "writes" if twin.writes else "impure"
-        return Outcome(failure(request, twin, "; ".join(reasons[:3]), remedy, kind))
+        return Outcome(_impure(request, twin, reasons, "writes" if twin.writes else "impure", remedy))
     graph = captured.graph
     assert twin.results is not None
     call = request.call
@@ -200,6 +200,18 @@ def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
         if tree.local:
             kept_off.append(f"class {tree.local} cannot be imported by its name")
     return Outcome(version, graph, tuple(kept_off))
+
+
+def _impure(request: Request, twin: Twin, reasons: Sequence[str], kind: str, remedy: str = "") -> Version:
+    located = _located(request, reasons[:3])
+    return failure(request, twin, "; ".join(located), remedy or _remedies.remedy(located), kind)
+
+
+def _located(request: Request, reasons: Sequence[str]) -> list[str]:
+    """Reasons with the lines of the user's code that they are about."""
+    layers = [layer for _, layer in request.subject.census.layers]
+    functions = _remedies.functions_of(request.function, layers, (request.frontend.layer_type,))
+    return [_remedies.located(reason, functions) for reason in reasons]
 
 
 def _unknown(request: Request, constants: Sequence[Any]) -> bool:

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hybrid_infer._errors import TraceError
@@ -73,18 +73,29 @@ def suspected(function: types.FunctionType, code: types.CodeType) -> bool:
 class Watch:
     """Reasons found while a watch was on."""
 
-    def __init__(self) -> None:
+    def __init__(self, origin: Callable[[tuple[str, int]], tuple[str, int]] | None = None) -> None:
         self.reasons: list[str] = []
+        self._origin = origin
 
-    def note(self, reason: str) -> None:
+    def note(self, reason: str, frame: Any = None) -> None:
+        """Add a reason, with the line of a frame of the user's."""
+        if frame is not None:
+            line = (frame.f_code.co_filename, frame.f_lineno)
+            file, number = line if self._origin is None else self._origin(line)
+            reason = f"{reason} ({file}:{number})"
         if reason not in self.reasons:
             self.reasons.append(reason)
 
 
 @contextlib.contextmanager
-def watch(*, clocks: bool = False) -> Iterator[Watch]:
-    """Note what the code inside reads from the outside world, on this thread; with `clocks`, of the clock as well."""
-    found = Watch()
+def watch(
+    *, clocks: bool = False, origin: Callable[[tuple[str, int]], tuple[str, int]] | None = None
+) -> Iterator[Watch]:
+    """Note what the code inside reads from the outside world, on this thread; with `clocks`, of the clock as well.
+
+    `origin` tells of a line of generated code which line of the user's it was made of.
+    """
+    found = Watch(origin)
     _install()
     outer = getattr(_LOCAL, "watch", None)
     _LOCAL.watch = found
@@ -127,8 +138,9 @@ def _clock_observer(found: Watch) -> Any:
             what = f"the context variable {owner.name}"
         elif what is None and called.__name__ in _DATES and owner in _CALENDAR:
             what = "the clock"
-        if what is not None and _by_user(frame):
-            found.note(f"it reads {what}")
+        user = _users(frame) if what is not None else None
+        if user is not None:
+            found.note(f"it reads {what}", user)
 
     return observe
 
@@ -139,7 +151,7 @@ def _note_setter(found: Watch, name: str, module: str, frame: Any) -> None:
     while frame is not None and (by := frame.f_globals.get("__name__", "")).startswith(_WRAPPERS):
         frame = frame.f_back
     if module.partition(".")[0] in _FRAMEWORKS and by.partition(".")[0] not in (*_FRAMEWORKS, "hybrid_infer"):
-        found.note(f"it calls {name} of {module.partition('.')[0]}, which outlasts the call")
+        found.note(f"it calls {name} of {module.partition('.')[0]}, which outlasts the call", frame)
 
 
 _FRAMEWORKS = ("torch", "paddle")
@@ -168,8 +180,8 @@ def _install() -> None:
 
         def encodekey(key: Any) -> Any:
             found = getattr(_LOCAL, "watch", None)
-            if found is not None and _by_user(sys._getframe(1)):
-                found.note(f"it reads the environment variable {key}")
+            if found is not None and (user := _users(sys._getframe(1))) is not None:
+                found.note(f"it reads the environment variable {key}", user)
             return encode(key)
 
         os.environ.encodekey = encodekey
@@ -179,10 +191,13 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if event != "open":
         return
     found = getattr(_LOCAL, "watch", None)
-    if found is not None and not str(arguments[0]).endswith((".py", ".pyc")) and _by_user(sys._getframe(1)):
-        found.note(f"it opens the file {arguments[0]}")
+    if found is None or str(arguments[0]).endswith((".py", ".pyc")):
+        return
+    user = _users(sys._getframe(1))
+    if user is not None:
+        found.note(f"it opens the file {arguments[0]}", user)
         if arguments[2] & (os.O_WRONLY | os.O_RDWR):  # a trace must not write what the eager method will write
-            raise TraceError(f"it opens the file {arguments[0]}")
+            raise TraceError(found.reasons[-1])
 
 
 _SKIPPED = (
@@ -191,8 +206,8 @@ _SKIPPED = (
 )  # fmt: skip
 
 
-def _by_user(frame: Any) -> bool:
-    """Did the user's code ask, directly or through a library that merely passes it on?"""
+def _users(frame: Any) -> Any:
+    """The frame of the user's code that asks, directly or through a library that merely passes it on; else None."""
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
         top = name.partition(".")[0]
@@ -200,5 +215,6 @@ def _by_user(frame: Any) -> bool:
         if top in _SKIPPED or file.startswith("<frozen") or name.startswith("hybrid_infer._outside"):
             frame = frame.f_back
             continue
-        return "site-packages" not in file and "/lib/python" not in file and top != "hybrid_infer"
-    return False
+        mine = "site-packages" not in file and "/lib/python" not in file and top != "hybrid_infer"
+        return frame if mine else None
+    return None

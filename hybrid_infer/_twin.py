@@ -134,7 +134,7 @@ class Twin:
                 place.box[place.key] = rebuilt(place.value, replacement)
             clones = _roots.Clones(self.census.objects[()])
             function = clones.of(self.function)
-            with _outside.watch(clocks=self._clocks) as outside:
+            with _outside.watch(clocks=self._clocks, origin=self.frontend.origin) as outside:
                 owner = (self.owner,) if self.has_owner else ()
                 value = convert(function)(*owner, *args, **kwargs)
             self.writes = list(outside.reasons)

@@ -9,7 +9,8 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Captured, Graph, TensorSpec, Tracee
 from hybrid_infer.frontends._paddle_compare import compare
 from hybrid_infer.frontends._paddle_onnx import convert, finish
-from hybrid_infer.frontends._paddle_purity import impurities, needed
+from hybrid_infer.frontends._paddle_purity import impurities, needed, operators
+from hybrid_infer.frontends._paddle_reasons import named, place_of_operator
 from hybrid_infer.frontends._paddle_rewrite import rewrite
 from hybrid_infer.frontends._paddle_trace import Trace, quiet, trace
 
@@ -72,14 +73,28 @@ def _graph(tracee: Tracee, traced: Trace, numbers: frozenset[int], dtype_of: Cal
     weights = [f"w{i}" for i in range(len(tracee.weights))]
     inputs: list[str | None] = [f"x{i}" for i in range(len(tracee.tensors))]
     inputs += [f"n{i}" if i in numbers else None for i in range(len(tracee.ints))]
+    try:
+        converted = convert(lambda path: _serialise(traced, path))
+    except TraceError as fault:
+        lacking = [op for op in operators(traced.program.global_block()) if fault.reason.endswith(_base(op.name()))]
+        if "no form of" not in fault.reason or not lacking:
+            raise
+        inside = [inner for block in lacking[0].blocks() for inner in operators(block)]
+        places = filter(None, map(place_of_operator, [lacking[0], *inside]))
+        raise TraceError(named(fault.reason, next(places, "")), fault.remedy) from fault
     return finish(
-        convert(lambda path: _serialise(traced, path)),
+        converted,
         weights,
         inputs,
         [specs[name] if name is not None else TensorSpec("int64", ()) for name in inputs],
         [specs[name] for name in weights],
         results,
     )
+
+
+def _base(name: str) -> str:
+    """An operator's name as messages have it, after the space that precedes it there."""
+    return " " + name.removeprefix("pd_op.").rstrip("_")
 
 
 def _widened(result: Any) -> Any:

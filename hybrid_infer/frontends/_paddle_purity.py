@@ -43,8 +43,14 @@ def needed(program: Any, results: Sequence[Any]) -> Any:
 
 
 def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str], results: Sequence[Any]) -> list[str]:
-    """Reasons, each naming the operator; `labels` say in words what each of the inputs is."""
-    found = []
+    """Reasons, each naming the operator and its line; `labels` say in words what each of the inputs is."""
+    from hybrid_infer.frontends import _paddle_reasons
+
+    found: list[str] = []
+
+    def note(reason: str) -> None:
+        found.append(_paddle_reasons.named(reason, _paddle_reasons.place_of_operator(op)))
+
     for op in operators(program.global_block()):
         full = op.name()
         dialect, _, name = full.rpartition(".")
@@ -53,22 +59,23 @@ def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str], resul
         base, attributes = name.rstrip("_"), op.attrs()
         inference = bool(attributes.get("is_test", False)) or attributes.get("training") is False
         if base in _RANDOM:
-            found.append(f"the operator {base} draws random numbers")
+            note(f"the operator {base} draws random numbers")
         elif not inference and _drops(op, base, attributes):
-            found.append(f"the operator {base} draws random numbers in training mode")
+            note(f"the operator {base} draws random numbers in training mode")
         elif base in _EFFECTS:
-            found.append(f"the operator {base} {_EFFECTS[base]}")
+            note(f"the operator {base} {_EFFECTS[base]}")
         elif base in ("batch_norm", "sync_batch_norm"):
             if not inference and not attributes.get("use_global_stats", False):
-                found.append(f"the operator {base} updates running statistics in training mode")
+                note(f"the operator {base} updates running statistics in training mode")
         elif name.endswith("_"):
             # Which operand an operator writes is not in the program; the first is it in all of them but this is
             # not promised, so any will do.
             given = list(op.operands_source())
             written = [n for value, n in zip(inputs, labels, strict=True) if any(g.is_same(value) for g in given)]
-            found += [f"it writes to {label} in place ({name})" for label in written[:1]]
+            for label in written[:1]:
+                note(f"it writes to {label} in place, by {name}")
             if not written and given and _read_again(op, given[0], results):
-                found.append(f"it writes in place ({name}) to a tensor that is read again")
+                note(f"it writes in place, by {name}, to a tensor that is read again")
     return list(dict.fromkeys(found))
 
 

@@ -55,7 +55,7 @@ def _without_decorators(function: Callable[..., Any]) -> Callable[..., Any]:
     if not isinstance(tree, ast.FunctionDef) or not tree.decorator_list:
         return function
     code = function.__code__
-    file = f"<hybrid_infer {code.co_filename}:{code.co_firstlineno}>"
+    file = f"<hybrid_infer {code.co_filename}:{code.co_firstlineno + tree.lineno - 1}>"
     source = [line if line.endswith("\n") else line + "\n" for line in lines[tree.lineno - 1 :]]
     linecache.cache[file] = (sum(map(len, source)), None, source, file)
     bare = types.FunctionType(

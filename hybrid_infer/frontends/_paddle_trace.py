@@ -119,7 +119,7 @@ class _Watch:
 
     def __init__(self, values: dict[int, Any]) -> None:
         self.thread, self.values = threading.get_ident(), values
-        self.writes: list[tuple[str, Any, int]] = []
+        self.writes: list[tuple[str, Any, int, str]] = []
         self.sizes: list[Any] = []
 
     def cast_hook(self, value: Any) -> Any:
@@ -139,6 +139,8 @@ class _Watch:
         from paddle.jit import dy2static
         from paddle.pir.core import static_op_arg_cast_guard
         from paddle.utils import inplace_utils
+
+        from hybrid_infer.frontends import _paddle_reasons, _places
 
         value_type: Any = paddle.pir.Value
         raw = value_type.shape
@@ -192,9 +194,10 @@ class _Watch:
                 caller = sys._getframe(1).f_locals
                 targets = [arg for arg in caller.get("args", ()) if isinstance(arg, value_type)][:1]
                 name = getattr(caller.get("func"), "__name__", "an operator in place")
-                writes.extend((name, target, len(target.all_used_ops())) for target in targets)
+                place = _places.of_frame(sys._getframe(1), paddle, _paddle_reasons.origin)
+                writes.extend((name, target, len(target.all_used_ops()), place) for target in targets)
                 if not targets:
-                    writes.append((name, None, 0))
+                    writes.append((name, None, 0, place))
 
         original, core, convert_shape = inplace_utils.warnings, paddle.base.core, dy2static.Shape
         asked = core._has_grad
@@ -237,12 +240,15 @@ class _Watch:
     def report(self, inputs: Sequence[Any], labels: Sequence[str], results: Sequence[Any]) -> list[str]:
         """Writes that the program does not show: into an argument or weight, or into what is read again later."""
         found = []
-        for name, target, uses in self.writes:
+        from hybrid_infer.frontends._paddle_reasons import named
+
+        for name, target, uses, place in self.writes:
             known = [n for v, n in zip(inputs, labels, strict=True) if target is not None and target.is_same(v)]
             if target is None or known:
-                found.append(f"it writes to {known[0] if known else 'an argument or weight'} in place ({name})")
+                what = known[0] if known else "an argument or weight"
+                found.append(named(f"it writes to {what} in place, by {name}", place))
             elif len(target.all_used_ops()) > uses + 1 or any(target.is_same(value) for value in results):
-                found.append(f"it writes in place ({name}) to a tensor that is read again")
+                found.append(named(f"it writes in place, by {name}, to a tensor that is read again", place))
         return found
 
 
@@ -253,6 +259,7 @@ def trace(
     import paddle
     from paddle.jit.dy2static.parameter_recorder import _global_inplace_map, _global_parameter_recorder
 
+    from hybrid_infer.frontends import _paddle_reasons
     from hybrid_infer.frontends._paddle_source import Rewrites, convert
 
     program = paddle.static.Program()
@@ -294,7 +301,7 @@ def trace(
         except Exception as error:
             if "but got Tensor" in str(error):
                 raise TraceError(_FOREIGN, _FOREIGN_REMEDY) from error
-            raise TraceError(f"Paddle could not trace it: {type(error).__name__}: {_first_line(error)}") from error
+            raise TraceError(*_paddle_reasons.explained(error)) from error
         finally:
             foreign, parameters = _global_parameter_recorder.pop(program)
             _global_inplace_map.pop(program)
@@ -333,9 +340,3 @@ def _as_value(result: Any) -> Any:
         f"it returns a {type(result).__name__} that was not computed from its arguments",
         "Return tensors that the method computes",
     )
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("In transformed code", "File "))]
-    return (told or lines or [""])[-1 if lines[:1] == ["In transformed code:"] else 0][:300]

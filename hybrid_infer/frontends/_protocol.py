@@ -41,6 +41,10 @@ class Frontend(Protocol):
         """What counts of the value of an attribute: of some, the framework's layers change the spelling as they run."""
         ...
 
+    def origin(self, line: tuple[str, int]) -> tuple[str, int]:
+        """The line (file, number) of the user's that a line of code was made of which the tracer has rewritten."""
+        ...
+
     def versions(self) -> Mapping[str, str]:
         """Distributions whose versions decide what a capture gives, without importing them."""
         ...

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import operator
-import re
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from torch.export import Dim
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Captured, Condition, Expr, Graph, TensorSpec, Tracee
 from hybrid_infer.frontends import _torch_attention
+from hybrid_infer.frontends._torch_reasons import NO_FORM, called_at, explained, first_line, line_of, writers_of
 
 OPSET = 20  # the last one that the onnx release required by paddle2onnx knows
 
@@ -125,8 +125,10 @@ def capture(
             while fault.__cause__ is not None:  # the exporter wraps what went wrong in advice on how to report it
                 fault = fault.__cause__  # type: ignore[assignment]
             _log.debug("%s: torch.onnx.export failed: %s", tracee.name, fault)
-            lacking = _NO_FORM.search(str(fault))
-            reason = f"ONNX has no form of torch's operator {lacking[1]}" if lacking else _reason(fault)
+            lacking = NO_FORM.search(str(fault))
+            reason = first_line(fault)
+            if lacking:
+                reason = f"ONNX has no form of torch's operator {lacking[1]}{called_at(program, lacking[1])}"
             raise TraceError(reason, "Leave that operator outside: decorate the part before or after it") from fault
     assert exported is not None
     return _with_model(captured, exported.model_proto)
@@ -159,59 +161,6 @@ def _with_model(captured: Captured, model: Any) -> Captured:
     return replace(captured, graph=replace(graph, model=model.SerializeToString()))
 
 
-def _reason(fault: BaseException) -> str:
-    """The first line of the tracer's complaint, with the user's file and line where it names one."""
-    lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
-    first = lines[0] if lines else type(fault).__name__
-    place = _place(fault)
-    return f"{first} ({place})" if place else first
-
-
-def _place(fault: BaseException) -> str:
-    """Where in the user's code the tracer gave up: the innermost frame outside torch and this library."""
-    import os.path
-
-    inside = (os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    found = ""
-    trace = fault.__traceback__
-    while trace is not None:
-        name = trace.tb_frame.f_code.co_filename
-        if not name.startswith((*inside, "<")) and "onnxscript" not in name:
-            found = f"{name}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return found
-
-
-_NO_FORM = re.compile(r"No ONNX function found for <OpOverload\(op='\w+\._*(\w+)'")
-_REFUSED_CALL = re.compile(r"\.(\w+)\(\) is not supported for tensor subclasses")
-
-
-def explained(fault: BaseException) -> tuple[str, str]:
-    """Reason and remedy of a failed trace, in words of the user's program."""
-    kind, text, place = type(fault).__name__, str(fault), _place(fault)
-    where = f" ({place})" if place else ""
-    if "DataDependent" in kind or "Unbacked" in kind or "data-dependent" in text:
-        if re.search(r"expression Eq\(u\d+, 1\)", text):  # what a tensor is, as a truth value
-            return (
-                f"a branch depends on the values of a tensor{where}",
-                "Use torch.where, torch.cond or torch.while_loop there, or decorate a method inside that branch",
-            )
-        return (
-            f"a size, or a branch on one, depends on the values of a tensor{where}",
-            "Compute that size outside and decorate what follows it, or decorate a method inside that branch",
-        )
-    if text.startswith("Cannot access data pointer of Tensor"):
-        return f"it asks where a tensor lies in memory (.data_ptr() or the like){where}", "Ask outside of the method"
-    refused = _REFUSED_CALL.search(text)
-    if refused:
-        name = refused[1]
-        return (
-            f"it calls .{name}() on a tensor{where}",
-            "Compute with torch's own functions, or decorate the part before or after that call",
-        )
-    return _reason(fault), ""
-
-
 def _constants(program: Any) -> tuple[Any, ...]:
     """Tensors that the trace met and did not make: one made from numbers inside the method is lifted before use."""
     lifted = program.graph_signature.inputs_to_lifted_tensor_constants
@@ -238,18 +187,20 @@ def _impurities(program: Any, labels: Sequence[str]) -> tuple[str, ...]:
         schema = getattr(target, "_schema", None)
         if schema is None:
             if target is not operator.getitem and "wrap" in str(target):
-                found.append(f"it enters {_CONTEXTS.get(str(target), target)}, which a static graph does not keep")
+                entered = _CONTEXTS.get(str(target), target)
+                found.append(f"it enters {entered}, which a static graph does not keep{line_of(node)}")
             continue
         named = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
         named |= dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
         if torch.Tag.nondeterministic_seeded in target.tags and _draws(named):
-            found.append(f"{_public(target)} draws random numbers")
+            found.append(f"{_public(target)} draws random numbers{line_of(node)}")
         mutable |= schema.is_mutable or bool(named.get("training")) or bool(named.get("use_input_stats"))
     if mutable and not found:
         signature = program.run_decompositions({}).graph_signature
         mutated = {**signature.user_inputs_to_mutate, **signature.buffers_to_mutate}
         names = dict(zip(signature.user_inputs, labels, strict=False))
-        found.extend(f"it writes to {names.get(name, name)} in place" for name in mutated.values())
+        writers = writers_of(program)
+        found += [f"it writes to {names.get(n, n)} in place{writers.get(n, '')}" for n in mutated.values()]
     return tuple(dict.fromkeys(found))
 
 

@@ -11,7 +11,8 @@ from torch.export import Dim
 
 from hybrid_infer._errors import StaticModelError, TraceError
 from hybrid_infer._types import Tracee
-from hybrid_infer.frontends._torch_capture import _Call, _quiet, explained
+from hybrid_infer.frontends._torch_capture import _Call, _quiet
+from hybrid_infer.frontends._torch_reasons import explained
 
 
 def program(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> bytes:

@@ -88,6 +88,11 @@ class PaddleFrontend:
             return value
         return "channels last" if isinstance(value, str) and value.endswith("C") and value != "NC" else "channels first"
 
+    def origin(self, line: tuple[str, int]) -> tuple[str, int]:
+        from hybrid_infer.frontends import _paddle_reasons
+
+        return _paddle_reasons.origin(line)
+
     def versions(self) -> Mapping[str, str]:
         from importlib.metadata import PackageNotFoundError, version
 

@@ -73,6 +73,9 @@ class TorchFrontend:
         """The value itself: no layer of torch changes how it spells one."""
         return value
 
+    def origin(self, line: tuple[str, int]) -> tuple[str, int]:
+        return line  # torch traces the code as it is
+
     def versions(self) -> Mapping[str, str]:
         from importlib.metadata import version
 

@@ -1,0 +1,67 @@
+"""What a failed Paddle trace says to the user: the line, the construct, what usually helps."""
+
+from __future__ import annotations
+
+import os
+import re
+import traceback
+from typing import Any
+
+import paddle
+from paddle.jit.dy2static.origin_info import global_origin_info_map
+
+from hybrid_infer.frontends import _places
+
+_BARE = re.compile(r"<hybrid_infer (.+):(\d+)>")  # the name of a file that starts at a function's ``def``
+_VALUE = re.compile(r"^'?(\w+)'? only can be called|^(\w+)\(Tensor\) is not supported in static graph mode")
+_OUTSIDE = "Compute with Paddle's own functions, or decorate the part before or after that call"
+
+
+def origin(line: _places.Line) -> _places.Line:
+    """The line of the user's that a line of Paddle's rewritten source was made of; itself if it is none of those."""
+    file, number = os.path.abspath(line[0]) if not line[0].startswith("<") else line[0], line[1]
+    for above in range(number, max(0, number - 40), -1):  # what a rewriting adds has no line of its own
+        known = global_origin_info_map.get((file, above))
+        if known is not None:
+            file, number = known.location.filepath, known.location.lineno
+            break
+    bare = _BARE.fullmatch(file)
+    return (bare[1], int(bare[2]) + number - 1) if bare else (file, number)
+
+
+def place_of_operator(op: Any) -> str:
+    """Where an operator of a program was called, as ``file:line``; empty if that was not recorded."""
+    return _places.of_stack("\n".join(op.callstack), paddle, origin)
+
+
+def named(reason: str, place: str) -> str:
+    return f"{reason} ({place})" if place else reason
+
+
+def explained(error: BaseException) -> tuple[str, str]:
+    """Reason and remedy of a failed trace, in words of the user's program."""
+    text, place = str(error), _places.of_error(error, paddle, origin)
+    value = _VALUE.search(text)
+    if value:
+        return named(f"it takes the values of a tensor ({value[1] or value[2]})", place), _OUTSIDE
+    if "received input == `object`" in text or "__array__" in text:
+        return named("it turns a tensor into a NumPy array", place), _OUTSIDE
+    if place and _raised_by_user(error):
+        return (
+            named(f"it raises {type(error).__name__} while it is traced: {first_line(error)}", place),
+            "Of a branch on the values of a tensor both sides are traced: check outside of the method, or decorate a "
+            "method inside that branch",
+        )
+    return named(f"Paddle could not trace it: {type(error).__name__}: {first_line(error)}", place), ""
+
+
+def _raised_by_user(error: BaseException) -> bool:
+    """Is the innermost line one of the user's, and a ``raise`` or ``assert``?"""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and (frames[-1].line or "").lstrip().startswith(("raise", "assert"))
+
+
+def first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(("In transformed code", "File "))]
+    return (told or lines or [""])[-1 if lines[:1] == ["In transformed code:"] else 0][:300]

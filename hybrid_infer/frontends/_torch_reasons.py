@@ -1,0 +1,74 @@
+"""What a failed or refused torch trace says to the user: the line, the construct, what usually helps."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+
+from hybrid_infer.frontends import _places
+
+NO_FORM = re.compile(r"No ONNX function found for <OpOverload\(op='\w+\._*(\w+)'")
+_REFUSED_CALL = re.compile(r"\.(\w+)\(\) is not supported for tensor subclasses")
+
+
+def explained(fault: BaseException) -> tuple[str, str]:
+    """Reason and remedy of a failed trace, in words of the user's program."""
+    kind, text, place = type(fault).__name__, str(fault), _places.of_error(fault, torch)
+    where = f" ({place})" if place else ""
+    if "DataDependent" in kind or "Unbacked" in kind or "data-dependent" in text:
+        if re.search(r"expression Eq\(u\d+, 1\)", text):  # what a tensor is, as a truth value
+            return (
+                f"a branch depends on the values of a tensor{where}",
+                "Use torch.where, torch.cond or torch.while_loop there, or decorate a method inside that branch",
+            )
+        return (
+            f"a size, or a branch on one, depends on the values of a tensor{where}",
+            "Compute that size outside and decorate what follows it, or decorate a method inside that branch",
+        )
+    if text.startswith("Cannot access data pointer of Tensor"):
+        return f"it asks where a tensor lies in memory (.data_ptr() or the like){where}", "Ask outside of the method"
+    refused = _REFUSED_CALL.search(text)
+    if refused:
+        name = refused[1]
+        return (
+            f"it calls .{name}() on a tensor{where}",
+            "Compute with torch's own functions, or decorate the part before or after that call",
+        )
+    return first_line(fault), ""
+
+
+def first_line(fault: BaseException) -> str:
+    """The first line of the tracer's complaint, with the user's file and line where it names one."""
+    lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
+    first = lines[0] if lines else type(fault).__name__
+    place = _places.of_error(fault, torch)
+    return f"{first} ({place})" if place else first
+
+
+def line_of(node: Any) -> str:
+    """The line that called an operator of a traced program, in parentheses; empty if it is not known."""
+    place = _places.of_stack(str(node.meta.get("stack_trace") or ""), torch)
+    return f" ({place})" if place else ""
+
+
+def called_at(program: Any, name: str) -> str:
+    """The same of the first operator of this name."""
+    for node in program.graph.nodes:
+        if str(getattr(getattr(node.target, "_schema", None), "name", "")).rpartition("::")[2].lstrip("_") == name:
+            return line_of(node)
+    return ""
+
+
+def writers_of(program: Any) -> dict[str, str]:
+    """By the name of an input that is written to: the line that does so, in parentheses."""
+    found: dict[str, str] = {}
+    for node in program.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        if node.op == "call_function" and schema is not None and schema.is_mutable and node.args:
+            source = node.args[0]
+            while getattr(source, "op", "") == "call_function" and source.args:  # a view of the input
+                source = source.args[0]
+            found.setdefault(str(getattr(source, "name", "")), line_of(node))
+    return found
