@@ -1,4 +1,10 @@
-"""Static-graph inference for one hot method of an eager Paddle or PyTorch program."""
+"""Static-graph inference for one hot method of an eager Paddle or PyTorch program.
+
+What happens to a method is logged by the logger ``hybrid_infer``, with fields for programs that write their logs as
+JSON: ``record.event`` ("eager", "captured", "built", "loaded", "verified", "chosen", ...), ``record.method``, and
+``seconds``, ``engine``, ``reason``, ``remedy``, ``error``, ``figures`` or ``version`` as the event has them. What needs
+attention is a WARNING, a choice is INFO, the steps of a compilation are DEBUG; `hybrid_infer._log` has the table.
+"""
 
 from typing import TYPE_CHECKING, Any
 

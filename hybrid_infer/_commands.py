@@ -1,4 +1,4 @@
-"""Sub-commands of ``hybrid-infer`` beside those of the cache: ``doctor``, ``run``, ``warm``."""
+"""Sub-commands of ``hybrid-infer`` beside those of the cache: ``doctor``, ``run``, ``warm``, ``suggest``."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import argparse
 import contextlib
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from hybrid_infer import _inventory, _options
+from hybrid_infer._errors import HybridInferError
 
 Add = Callable[..., argparse.ArgumentParser]
 Show = Callable[[list[dict[str, Any]]], None]
+_STANCE = "HYBRID_INFER_STANCE"
 
 
 def register(add: Add, rooms: Any, show: Show) -> None:
@@ -32,7 +35,14 @@ def register(add: Add, rooms: Any, show: Show) -> None:
         "warm", functools.partial(_warm, show), "Run a script once to fill the cache, and print what was stored",
         "As `run` does; what the script prints goes to standard error under --json.", rooms,
     )  # fmt: skip
-    for parser in (run, warm):
+    suggest = add(
+        "suggest", _suggest, "Run a script once, eagerly, and tell what in it is worth decorating",
+        "Layers and methods are timed; the largest are captured and measured with each engine. The script is not "
+        "changed, and is given its arguments; what it prints goes to standard error under --json.", rooms,
+    )  # fmt: skip
+    suggest.add_argument("--output", metavar="FILE", type=Path, help="draw the time as a tree: .html, or .png")
+    suggest.add_argument("--time-limit", metavar="SECONDS", type=float, default=120.0, help="for trying (default: 120)")
+    for parser in (run, warm, suggest):
         parser.set_defaults(as_program=True)
         parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
         parser.add_argument("script", metavar="SCRIPT", help="a Python file")
@@ -40,10 +50,12 @@ def register(add: Add, rooms: Any, show: Show) -> None:
 
 
 def _doctor(given: argparse.Namespace) -> int:
-    from hybrid_infer import _doctor
+    from hybrid_infer import _colour, _doctor, _progress
 
-    found = _doctor.examine(given.cache_dir)
-    sys.stdout.write((json.dumps(found, indent=2) if given.json else _doctor.text(found)) + "\n")
+    with _progress.working("examining this machine"):
+        found = _doctor.examine(given.cache_dir)
+    shown = json.dumps(found, indent=2) if given.json else _doctor.text(found, colour=_colour.wanted(sys.stdout))
+    sys.stdout.write(shown + "\n")
     return 1 if found["problems"] else 0
 
 
@@ -83,4 +95,42 @@ def _warm(show: Show, given: argparse.Namespace) -> int:
         for reason, calls in each.items():
             sys.stdout.write(f"eagerly: {name}: {reason} ({calls} calls)\n")
     sys.stdout.write(f"{len(new)} stored in {root}, where {len(before)} were before\n")
+    return status
+
+
+def _suggest(given: argparse.Namespace) -> int:
+    from hybrid_infer import _colour, _profile, _suggest, _suggested_view
+
+    if given.output is not None:
+        try:
+            _suggest.check_output(given.output)
+        except (ValueError, HybridInferError) as fault:
+            sys.stderr.write(f"hybrid-infer: {fault}\n")
+            return 2
+    recording = _profile.Recording()
+    before = os.environ.get(_STANCE)
+    os.environ[_STANCE] = "eager"  # on every thread of the script, and in processes that it starts
+    try:
+        with recording.on(), contextlib.redirect_stdout(sys.stderr) if given.json else contextlib.nullcontext():
+            status = _run(given)
+    finally:
+        os.environ.pop(_STANCE)
+        if before is not None:
+            os.environ[_STANCE] = before
+    if not recording.top.children:
+        sys.stderr.write("hybrid-infer: the script called no layer of PyTorch or Paddle\n")
+        return status or 1
+    ours, sys.modules["__main__"] = sys.modules["__main__"], recording.main  # whose functions are looked up by name
+    try:
+        found = _suggest.of_program(recording, given.time_limit)
+    finally:
+        sys.modules["__main__"] = ours
+    if given.output is not None:
+        found.save(given.output)
+    if given.json:
+        sys.stdout.write(json.dumps(found.to_dict()) + "\n")
+    else:
+        sys.stdout.write(_suggested_view.text(found, colour=_colour.wanted(sys.stdout)) + "\n")
+        if given.output is not None:
+            sys.stdout.write(f"\nThe time as a tree: {given.output}\n")
     return status

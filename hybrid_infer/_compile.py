@@ -7,13 +7,15 @@ import functools
 import logging
 import math
 import threading
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hybrid_infer import _keys, _remedies, _rewriting, _verified, _verify
+from hybrid_infer import _keys, _progress, _remedies, _rewriting, _verified, _verify
 from hybrid_infer._errors import EngineError, StanceError, TraceError
 from hybrid_infer._family import GRAPH, Family, Held, Prepared
+from hybrid_infer._log import tell
 from hybrid_infer._options import Options
 from hybrid_infer._route import Compiled
 from hybrid_infer._signature import Layout, Parameters, Signatures, Unsupported, builder, constants
@@ -361,17 +363,20 @@ def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -
         what = f"its static model is there, but has no plan of {engine.name} for this machine"
         raise StanceError(request.name, what, "Run it once on this machine under the stance 'default'")
     if prepared is None:
-        with held.ledger.timed("build"):
+        with held.ledger.timed("build"), _progress.working(f"building {request.name} for {engine.name}"):
             rewritten = _rewritten(request, engine, graph or held.graph())
+            start = time.perf_counter()
             try:
                 files, fresh = engine.prepare(rewritten, options), True
             except EngineError as error:
                 _verified.refuse(request, held, engine, plan, error.reason)
                 raise
+        took, name = time.perf_counter() - start, request.name
+        tell(logging.DEBUG, "built", name, "%s was built for %s", name, engine.name, engine=engine.name, seconds=took)
         prepared = Prepared(replace(rewritten, model=b""), files)
     elif request.options.switch_ir_debug:
         _rewritten(request, engine, graph or held.graph())
-    with held.ledger.timed("load"):
+    with held.ledger.timed("load"), _progress.working(f"loading {request.name} into {engine.name}"):
         weights = _weights(request, held.version, prepared.graph, engine)
         program = engine.load(prepared.graph, weights, options, prepared.files)
     _rewriting.announce(request.options, engine)
@@ -472,8 +477,9 @@ def check(frontend: Any, route: Compiled, tensors: Any, ints: Any, eager: Any, o
         left, right, dtypes, from_floats=floats, rtol=options.rtol, atol=options.atol,
         precision=_rewriting.precision(options),
     )  # fmt: skip
-    _log.debug("%s: largest difference from eager %.3g", version.method, worst)
-    errors, engine = route.held.ledger.errors, route.program.engine
+    errors, engine, name = route.held.ledger.errors, route.program.engine, version.method
+    text = "%s: largest difference from eager %.3g"
+    tell(logging.DEBUG, "verified", name, text, name, worst, engine=engine, error=worst)
     errors[engine] = max(worst, errors.get(engine, 0.0))
 
 
@@ -496,7 +502,8 @@ def publish(request: Request, held: Held, family: Family, outcome: Outcome) -> N
     assert graph is not None
     if outcome.kept_off:
         why = "; ".join(outcome.kept_off[:3])
-        _log.info("%s is compiled anew by each process, not kept on disk: %s", request.name, why)
+        text = "%s is compiled anew by each process, not kept on disk: %s"
+        tell(logging.INFO, "kept_off_disk", request.name, text, request.name, why, reason=why)
     else:
         versions = dict(request.frontend.versions())
         key = [list(item) for item in request.subject.key.items]

@@ -72,7 +72,7 @@ def from_call(version: Version, call: Call, subject: Any) -> list[str]:
             found.append(f"{place} ({value}, was {number})")
     if version.similar(call):
         broken = [c for c in version.conditions if not _guards.holds(c, call.shapes, call.ints)]
-        found += [f"the condition {_guards.text(each)}" for each in broken]
+        found += [f"the condition {_guards.text(each, call.places, call.int_places)}" for each in broken]
     if version.weights != subject.weights:
         was, now = ({w.name: w for w in each} for each in (version.weights, subject.weights))
         found += [f"weight {name}" for name in dict.fromkeys([*now, *was]) if was.get(name) != now.get(name)]

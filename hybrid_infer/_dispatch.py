@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -10,11 +11,12 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hybrid_infer import _background, _choice, _compile, _family, _gradients, _router, _stance, _verify
+from hybrid_infer import _background, _choice, _compile, _family, _gradients, _progress, _router, _stance, _verify
 from hybrid_infer._busy import NOTHING, capturing
 from hybrid_infer._compile import Errand, Request
 from hybrid_infer._errors import BackendError, CaptureError, EngineError
 from hybrid_infer._family import Family, Held
+from hybrid_infer._log import tell
 from hybrid_infer._met import Met
 from hybrid_infer._resolve import resolve
 from hybrid_infer._route import Compiled, Eager, for_a_while
@@ -281,7 +283,9 @@ class State:
             self.frontend, method.options, method.function, method.name, self.parameters, layout, call, subject, store,
             live, (len(args), frozenset(kwargs)), frozen, errand,
         )  # fmt: skip
-        route, result = resolve(self, request, Invocation(method.function, owner, args, kwargs, values))
+        shown = contextlib.nullcontext() if errand.forked else _progress.working(f"preparing {method.name}")
+        with shown:
+            route, result = resolve(self, request, Invocation(method.function, owner, args, kwargs, values))
         if route is not None:
             self.remember(key, route)
         return route, result
@@ -362,7 +366,8 @@ class State:
             self._sealed, self._resets = subject.code_unchanged, self._resets + 1
             if subject.opaque:
                 why = "; ".join(subject.opaque[:3])
-                _log.info("%s is compiled anew by each process, not kept on disk: %s", self.method.name, why)
+                text, name = "%s is compiled anew by each process, not kept on disk: %s", self.method.name
+                tell(logging.INFO, "kept_off_disk", name, text, name, why, reason=why)
         return self._store
 
     def remember(self, key: Any, route: Any) -> None:

@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from hybrid_infer import _options
+from hybrid_infer import _colour, _options
 
 #: What each framework needs beside itself, and the extra that brings it.
 FRAMEWORKS = {"torch": ("onnxscript", "torch"), "paddle": ("paddle2onnx", "paddle")}
@@ -175,8 +175,8 @@ def _gpus(notes: list[str]) -> list[dict[str, str]]:
     return [dict(zip(names, row, strict=False)) for row in rows]
 
 
-def text(found: Mapping[str, Any]) -> str:
-    """The findings as aligned lines, what is wrong last."""
+def text(found: Mapping[str, Any], *, colour: bool = False) -> str:
+    """The findings as aligned lines, what is wrong last; with colours where a terminal shows them."""
     rows: list[tuple[str, str]] = [
         ("hybrid_infer", f"{found['hybrid_infer']['version']} in {found['hybrid_infer']['path']}"),
         ("Python", f"{found['python']['version']} ({found['python']['executable']}), {found['python']['platform']}"),
@@ -210,7 +210,9 @@ def text(found: Mapping[str, Any]) -> str:
     if not found["problems"]:
         rows.append(("result", "all is well"))
     width = max(len(label) for label, _ in rows)
-    return "\n".join(f"{label:<{width}}  {value}" for label, value in rows)
+    paint = _colour.painter(colour)
+    kinds = {"PROBLEM": "bad", "note": "bad", "result": "good"}
+    return "\n".join(f"{paint(f'{label:<{width}}', kinds.get(label, 'head'))}  {value}" for label, value in rows)
 
 
 def _framework(name: str, found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -188,7 +188,7 @@ class _Group:
                 for i, a in dims
             ],
             "fixed_by_the_tracer": [{"tensor": places[i], "axis": a} for i, a in sorted(version.specialised)],
-            "conditions": [_guards.text(c) for c in version.conditions],
+            "conditions": [_guards.text(c, places, int_places) for c in version.conditions],
             "reads": [".".join((*r.path, r.name)) for r in version.reads],
             "served_by": sorted({r.program.engine for r in routes} | ({"eager"} if slower else set())),
             "weights": sorted({"live" if r.live else "bound" for r in routes}),

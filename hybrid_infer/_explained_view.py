@@ -92,11 +92,13 @@ def _of_method(method: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if method["method_key"] is not None:
         yield "method key", f"{method['method_key'][:12]} in {method['store'] or 'memory'}"
     for each in method["refusals"]:
-        remedy = f". {each['remedy']}" if each["remedy"] else ""
         label = "refused" if each["refused"] else "eagerly"
-        yield label, f"{each['reason'].rstrip('.')}{remedy} ({each['calls']} calls)"
+        yield label, f"{each['reason'].rstrip('.')} ({_times(each['calls'], 'call')})"
+        if each["remedy"]:
+            yield "remedy", each["remedy"]
     if method["changes"]:
-        yield "guards", ", ".join(f"{what} had changed {times} times" for what, times in method["changes"].items())
+        fired = (f"{what} had changed ({_times(times, 'time')})" for what, times in method["changes"].items())
+        yield "guards", ", ".join(fired)
 
 
 def _of_version(version: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -125,6 +127,10 @@ def _of_version(version: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if version["seconds"]:
         yield "time", ", ".join(f"{step} {_time(seconds)}" for step, seconds in version["seconds"].items())
     yield "bytes", ", ".join(f"{what} {_size(number)}" for what, number in version["bytes"].items())
+
+
+def _times(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _time(seconds: float) -> str:

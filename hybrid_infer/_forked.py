@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -278,10 +278,20 @@ def _outcome(received: bytes) -> Outcome | None:
     return Outcome(version, replace(version.graph, model=model), tuple(meta["kept_off"]))
 
 
-def stop() -> None:
-    """End the children that are at work: whoever waits for one learns that it crashed."""
-    for child in list(_CHILDREN):
+def children() -> set[int]:
+    """The processes that are at work, by their ids."""
+    return set(_CHILDREN)
+
+
+def end(processes: Collection[int]) -> None:
+    """End children that are at work: whoever waits for one learns that it crashed."""
+    for child in _CHILDREN & set(processes):
         try:
             os.kill(child, signal.SIGKILL)
         except ProcessLookupError:
             _log.debug("a child that traced had ended")
+
+
+def stop() -> None:
+    """End all of them."""
+    end(children())

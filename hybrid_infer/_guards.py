@@ -69,20 +69,23 @@ def holds(condition: Condition, shapes: Shapes, ints: Sequence[int]) -> bool:
     raise ValueError(f"unknown comparison {operator!r} in a guard")
 
 
-def text(condition: Condition) -> str:
-    """A condition as a person would write it, for ``explain()`` and logs.
+def text(condition: Condition, tensors: Sequence[str] = (), integers: Sequence[str] = ()) -> str:
+    """A condition as a person would write it, for ``explain()`` and logs; with the names of what it is about, if given.
 
     >>> text(["!=", ["%", ["dim", 0, 1], 3], 0])
     'tensor 0 axis 1 % 3 != 0'
+    >>> text(["<=", 2, ["dim", 0, 1]], ["x"])
+    '2 <= x axis 1'
     """
     if not isinstance(condition, (list, tuple)):
         return str(condition)
     operator, *arguments = condition
     if operator == "dim":
-        return f"tensor {arguments[0]} axis {arguments[1]}"
+        number = arguments[0]
+        return f"{tensors[number] if number < len(tensors) else f'tensor {number}'} axis {arguments[1]}"
     if operator == "int":
-        return f"integer {arguments[0]}"
-    parts = [text(a) for a in arguments]
+        return integers[arguments[0]] if arguments[0] < len(integers) else f"integer {arguments[0]}"
+    parts = [text(a, tensors, integers) for a in arguments]
     if operator == "not":
         return f"not ({parts[0]})"
     if operator in ("min", "max"):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 from hybrid_infer._api import inference, is_inference_mode
+from hybrid_infer._imports import Finder
 
 _PACKAGE = "paddle.incubate.jit"
 _MODULES = (_PACKAGE, f"{_PACKAGE}.inference_decorator")  # the second is where the first has its names from
@@ -56,41 +55,10 @@ def _replace() -> None:
                 setattr(module, name, ours)
 
 
-class _Finder:  # not derived from importlib.abc, which takes long to import
-    """Finds the package as the other finders do, and has the names replaced once it is loaded."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname != _PACKAGE:
-            return None
-        for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(fullname, path, target)
-            if spec is not None:
-                if spec.loader is not None:
-                    spec.loader = _Loading(spec.loader)  # type: ignore[assignment]
-                return spec
-        return None
+def _loaded(module: ModuleType) -> None:
+    with _LOCK:
+        if _FINDER in sys.meta_path:
+            _replace()
 
 
-class _Loading:
-    """Loads with another loader, which the module then names as its own."""
-
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        found: ModuleType | None = self._loader.create_module(spec)
-        return found
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__loader__ = self._loader
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-        with _LOCK:
-            if _FINDER in sys.meta_path:
-                _replace()
-
-
-_FINDER = _Finder()
+_FINDER = Finder({_PACKAGE}, _loaded)

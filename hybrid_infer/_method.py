@@ -16,6 +16,7 @@ from typing import Any
 from hybrid_infer import _ahead, _options, _stats
 from hybrid_infer._dispatch import State
 from hybrid_infer._errors import CaptureError
+from hybrid_infer._log import tell
 from hybrid_infer._options import Options
 from hybrid_infer._signature import Parameters
 
@@ -137,7 +138,8 @@ class HotMethod:
             if len(self._warned) < 64:
                 self._warned.add(reason)
             text = f"{reason.rstrip('.')}. {remedy}" if remedy else reason
-            _log.warning("%s runs eagerly: %s", self.name, text)
+            told = {"reason": reason, "remedy": remedy}
+            tell(logging.WARNING, "eager", self.name, "%s runs eagerly: %s", self.name, text, **told)
 
     def refuse(self, reason: str) -> None:
         """Count and log that a call is answered eagerly. Raises CaptureError under ``fallback="error"``."""

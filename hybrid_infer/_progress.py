@@ -1,30 +1,167 @@
-"""One line at a terminal that says how far long work has come; nothing anywhere else."""
+"""One line at a terminal that says how far long work has come; nothing anywhere else.
+
+It is on standard error and is gone when the work is done.
+"""
 
 from __future__ import annotations
 
+import itertools
+import os
 import sys
+import threading
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 _Item = TypeVar("_Item")
 _WIDTH = 20
+_AFTER = 1.0  # seconds of work before a line without a bar is shown
+_EVERY = 0.2
+_CLEAR = "\r\x1b[K"
+#: A line below that of the cursor, which stays where it is: the program may be in the middle of a line of its own.
+#: Index and up make room without moving to another column; save, write and restore leave the rest as it was.
+_BELOW = "\x1bD\x1b[A\x1b7\r\n\x1b[K{}\x1b8"
+_LOCK = threading.Lock()
+_lines: list[_Line | None] = []  # the line that is shown, or None in place of a bar
+
+
+def _terminal() -> Any:
+    """Standard error where it is a terminal that understands how a line is cleared, else None."""
+    stream: Any = sys.stderr
+    if stream is None or os.environ.get("TERM") == "dumb":
+        return None
+    try:
+        return stream if stream.isatty() else None
+    except (AttributeError, ValueError):  # replaced by the program, or closed
+        return None
 
 
 def steps(items: Iterable[_Item], what: str) -> Iterator[_Item]:
     """The items one by one, with a bar on standard error while they are worked on, if that is a terminal."""
-    stream: Any = sys.stderr
-    if not isinstance(items, Sized) or stream is None or not stream.isatty():
+    stream = _terminal()
+    if not isinstance(items, Sized) or stream is None:
         yield from items
         return
     started, count = time.monotonic(), len(items)
+    _lines.append(None)
     try:
         for done, item in enumerate(items):
             bar = "#" * (_WIDTH * done // count)
             line = f"{what} [{bar:<{_WIDTH}}] {done}/{count}  {time.monotonic() - started:.0f} s"
-            stream.write(f"\r\x1b[K{line}")
+            stream.write(f"{_CLEAR}{line}")
             stream.flush()
             yield item
     finally:
-        stream.write("\r\x1b[K")
+        _lines.remove(None)
+        stream.write(_CLEAR)
         stream.flush()
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show at a terminal, once the body has taken a second, what is done and for how long; no part of it is known.
+
+    One line at a time: what is begun inside of another replaces its text, and what another thread does is not shown.
+    """
+    stream = _terminal()
+    if stream is None:
+        yield
+        return
+    with _LOCK:
+        outer = _lines[-1] if _lines else None
+        line = _Line(what) if not _lines else None
+        if line is not None:
+            _lines.append(line)
+    if line is None:
+        mine = outer is not None and outer.thread == threading.get_ident()
+        before = outer.what if outer is not None else ""
+        if mine and outer is not None:
+            outer.what = what
+        try:
+            yield
+        finally:
+            if mine and outer is not None:
+                outer.what = before
+        return
+    line.start()
+    try:
+        yield
+    finally:
+        line.stop()
+        with _LOCK:
+            _lines.remove(line)
+
+
+class _Line:
+    """A line drawn by a thread of its own: the work itself may hold on to its thread for seconds.
+
+    It writes to the file descriptor: a process that is forked meanwhile inherits no lock of a stream.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what, self.thread = what, threading.get_ident()
+        self._done = threading.Event()
+        self._drawing = threading.Lock()
+        self._visible = False
+        self._drawer = threading.Thread(target=self._draw, name="hybrid_infer progress", daemon=True)
+        self._started = time.monotonic()
+
+    def start(self) -> None:
+        self._drawer.start()
+
+    def stop(self) -> None:
+        self._done.set()
+        self._drawer.join()
+
+    def _draw(self) -> None:
+        if self._done.wait(_AFTER):
+            return
+        with suppress(OSError, ValueError), self._guarded():  # the terminal may go away
+            for sign in itertools.cycle("|/-\\"):
+                text = f"hybrid_infer: {self.what} {sign} {time.monotonic() - self._started:.0f} s"
+                with self._drawing:
+                    _tell(_BELOW.format(text[: _columns() - 1]))
+                    self._visible = True
+                if self._done.wait(_EVERY):
+                    break
+            self._clear()
+
+    def _clear(self) -> None:
+        with self._drawing:
+            if self._visible:
+                _tell(_BELOW.format(""))
+                self._visible = False
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """What the program writes meanwhile finds the line below it empty."""
+        guarded = []
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and stream.isatty() and "write" not in getattr(stream, "__dict__", {"write": None}):
+                stream.write = self._before(stream.write)  # type: ignore[method-assign]
+                guarded.append(stream)
+        try:
+            yield
+        finally:
+            for stream in guarded:
+                vars(stream).pop("write", None)
+
+    def _before(self, write: Callable[[str], int]) -> Callable[[str], int]:
+        def cleared(text: str) -> int:
+            with suppress(OSError, ValueError):
+                self._clear()
+            return write(text)
+
+        return cleared
+
+
+def _tell(text: str) -> None:
+    os.write(sys.stderr.fileno(), text.encode("utf-8", "replace"))
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError, AttributeError):
+        return 80

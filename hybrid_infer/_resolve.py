@@ -8,11 +8,12 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _compile, _differences, _family, _forked, _ledger
+from hybrid_infer import _compile, _differences, _family, _forked, _ledger, _progress
 from hybrid_infer._busy import NOTHING, transparent
 from hybrid_infer._compile import Outcome, Request
 from hybrid_infer._errors import StanceError
 from hybrid_infer._family import Family, Held
+from hybrid_infer._log import tell
 from hybrid_infer._route import Eager, for_a_while
 from hybrid_infer._serve import Invocation, fail, refused, use
 
@@ -101,6 +102,8 @@ def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call:
             state.note(version.reason, version.remedy, version.kind)
         return _given_up(state, request, held), result
     state.counters.count("captures")
+    name = state.method.name
+    tell(logging.DEBUG, "captured", name, "%s was captured in %.2f s", name, outcome.seconds, seconds=outcome.seconds)
     return use(state, request, family, held, call, outcome)
 
 
@@ -131,7 +134,7 @@ def _capture(request: Request, family: Family, wait: float) -> Outcome | None:
     """Trace the call; in a child process if nobody waits for it. None: another thread traces for too long."""
 
     def trace() -> Outcome:
-        with transparent():
+        with transparent(), _progress.working(f"capturing {request.name}"):
             return _compile.capture(request, family)
 
     if request.errand.forked and _forked.possible(request.frontend):

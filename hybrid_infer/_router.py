@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hybrid_infer import _choice, _compile, _rewriting, _verified, _verify
+from hybrid_infer import _choice, _compile, _progress, _rewriting, _verified, _verify
 from hybrid_infer._choice import EAGER, Choice, Figures, Run
 from hybrid_infer._compile import Built, Request
 from hybrid_infer._errors import EngineError
 from hybrid_infer._family import Family, Held
+from hybrid_infer._log import tell
 from hybrid_infer._route import Compiled
 from hybrid_infer._types import Graph
 
@@ -86,7 +87,8 @@ def choose(
     best: Candidate | None = first
     try:
         _join(found, request, held, family, graph, verify)
-        with held.ledger.timed("measure"), _without_gradients(request):
+        measuring = _progress.working(f"measuring engines for {request.name}")
+        with held.ledger.timed("measure"), _without_gradients(request), measuring:
             figures = _choice.measure(eager, {each.built.engine.name: timed(each.route) for each in found})
         choice = _allowed(request, held, figures, {each.built.engine.name: each for each in found}, doubt)
         held.choices[_key(request, held)] = choice
@@ -98,7 +100,9 @@ def choose(
                 each.route.close()
     kept = "stays eager" if choice.name == EAGER else f"is served by {choice.name}"
     busy = "" if choice.steady else " (on a busy machine: the next process measures again)"
-    _log.info("%s %s; a call in turn with eager work takes: %s%s", request.name, kept, choice, busy)
+    text, figures_by = "%s %s; a call in turn with eager work takes: %s%s", dict(choice.seconds)
+    name = request.name
+    tell(logging.INFO, "chosen", name, text, name, kept, choice, busy, engine=choice.name, figures=figures_by)
     return choice, best or first
 
 
@@ -125,7 +129,9 @@ def _allowed(
             break
         barred.add(choice.name)
         held.ledger.unfit[choice.name] = f"{best.built.engine.reservation}: {why}"
-        _log.info("%s: %s is not considered (%s): %s", request.name, choice.name, best.built.engine.reservation, why)
+        name, reason = request.name, f"{best.built.engine.reservation}: {why}"
+        text = "%s: %s is not considered (%s)"
+        tell(logging.INFO, "not_considered", name, text, name, choice.name, reason, engine=choice.name, reason=reason)
     return choice
 
 

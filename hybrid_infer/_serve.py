@@ -16,6 +16,7 @@ from hybrid_infer._choice import EAGER
 from hybrid_infer._compile import Built, Outcome, Request
 from hybrid_infer._errors import EngineError
 from hybrid_infer._family import Family, Held
+from hybrid_infer._log import tell
 from hybrid_infer._route import Compiled, Eager, for_a_while
 
 _log = logging.getLogger("hybrid_infer")
@@ -202,6 +203,8 @@ def _came_from_disk(state: Any, held: Held) -> None:
     if held.disk:
         held.disk = False
         state.counters.count("disk_loads")
+        name, key = state.method.name, "" if held.entry is None else held.entry.version
+        tell(logging.DEBUG, "loaded", name, "%s was loaded from disk (%s)", name, key[:12], version=key)
 
 
 def _drop_covered(state: Any, by: Held) -> None:

@@ -34,6 +34,7 @@ examples:
   hybrid-infer cache prune --max-size 2GB --older-than 30d
   du -sh "$(hybrid-infer cache path)"
   hybrid-infer doctor                              what this machine has, and whether a tiny layer is served
+  hybrid-infer suggest --output t.html train.py    what in a program is worth decorating
   hybrid-infer warm serve.py --batch 8             run a program once, to fill the cache
 
 environment:

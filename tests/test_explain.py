@@ -100,6 +100,17 @@ def test_a_static_model_from_disk_brings_its_error_along(Block: Any) -> None:
     assert version["largest_error"] == error and "load" in version["seconds"]
 
 
+def test_conditions_name_the_parameters() -> None:
+    @inference
+    def halves(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x + n if x.shape[0] % 2 == 0 else x
+
+    for rows, n in ((4, 3), (6, 4)):
+        halves(torch.ones(rows, 4), n)
+    conditions = only(halves)["versions"][-1]["conditions"]
+    assert "x axis 0 % 2 == 0" in conditions and not [each for each in conditions if "tensor 0" in each]
+
+
 def test_sizes_asked_for_ahead(Block: Any) -> None:
     block = Block().eval()
     hybrid_infer.warmup(block, [hybrid_infer.InputSpec([None, 4])])
@@ -201,7 +212,8 @@ def test_text_data_and_html_of_one_explanation(Net: Any) -> None:
     found = explain(net)
     shown = str(found)
     assert "Block.forward (blocks.*.forward: 3 instances)" in shown and "refused" in shown
-    assert repr(found) == shown
+    assert repr(found) == shown and "\x1b" not in shown
+    assert [line.split()[0] for line in shown.splitlines() if "torch.where" in line] == ["remedy"]
     columns = {line.index("float32") for line in shown.splitlines() if line.lstrip().startswith(("takes  ", "gives  "))}
     assert len(columns) <= 2  # aligned: values with a name before them, and results
     assert json.loads(json.dumps(found.to_dict())) == found.to_dict()

@@ -1,0 +1,24 @@
+"""Colours at a terminal, nowhere else, and not where ``NO_COLOR`` is set (https://no-color.org)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+#: Told apart by people who see no red or green too: each is also said in words.
+_CODES = {"head": "1", "good": "1;34", "bad": "33", "faint": "2"}
+
+
+def wanted(stream: Any) -> bool:
+    """Does a stream lead to a terminal that may be sent colours?"""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or stream is None:
+        return False
+    return bool(getattr(stream, "isatty", lambda: False)())
+
+
+def painter(on: bool) -> Callable[[str, str], str]:
+    """A function from a text and what it is ("head", "good", "bad", "faint", "") to what to print."""
+    if not on:
+        return lambda text, kind: text
+    return lambda text, kind: f"\x1b[{_CODES[kind]}m{text}\x1b[0m" if kind in _CODES and text else text
