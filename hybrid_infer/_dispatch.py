@@ -204,8 +204,10 @@ class State:
             self._leave_alone()
         elif kind != "busy":
             if self.method.options.fallback == "error":
+                from hybrid_infer import _troubleshooting
+
                 error = BackendError if kind == "build" else CaptureError
-                raise error(self.method.name, reason, remedy)
+                raise error(self.method.name, reason, _troubleshooting.remedy(reason, remedy))
             self.method.warn(reason, remedy)
 
     def _leave_alone(self) -> None:

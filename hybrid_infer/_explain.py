@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from hybrid_infer import _census, _differences, _explained_view, _guards, _method, _saved_target
+from hybrid_infer import _census, _differences, _explained_view, _guards, _method, _saved_target, _troubleshooting
 from hybrid_infer._dispatch import State
 from hybrid_infer._family import Held
 from hybrid_infer._ledger import STEPS
@@ -214,7 +214,8 @@ class _Group:
         for reason in [*known, *others]:
             remedy, kind = known.get(reason, ("", ""))
             yield {
-                "reason": reason, "remedy": remedy, "kind": kind, "calls": counted.get(reason, 0),
+                "reason": reason, "remedy": _troubleshooting.remedy(reason, remedy), "kind": kind,
+                "section": f"{_troubleshooting.PAGE}#{_troubleshooting.section(reason).name}", "calls": counted.get(reason, 0),
                 "refused": bool(kind) and kind not in _NO_FAULT,
             }  # fmt: skip
 

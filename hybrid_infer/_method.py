@@ -137,7 +137,9 @@ class HotMethod:
         if reason not in self._warned:
             if len(self._warned) < 64:
                 self._warned.add(reason)
-            text = f"{reason.rstrip('.')}. {remedy}" if remedy else reason
+            from hybrid_infer import _troubleshooting
+
+            text = _troubleshooting.told(reason, remedy)
             told = {"reason": reason, "remedy": remedy}
             tell(logging.WARNING, "eager", self.name, "%s runs eagerly: %s", self.name, text, **told)
 
@@ -145,7 +147,9 @@ class HotMethod:
         """Count and log that a call is answered eagerly. Raises CaptureError under ``fallback="error"``."""
         self.counters.fall_back(reason)
         if self.options.fallback == "error":
-            raise CaptureError(self.name, reason)
+            from hybrid_infer import _troubleshooting
+
+            raise CaptureError(self.name, reason, _troubleshooting.remedy(reason, ""))
         self.warn(reason, "")
 
     def release(self, owners: Collection[int] | None = None) -> None:

@@ -107,8 +107,10 @@ def _warm(method: HotMethod, owner: tuple[Any, ...], values: tuple[Any, ...]) ->
     seconds = time.monotonic() - started
     if route.eager:
         if method.options.fallback == "error" and route.kind not in ("busy", "slower"):
+            from hybrid_infer import _troubleshooting
+
             error = BackendError if route.kind == "build" else CaptureError
-            raise error(method.name, route.reason, route.remedy)
+            raise error(method.name, route.reason, _troubleshooting.remedy(route.reason, route.remedy))
         return Warmed(text, "eager", seconds, route.reason)
     captures, bindings = (method.counters.captures - before[0], method.counters.bindings - before[1])
     return Warmed(text, "compiled" if captures else "loaded" if bindings else "ready", seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import torch
 from torch_support import counts
 
-from hybrid_infer import CacheWarning, CaptureError, inference
+from hybrid_infer import CacheWarning, CaptureError, inference, reset_stats
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
@@ -96,6 +97,23 @@ def test_a_reason_names_what_the_user_wrote(function: Callable[..., Any], reason
     found = reasons(function)
     assert found.startswith(reason)
     assert found.endswith(f"{line_of(function)})") or function is Layer.writes_to_an_argument
+
+
+def test_what_a_forward_draws_and_reads_is_named_with_its_line() -> None:
+    class Noisy(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.randn(4)
+
+    class Late(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * time.time()
+
+    for layer, reason in ((Noisy(), "torch.randn draws random numbers"), (Late(), "it reads the clock")):
+        with torch.no_grad():
+            inference(layer)(X)
+        (found,) = counts()["fallbacks"]
+        assert found.startswith(f"{reason} (") and line_of(type(layer).forward) in found
+        reset_stats()
 
 
 def test_an_argument_that_cannot_be_is_named() -> None:

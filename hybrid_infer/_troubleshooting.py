@@ -1,0 +1,96 @@
+"""Reasons for eager answers: the section of docs/troubleshooting.md that tells of each, and what usually helps."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+PAGE = "docs/troubleshooting.md"
+
+
+class Section(NamedTuple):
+    """``name``: the anchor of a section, which never changes; ``pattern``: which reasons it is about."""
+
+    name: str
+    pattern: str
+    remedy: str = ""
+
+
+#: The first whose pattern is found in a reason is the one. A remedy stands here where the reason brings none along.
+SECTIONS: tuple[Section, ...] = (
+    Section("slower", r"^no engine makes it faster"),
+    Section(
+        "busy",
+        r"being compiled in the background|^another thread|the stance is 'eager'|neither used nor moved|"
+        r"has gaps in its memory|^compiling it in the background failed|^the process that traced",
+    ),
+    Section("max-versions", r"^it has max_versions="),
+    Section("hooks", r"has a hook \("),
+    Section("not-kept-on-disk", r"^what has no fingerprint keeps changing", "Vouch for it with cache_key"),
+    Section(
+        "training-mode", r"in training mode|(dropout|rrelu)\w* draws|batch_norm.* in place",
+        "Call eval() on the layer first",
+    ),
+    Section(
+        "random-numbers", r"draws? (from|random)|random numbers",
+        "Draw outside of the method and pass the numbers as an argument",
+    ),
+    Section(
+        "outside-world",
+        r"it reads (the clock|the environment|the number of the process|the context variable)|it opens the file",
+        "Read it outside of the method and pass it as an argument",
+    ),
+    Section("settings", r"which outlasts the call", "Call it outside of the method"),
+    Section(
+        "iterators", r"it uses (an iterator|variables of the thread)", "Pass what it gives as an argument",
+    ),
+    Section(
+        "writes-to-arguments", r"it writes to (argument|elements of argument|the argument|an argument|integer)",
+        "Compute a new tensor instead, or return what was written",
+    ),
+    Section(
+        "state-between-calls",
+        r"it changes |it replaces the tensor|it assigns the global|it writes (to|in place)|cannot be wound back",
+        "Return the new state and assign it outside, or decorate the part that only computes",
+    ),
+    Section("branch-on-values", r"a branch depends on the values"),
+    Section("size-from-values", r"depends on the values of a tensor"),
+    Section("values-in-python", r"it calls \.\w+\(\) on a tensor|where a tensor lies in memory"),
+    Section(
+        "contexts", r"which a static graph does not keep", "Enter it around the call of the method instead",
+    ),
+    Section(
+        "gradient-mode", r"asks whether gradients are recorded",
+    ),
+    Section(
+        "effects", r"prints a tensor|asserts on a tensor|calls Python", "Leave that outside of the method",
+    ),
+    Section("operators", r"ONNX has no form|paddle2onnx|could not spell|converted graph|which it overlooks"),
+    Section("arguments", r"^(an? )?(argument|key of)"),
+    Section("results", r"^the result|it returns a|computes nothing from|is one of its results"),
+    Section("views", r"is a view of an argument or a weight", "Return a copy: result.clone()"),
+    Section("disagreement", r"does not do what the eager method does"),
+    Section("copies", r"cannot be copied|does not have the layer's structure"),
+    Section("tensors-out-of-sight", r"no layer, closure or global|neither an argument nor held"),
+    Section("no-framework", r"holds no layer or tensor|nor the objects that it uses hold"),
+    Section("sizes-that-vary", r"where sizes vary|that varies|is computed|cannot vary|neither an input nor a constant"),
+    Section("engines", r"^no engine|^(onnxruntime|openvino|native|null)\b|cannot be given these arguments|^pass "),
+    Section("tracers", r""),
+)
+
+
+def section(reason: str) -> Section:
+    """The section about a reason; that about tracers where no other is."""
+    return next(each for each in SECTIONS if re.search(each.pattern, reason))
+
+
+def remedy(reason: str, given: str) -> str:
+    """What to do about a reason: what came with it, else what usually helps."""
+    return given or section(reason).remedy
+
+
+def told(reason: str, given: str) -> str:
+    """A reason with its remedy and its section, for a log line."""
+    about, text = section(reason), reason.rstrip(".")
+    advice = given or about.remedy
+    return f"{text}{f'. {advice}' if advice else ''} (see {PAGE}#{about.name})"
