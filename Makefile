@@ -12,7 +12,7 @@ INSTALLED := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 DEMO_CACHE := out/demo-cache
 EXAMPLES := sentence_embedding transformer_blocks reference_example
 
-.PHONY: help install demo test check bench clean
+.PHONY: help install demo test check bench docs clean
 .NOTPARALLEL:
 
 help: ## print this list
@@ -20,10 +20,11 @@ help: ## print this list
 
 install: $(INSTALLED) ## make .venv and install the library in it, with what the demo and the tests need
 
-$(INSTALLED): setup.py pyproject.toml constraints.txt
+# One stamp for each set of extras that was installed; they share the environment.
+$(VENV)/.installed-%: setup.py pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("$(PYTHON) is Python %d.%d, and 3.10 or later is needed: make PYTHON=..." % sys.version_info[:2] if sys.version_info < (3, 10) else 0)'
 	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --progress-bar off -c constraints.txt -e '.[$(EXTRAS)]' --config-settings editable_mode=compat
+	$(RUN) -m pip install --progress-bar off -c constraints.txt -e '.[$(subst -,$(comma),$*)]' --config-settings editable_mode=compat
 	@touch $@
 
 demo: $(INSTALLED) ## run the examples from an empty cache, most of them twice: the second run shows what the disk gave
@@ -47,6 +48,10 @@ check: $(INSTALLED) ## ruff and mypy
 
 bench: $(INSTALLED) ## run the benchmarks; tables here, JSON in out/benchmarks
 	$(RUN) -m benchmarks $(ARGS)
+
+docs: $(VENV)/.installed-docs ## build the documentation into site/, with warnings as errors; needs no framework
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet --strict
+	@printf 'open site/index.html\n'
 
 clean: ## remove .venv and everything that was built or measured
 	rm -rf $(VENV) out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -31,6 +31,8 @@ EXTRAS = {
     "cuda12": ["cupy-cuda12x>=14,<15", "nvmath-python[cu12]>=0.9"],
     "cuda13": ["cupy-cuda13x>=14,<15", "nvmath-python[cu13]>=0.9"],
     "tensorrt": ["tensorrt>=10.13"],
+    # `make docs`; ruff breaks the lines of signatures. The theme gets no new features: held below a next major release.
+    "docs": ["mkdocs-material>=9.7,<10", "mkdocstrings[python]>=1,<2", "ruff>=0.14"],
     # The test suite, the examples and the benchmarks.
     "dev": [
         "fastapi>=0.115",
