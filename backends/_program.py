@@ -22,6 +22,16 @@ class Refused(Exception):
     """A session's own reason, in words for the user, not to run."""
 
 
+#: Characters of a reason; an engine's whole message is that of the error's cause.
+_LONGEST = 200
+
+
+def one_line(text: str) -> str:
+    """The beginning of what an engine said, as one line that a reader takes in; empty if it said nothing."""
+    line = " ".join(text.split()).strip(" :")
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 4].rpartition(' ')[0]} ..."
+
+
 class Session:
     """A loaded graph with the arrays that it reads in place and the lease on its threads.
 
@@ -76,7 +86,7 @@ class Described(Protocol):
     def wire(self, dtype: str) -> str: ...
 
     def reason(self, error: Exception) -> str:
-        """The engine's message on one line, without its codes."""
+        """The engine's message on one short line (see ``one_line``), without codes and places in its sources."""
         ...
 
 

@@ -9,12 +9,12 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions, Graph
-from hybrid_infer.backends import _fork, _plan, _program, _threads
+from hybrid_infer.backends import _faults, _fork, _plan, _program, _threads
 
 NAME = "onnxruntime"
 
@@ -31,7 +31,14 @@ _LOG = logging.getLogger("hybrid_infer")
 
 _TELEMETRY = "ORT_DISABLE_TELEMETRY"
 
-_CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : (\w+) : ")
+#: What its messages hold beside the reason: codes, the node in its own notation, places in its sources.
+_NOISE = (
+    (re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : "), ""),
+    (re.compile(r"Non-zero status code returned while running (\w+) node\. Name:'.*?' Status Message: "), r"\1: "),
+    (re.compile(r"This is an invalid model\. In Node, \(.*?, (\w+), .*? , Error "), r"\1: "),
+    (re.compile(r"/\S+\.(?:h|cc|cpp):\d+ .*? was false\.\s*(?=\S)", re.DOTALL), ""),
+    (re.compile(r"/\S+\.(?:h|cc|cpp):\d+ "), ""),
+)
 
 
 class OnnxRuntime:
@@ -108,8 +115,11 @@ class OnnxRuntime:
         return _program.load(self, _sessions, bound, live, _plan.bound(graph, files), weights, options)
 
     def reason(self, error: Exception) -> str:
-        """The engine's message on one line, without its codes."""
-        return " ".join(_CODE.sub("", str(error)).split()) or type(error).__name__
+        """The engine's message on one short line, without codes and places in its sources."""
+        text = str(error)
+        for pattern, rest in _NOISE:
+            text = pattern.sub(rest, text)
+        return _program.one_line(text) or type(error).__name__
 
 
 ENGINE = OnnxRuntime()
@@ -146,12 +156,23 @@ class _Session(_program.Session):
         # cost of a small graph's run. Attributes are let go in this order, so that the session, which does not keep
         # the weights alive, goes before them.
         self.run = getattr(getattr(session, "_sess", None), "run", session.run)
+        if _faults.ends_when_empty(model[0]):
+            self.run = _wary(self.run)
         self._session = session
         self._weights = (values, list(weights.values()))
         self.hold(lease)
 
     def foreign(self) -> object:
         return self._session
+
+
+def _wary(run: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
+    def wary(outputs: list[str], feeds: dict[str, Any], settings: None) -> Sequence[Any]:
+        if any(array.size == 0 for array in feeds.values()):
+            raise _program.Refused("an empty input of a graph with recurrent layers would end the process")
+        return run(outputs, feeds, settings)
+
+    return wary
 
 
 _sessions = _program.Sessions(_Session, threads=lambda width: width - 1)

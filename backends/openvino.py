@@ -54,7 +54,7 @@ _CAPABILITIES = {"float16": "FP16", "bfloat16": "BF16"}
 #: Where in OpenVINO's sources an exception passed, and advice to its own developers.
 _NOISE = re.compile(
     r"Exception from \S+:\d+:|Check '.*?' failed at \S+:\d+:|FrontEnd API failed with \w+:|"
-    r"To facilitate the conversion of unsupported operations.*",
+    r"Model wasn't fully converted\. Summary: --|To facilitate the conversion of unsupported operations.*",
     re.DOTALL,
 )
 
@@ -134,8 +134,8 @@ class OpenVino:
         return _program.load(self, _sessions, model, model, graph, weights, options)
 
     def reason(self, error: Exception) -> str:
-        """The engine's message on one line, without places in its sources."""
-        return " ".join(_NOISE.sub("", str(error)).split()) or type(error).__name__
+        """The engine's message on one short line, without places in its sources."""
+        return _program.one_line(_NOISE.sub("", " ".join(str(error).split()))) or type(error).__name__
 
 
 ENGINE = OpenVino()
