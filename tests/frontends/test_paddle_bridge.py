@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import weakref
 
 import numpy as np
@@ -64,10 +66,7 @@ def test_read_only_array_is_copied():
 
 
 def test_lifetimes():
-    class Owned(np.ndarray):
-        pass
-
-    source = np.ones(1000, "float32").view(Owned)
+    source = np.ones(1000, "float32")
     seen = weakref.ref(source)
     tensor = FRONTEND.importer("float32", "float32", "cpu")(source)
     part = tensor.reshape([10, 100])
@@ -275,3 +274,39 @@ def test_threads_and_versions():
     assert FRONTEND.grad_enabled()
     with FRONTEND.no_grad():
         assert not FRONTEND.grad_enabled()
+
+
+_EXECUTED = """
+import faulthandler, time
+faulthandler.dump_traceback_later(60, exit=True)
+import numpy as np
+import paddle
+from hybrid_infer.frontends.paddle import FRONTEND
+
+bring = FRONTEND.importer("float32", "float32", "cpu")
+
+@paddle.jit.to_static(full_graph=True)
+def program(a, b):
+    return (a * 2 + b).matmul(a)
+
+def array():
+    return np.ones((32, 32), "float32")
+
+end = time.monotonic() + 4
+with paddle.no_grad():
+    while time.monotonic() < end:
+        found = program(bring(array()), bring(array()))
+        for _ in range(50):
+            bring(array())
+assert float(found[0, 0]) == 96
+"""
+
+
+@pytest.mark.processes
+def test_threads_of_paddles_executor_may_let_go_of_what_came_from_numpy(tmp_path):
+    """With tensors that came by DLPack, this program stopped for ever within a second."""
+    script = tmp_path / "executed.py"  # whose source Paddle reads
+    script.write_text(_EXECUTED)
+    command = [sys.executable, "-W", "ignore", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
