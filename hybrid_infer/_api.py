@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import types
 from collections.abc import Callable
@@ -148,6 +149,7 @@ def inference(
 
 
 def wrap(target: Any, options: _options.Options) -> Any:
+    _refuse_odd(target)
     if isinstance(target, staticmethod):
         return staticmethod(_method.decorate_function(undecorated(target.__func__), options))
     found = getattr(target, "__hybrid_infer__", None)
@@ -163,6 +165,27 @@ def wrap(target: Any, options: _options.Options) -> Any:
         f"inference() was given {_described(target)}; it takes a function, a bound method, a torch.nn.Module or a "
         "paddle.nn.Layer" + _hint(target)
     )
+
+
+_ODD = (
+    (inspect.iscoroutinefunction, "is a coroutine function", "computes, and await what is around it"),
+    (inspect.isasyncgenfunction, "is an asynchronous generator", "computes one step"),
+    (inspect.isgeneratorfunction, "is a generator, which computes nothing when it is called", "computes one step"),
+)
+
+
+def _refuse_odd(target: Any) -> None:
+    """Raise TypeError for functions whose calls give no results that a static graph could give."""
+    if isinstance(target, classmethod):
+        raise TypeError(
+            f"inference() was given the class method {target.__func__.__qualname__}: a class has no weights that could "
+            "be served. Decorate a method of its instances, a static method or a function"
+        )
+    function = getattr(target, "__func__", target)
+    for is_odd, what, part in _ODD:
+        if is_odd(function):
+            name = function.__qualname__
+            raise TypeError(f"inference() was given {name}, which {what}. Decorate the part that {part}")
 
 
 def undecorated(function: Any) -> Any:

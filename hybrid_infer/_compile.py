@@ -60,6 +60,7 @@ class Request:
     style: tuple[int, Collection[str]]  # how many arguments were positional, and the names of the others
     frozen: bool = False  # nothing may be captured or built (the stance "fail_on_compile")
     errand: Errand = Errand()
+    any_size: bool = False  # dimensions that vary are to take 0 and 1 too (see ``Tracee``)
 
 
 @dataclass(frozen=True)
@@ -94,11 +95,13 @@ def trace(request: Request, wishes: Sequence[Wish]) -> Outcome:
 
 def twin_of(request: Request, ints: frozenset[int]) -> Twin:
     """A twin of what the call works on, of whose integers some vary. Raises TraceError."""
-    return Twin(
+    twin = Twin(
         request.frontend, request.function, request.subject.roots, request.subject.census,
         request.parameters, request.layout, request.name, ints, request.style,
         request.subject.reach(), request.subject.asks_for_the_clock(),
     )  # fmt: skip
+    twin.any_size = request.any_size
+    return twin
 
 
 def _trace(request: Request, wishes: Sequence[Wish], twins: list[Twin]) -> Outcome:

@@ -74,15 +74,15 @@ def text(condition: Condition, tensors: Sequence[str] = (), integers: Sequence[s
 
     >>> text(["!=", ["%", ["dim", 0, 1], 3], 0])
     'tensor 0 axis 1 % 3 != 0'
-    >>> text(["<=", 2, ["dim", 0, 1]], ["x"])
-    '2 <= x axis 1'
+    >>> text(["<=", 2, ["dim", 0, 1]], ["`x`"])
+    '2 <= axis 1 of `x`'
     """
     if not isinstance(condition, (list, tuple)):
         return str(condition)
     operator, *arguments = condition
     if operator == "dim":
-        number = arguments[0]
-        return f"{tensors[number] if number < len(tensors) else f'tensor {number}'} axis {arguments[1]}"
+        number, axis = arguments
+        return f"axis {axis} of {tensors[number]}" if number < len(tensors) else f"tensor {number} axis {axis}"
     if operator == "int":
         return integers[arguments[0]] if arguments[0] < len(integers) else f"integer {arguments[0]}"
     parts = [text(a, tensors, integers) for a in arguments]

@@ -165,6 +165,9 @@ class HotMethod:
         state = found[1] if found is not None and found[0]() is owner else self.state(owner)
         if state is None:
             kind = type(owner).__name__
+            if isinstance(owner, type):
+                self.refuse("it is a class method, and a class has no weights that could be served")
+                return self.function(owner, *args, **kwargs)
             self.refuse(f"its {kind} holds no layer or tensor of torch or paddle, or has __slots__ without __weakref__")
             return self.function(owner, *args, **kwargs)
         return state.call((owner,), args, kwargs)

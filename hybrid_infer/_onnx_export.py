@@ -19,6 +19,7 @@ from hybrid_infer._static_table import leaves
 from hybrid_infer._types import EngineOptions, Graph
 
 _LIMIT = 2**31 - 1  # bytes of a message of protobuf
+_SYMBOL = re.compile(r"[A-Za-z_]\w*")
 
 
 def export(model: Model, method: str | None, file: str, results: Any) -> list[str]:
@@ -106,8 +107,29 @@ def _self_contained(model: Model, saved: Saved, results: Any) -> tuple[Any, list
     made.graph.output.extend(declared)
     for each, name in weights:
         made.graph.initializer.append(_initializer(names[each], *model.tensors[name]))
+    if model.framework:  # tracers number their symbols; other exporters' files have the names that somebody gave them
+        _name_sizes(made.graph)
     made.producer_name = "hybrid_infer"
     return made, inputs, outputs
+
+
+def _name_sizes(graph: Any) -> None:
+    """Name the dimensions that vary after the input, or else the output, where they are first met: ``x_0``."""
+    names: dict[str, str] = {}
+    for value in graph.input:
+        for axis, size in enumerate(value.type.tensor_type.shape.dim):
+            if size.HasField("dim_param"):
+                names.setdefault(size.dim_param, f"{value.name}_{axis}")
+    known = set(names)
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for axis, size in enumerate(value.type.tensor_type.shape.dim):
+            if not size.HasField("dim_param"):
+                continue
+            if known.isdisjoint(_SYMBOL.findall(size.dim_param)):
+                names.setdefault(size.dim_param, f"{value.name}_{axis}")
+            size.dim_param = names.get(size.dim_param) or _SYMBOL.sub(
+                lambda found: names.get(found[0], found[0]), size.dim_param
+            )
 
 
 def _graphs(graph: Any) -> Iterable[Any]:

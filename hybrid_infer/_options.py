@@ -165,10 +165,13 @@ def _names(name: str, value: Any) -> tuple[str, ...]:
 def _backend(value: Any) -> tuple[str, ...]:
     """Names of engines in the order to try them; empty: the library chooses."""
     if value == "auto":
-        value = os.environ.get("HYBRID_INFER_BACKEND") or "auto"
-        if value == "auto":
+        asked = os.environ.get("HYBRID_INFER_BACKEND") or "auto"
+        if asked == "auto":
             return ()
-        value = [v.strip() for v in value.split(",")]
+        value = [name.strip() for name in asked.split(",")]
+        if any(name not in BACKENDS for name in value):
+            raise OptionError("HYBRID_INFER_BACKEND", asked, f"'auto', or one or several of {', '.join(BACKENDS)}, "
+                              "separated by commas")  # fmt: skip
     names: Sequence[Any] = [value] if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not names or any(n not in BACKENDS for n in names):
         raise OptionError("backend", value, f"'auto', or one or a list of {', '.join(map(repr, BACKENDS))}")

@@ -16,7 +16,7 @@ from hybrid_infer import _busy, _compile, _model, _saved_check, _saved_sizes, _s
 from hybrid_infer._errors import BackendError, CaptureError, EngineError, StaticModelError, TraceError
 from hybrid_infer._model import Method, Model, Parameter, Saved, Trained
 from hybrid_infer._saved_sizes import Wish
-from hybrid_infer._saved_stage import Stage, examples, numbers_of, open_dims, sized
+from hybrid_infer._saved_stage import Shapes, Stage, at, examples, grown, numbers_of, open_dims, sized, together
 from hybrid_infer._saved_target import Case, Target, targets, values_of
 from hybrid_infer._signature import Signatures, Unsupported, class_of, inlined
 from hybrid_infer._subject import Subject
@@ -177,12 +177,12 @@ def _fields(tree: Any) -> dict[str, list[str]]:
 
 
 def _versions(stage: Stage, case: Case) -> Iterator[tuple[Saved, Subject, Call]]:
-    """What has to be captured for a case: most often one version, and another where a batch of one is its own."""
+    """What has to be captured for a case: most often one version, and another where a size of one is its own."""
     taken: list[Version] = []
     first = _first(stage, case, _saved_sizes.wishes(stage, case))
     yield first
     taken.append(first[0].version)
-    for shapes, ints in _others(case, first[0].version):
+    for shapes, ints in _others(stage, case, first[0].version):
         call = replace(first[2], tensors=sized(first[2].tensors, shapes), ints=ints)
         if any(version.fits(call) for version in taken):
             continue
@@ -199,17 +199,22 @@ def _versions(stage: Stage, case: Case) -> Iterator[tuple[Saved, Subject, Call]]
         yield again
 
 
-def _others(case: Case, version: Version) -> Iterator[tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]]:
-    """Sizes and integers that must be served too: those that were seen, and a batch of one where the batch varies."""
+def _others(
+    stage: Stage, case: Case, version: Version
+) -> Iterator[tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]]:
+    """Sizes and integers that must be served too: those that were seen, and one where it is computed otherwise."""
     for call in case.seen:
         yield tuple(map(tuple, call.shapes)), call.ints
-    dims = open_dims(version)
-    if any(axis == 0 for _, axis in dims):
-        shapes = [list(shape) for shape in version.example]
-        for i, axis in dims:
-            if axis == 0:
-                shapes[i][0] = 1
-        yield tuple(map(tuple, shapes)), numbers_of(case)
+    numbers = numbers_of(case)
+
+    def fits(shapes: Shapes) -> bool:
+        return version.fits(Call(version.tree, sized(version.tensors, shapes), numbers, version.ambient))
+
+    for places in together(open_dims(version)):
+        free = fits(grown(version.example, places))  # of sizes that are tied to others
+        shapes = at(version.example, places, 1)
+        if free and not fits(shapes) and _saved_sizes.fault(stage, case, shapes) is None:
+            yield shapes, numbers
 
 
 def _first(
@@ -239,7 +244,7 @@ def _first(
             tuple(case.names), _model.operators(onnx.load_from_string(data)),
         )  # fmt: skip
         try:
-            _saved_check.compare(stage, case, saved, request.subject, numbers)
+            saved = _saved_check.checked(stage, case, saved, request.subject, numbers)
         except (EngineError, StaticModelError, _verify.Disagreement) as error:
             fault = BackendError(label, str(error))
             _log.debug("%s: %s", label, fault)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from hybrid_infer import _compile, _rewriting, _spec, _static_call
+from hybrid_infer import _compile, _rewriting, _spec, _static_bindings, _static_call
 from hybrid_infer._errors import EngineError, SpecError
 from hybrid_infer._model import Model, Plan
 from hybrid_infer._saved_stage import OPTIONS
@@ -20,14 +20,14 @@ def check_again(model: Model, input_spec: Any) -> None:
     if input_spec is None:
         return
     method = next(iter(model.methods.values()))
-    bindings = _static_call.Bindings(model, method)
+    bindings = _static_bindings.Bindings(model, method)
     wanted = _spec.arguments(input_spec, bindings.parameters, method.name)
     for saved in method.versions:
-        known = _static_call.described(saved, bindings)
-        if all(_static_call.compatible(w, k, True) for w, k in zip(wanted, known, strict=True)):
+        known = _static_bindings.described(saved, bindings)
+        if all(_static_bindings.compatible(w, k, True) for w, k in zip(wanted, known, strict=True)):
             return
     names = bindings.parameters.names
-    takes = _spec.shown(names, _static_call.described(method.versions[0], bindings))
+    takes = _spec.shown(names, _static_bindings.described(method.versions[0], bindings))
     reason = f"the graph of a static model stays as it is, and takes {takes}. Save the layer itself"
     raise SpecError("input_spec", reason)
 

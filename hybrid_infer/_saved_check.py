@@ -4,47 +4,51 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _compile, _static_call, _verify
+from hybrid_infer import _compile, _saved_sizes, _static_call, _verify
 from hybrid_infer._errors import EngineError
 from hybrid_infer._model import Saved
 from hybrid_infer._route import leaf_kinds
-from hybrid_infer._saved_stage import OPTIONS, Stage, examples, open_dims, sized
+from hybrid_infer._saved_stage import OPTIONS, Shapes, Stage, at, examples, grown, open_dims, sized, together
 from hybrid_infer._saved_target import Case, values_of
 from hybrid_infer._signature import Signatures, Unsupported
 from hybrid_infer._subject import Subject
+from hybrid_infer._types import Condition
 from hybrid_infer._version import Call
 
 _log = logging.getLogger("hybrid_infer")
 
 
-def compare(stage: Stage, case: Case, saved: Saved, subject: Subject, numbers: tuple[int, ...]) -> None:
-    """Raise Disagreement, EngineError or StaticModelError where the graph does not compute what the method does."""
-    runner = _Runner(stage, saved, subject)
+def checked(stage: Stage, case: Case, saved: Saved, subject: Subject, numbers: tuple[int, ...]) -> Saved:
+    """What is saved, closed to those sizes of 0 and 1 for which its graph is not right.
+
+    Raises Disagreement, EngineError or StaticModelError where the graph does not compute what the method does.
+    """
+    runner = _Runner(stage, case, saved, subject, numbers)
     dims = open_dims(saved.version)
     example = saved.version.example
-    moved = tuple(tuple(n + 1 if (i, a) in dims else n for a, n in enumerate(s)) for i, s in enumerate(example))
-    for n, shapes in enumerate(dict.fromkeys([example, moved])):
-        call = Call(saved.version.tree, sized(saved.version.tensors, shapes), numbers, saved.version.ambient)
-        if n and not saved.version.fits(call):
-            continue
-        for whole in (1, 0):
-            tensors = examples(stage, case, shapes, whole)
-            try:
-                expected = stage.eager(values_of(case, tensors, numbers, stage.target))
-            except Exception as error:
-                _log.debug("%s: not compared at %s: %s", stage.target.label, shapes, error)
+    for n, shapes in enumerate(dict.fromkeys([example, grown(example, dims)])):
+        if not n or runner.fits(shapes):
+            runner.compare(shapes)
+    for size in (1, 0):
+        for places in together(dims):
+            shapes = at(example, places, size)
+            if not runner.fits(shapes) or not runner.takes(grown(example, places)):
                 continue
-            runner.check(tensors, numbers, expected)
-            break
+            fault = runner.one(shapes) if size else runner.none(shapes)
+            if fault:
+                _log.debug("%s: its graph is not for %s: %s", stage.target.label, shapes, fault)
+                runner.close([["!=", ["dim", *place], size] for place in sorted(places)])
+    return replace(saved, version=runner.version)
 
 
 class _Runner:
     """A version bound to the copy's weights, as far as a comparison needs it."""
 
-    def __init__(self, stage: Stage, saved: Saved, subject: Subject) -> None:
-        self.stage, self.version = stage, saved.version
+    def __init__(self, stage: Stage, case: Case, saved: Saved, subject: Subject, numbers: tuple[int, ...]) -> None:
+        self.stage, self.case, self.version, self.numbers = stage, case, saved.version, numbers
         graph = saved.graph()
         frontend = stage.frontend
         options = _static_call.engine_options(OPTIONS, frontend)
@@ -64,7 +68,74 @@ class _Runner:
                 return
         raise EngineError("no engine can run it", "; ".join(reasons))
 
-    def check(self, tensors: Sequence[Any], numbers: Sequence[int], expected: Any) -> None:
+    def fits(self, shapes: Shapes) -> bool:
+        version = self.version
+        return version.fits(Call(version.tree, sized(version.tensors, shapes), self.numbers, version.ambient))
+
+    def takes(self, shapes: Shapes) -> bool:
+        """Does the method run? Where it does not, sizes that were changed alone are tied to others."""
+        return _saved_sizes.fault(self.stage, self.case, shapes) is None
+
+    def close(self, rules: list[Condition]) -> None:
+        """From now on the version is valid only where one of the rules holds."""
+        rule = rules[0] if len(rules) == 1 else ["or", *rules]
+        self.version = replace(self.version, conditions=(*self.version.conditions, rule))
+
+    def compare(self, shapes: Shapes) -> str:
+        """Compare with the eager method, where it runs; returns why it does not. Raises Disagreement, EngineError."""
+        fault = ""
+        for whole in (1, 0):
+            tensors = examples(self.stage, self.case, shapes, whole)
+            try:
+                expected = self.stage.eager(values_of(self.case, tensors, self.numbers, self.stage.target))
+            except Exception as error:
+                lacks = isinstance(error, RuntimeError) and self.stage.frontend.lacks_kernel(error)
+                fault = "" if lacks else f"the method fails: {type(error).__name__}: {error}"
+                _log.debug("%s: not compared at %s: %s", self.stage.target.label, shapes, error)
+                continue
+            self._check(tensors, expected)
+            return ""
+        return fault
+
+    def one(self, shapes: Shapes) -> str:
+        """Why the graph is not for sizes of one; empty if it is."""
+        try:
+            return self.compare(shapes)
+        except (EngineError, _verify.Disagreement) as fault:
+            return str(fault)
+
+    def none(self, shapes: Shapes) -> str:
+        """Why the graph is not for tensors without elements; empty if it is.
+
+        The method is not asked: frameworks have been seen to end the process there.
+        """
+        try:
+            found = self._run(examples(self.stage, self.case, shapes, 1))
+        except EngineError as fault:
+            return str(fault)
+        assert self.version.graph is not None
+        for spec, array in zip(self.version.graph.output_specs, found, strict=True):
+            if array.size:
+                return "a result has elements, and nothing tells whether they are right"
+            if len(array.shape) != len(spec.shape) or any(
+                n not in (None, m) for n, m in zip(spec.shape, array.shape, strict=True)
+            ):
+                return f"a result is of shape {array.shape}"
+        return ""
+
+    def _run(self, tensors: Sequence[Any]) -> Sequence[Any]:
+        import numpy as np
+
+        arrays = [
+            self.stage.frontend.exporter(spec.dtype, wire)(tensor)
+            for spec, wire, tensor in zip(self.version.tensors, self.program.input_dtypes, tensors, strict=False)
+        ]
+        own = self.version.ints
+        arrays += [np.asarray(n, np.int64) for n, fixed in zip(self.numbers, own, strict=True) if fixed is None]
+        found: Sequence[Any] = self.program.run(arrays)
+        return found
+
+    def _check(self, tensors: Sequence[Any], expected: Any) -> None:
         import numpy as np
 
         frontend, version = self.stage.frontend, self.version
@@ -75,12 +146,7 @@ class _Runner:
             raise _verify.Disagreement(str(fault)) from fault
         if _compile.without_ints(results.tree) != _compile.without_ints(version.results):
             raise _verify.Disagreement("the eager result has another structure than the captured one")
-        arrays = [
-            frontend.exporter(spec.dtype, wire)(tensor)
-            for spec, wire, tensor in zip(version.tensors, self.program.input_dtypes, tensors, strict=False)
-        ]
-        arrays += [np.asarray(n, np.int64) for n, own in zip(numbers, version.ints, strict=True) if own is None]
-        computed = self.program.run(arrays)
+        computed = self._run(tensors)
         left, right, dtypes = [], [], []
         kinds = leaf_kinds(version.results)
         origins = [source for source, kind in zip(version.sources, kinds, strict=True) if kind == "t"]

@@ -47,7 +47,7 @@ def wishes(stage: Stage, case: Case) -> Iterator[Wish]:
         wide = _at_least_two(sizes, dims & varied)
         for numbers in dict.fromkeys((ints, frozenset[int]())):
             wish = Wish(wide, frozenset((i, a) for i, a in dims if wide[i][a] >= 2), numbers)
-            if wish not in made and _runs(stage, case, wish.shapes) is None:
+            if wish not in made and fault(stage, case, wish.shapes) is None:
                 made.append(wish)
                 yield wish
     if not made:
@@ -71,9 +71,9 @@ def _at_least_two(shapes: Sequence[tuple[int, ...]], dims: set[tuple[int, int]])
     )
 
 
-def _runs(stage: Stage, case: Case, shapes: Sequence[tuple[int, ...]]) -> Exception | None:
+def fault(stage: Stage, case: Case, shapes: Sequence[tuple[int, ...]]) -> Exception | None:
     """Why the method fails for some sizes; None if it does not."""
-    fault: Exception | None = None
+    found: Exception | None = None
     for whole in (1, 0):
         values = values_of(case, examples(stage, case, shapes, whole), numbers_of(case), stage.target)
         try:
@@ -81,36 +81,42 @@ def _runs(stage: Stage, case: Case, shapes: Sequence[tuple[int, ...]]) -> Except
         except Exception as error:
             if isinstance(error, RuntimeError) and stage.frontend.lacks_kernel(error):
                 return None
-            fault = fault or error
+            found = found or error
         else:
             return None
-    return fault
+    return found
 
 
 def _solved(stage: Stage, case: Case) -> tuple[tuple[int, ...], ...]:
     """Sizes for which the method runs, for a spec that leaves some open. Raises SpecError."""
-    if case.hint is not None and _runs(stage, case, case.hint) is None:
+    if case.hint is not None and fault(stage, case, case.hint) is None:
         return case.hint
     places = sorted(_varied(case))
     weights = {n for slot in _layers_slots(stage) for n in slot if n > 1}
     others = sorted(weights, reverse=True)[:12]
-    fault: Exception | None = None
+    refusal: Exception | None = None
     for trials, combination in enumerate(_combinations(case, places, others)):
         sizes = dict(zip(places, combination, strict=True))
         shapes = tuple(
             tuple(sizes[i, a] if n is None else n for a, n in enumerate(t.shape)) for i, t in enumerate(case.tensors)
         )
-        error = _runs(stage, case, shapes)
+        error = fault(stage, case, shapes)
         if error is None:
             return shapes
-        fault = fault or error
+        refusal = refusal or error
         if trials >= _TRIALS or not places:
             break
-    reason = f"{stage.target.label} fails for it: {type(fault).__name__}: {fault}"
+    reason = f"{stage.target.label} fails for it: {_said(refusal)}"
     if places:
-        reason = f"no sizes were found for its open dimensions for which {stage.target.label} runs: {fault}"
+        reason = f"no sizes were found for its open dimensions for which {stage.target.label} runs: {_said(refusal)}"
         reason += ". Pass an example tensor, or call the decorated method once and save it without input_spec"
-    raise SpecError("input_spec", reason) from fault
+    raise SpecError("input_spec", reason) from refusal
+
+
+def _said(refusal: Exception | None) -> str:
+    """What went wrong, on one line: frameworks add hints and places in their sources on others."""
+    lines = [line.strip() for line in str(refusal).splitlines() if line.strip()]
+    return f"{type(refusal).__name__}: {lines[0] if lines else 'without a reason'}".rstrip(".")
 
 
 def _layers_slots(stage: Stage) -> list[tuple[int, ...]]:

@@ -26,6 +26,9 @@ _SEVERAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 #: Places of dimensions: (tensor, axis).
 Dims = frozenset[tuple[int, int]]
 
+#: Sizes of the tensors of a call.
+Shapes = Sequence[tuple[int, ...]]
+
 
 class Stage:
     """A copy of what a method works on, in one mode, on the CPU; and the function that reaches the copy."""
@@ -74,7 +77,7 @@ class Stage:
         )
         return Request(
             frontend, OPTIONS, self.function, target.label, target.parameters, layout, call, subject, None, False,
-            self._style(values),
+            self._style(values), any_size=True,
         )  # fmt: skip
 
     def _style(self, values: Sequence[Any]) -> Style:
@@ -124,3 +127,20 @@ def sized(tensors: Sequence[TensorSpec], shapes: Sequence[tuple[int, ...]]) -> t
 
 def open_dims(version: Version) -> Dims:
     return frozenset((i, a) for i, t in enumerate(version.tensors) for a, n in enumerate(t.shape) if n is None)
+
+
+def together(dims: Dims) -> list[Dims]:
+    """Sets of dimensions to be given one size: all on one axis (a batch is of one size), all, and each alone."""
+    axes = [frozenset(place for place in dims if place[1] == axis) for axis in sorted({axis for _, axis in dims})]
+    alone = [frozenset([place]) for place in sorted(dims)]
+    return list(dict.fromkeys([*axes, *([dims] if dims else []), *alone]))
+
+
+def at(shapes: Shapes, places: Dims, size: int) -> tuple[tuple[int, ...], ...]:
+    """The shapes with a size at some places."""
+    return tuple(tuple(size if (i, a) in places else n for a, n in enumerate(s)) for i, s in enumerate(shapes))
+
+
+def grown(shapes: Shapes, places: Dims) -> tuple[tuple[int, ...], ...]:
+    """The shapes with sizes that are larger by one at some places."""
+    return tuple(tuple(n + ((i, a) in places) for a, n in enumerate(s)) for i, s in enumerate(shapes))

@@ -22,7 +22,9 @@ class InputSpec:
     ----------
     shape : sizes of the dimensions; None or -1 for one that varies.
     dtype : element type: a name such as "float32", or the type of a framework or of NumPy.
-    name : what the argument is called in a saved model; None: as the parameter of the function.
+    name : what the tensor is called in the saved graph: in ``StaticLayer.input_spec``, in what ``print()`` shows, and
+        among the inputs of an exported ONNX file. Calls by keyword use the names of the method's own parameters,
+        whatever this is. None: as the parameter.
 
     Raises
     ------
@@ -118,13 +120,16 @@ def is_tensor(value: Any) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, (InputSpec, type))
 
 
-def arguments(input_spec: Any, parameters: Parameters, method: str) -> tuple[Any, ...]:
+def arguments(
+    input_spec: Any, parameters: Parameters, method: str, option: str = "input_spec"
+) -> tuple[Any, ...]:
     """One value for each parameter, from a list of specs; what is left out takes its default.
 
-    Specs without a name get that of their parameter. Raises SpecError, which names the argument.
+    Specs without a name get that of their parameter. `option` is what the user calls the list. Raises SpecError, which
+    names the argument.
     """
     if not isinstance(input_spec, (list, tuple)):
-        raise SpecError("input_spec", f"it must be a list with an entry for each argument of {method}")
+        raise SpecError(option, f"it must be a list with an entry for each argument of {method}")
     values = parameters.bind(tuple(input_spec), {})
     if values is None:
         missing = [
@@ -134,15 +139,15 @@ def arguments(input_spec: Any, parameters: Parameters, method: str) -> tuple[Any
         ]
         if missing:
             names = " and ".join(f"`{name}`" for name in missing)
-            raise SpecError("input_spec", f"it has no entry for the argument {names} of {method}")
+            raise SpecError(option, f"it has no entry for the argument {names} of {method}")
         count = len(parameters.names)
-        raise SpecError("input_spec", f"it has {len(input_spec)} entries where {method} takes {count} arguments")
+        raise SpecError(option, f"it has {len(input_spec)} entries where {method} takes {count} arguments")
     given = [*range(len(input_spec))]
     found = []
     for i, (name, value) in enumerate(zip(parameters.names, values, strict=True)):
         found.append(_named(value, f"`{name}`", name) if i in given or isinstance(value, (tuple, dict)) else value)
     if not any(_specs(value) for value in found):
-        raise SpecError("input_spec", f"no entry of it is a tensor: {method} would be a constant")
+        raise SpecError(option, f"no entry of it is a tensor: {method} would be a constant")
     return tuple(found)
 
 

@@ -12,7 +12,8 @@ from hybrid_infer._model import Model
 from hybrid_infer._options import Options
 from hybrid_infer._signature import builder
 from hybrid_infer._spec import InputSpec
-from hybrid_infer._static_call import Programs, StaticMethod, described
+from hybrid_infer._static_bindings import described
+from hybrid_infer._static_call import Programs, StaticMethod
 
 FORWARD = "forward"
 

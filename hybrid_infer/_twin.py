@@ -49,7 +49,7 @@ class Twin:
         clocks: bool = False,
     ) -> None:
         self.style, self._reach, self._clocks = style, reach, clocks
-        self.watched = True
+        self.watched, self.any_size = True, False
         self.frontend, self.name, self.layout, self.parameters = frontend, name, layout, parameters
         self.live = live
         self._refuse_hooks()

@@ -79,6 +79,7 @@ class Tracee(Protocol):
     that are an input or a weight itself are not in that list.
     ``convert`` is applied to the user's function first (Paddle rewrites control flow there). ``watched``: whether
     ``run`` notes which attributes are read; a tracer that cannot cope with that turns it off, and all are guarded.
+    ``any_size``: dimensions that vary are to take sizes of 0 and 1 too, where the tracer can leave that open.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Tracee(Protocol):
     ints: Sequence[int]
     labels: Sequence[str]
     watched: bool
+    any_size: bool
 
     def run(
         self,

@@ -91,7 +91,11 @@ class Version:
         for m, g in zip(self.ints, call.ints, strict=True):
             if m != g if m is not None else not -(2**63) <= g < 2**63:
                 return False
-        return all(_guards.holds(c, call.shapes, call.ints) for c in self.conditions)
+        return not self.broken(call)
+
+    def broken(self, call: Call) -> list[Condition]:
+        """The conditions on sizes and integers that a similar call does not meet."""
+        return [c for c in self.conditions if not _guards.holds(c, call.shapes, call.ints)]
 
     def varies(self, opens: Collection[tuple[int, int]]) -> bool:
         """Are these (tensor, axis) pairs open, as far as the tracer could leave them so?"""

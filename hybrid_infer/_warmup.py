@@ -64,7 +64,8 @@ def warmup(target: Any, *inputs: Any) -> list[Warmed]:
     method, owner = _resolved(target)
     if not inputs:
         raise TypeError("warmup() needs the arguments of at least one call")
-    calls = [_values(method, each) for each in inputs]
+    places = ["inputs"] if len(inputs) == 1 else [f"inputs[{i}]" for i in range(len(inputs))]
+    calls = [_values(method, each, place) for each, place in zip(inputs, places, strict=True)]
     return [_warm(method, owner, values) for values in _progress.steps(calls, f"compiling {method.name}")]
 
 
@@ -85,15 +86,19 @@ def _resolved(target: Any) -> tuple[HotMethod, tuple[Any, ...]]:
     return found, (owner,)
 
 
-def _values(method: HotMethod, given: Any) -> tuple[Any, ...]:
-    """One value for each parameter. Raises SpecError."""
+def _values(method: HotMethod, given: Any, place: str) -> tuple[Any, ...]:
+    """One value for each parameter; `place` is where they were given. Raises SpecError."""
     parameters = method.parameters
     if isinstance(given, dict):
         values = parameters.bind((), given)
-        given = [] if values is None else list(values)
+        if values is None:
+            takes = ", ".join(f"`{name}`" for name in parameters.names)
+            names = ", ".join(map(repr, given)) or "none"
+            raise SpecError(place, f"by name, {names} are given; the arguments of {method.name} are {takes}")
+        given = list(values)
     elif not isinstance(given, (list, tuple)) or hasattr(given, "_fields"):
         given = [given]
-    return _spec.arguments(list(given), parameters, method.name)
+    return _spec.arguments(list(given), parameters, method.name, place)
 
 
 def _warm(method: HotMethod, owner: tuple[Any, ...], values: tuple[Any, ...]) -> Warmed:

@@ -108,7 +108,7 @@ def test_conditions_name_the_parameters() -> None:
     for rows, n in ((4, 3), (6, 4)):
         halves(torch.ones(rows, 4), n)
     conditions = only(halves)["versions"][-1]["conditions"]
-    assert "x axis 0 % 2 == 0" in conditions and not [each for each in conditions if "tensor 0" in each]
+    assert "axis 0 of x % 2 == 0" in conditions and not [each for each in conditions if "tensor 0" in each]
 
 
 def test_sizes_asked_for_ahead(Block: Any) -> None:

@@ -15,8 +15,8 @@ import torch
 from torch.export import Dim
 
 from hybrid_infer._errors import TraceError
-from hybrid_infer._types import Captured, Condition, Expr, Graph, TensorSpec, Tracee
-from hybrid_infer.frontends import _torch_attention
+from hybrid_infer._types import Captured, Expr, Graph, TensorSpec, Tracee
+from hybrid_infer.frontends import _torch_attention, _torch_guards
 from hybrid_infer.frontends._torch_reasons import NO_FORM, called_at, explained, first_line, line_of, writers_of
 
 OPSET = 20  # the last one that the onnx release required by paddle2onnx knows
@@ -93,6 +93,24 @@ def capture(
     frontend: Any, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]
 ) -> Captured:
     """See ``Frontend.capture``."""
+    if tracee.any_size and dynamic:
+        try:
+            with any_size():
+                return _capture(tracee, dynamic, dynamic_ints)
+        except TraceError as fault:
+            _log.debug("%s: sizes of 0 and 1 are not left open: %s", tracee.name, fault)
+    return _capture(tracee, dynamic, dynamic_ints)
+
+
+def any_size() -> Any:
+    """A context in which the tracer takes a dimension for what it is, not for one of 2 or more.
+
+    Where code asks whether a size is 0 or 1, the answer for the example becomes a guard.
+    """
+    return torch.fx.experimental._config.patch(backed_size_oblivious=True)
+
+
+def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
     auto, static = Dim.AUTO, Dim.STATIC
     tensors = [t.detach() for t in tracee.tensors]
     weights = [w.detach() for w in tracee.weights]
@@ -239,7 +257,7 @@ def _describe(
     placeholders = placeholders[len(placeholders) - len(tracee.weights) - len(tracee.tensors) - len(tracee.ints) :]
     values = placeholders[len(tracee.weights) :]
     symbols: dict[Any, Expr] = {}
-    conditions: list[Condition] = []
+    derived: list[tuple[Expr, Any]] = []
     specs, varying, fixed = [], set(), set()
     environment = None
     for i, value in enumerate(values[: len(tracee.tensors)]):
@@ -256,7 +274,7 @@ def _describe(
                     fixed.add((i, axis))
                     continue
                 else:
-                    conditions.append((place, expression))
+                    derived.append((place, expression))
                 varying.add((i, axis))
                 shape.append(None)
             else:
@@ -271,9 +289,7 @@ def _describe(
             symbols.setdefault(value.node.expr, ["int", k])
             ints.add(k)
         specs.append(TensorSpec("int64", ()))
-    rules: list[Condition] = [["==", place, _expression(e, symbols)] for place, e in conditions]
-    if environment is not None:
-        rules += _conditions(environment, symbols)
+    rules = _torch_guards.conditions(environment, symbols, derived)
     outputs = next(n for n in program.graph.nodes if n.op == "output").args[0]
     results = [n.meta.get("val") if hasattr(n, "meta") else n for n in outputs]
     result_specs = tuple(
@@ -295,77 +311,3 @@ def _describe(
 
 def _dtype(tensor: Any) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-class _OutsideGrammar(Exception):
-    pass
-
-
-def _conditions(environment: Any, symbols: Mapping[Any, Expr]) -> list[Condition]:
-    """Every guard and range of the tracer's shape environment, as data.
-
-    A guard that the grammar cannot express raises TraceError: the caller then fixes all dimensions.
-    """
-    rules: list[Condition] = []
-    for symbol, interval in environment.var_to_range.items():
-        place = symbols.get(symbol)
-        if place is None:
-            continue
-        low, high = interval.lower, interval.upper
-        if low.is_Integer and (place[0] == "dim" or int(low) > -(2**62)):
-            rules.append(["<=", int(low), place])
-        if high.is_Integer and int(high) < 2**62:
-            rules.append(["<=", place, int(high)])
-    expressions = [guard.expr for guard in environment.guards]
-    for asserts in environment.deferred_runtime_asserts.values():
-        expressions += [each.expr for each in asserts]
-    for expression in expressions:
-        expression = expression.xreplace(environment.replacements)
-        try:
-            rule = _condition(expression, symbols)
-        except _OutsideGrammar as fault:
-            raise TraceError(f"a condition on sizes cannot be kept as data: {fault}") from fault
-        if rule is not True and rule not in rules:
-            rules.append(rule)
-    return rules
-
-
-_COMPARISONS = {"Equality": "==", "Unequality": "!=", "StrictLessThan": "<", "LessThan": "<="}
-_SWAPPED = {"StrictGreaterThan": "<", "GreaterThan": "<="}
-_FLOOR = {"FloorDiv", "CleanDiv", "Mod", "PythonMod"}
-_EXTREMA = {"Max": "max", "Min": "min"}
-
-
-def _condition(expression: Any, symbols: Mapping[Any, Expr]) -> Condition:
-    if expression is True or expression == True:  # noqa: E712  # sympy's own true
-        return True
-    kind = type(expression).__name__
-    if kind in _COMPARISONS:
-        return [_COMPARISONS[kind], *(_expression(a, symbols) for a in expression.args)]
-    if kind in _SWAPPED:
-        return [_SWAPPED[kind], *(_expression(a, symbols) for a in reversed(expression.args))]
-    if kind in ("And", "Or", "Not"):
-        return [kind.lower(), *(_condition(a, symbols) for a in expression.args)]
-    raise _OutsideGrammar(str(expression))
-
-
-def _expression(expression: Any, symbols: Mapping[Any, Expr]) -> Expr:
-    if expression in symbols:
-        return list(symbols[expression])
-    if expression.is_Integer:
-        return int(expression)
-    kind = type(expression).__name__
-    arguments: Sequence[Any] = expression.args
-    if kind == "Add":
-        return ["+", *(_expression(a, symbols) for a in arguments)]
-    if kind == "Mul":
-        return ["*", *(_expression(a, symbols) for a in arguments)]
-    if kind == "Pow" and arguments[1].is_Integer and 0 < int(arguments[1]) <= 4:
-        return ["*", *[_expression(arguments[0], symbols)] * int(arguments[1])]
-    if kind in _FLOOR:
-        return ["//" if kind.endswith("Div") else "%", *(_expression(a, symbols) for a in arguments)]
-    if kind in _EXTREMA:
-        return [_EXTREMA[kind], *(_expression(a, symbols) for a in arguments)]
-    raise _OutsideGrammar(str(expression))
-
-

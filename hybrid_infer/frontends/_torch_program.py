@@ -11,12 +11,20 @@ from torch.export import Dim
 
 from hybrid_infer._errors import StaticModelError, TraceError
 from hybrid_infer._types import Tracee
-from hybrid_infer.frontends._torch_capture import _Call, _quiet
+from hybrid_infer.frontends._torch_capture import _Call, _quiet, any_size
 from hybrid_infer.frontends._torch_reasons import explained
 
 
 def program(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> bytes:
     """See ``Frontend.program``. Weights are its inputs, so that it holds none."""
+    try:
+        with any_size():
+            return _program(tracee, dynamic, dynamic_ints)
+    except TraceError:
+        return _program(tracee, dynamic, dynamic_ints)
+
+
+def _program(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> bytes:
     auto, static = Dim.AUTO, Dim.STATIC
     tensors = [t.detach() for t in tracee.tensors]
     weights = [w.detach() for w in tracee.weights]

@@ -1,0 +1,92 @@
+"""What torch's tracer assumed about sizes and integers, as data (see ``Condition`` and ``Expr``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hybrid_infer._errors import TraceError
+from hybrid_infer._types import Condition, Expr
+
+_COMPARISONS = {"Equality": "==", "Unequality": "!=", "StrictLessThan": "<", "LessThan": "<="}
+_SWAPPED = {"StrictGreaterThan": "<", "GreaterThan": "<="}
+_FLOOR = {"FloorDiv", "CleanDiv", "Mod", "PythonMod"}
+_EXTREMA = {"Max": "max", "Min": "min"}
+
+
+class _OutsideGrammar(Exception):
+    pass
+
+
+def conditions(
+    environment: Any, symbols: Mapping[Any, Expr], derived: Sequence[tuple[Expr, Any]]
+) -> list[Condition]:
+    """Every guard and range of the tracer's shape environment, and what the places in `derived` are equal to.
+
+    A guard that the grammar cannot express raises TraceError: the caller then fixes all dimensions.
+    """
+    try:
+        rules = [["==", place, _expression(each, symbols)] for place, each in derived]
+        if environment is not None:
+            rules += _ranges(environment, symbols)
+            for guard in _guards(environment):
+                rule = _condition(guard.xreplace(environment.replacements), symbols)
+                if rule is not True and rule not in rules:
+                    rules.append(rule)
+    except _OutsideGrammar as fault:
+        raise TraceError(f"a condition on sizes cannot be kept as data: {fault}") from fault
+    return rules
+
+
+def _ranges(environment: Any, symbols: Mapping[Any, Expr]) -> list[Condition]:
+    rules = []
+    for symbol, interval in environment.var_to_range.items():
+        place = symbols.get(symbol)
+        if place is None:
+            continue
+        low, high = interval.lower, interval.upper
+        if low.is_Integer and int(low) > (0 if place[0] == "dim" else -(2**62)):  # no size is below 0
+            rules.append(["<=", int(low), place])
+        if high.is_Integer and int(high) < 2**62:
+            rules.append(["<=", place, int(high)])
+    return rules
+
+
+def _guards(environment: Any) -> list[Any]:
+    found = [guard.expr for guard in environment.guards]
+    for asserts in environment.deferred_runtime_asserts.values():
+        found += [each.expr for each in asserts]
+    return found
+
+
+def _condition(guard: Any, symbols: Mapping[Any, Expr]) -> Condition:
+    if guard is True or guard == True:  # noqa: E712  # sympy's own true
+        return True
+    kind = type(guard).__name__
+    if kind in _COMPARISONS:
+        return [_COMPARISONS[kind], *(_expression(a, symbols) for a in guard.args)]
+    if kind in _SWAPPED:
+        return [_SWAPPED[kind], *(_expression(a, symbols) for a in reversed(guard.args))]
+    if kind in ("And", "Or", "Not"):
+        return [kind.lower(), *(_condition(a, symbols) for a in guard.args)]
+    raise _OutsideGrammar(str(guard))
+
+
+def _expression(expression: Any, symbols: Mapping[Any, Expr]) -> Expr:
+    if expression in symbols:
+        return list(symbols[expression])
+    if expression.is_Integer:
+        return int(expression)
+    kind = type(expression).__name__
+    arguments: Sequence[Any] = expression.args
+    if kind == "Add":
+        return ["+", *(_expression(a, symbols) for a in arguments)]
+    if kind == "Mul":
+        return ["*", *(_expression(a, symbols) for a in arguments)]
+    if kind == "Pow" and arguments[1].is_Integer and 0 < int(arguments[1]) <= 4:
+        return ["*", *[_expression(arguments[0], symbols)] * int(arguments[1])]
+    if kind in _FLOOR:
+        return ["//" if kind.endswith("Div") else "%", *(_expression(a, symbols) for a in arguments)]
+    if kind in _EXTREMA:
+        return [_EXTREMA[kind], *(_expression(a, symbols) for a in arguments)]
+    raise _OutsideGrammar(str(expression))
