@@ -15,8 +15,10 @@ from hybrid_infer._types import Graph
 _TYPE_ATTRIBUTES = frozenset({"to", "dtype", "stash_type", "output_dtype", "output_datatype", "softmax_precision"})
 
 
-def read(graph: Graph, engine: str) -> Any:
+def read(graph: Graph, engine: str, *, widen: bool = True) -> Any:
     """The onnx.ModelProto of `graph`, in float32 where it says bfloat16. Raises EngineError in the name of `engine`.
+
+    Without `widen` it is left in bfloat16, for an engine that computes in that type.
 
     Its inputs are the used weights and inputs, its outputs those of the graph, in the graph's order.
     """
@@ -31,7 +33,8 @@ def read(graph: Graph, engine: str) -> Any:
     _check_names(graph, model, engine)
     for scope in _scopes(model):
         _strip(scope)
-        _widen(scope)
+        if widen:
+            _widen(scope)
     del model.metadata_props[:]
     return model
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -99,6 +100,58 @@ class Tracee(Protocol):
     ) -> list[Any]: ...
 
 
+class Memory(Protocol):
+    """The tensors of a framework on one device, for engines that compute on them where they lie.
+
+    ``device``: its name ("cuda:0", "gpu:0"); ``index``: its number among the GPUs of this process.
+    """
+
+    device: str
+    index: int
+
+    def stream(self) -> int:
+        """The handle of the caller's current stream; 0 for the default one."""
+        ...
+
+    def pointer(self, tensor: Any) -> int: ...
+
+    def describe(self, tensor: Any) -> tuple[str, tuple[int, ...]]:
+        """Element type, in this library's names, and sizes."""
+        ...
+
+    def ready(self, tensor: Any) -> Any:
+        """The tensor on this device, without gaps and without a history; itself where it is so already."""
+        ...
+
+    def empty(self, shape: Sequence[int], dtype: str) -> Any:
+        """A tensor in memory of the framework's pool, which gets it back in the order of the current stream."""
+        ...
+
+    def view(self, tensor: Any, shape: Sequence[int], dtype: str) -> Any:
+        """The first bytes of a tensor of bytes as another tensor, on the same memory."""
+        ...
+
+    def cast(self, tensor: Any, dtype: str) -> Any:
+        """A tensor of another element type; itself where it has that one."""
+        ...
+
+    def permuted(self, tensor: Any, order: Sequence[int]) -> Any:
+        """A tensor with its axes in another order, without gaps."""
+        ...
+
+    def upload(self, array: Any) -> Any:
+        """A copy of a NumPy array on the device."""
+        ...
+
+    def capturing(self) -> bool:
+        """Is the program itself capturing a CUDA graph on the current stream?"""
+        ...
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """In which this device is the current one of the thread."""
+        ...
+
+
 @dataclass(frozen=True)
 class EngineOptions:
     """What an engine may need to know when it builds a program.
@@ -107,7 +160,8 @@ class EngineOptions:
     optimisation to its lowest. ``live``: weights are fed at each run instead of bound at load. ``handover``: hand
     the cores over between the framework's pool and the engine's. ``framework``: "torch", "paddle" or "" (whose
     pool that is). ``precision``: the type of float32 arithmetic; where the engine is not ``native`` in it, the graph
-    says what is rounded. ``extra``: an engine's own settings, each named in its module.
+    says what is rounded. ``memory``: the framework's tensors on ``device``, for an engine that works in place.
+    ``extra``: an engine's own settings, each named in its module.
     """
 
     threads: int = 1
@@ -117,6 +171,7 @@ class EngineOptions:
     framework: str = ""
     device: str = "cpu"
     precision: str = "float32"
+    memory: Memory | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -125,6 +180,8 @@ class Program(Protocol):
 
     ``input_dtypes``/``output_dtypes``: the element types in which arrays are exchanged, which may differ from the
     graph's where NumPy or the engine has no such type (bfloat16 is exchanged as float32).
+    One with a true attribute ``in_place`` takes the framework's tensors instead of arrays, on the device that it was
+    loaded for, and gives such tensors; integers come as NumPy arrays all the same.
     """
 
     engine: str
@@ -152,7 +209,8 @@ class Engine(Protocol):
     """A way to run a graph on this machine.
 
     ``reservation``: in what it may differ from the eager method on other arguments than those it was verified with,
-    for which it is probed before it is chosen; empty if in nothing.
+    for which it is probed before it is chosen; empty if in nothing. Of one with a true attribute ``in_place``,
+    weights and arguments are tensors (see `Program`); one with a true ``ranged`` builds plans for ranges of sizes.
     """
 
     name: str

@@ -1,0 +1,153 @@
+"""The CUDA driver's own interface, through ctypes: no package has to be installed for it.
+
+Only what engines need beside a framework: whether there is a GPU, which, copies on a stream, and captured graphs. Every
+function works in the context that is current in the calling thread, which a framework's device guard makes its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+_LIBRARY = "libcuda.so.1"
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+_THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: other threads go on allocating
+
+
+class DriverError(Exception):
+    """The driver refused something; the message is its own."""
+
+
+class Gpu(NamedTuple):
+    """What decides whether code that was compiled for one GPU runs, and runs as fast, on another."""
+
+    name: str
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.name} (compute capability {self.major}.{self.minor})"
+
+
+class Driver:
+    """Calls of the driver, each checked. ``library`` is the loaded shared library."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self._call("cuInit", 0)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        try:
+            function = getattr(self._library, name)
+        except AttributeError:
+            raise DriverError(f"the driver has no function {name}: it is too old") from None
+        code = function(*arguments)
+        if code:
+            raise DriverError(f"{name}: {self._words(code)}")
+
+    def _words(self, code: int) -> str:
+        text = ctypes.c_char_p()
+        if self._library.cuGetErrorString(code, ctypes.byref(text)) or not text.value:
+            return f"error {code}"
+        return f"{text.value.decode(errors='replace')} (error {code})"
+
+    def count(self) -> int:
+        found = ctypes.c_int()
+        self._call("cuDeviceGetCount", ctypes.byref(found))
+        return found.value
+
+    def gpu(self, index: int) -> Gpu:
+        """The GPU of that number among those that this process may use."""
+        device, text = ctypes.c_int(), ctypes.create_string_buffer(256)
+        self._call("cuDeviceGet", ctypes.byref(device), index)
+        self._call("cuDeviceGetName", text, len(text), device)
+        numbers = []
+        for attribute in (_MAJOR, _MINOR):
+            number = ctypes.c_int()
+            self._call("cuDeviceGetAttribute", ctypes.byref(number), attribute, device)
+            numbers.append(number.value)
+        return Gpu(text.value.decode(errors="replace"), *numbers)
+
+    def stream(self) -> int:
+        """A new stream that waits for no other."""
+        return self._handle("cuStreamCreate", _NON_BLOCKING)
+
+    def synchronize(self, stream: int) -> None:
+        self._call("cuStreamSynchronize", ctypes.c_void_p(stream))
+
+    def finish(self) -> None:
+        """Wait for all work of the current context."""
+        self._call("cuCtxSynchronize")
+
+    def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        """Between two places of device memory, in the order of `stream`."""
+        self._call(
+            "cuMemcpyDtoDAsync_v2", ctypes.c_uint64(target), ctypes.c_uint64(source), ctypes.c_size_t(nbytes),
+            ctypes.c_void_p(stream),
+        )  # fmt: skip
+
+    def capture(self, stream: int, work: Callable[[], None]) -> int:
+        """What `work` enqueues on `stream`, as a graph that can be launched; nothing of it runs now."""
+        self._call("cuStreamBeginCapture_v2", ctypes.c_void_p(stream), _THREAD_LOCAL)
+        try:
+            work()
+        except BaseException:
+            # The capture is ended whatever happened: a stream that still captures refuses all other work.
+            self._library.cuStreamEndCapture(ctypes.c_void_p(stream), ctypes.byref(ctypes.c_void_p()))
+            raise
+        graph = ctypes.c_void_p()
+        self._call("cuStreamEndCapture", ctypes.c_void_p(stream), ctypes.byref(graph))
+        try:
+            ready = ctypes.c_void_p()
+            self._call("cuGraphInstantiateWithFlags", ctypes.byref(ready), graph, ctypes.c_ulonglong(0))
+        finally:
+            self._library.cuGraphDestroy(graph)
+        return ready.value or 0
+
+    def launch(self, graph: int, stream: int) -> None:
+        self._call("cuGraphLaunch", ctypes.c_void_p(graph), ctypes.c_void_p(stream))
+
+    def destroy(self, graph: int) -> None:
+        self._call("cuGraphExecDestroy", ctypes.c_void_p(graph))
+
+    def _handle(self, name: str, flags: int) -> int:
+        found = ctypes.c_void_p()
+        self._call(name, ctypes.byref(found), flags)
+        return found.value or 0
+
+
+_starting = threading.Lock()
+
+
+def enter_child() -> None:
+    """In a forked child: CUDA cannot be used there once the parent has, and says so when it is asked."""
+    global _starting
+    _starting = threading.Lock()
+    _loaded.cache_clear()
+
+
+@functools.cache
+def _loaded() -> Driver:
+    return Driver(ctypes.CDLL(_LIBRARY))
+
+
+def driver() -> Driver:
+    """The driver of this machine. Raises DriverError where there is none, or where it cannot be started."""
+    with _starting:
+        try:
+            return _loaded()
+        except OSError as error:
+            raise DriverError(f"the NVIDIA driver is not installed ({error})") from error
+
+
+def missing() -> str:
+    """Why no NVIDIA GPU can be used by this process, with the remedy; empty if one can."""
+    try:
+        found = driver().count()
+    except DriverError as error:
+        return f"{error}: install NVIDIA's driver, or give the container its GPU"
+    return "" if found else "the NVIDIA driver finds no GPU (is CUDA_VISIBLE_DEVICES empty?)"

@@ -1,0 +1,124 @@
+"""Captured CUDA graphs of a program, one per stream and sizes, of which the least recently used goes first.
+
+A graph has its addresses in it. So each keeps buffers of its own: arguments are copied into them and results out of
+them, on the caller's stream, which is worth it only where the copies are small beside the launches that they save.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+from hybrid_infer.backends._cuda._driver import Driver
+
+#: Graphs that a program keeps, each with its buffers.
+MOST = 8
+#: Calls of one size after which it is captured: a size that is met once is not worth it.
+AFTER = 3
+#: Bytes of arguments and results together up to which copying them is cheaper than launching kernels one by one.
+LARGEST = 1 << 22
+
+
+class Buffer(NamedTuple):
+    """A place that a graph reads or writes; ``owner`` keeps it."""
+
+    pointer: int
+    nbytes: int
+    owner: Any
+
+
+class Captured:
+    """A graph with its buffers. Its launches wait for each other, since they share them."""
+
+    def __init__(
+        self, driver: Driver, graph: int, inputs: Sequence[Buffer], outputs: Sequence[Buffer], kept: object
+    ) -> None:
+        self._driver, self._graph, self._inputs, self._outputs = driver, graph, inputs, outputs
+        self._kept = kept  # the execution context and its memory
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def run(self, inputs: Sequence[int], outputs: Sequence[int], stream: int) -> bool:
+        """Enqueue one run from and to these addresses; False where another thread has closed it. Raises DriverError."""
+        with self._lock:
+            if self._closed:
+                return False
+            for buffer, pointer in zip(self._inputs, inputs, strict=True):
+                if buffer.nbytes:
+                    self._driver.copy(buffer.pointer, pointer, buffer.nbytes, stream)
+            self._driver.launch(self._graph, stream)
+            for buffer, pointer in zip(self._outputs, outputs, strict=True):
+                if buffer.nbytes:
+                    self._driver.copy(pointer, buffer.pointer, buffer.nbytes, stream)
+        return True
+
+    def close(self) -> None:
+        """Wait for what is in flight, then let go: the buffers go back to a pool that knows nothing of the graph."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._driver.finish()
+            self._driver.destroy(self._graph)
+            self._kept = None
+
+
+class Graphs:
+    """The graphs of one program, by stream and sizes."""
+
+    def __init__(self, most: int = MOST, after: int = AFTER) -> None:
+        self._most, self._after = most, after
+        self._lock = threading.Lock()
+        self._found: OrderedDict[Hashable, Captured] = OrderedDict()
+        self._met: OrderedDict[Hashable, int] = OrderedDict()
+        self._refused: set[Hashable] = set()
+        self._making = False
+
+    def get(self, key: Hashable) -> Captured | None:
+        with self._lock:
+            found = self._found.get(key)
+            if found is not None:
+                self._found.move_to_end(key)
+            return found
+
+    def due(self, key: Hashable) -> bool:
+        """Note one run of `key`: is it time to capture it? True for one thread at a time, which then calls `add`."""
+        with self._lock:
+            if key in self._refused or key in self._found or self._making:
+                return False
+            count = self._met.get(key, 0) + 1
+            self._met[key] = count
+            self._met.move_to_end(key)
+            if len(self._met) > 16 * self._most:
+                self._met.popitem(last=False)
+            self._making = count >= self._after
+            return self._making
+
+    def add(self, key: Hashable, make: Callable[[], Captured | None]) -> Captured | None:
+        """Capture; where that fails or gives None, `key` is not tried again."""
+        captured = None
+        try:
+            captured = make()
+        finally:
+            with self._lock:
+                self._making = False
+                self._met.pop(key, None)
+                evicted = []
+                if captured is None:
+                    self._refused.add(key)
+                else:
+                    self._found[key] = captured
+                    while len(self._found) > self._most:
+                        evicted.append(self._found.popitem(last=False)[1])
+            for each in evicted:
+                each.close()
+        return captured
+
+    def close(self) -> None:
+        with self._lock:
+            found = list(self._found.values())
+            self._found.clear()
+        for each in found:
+            each.close()
