@@ -10,9 +10,9 @@ from hybrid_infer._types import Engine
 #: Every engine that may be chosen, in the order in which they are offered where nothing has been measured.
 ENGINES: tuple[str, ...] = ("onnxruntime", "openvino")
 
-#: Those that are used only where they are asked for by name: the interpreter of our own executor, which is for tests
-#: and debugging, and the engine that refuses every graph.
-BY_NAME: tuple[str, ...] = ("native", "null")
+#: Those that are used only where they are asked for, by name or by an option: the interpreter of our own executor, which
+#: is for tests and debugging, the engine that refuses every graph, and TensorRT, whose plans take minutes to build.
+BY_NAME: tuple[str, ...] = ("native", "null", "tensorrt")
 
 #: Which kinds of device each engine computes on.
 _DEVICES: dict[str, tuple[str, ...]] = {"onnxruntime": ("cpu",), "openvino": ("cpu",)}
@@ -35,6 +35,10 @@ def engine(name: str) -> Engine:
         from hybrid_infer.backends.native import engine as native
 
         return native.ENGINE
+    if name == "tensorrt":
+        from hybrid_infer.backends.tensorrt import engine as tensorrt
+
+        return tensorrt.ENGINE
     if name == "null":
         from hybrid_infer.backends import null
 

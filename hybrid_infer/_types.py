@@ -143,6 +143,10 @@ class Memory(Protocol):
         """A copy of a NumPy array on the device."""
         ...
 
+    def synchronize(self) -> None:
+        """Wait for the work of the current stream."""
+        ...
+
     def capturing(self) -> bool:
         """Is the program itself capturing a CUDA graph on the current stream?"""
         ...

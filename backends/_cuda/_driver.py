@@ -76,6 +76,10 @@ class Driver:
         """A new stream that waits for no other."""
         return self._handle("cuStreamCreate", _NON_BLOCKING)
 
+    def release(self, stream: int) -> None:
+        """Let go of a stream that `stream` made."""
+        self._call("cuStreamDestroy_v2", ctypes.c_void_p(stream))
+
     def synchronize(self, stream: int) -> None:
         self._call("cuStreamSynchronize", ctypes.c_void_p(stream))
 

@@ -30,11 +30,16 @@ class Buffer(NamedTuple):
 
 
 class Captured:
-    """A graph with its buffers. Its launches wait for each other, since they share them."""
+    """A graph with its buffers. Its launches wait for each other, since they share them.
+
+    ``note``: what whoever captured it wants to find again.
+    """
 
     def __init__(
-        self, driver: Driver, graph: int, inputs: Sequence[Buffer], outputs: Sequence[Buffer], kept: object
-    ) -> None:
+        self, driver: Driver, graph: int, inputs: Sequence[Buffer], outputs: Sequence[Buffer], kept: object,
+        note: Any = None,
+    ) -> None:  # fmt: skip
+        self.note = note
         self._driver, self._graph, self._inputs, self._outputs = driver, graph, inputs, outputs
         self._kept = kept  # the execution context and its memory
         self._lock = threading.Lock()

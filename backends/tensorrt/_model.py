@@ -43,7 +43,7 @@ _LOCATION = "weights"
 
 
 class Stub(NamedTuple):
-    """A weight that is refitted: its element type and sizes in the plan, and how the axes of a live one are permuted."""
+    """A weight that is refitted: its type and sizes in the plan, and how the axes of a live one are permuted for it."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -103,7 +103,7 @@ def _check(proto: Any) -> None:
 
 
 def _raise_opset(proto: Any) -> None:
-    """To the first in which convolutions and pooling are defined for bfloat16, unless an operator changed on the way."""
+    """To the first that defines convolutions and pooling for bfloat16, unless an operator changed on the way."""
     operators = {node.op_type for graph in (proto.graph, *subgraphs(proto.graph.node)) for node in graph.node}
     for entry in proto.opset_import:
         changed = (name for name in operators if entry.version < _CHANGED.get(name, 0))

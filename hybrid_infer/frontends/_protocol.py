@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, S
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from hybrid_infer._types import Captured, Tracee
+from hybrid_infer._types import Captured, Memory, Tracee
 
 
 class Frontend(Protocol):
@@ -95,6 +95,10 @@ class Frontend(Protocol):
 
     def importer(self, dtype: str, wire: str, device: str) -> Callable[[Any], Any]:
         """The way back: the tensor owns or shares the array's memory."""
+        ...
+
+    def memory(self, device: str) -> Memory | None:
+        """The framework's tensors on a device, for engines that work in place; None where it is no NVIDIA GPU."""
         ...
 
     def stamp(self, tensor: Any) -> Hashable:

@@ -211,6 +211,11 @@ class PaddleFrontend:
 
         return _paddle_bridge.importer(dtype, wire, device)
 
+    def memory(self, device: str) -> Any:
+        from hybrid_infer.frontends._paddle_memory import PaddleMemory
+
+        return PaddleMemory(device) if device.startswith("gpu") else None
+
     def stamp(self, tensor: Any) -> Hashable:
         return tensor.data_ptr(), tensor._inplace_version()
 

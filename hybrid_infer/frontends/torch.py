@@ -165,13 +165,13 @@ class TorchFrontend:
 
         if dtype != wire:
             target = getattr(torch, wire)
-            return lambda tensor: tensor.detach().to(target).numpy()
+            return lambda tensor: tensor.detach().to(target).cpu().numpy()
 
         def share(tensor: Any) -> Any:
             try:
                 return tensor.numpy()
-            except RuntimeError:  # it requires a gradient, or is a lazy conjugate or negative view
-                return tensor.detach().resolve_conj().resolve_neg().numpy()
+            except (RuntimeError, TypeError):  # it requires a gradient, is a lazy view, or lies on another device
+                return tensor.detach().resolve_conj().resolve_neg().cpu().numpy()
 
         return share
 
@@ -182,6 +182,11 @@ class TorchFrontend:
             return torch.from_numpy
         target = getattr(torch, dtype)
         return lambda array: torch.from_numpy(array).to(device=device, dtype=target)
+
+    def memory(self, device: str) -> Any:
+        from hybrid_infer.frontends._torch_memory import TorchMemory
+
+        return TorchMemory(device) if device.startswith("cuda") else None
 
     def stamp(self, tensor: Any) -> Hashable:
         return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version

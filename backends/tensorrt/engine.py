@@ -1,0 +1,162 @@
+"""The engine: see `hybrid_infer._types.Engine`.
+
+``extra`` holds, each optional: ``profile`` (the sizes to build for, see `_profiles`), ``timing`` (where timings of
+kernels are shared: ``read()`` gives bytes, ``update(merge)`` replaces them by ``merge(bytes)`` while nobody else does),
+``progress`` (is told the part that is done, returns False to stop the build), ``debug`` (build with detailed names),
+``reserve_mb`` (what the framework's pool is to grow to at the first load), ``graphs`` (False: no CUDA graphs).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from hybrid_infer._errors import EngineError
+from hybrid_infer._types import EngineOptions, Graph, Memory
+from hybrid_infer.backends import _fork
+from hybrid_infer.backends._cuda import _memory
+from hybrid_infer.backends.tensorrt import _keys, _probe, _profiles, _refit, _shapes
+from hybrid_infer.backends.tensorrt._progress import Progress
+
+NAME = "tensorrt"
+
+#: The files of a plan.
+PLAN, FACTS = "engine.plan", "plan.json"
+
+_log = logging.getLogger("hybrid_infer")
+
+
+class TensorRt:
+    """TensorRT on an NVIDIA GPU."""
+
+    name = NAME
+    reservation = ""
+    in_place = True
+    ranged = True
+    #: A plan is code: the core loads one only from where nobody but this user can have put it.
+    executable_plans = True
+    #: What the core keeps beside the plans of a static model, and the functions that decide about it.
+    record = _shapes
+    profiles = _profiles
+
+    def missing(self) -> str:
+        return _probe.missing()
+
+    def version(self) -> str:
+        return _probe.version()
+
+    def plan_key(self, options: EngineOptions) -> str:
+        """Names a plan by all that decides whether it can be loaded and is right; see `_keys`."""
+        return _keys.name(self.version(), _probe.gpu(_index(options)), options, options.extra.get("profile"))
+
+    def native(self, precision: str) -> bool:
+        """Always: its network is typed by a pass of its own, and a GPU that lacks a type is refused by the builder."""
+        return True
+
+    def wire(self, dtype: str) -> str:
+        """The element type of the tensors that carry values of `dtype`: that one. Raises EngineError."""
+        from hybrid_infer.backends.tensorrt._model import DTYPES
+
+        if dtype not in DTYPES:
+            raise EngineError(NAME, f"has no element type {dtype}")
+        return dtype
+
+    def prepare(self, graph: Graph, options: EngineOptions) -> dict[str, bytes]:
+        """Build a plan, which takes seconds to minutes. Raises EngineError, with the nodes that TensorRT refuses."""
+        from hybrid_infer.backends.tensorrt import _build, _model
+
+        for spec in (*graph.input_specs, *graph.output_specs):
+            self.wire(spec.dtype)
+        module = _probe.module()
+        profile = options.extra.get("profile") or _profiles.fallback(graph.input_specs)
+        ranges = {
+            name: each for name, each in zip(graph.inputs, profile, strict=True) if name is not None
+        }
+        timing = options.extra.get("timing")
+        progress = Progress(options.extra.get("progress") or (lambda part: True))
+        settings, known = _keys.builder_settings(options), b"" if timing is None else timing.read()
+        fed: Collection[str] = ()
+        while True:
+            made = _model.model(graph, options.precision, fed=fed, live=options.live)
+            with _memory_of(options).scope():
+                try:
+                    built = _build.build(module, made, ranges, settings, known, progress)
+                    break
+                except _build.Stuck as stuck:
+                    # What the parser has changed on its way into the network cannot be refitted, and is read where it
+                    # lies instead.
+                    _log.debug("tensorrt: fed at each run, since they cannot be refitted: %s", ", ".join(stuck.names))
+                    fed = (*fed, *stuck.names)
+        if timing is not None and built.timing:
+            timing.update(lambda theirs: _build.merged_timing(module, built.timing, theirs))
+        facts = {"stubs": _refit.to_json(made.stubs), "fed": list(made.fed), "profile": _profiles.to_json(profile)}
+        return {PLAN: built.plan, FACTS: json.dumps(facts).encode()}
+
+    def load(
+        self,
+        graph: Graph,
+        weights: Sequence[Any],
+        options: EngineOptions,
+        files: Mapping[str, bytes] | None = None,
+    ) -> Any:
+        """A program that runs on ``options.memory``; `weights` are tensors there, in the graph's order.
+
+        The plan's weights are copies, made on the device; those that it cannot refit are read where they lie, and the
+        program keeps them alive. Raises EngineError.
+        """
+        from hybrid_infer.backends.tensorrt import _load, _run
+
+        module, memory = _probe.module(), _memory_of(options)
+        if files is None:
+            files = self.prepare(graph, options)
+        try:
+            facts = json.loads(files[FACTS])
+            stubs, profile = _refit.from_json(facts["stubs"]), _profiles.from_json(facts["profile"])
+            fed_names, plan = [str(name) for name in facts["fed"]], files[PLAN]
+        except (KeyError, ValueError, TypeError) as error:
+            raise EngineError(NAME, f"its plan is not whole: {error}") from error
+        with memory.scope():
+            _memory.reserve(memory, int(options.extra.get("reserve_mb", 0)))
+            loaded = _load.load(module, plan)
+            names: Sequence[str | None] = graph.inputs
+            fed: dict[str, Any] = {}
+            if options.live:
+                names = (*graph.weights, *graph.inputs)
+            else:
+                given = _by_name(graph, weights)
+                _load.refit(module, loaded, stubs, given, memory)
+                memory.synchronize()  # calls on other streams do not wait for the refit
+                fed = {name: given[name] for name in fed_names}
+            captures = bool(options.extra.get("graphs", True))
+            return _run.Program(module, loaded, graph, names, fed, profile, memory, captures)
+
+
+def _by_name(graph: Graph, weights: Sequence[Any]) -> dict[str, Any]:
+    if len(weights) != len(graph.weights):
+        raise EngineError(NAME, f"{len(weights)} weights given for a graph with {len(graph.weights)}")
+    found = {name: weight for name, weight in zip(graph.weights, weights, strict=True) if name is not None}
+    if lacking := [name for name, weight in found.items() if weight is None]:
+        raise EngineError(NAME, f"no tensor was given for the weight {lacking[0]!r}")
+    return found
+
+
+def _memory_of(options: EngineOptions) -> Memory:
+    if options.memory is None:
+        raise EngineError(NAME, "it computes on tensors of a framework on a GPU, and was given none")
+    return options.memory
+
+
+def _index(options: EngineOptions) -> int:
+    """The number of the GPU among those of this process."""
+    if options.memory is not None:
+        return options.memory.index
+    return int(options.device.partition(":")[2] or 0)
+
+
+ENGINE = TensorRt()
+
+_fork.in_child(_memory.enter_child)
+
+__all__ = ["ENGINE", "FACTS", "NAME", "PLAN", "TensorRt"]

@@ -1,0 +1,61 @@
+"""torch's tensors on one GPU, for engines that compute on them where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+
+class TorchMemory:
+    """See `hybrid_infer._types.Memory`. Memory comes from, and goes back to, torch's caching allocator."""
+
+    def __init__(self, device: str) -> None:
+        import torch
+
+        self._torch = torch
+        self._device = torch.device(device)
+        self.index = self._device.index or 0
+        self.device = device
+
+    def stream(self) -> int:
+        return int(self._torch.cuda.current_stream(self._device).cuda_stream)
+
+    def pointer(self, tensor: Any) -> int:
+        return int(tensor.data_ptr())
+
+    def describe(self, tensor: Any) -> tuple[str, tuple[int, ...]]:
+        return str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+
+    def ready(self, tensor: Any) -> Any:
+        tensor = tensor.detach()
+        if tensor.device != self._device:
+            tensor = tensor.to(self._device)
+        return tensor.resolve_neg().contiguous()
+
+    def empty(self, shape: Sequence[int], dtype: str) -> Any:
+        return self._torch.empty(tuple(shape), dtype=getattr(self._torch, dtype), device=self._device)
+
+    def view(self, tensor: Any, shape: Sequence[int], dtype: str) -> Any:
+        kind = getattr(self._torch, dtype)
+        count = self._torch.Size(shape).numel()
+        return tensor[: count * kind.itemsize].view(kind).reshape(tuple(shape))
+
+    def cast(self, tensor: Any, dtype: str) -> Any:
+        return tensor.detach().to(getattr(self._torch, dtype))
+
+    def permuted(self, tensor: Any, order: Sequence[int]) -> Any:
+        return tensor.detach().permute(tuple(order)).contiguous()
+
+    def upload(self, array: Any) -> Any:
+        return self._torch.tensor(array, device=self._device)
+
+    def synchronize(self) -> None:
+        self._torch.cuda.current_stream(self._device).synchronize()
+
+    def capturing(self) -> bool:
+        return bool(self._torch.cuda.is_current_stream_capturing())
+
+    def scope(self) -> AbstractContextManager[Any]:
+        guard: AbstractContextManager[Any] = self._torch.cuda.device(self._device)
+        return guard

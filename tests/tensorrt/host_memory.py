@@ -1,0 +1,80 @@
+"""The frameworks' memory of a GPU, on this machine's own memory: what the double of TensorRT computes on."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from hybrid_infer.frontends._paddle_memory import PaddleMemory
+from hybrid_infer.frontends._torch_memory import TorchMemory
+
+
+class _Host:
+    """No stream, no guard, nothing to wait for."""
+
+    current = 7  # the handle of the stream that is said to be the current one
+    under_capture = False
+
+    def stream(self) -> int:
+        return self.current
+
+    def synchronize(self) -> None: ...
+
+    def capturing(self) -> bool:
+        return self.under_capture
+
+    def scope(self) -> Any:
+        return contextlib.nullcontext()
+
+
+class TorchHost(_Host, TorchMemory): ...
+
+
+class PaddleHost(_Host, PaddleMemory):
+    def _place_of(self, device: str) -> Any:
+        return self._paddle.CPUPlace()
+
+    def upload(self, array: Any) -> Any:
+        return self._paddle.to_tensor(array)
+
+
+class HostDriver:
+    """What captures and launches graphs, by calling again what was enqueued."""
+
+    def __init__(self) -> None:
+        self.graphs: dict[int, Callable[[], None]] = {}
+        self.launched: list[tuple[int, int]] = []
+        self.copied = 0
+        self.streams: set[int] = set()
+        self._numbers = itertools.count(100)
+
+    def stream(self) -> int:
+        self.streams.add(number := next(self._numbers))
+        return number
+
+    def release(self, stream: int) -> None:
+        self.streams.remove(stream)
+
+    def synchronize(self, stream: int) -> None:
+        assert stream in self.streams
+
+    def finish(self) -> None: ...
+
+    def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        ctypes.memmove(target, source, nbytes)
+        self.copied += nbytes
+
+    def capture(self, stream: int, work: Callable[[], None]) -> int:
+        work()
+        self.graphs[number := next(self._numbers)] = work
+        return number
+
+    def launch(self, graph: int, stream: int) -> None:
+        self.graphs[graph]()
+        self.launched.append((graph, stream))
+
+    def destroy(self, graph: int) -> None:
+        del self.graphs[graph]
