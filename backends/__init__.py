@@ -10,8 +10,8 @@ from hybrid_infer._types import Engine
 #: Every engine that may be chosen, in the order in which they are offered where nothing has been measured.
 ENGINES: tuple[str, ...] = ("onnxruntime", "openvino")
 
-#: Those that are used only where they are asked for, by name or by an option: the interpreter of our own executor, which
-#: is for tests and debugging, the engine that refuses every graph, and TensorRT, whose plans take minutes to build.
+#: Those that are used only where they are asked for, by name or by an option: the interpreter of our own executor, for
+#: tests and debugging, the engine that refuses every graph, and TensorRT, whose plans take minutes to build.
 BY_NAME: tuple[str, ...] = ("native", "null", "tensorrt")
 
 #: Which kinds of device each engine computes on.

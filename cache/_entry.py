@@ -96,6 +96,10 @@ class Stored:
         for name in self.files:
             self.path_of(name)
 
+    def private(self) -> bool:
+        """Can nobody but this user have put it there, nor put something else in its place? Asked of executable code."""
+        return _files.private(self._directory, self._root.layout.top)
+
     def set_aside(self, reason: str) -> None:
         """Move out of the store what turned out to be unusable, with a CacheWarning."""
         self._root.set_aside(self._directory, self._identity, reason)

@@ -71,6 +71,22 @@ def check_directory(path: str, owners: frozenset[int]) -> Identity:
     return identity(status)
 
 
+def private(path: str, top: str) -> bool:
+    """Do the directories from `path` up to `top` belong to this user, and can nobody else write to any of them?"""
+    if not _HAS_OWNERS:
+        return True
+    try:
+        while len(path) >= len(top):
+            status = os.lstat(path)
+            shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != current_user() or shared:
+                return False
+            path = os.path.dirname(path)
+    except OSError:
+        return False
+    return True
+
+
 def open_place(path: str) -> str | None:
     """The first directory above `path`, as it is written or as its links lead, in which every user can make things."""
     if not _HAS_OWNERS:

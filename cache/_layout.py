@@ -55,7 +55,7 @@ def file_names(names: Iterable[object]) -> list[str]:
 class Layout:
     """The paths of one store, as strings: they are joined in the path of every look-up."""
 
-    __slots__ = ("damaged", "debug", "locks", "methods", "root", "staging", "top", "usage")
+    __slots__ = ("damaged", "debug", "locks", "methods", "root", "shared", "staging", "top", "usage")
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -66,6 +66,7 @@ class Layout:
         self.damaged = os.path.join(self.top, "damaged")
         self.debug = os.path.join(self.top, "debug")
         self.usage = os.path.join(self.top, "usage")
+        self.shared = os.path.join(self.top, "shared")
 
     def shard(self, method: str) -> str:
         return os.path.join(self.methods, method[:2])

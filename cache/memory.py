@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,10 @@ class _Held:
 
     def use(self) -> None:
         self.used = time.time()
+
+    def private(self) -> bool:
+        """Always: it is in the memory of this process."""
+        return True
 
     def hold(self) -> object:
         """What keeps it in use: itself."""
@@ -113,6 +117,7 @@ class MemoryStore:
         self._failures: dict[str, dict[str, tuple[float, dict[str, Any]]]] = {}
         self._guard = threading.RLock()
         self._debug = ""
+        self._notes: dict[tuple[str, str], bytes] = {}
 
     def versions(self, method: str) -> list[MemoryEntry]:
         _layout.digest_name("method", method)
@@ -177,6 +182,20 @@ class MemoryStore:
             return None
         return path
 
+    def note(self, entry: MemoryEntry, name: str) -> bytes:
+        return self._notes.get((entry.version, _layout.safe_name("name", name)), b"")
+
+    def update_note(self, entry: MemoryEntry, name: str, merge: Callable[[bytes], bytes]) -> None:
+        with self._guard:
+            self._notes[entry.version, _layout.safe_name("name", name)] = merge(self.note(entry, name))
+
+    def shared(self, name: str) -> bytes:
+        return self._notes.get(("", _layout.safe_name("name", name)), b"")
+
+    def update_shared(self, name: str, merge: Callable[[bytes], bytes]) -> None:
+        with self._guard:
+            self._notes["", _layout.safe_name("name", name)] = merge(self.shared(name))
+
     def lock(self, name: str, timeout: float) -> AbstractContextManager[bool]:
         return _lock.gate(f"memory:{id(self)}:{_layout.safe_name('name', name)}", timeout)
 
@@ -234,6 +253,7 @@ class MemoryStore:
     def clear(self) -> Pruned:
         with self._guard:
             self._failures.clear()
+            self._notes.clear()
             return self._shrink(0)
 
     def _shrink(self, max_bytes: int, keep: MemoryEntry | None = None) -> Pruned:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hybrid_infer._errors import OptionError
-from hybrid_infer.cache import _evict, _failures, _files, _layout, _lock, _manifest
+from hybrid_infer.cache import _evict, _failures, _files, _layout, _lock, _manifest, _notes
 from hybrid_infer.cache._entry import Entry, Plan, Stored
 from hybrid_infer.cache._evict import Pruned
 from hybrid_infer.cache._report import DamagedEntry, explain, logger, warn, warn_unwritten
@@ -167,6 +167,46 @@ class Store:
             return None
         return Path(path)
 
+    # Notes
+
+    def note(self, entry: Entry, name: str) -> bytes:
+        """A file beside an entry that changes; empty where there is none. It is no part of the entry's manifest."""
+        _layout.safe_name("name", name)
+        for root in self._roots:
+            found = _notes.read(root, os.path.join(root.layout.version(entry.method, entry.version), name))
+            if found:
+                return found
+        return b""
+
+    def update_note(self, entry: Entry, name: str, merge: Callable[[bytes], bytes]) -> None:
+        """Replace a note by what `merge` makes of it, while no other process does; nothing, where that fails."""
+        _layout.safe_name("name", name)
+        directory = self._own.layout.version(entry.method, entry.version)
+        if os.path.isdir(directory):  # the entry of a base store stays as it is
+            self._update(os.path.join(directory, name), f"{entry.version}-{name}", merge)
+
+    def shared(self, name: str) -> bytes:
+        """A file of the store that changes, shared by all entries; empty where there is none."""
+        path = os.path.join(self._own.layout.shared, _layout.safe_name("name", name))
+        return _notes.read(self._own, path)
+
+    def update_shared(self, name: str, merge: Callable[[bytes], bytes]) -> None:
+        """Replace it by what `merge` makes of it, while no other process does; nothing, where that fails."""
+        path = os.path.join(self._own.layout.shared, _layout.safe_name("name", name))
+        try:
+            _files.make_directories(self._own.layout.shared)
+            self._own.check_way(self._own.layout.shared)
+        except (OSError, _files.Damage) as error:
+            self._warn(f"{name} was not written", error)
+            return
+        self._update(path, name, merge)
+
+    def _update(self, path: str, name: str, merge: Callable[[bytes], bytes]) -> None:
+        try:
+            _notes.update(self._own, path, lambda wait: self.lock(name, wait), merge)
+        except (OSError, _files.Damage) as error:
+            self._warn(f"{os.path.basename(path)} was not written", error)
+
     def _search_order(self, entry: Entry) -> list[Root]:
         return sorted(self._roots, key=lambda root: not entry.belongs_to(root))
 
@@ -279,11 +319,15 @@ class Store:
         return _evict.prune(self._own, max_bytes, older_than=older_than)
 
     def clear(self) -> Pruned:
-        """Remove every entry that is not in use, damaged ones, remembered failures, debug files. Raises OSError."""
+        """Remove every entry that is not in use, damaged ones, remembered failures, debug and shared files.
+
+        Raises OSError.
+        """
         for method in self._own.methods():
             self.forget_failures(method)
         if self._own.trusts():
             _files.remove_tree(self._own.layout.debug)
+            _files.remove_tree(self._own.layout.shared)
         return _evict.prune(self._own, 0)
 
 

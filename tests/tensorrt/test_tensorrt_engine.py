@@ -99,7 +99,8 @@ def test_exact_sizes_need_no_profile(world: World, memory: TorchHost) -> None:
 def test_nodes_that_the_parser_refuses_are_named(world: World, memory: TorchHost) -> None:
     world.refused = {"Cos", "Acos"}
     odd = graph(
-        [node("Acos", ["x"], ["a"], name="first"), node("Add", ["a", "w"], ["s"]), node("Cos", ["s"], ["y"], name="last")],
+        [node("Acos", ["x"], ["a"], name="first"), node("Add", ["a", "w"], ["s"]),
+         node("Cos", ["s"], ["y"], name="last")],
         {"w": ("float32", (4,))}, {"x": ("float32", ("n", 4))}, {"y": ("float32", ("n", 4))},
     )  # fmt: skip
     with pytest.raises(EngineError) as caught:
@@ -358,7 +359,7 @@ def test_outputs_whose_size_depends_on_values_and_outputs_on_the_host(world: Wor
 
 def test_scratch_memory_comes_from_the_frameworks_pool_and_is_aligned() -> None:
     class Pool:
-        device, taken = "cuda:9", []  # noqa: RUF012
+        device, taken = "cuda:9", []
 
         def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
             self.taken.append((shape, dtype))
