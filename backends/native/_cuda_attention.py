@@ -59,7 +59,13 @@ def attention(plan: Plan, step: Step, name: str) -> Kernel | None:
         size, steps = operands[key]
         return reach.term(0 if size[axis] == 1 else steps[axis])
 
-    mask = f" + hi_load(p3[m0 + s * {near('m', -2)} + t * {near('m', -1)}])" if masked else ""
+    score = f"score * {number(at['scale'])}"
+    if masked:
+        seen = f"p3[m0 + s * {near('m', -2)} + t * {near('m', -1)}]"
+        if at.get("fill") is None:
+            score += f" + hi_load({seen})"
+        else:
+            score = f"{'' if at['fills'] else '!'}{seen} ? {number(at['fill'])} : {score}"
     y = f"p{len(step.inputs)}"
     guard = f"total != total ? {number(0.0)} : " if at["zero_nan"] else ""
     lines = [
@@ -79,7 +85,7 @@ def attention(plan: Plan, step: Step, name: str) -> Kernel | None:
         f"    {c} score = {number(0.0)};",
         "    for (I d = 0; d < inner; ++d)",
         f"      score += query[d] * hi_load(p1[k0 + t * {near('k', -2)} + d * {near('k', -1)}]);",
-        f"    score = score * {number(at['scale'])}{mask};",
+        f"    score = {score};",
         "    weight[t] = score;",
         "    top = hi_max(top, score);",
         "  }",

@@ -2,6 +2,7 @@
 
 ``softmax(scale * q @ k.T + mask) @ v``, where the scale may stand before or after the product, on one operand or
 both, as a product or a quotient; Paddle adds a zero to it; torch replaces the NaN of a row that is masked whole by 0.
+A mask of truths takes the place of the scores instead: ``where(mask, fill, scores)`` or ``where(mask, scores, fill)``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ class _Match:
     scale: float = 1.0
     mask: str = ""
     zero_nan: bool = False
+    #: What stands for a score that is masked, and for which truth of the mask it does.
+    fill: float | None = None
+    fills: bool = True
 
 
 def _fuse(finder: Finder, step: Step) -> bool:
@@ -57,15 +61,25 @@ def _fuse(finder: Finder, step: Step) -> bool:
     attributes: dict[str, Any] = {"scale": found.scale, "zero_nan": found.zero_nan, "k_turned": order is None}
     if order is not None and order != sorted(order):
         attributes["k_order"] = order
+    if found.fill is not None:
+        attributes.update(fill=found.fill, fills=int(found.fills))
     fused = Step("attention", (q, k, v, *([found.mask] if found.mask else [])), step.outputs, attributes)
     finder.plan.decide(
         "attention", step.outputs[0],
-        f"softmax({found.scale:.6g} * q @ k.T{' + mask' if found.mask else ''}) @ v is one step"
+        f"softmax({_words(found)}) @ v is one step"
         + (", a row that is masked whole gives 0" if found.zero_nan else ""),
     )  # fmt: skip
     exchange(finder.plan, [step], fused)
     drop_dead(finder.plan)
     return True
+
+
+def _words(found: _Match) -> str:
+    scores = f"{found.scale:.6g} * q @ k.T"
+    if found.fill is None:
+        return f"{scores} + mask" if found.mask else scores
+    choice = f"{found.fill:.6g}, {scores}" if found.fills else f"{scores}, {found.fill:.6g}"
+    return f"where(mask, {choice})"
 
 
 def _keys(finder: Finder, turned: str) -> tuple[str, list[int] | None]:
@@ -94,27 +108,48 @@ def _guarded(finder: Finder, guard: Step) -> Step | None:
 def _scores(finder: Finder, found: _Match, name: str, user: Step, steps: list[Step]) -> Step | None:
     """The product of queries and keys below scale and mask, if nothing else reads what lies between."""
     while True:
-        step = finder.made_by(name, "MatMul", "Add", "Mul", "Div")
+        step = finder.made_by(name, "MatMul", "Add", "Mul", "Div", "Where")
         if step is None or not finder.only_for(name, user):
             return None
         steps.append(step)
         if step.op == "MatMul":
             return step
+        if step.op == "Where":
+            below = _filled(finder, found, step)
+            if not below:
+                return None
+            name, user = below, step
+            continue
         if step.op == "Add":
             if (zero := finder.operand_and_number(step)) is not None and zero[1] == 0:
                 name, user = zero[0], step
                 continue
-            below = [each for each in step.inputs if finder.made_by(each, "MatMul", "Mul", "Div", "Add") is not None]
-            if found.mask or found.scale != 1 or not below or not _is_mask(finder, step, below[0]):
+            sums = [each for each in step.inputs if finder.made_by(each, "MatMul", "Mul", "Div", "Add") is not None]
+            if found.mask or found.scale != 1 or not sums or not _is_mask(finder, step, sums[0]):
                 return None
-            found.mask = next(each for each in step.inputs if each != below[0])
-            name, user = below[0], step
+            found.mask = next(each for each in step.inputs if each != sums[0])
+            name, user = sums[0], step
             continue
         scaled = _scaled(finder, step)
         if scaled is None:
             return None
         found.scale *= scaled[1]
         name, user = scaled[0], step
+
+
+def _filled(finder: Finder, found: _Match, step: Step) -> str:
+    """The scores in ``where(mask, fill, scores)``, either way round; empty where that is not what stands there."""
+    mask, *choices = step.inputs
+    numbers = [finder.number(each) for each in choices]
+    if found.mask or found.scale != 1 or (numbers[0] is None) == (numbers[1] is None):
+        return ""
+    scores = choices[0] if numbers[0] is None else choices[1]
+    shape, whole = finder.shape(mask), finder.shape(step.outputs[0])
+    if shape is None or whole is None or whole != finder.shape(scores) or len(shape) > len(whole):
+        return ""
+    found.mask, found.fills = mask, numbers[0] is not None
+    found.fill = float(numbers[0] if found.fills else numbers[1])
+    return scores
 
 
 def _is_mask(finder: Finder, step: Step, scores: str) -> bool:

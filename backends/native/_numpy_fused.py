@@ -74,7 +74,9 @@ def _attention(call: Call, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     turned = wide(k) if call.get("k_turned") else np.swapaxes(wide(k), -1, -2)
     scores = np.matmul(wide(q), turned)
     scores = scores * scores.dtype.type(call.get("scale"))
-    if mask is not None:
+    if call.get("fill") is not None:
+        scores = np.where(np.equal(mask, bool(call.get("fills"))), scores.dtype.type(call.get("fill")), scores)
+    elif mask is not None:
         scores = scores + wide(mask)
     weights = softmax(scores, -1)
     if call.get("zero_nan"):

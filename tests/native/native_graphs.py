@@ -60,6 +60,24 @@ def paddle_attention() -> tuple[Any, dict[str, Any]]:
     return model(nodes, inputs, ["y"], {"scale": np.float32([0.5]), "zero": np.float32(0)}), feeds
 
 
+def filled(fill: float, fills: bool) -> tuple[Any, dict[str, Any]]:
+    """A mask of truths takes the place of scores: ``masked_fill`` of hand-written attention, or its inverse."""
+    chosen = ["mask", "fill", "scaled"] if fills else ["mask", "scaled", "fill"]
+    nodes = [
+        node("Transpose", ["k"], ["k1"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["q", "k1"], ["scores"]),
+        node("Div", ["scores", "root"], ["scaled"]),
+        node("Where", chosen, ["masked"]),
+        node("Softmax", ["masked"], ["p"], axis=-1),
+        node("MatMul", ["p", "v"], ["y"]),
+    ]
+    inputs: dict[str, Any] = {name: (FLOAT, ("b", 3, "s", 4)) for name in "qkv"}
+    inputs["mask"] = ("bool", ("s", "s"))
+    feeds = {name: sample((2, 3, 5, 4), i) for i, name in enumerate("qkv")}
+    feeds["mask"] = np.triu(np.ones((5, 5), bool), 1) if fills else np.tril(np.ones((5, 5), bool))
+    return model(nodes, inputs, ["y"], {"root": np.float32(2), "fill": np.float32(fill)}), feeds
+
+
 def heads() -> tuple[Any, dict[str, Any]]:
     """Heads split off linear layers' results and joined again: (batch, tokens, heads, size) in and out."""
     nodes = [
@@ -218,6 +236,8 @@ GRAPHS: dict[str, tuple[tuple[Any, dict[str, Any]], dict[str, int]]] = {
     "attention of torch": (torch_attention(False), {"attention": 1}),
     "attention of torch, masked": (torch_attention(True), {"attention": 1}),
     "attention of paddle": (paddle_attention(), {"attention": 1}),
+    "attention, filled": (filled(-np.inf, True), {"attention": 1}),
+    "attention, filled with a number": (filled(-2.5, False), {"attention": 1}),
     "heads": (heads(), {"attention": 1, "view": 4}),
     "group norm": (group_norm(), {"row": 1, "view": 1}),
     "layer norm": (layer_norm(), {"row": 1}),

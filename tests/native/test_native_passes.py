@@ -45,7 +45,10 @@ def _corrupted(step: Step) -> list[tuple[str, Step]]:
         changed("scale", scale=at["scale"] * 1.5)
         if at["zero_nan"] and len(step.inputs) > 3:
             changed("guard", zero_nan=False)
-        if len(step.inputs) > 3:
+        if "fill" in at:
+            changed("fill", fill=0.5)
+            changed("fills", fills=1 - at["fills"])
+        elif len(step.inputs) > 3:
             found.append(("mask", replace(step, inputs=step.inputs[:3])))
         found.append(("operands", replace(step, inputs=(step.inputs[0], step.inputs[0], *step.inputs[2:]))))
     elif step.op == "gemm":
