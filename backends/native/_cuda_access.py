@@ -43,6 +43,30 @@ class Kernel:
     threads: int = 0
     #: Is ``cached`` the last argument?
     cached: bool = False
+    #: Bytes of shared memory for each of ``width``: for all calls, or only for those that are ``cached``.
+    each: int = 0
+    #: Does a block take one of ``rows`` at a time? Else each thread takes one (``rows`` is 1 where it is ``count``).
+    blocks: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the source: what launching it takes."""
+        return {
+            "entries": [[width, wide, name] for (width, wide), name in self.entries.items()],
+            "pointers": self.pointers,
+            "numbers": [_size.to_json(each) for each in self.numbers],
+            "sizes": [_size.to_json(each) for each in (self.count, self.inner, self.rows, self.width)],
+            "constants": [self.shared, self.threads, int(self.cached), self.each, int(self.blocks)],
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Kernel:
+        """What `to_json` wrote, without a source. Raises ValueError, KeyError or TypeError for anything else."""
+        shared, threads, cached, each, blocks = data["constants"]
+        numbers = [size for size in map(_size.from_json, data["numbers"]) if not isinstance(size, int)]
+        return Kernel(
+            "", {(width, bool(wide)): name for width, wide, name in data["entries"]}, list(data["pointers"]), numbers,
+            *map(_size.from_json, data["sizes"]), shared, threads, bool(cached), each, bool(blocks),
+        )  # fmt: skip
 
     def arguments(self, symbols: Mapping[Atom, int]) -> list[int]:
         return [_size.evaluate(each, symbols) for each in self.numbers]

@@ -12,8 +12,8 @@ from hybrid_infer.backends.native._cuda_batch import leading, offsets, strides
 from hybrid_infer.backends.native._cuda_body import head
 from hybrid_infer.backends.native._cuda_expressions import COMPUTE, STORED, literal
 from hybrid_infer.backends.native._cuda_rows import REDUCE, SCRATCH, THREADS
-from hybrid_infer.backends.native._plan import Plan, Step
-from hybrid_infer.backends.native._size import Dim, product
+from hybrid_infer.backends.native._plan import BYTES, Plan, Step
+from hybrid_infer.backends.native._size import Dim, product, smallest
 
 
 def attention(plan: Plan, step: Step, name: str) -> Kernel | None:
@@ -39,7 +39,7 @@ def attention(plan: Plan, step: Step, name: str) -> Kernel | None:
     if masked:
         shape = [*([1] * (len(y_size) - len(known[3]))), *known[3]]
         operands["m"] = strides(shape)
-        if shape[-1] not in (1, keys) or shape[-2] not in (1, queries):
+        if shape[-2] not in (1, queries):
             return None
     places: dict[str, list[Dim]] = {}
     for key, (size, steps) in operands.items():
@@ -57,6 +57,8 @@ def attention(plan: Plan, step: Step, name: str) -> Kernel | None:
 
     def near(key: str, axis: int) -> str:
         size, steps = operands[key]
+        if key == "m" and axis == -1 and size[axis] not in (1, keys):  # 1 or all of them, which the call will tell
+            return reach.term(steps[axis] * smallest(size[axis] - 1, 1))
         return reach.term(0 if size[axis] == 1 else steps[axis])
 
     score = f"score * {number(at['scale'])}"
@@ -125,4 +127,7 @@ def attention(plan: Plan, step: Step, name: str) -> Kernel | None:
         )
     rows = product(batch) * queries
     source = head(text) + "\n" + text + "\n"
-    return Kernel(source, entries, types, reach.numbers, largest, 1, rows=rows, width=keys + inner, shared=SCRATCH)
+    return Kernel(
+        source, entries, types, reach.numbers, largest, 1, rows=rows, width=keys + inner, shared=SCRATCH,
+        each=BYTES[inside(dtype)], blocks=True,
+    )  # fmt: skip

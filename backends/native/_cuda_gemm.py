@@ -119,5 +119,7 @@ def gemm(plan: Plan, step: Step, name: str) -> Kernel | None:
         )
     memory = 2 * DEPTH * TILE * BYTES[inside(dtype)]
     source = head(text) + "\n" + text + "\n"
-    return Kernel(source, entries, types, reach.numbers, largest, 1, shared=memory, threads=THREADS)
-
+    tiles = tiles_down * tiles_across * product(batch)
+    return Kernel(
+        source, entries, types, reach.numbers, largest, 1, rows=tiles, shared=memory, threads=THREADS, blocks=True
+    )

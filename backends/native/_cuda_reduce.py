@@ -100,7 +100,10 @@ def reduction(plan: Plan, step: Step, name: str) -> Kernel | None:
         )
     source = head(text) + "\n" + text + "\n"
     total = product(value.shape)
-    return Kernel(source, entries, [dtype, dtype], reach.numbers, total, 1, rows=count, width=span, shared=SCRATCH)
+    return Kernel(
+        source, entries, [dtype, dtype], reach.numbers, total, 1, rows=count, width=span, shared=SCRATCH,
+        blocks=together,
+    )  # fmt: skip
 
 
 def axes_of(plan: Plan, step: Step) -> list[int]:

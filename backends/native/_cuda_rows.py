@@ -13,7 +13,7 @@ from hybrid_infer.backends.native._code import inside
 from hybrid_infer.backends.native._cuda_access import Kernel, access, declaration, indices, lanes
 from hybrid_infer.backends.native._cuda_body import Body, head, operands_of, uses_early
 from hybrid_infer.backends.native._cuda_expressions import COMPUTE, STORED, literal
-from hybrid_infer.backends.native._plan import Plan, Step
+from hybrid_infer.backends.native._plan import BYTES, Plan, Step
 from hybrid_infer.backends.native._size import product
 
 #: Threads of a block at most, and bytes of shared memory for partial results.
@@ -74,6 +74,7 @@ def rows(plan: Plan, step: Step, name: str) -> Kernel:
     return Kernel(
         head(text) + "\n" + text + "\n", entries, [*made.types, *made.stored], made.reach.numbers, made.count,
         made.reach.sizes[-1], rows=product(space[:axis]), width=made.width, shared=SCRATCH, cached=True,
+        each=BYTES[made.real], blocks=True,
     )  # fmt: skip
 
 

@@ -98,4 +98,4 @@ def window(plan: Plan, step: Step, name: str) -> Kernel | None:
             f'\nextern "C" __global__ void __launch_bounds__({THREADS}) {entry}({parameters}) '
             f"{{ {name}_body<{'long long' if wide else 'int'}>({passed}); }}"
         )
-    return Kernel(head(text) + "\n" + text + "\n", entries, types, reach.numbers, largest, 1)
+    return Kernel(head(text) + "\n" + text + "\n", entries, types, reach.numbers, largest, 1, rows=product(y))

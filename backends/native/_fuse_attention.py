@@ -12,6 +12,7 @@ from typing import Any
 
 from hybrid_infer.backends.native._plan import FLOATS, Plan, Step
 from hybrid_infer.backends.native._rewrite import Finder, drop_dead, exchange, repeat
+from hybrid_infer.backends.native._size import broadcast
 
 
 def fuse_attention(plan: Plan) -> None:
@@ -56,7 +57,8 @@ def _fuse(finder: Finder, step: Step) -> bool:
     turned = _unscaled(finder, found, product.inputs[1])
     rank, v = len(shape), step.inputs[1]
     k, order = _keys(finder, turned)
-    if any(len(finder.shape(name) or ()) != rank for name in (q, k, v)):
+    shapes = [finder.shape(name) or () for name in (q, k, v)]
+    if any(len(each) != rank for each in shapes) or (finder.shape(product.outputs[0]) or ())[-1] != shapes[2][-2]:
         return False
     attributes: dict[str, Any] = {"scale": found.scale, "zero_nan": found.zero_nan, "k_turned": order is None}
     if order is not None and order != sorted(order):
@@ -144,8 +146,7 @@ def _filled(finder: Finder, found: _Match, step: Step) -> str:
     if found.mask or found.scale != 1 or (numbers[0] is None) == (numbers[1] is None):
         return ""
     scores = choices[0] if numbers[0] is None else choices[1]
-    shape, whole = finder.shape(mask), finder.shape(step.outputs[0])
-    if shape is None or whole is None or whole != finder.shape(scores) or len(shape) > len(whole):
+    if not _spreads(finder, mask, scores, step):
         return ""
     found.mask, found.fills = mask, numbers[0] is not None
     found.fill = float(numbers[0] if found.fills else numbers[1])
@@ -155,8 +156,18 @@ def _filled(finder: Finder, found: _Match, step: Step) -> str:
 def _is_mask(finder: Finder, step: Step, scores: str) -> bool:
     """Does what is added leave the shape of the scores as it is?"""
     mask = next((each for each in step.inputs if each != scores), "")
-    shape, whole = finder.shape(mask), finder.shape(step.outputs[0])
-    return shape is not None and whole is not None and whole == finder.shape(scores) and len(shape) <= len(whole)
+    return _spreads(finder, mask, scores, step)
+
+
+def _spreads(finder: Finder, mask: str, scores: str, step: Step) -> bool:
+    """Is what `step` makes of the scores as large as they are?
+
+    Along the keys it is: there are as many as values, or the product with these would fail.
+    """
+    shape, old, new = finder.shape(mask), finder.shape(scores), finder.shape(step.outputs[0])
+    if shape is None or old is None or new is None or len(shape) > len(old) or len(new) != len(old):
+        return False
+    return new[:-1] == old[:-1] and new[-1] in (old[-1], broadcast(old[-1], shape[-1]))
 
 
 def _scaled(finder: Finder, step: Step) -> tuple[str, float] | None:

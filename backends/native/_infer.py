@@ -83,9 +83,23 @@ def infer(plan: Plan) -> Scope:
             raise refuse(f"{step.op} that gives {step.outputs[0]!r}: {error}") from error
         for name, value in zip(step.outputs, found, strict=False):
             if name:
-                plan.values[name] = value
+                plan.values[name] = Value(value.dtype, _bounded(name, value.shape))
         _infer_contents.follow(scope, step)
     return scope
+
+
+#: A size that is written with more symbols than this is one that is known when the value is there.
+_HEAVY = 256
+
+
+def _bounded(name: str, shape: Shape | None) -> Shape | None:
+    """Sizes that would grow without end, as nothing is known to simplify them, give way to symbols of their own."""
+    if shape is None or not any(isinstance(size, Size) and size.weight > _HEAVY for size in shape):
+        return shape
+    return tuple(
+        atom("data", name, axis) if isinstance(size, Size) and size.weight > _HEAVY else size
+        for axis, size in enumerate(shape)
+    )
 
 
 def meet(*shapes: Shape | None) -> Shape | None:
@@ -112,11 +126,3 @@ def number(size: Dim) -> int:
     if isinstance(size, Size):
         raise Unknown
     return int(size)
-
-
-def never_negative(size: Dim) -> bool:
-    """Is `size` surely not below zero? Dimensions are not."""
-    if not isinstance(size, Size):
-        return size >= 0
-    plain = all(each[0] != "int" for monomial, _ in size.terms for each in monomial)
-    return plain and all(count >= 0 for _, count in size.terms)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from hybrid_infer.backends.native._infer import Rule, Scope, Shape, Unknown, meet, never_negative, number, place
+from hybrid_infer.backends.native._infer import Rule, Scope, Shape, Unknown, meet, number, place
 from hybrid_infer.backends.native._plan import Step, Value
-from hybrid_infer.backends.native._size import Dim, Size, atom, largest, product, smallest
+from hybrid_infer.backends.native._size import Dim, Size, atom, largest, never_negative, product, smallest
 
 
 def _length(scope: Scope, step: Step, index: int) -> int | None:

@@ -21,11 +21,13 @@ _BINARY = ("//", "%", "max", "min", "broadcast")
 class Size:
     """A polynomial over atoms: sorted terms ``(monomial, coefficient)``, a monomial being a sorted tuple of atoms."""
 
-    __slots__ = ("_hash", "terms")
+    __slots__ = ("_hash", "terms", "weight")
 
     def __init__(self, terms: tuple[tuple[tuple[Atom, ...], int], ...]) -> None:
         self.terms = terms
         self._hash = hash(terms)
+        #: How many symbols are written in it, those inside others included.
+        self.weight: int = sum(_weight(each) for monomial, _ in terms for each in monomial)
 
     def __hash__(self) -> int:
         return self._hash
@@ -71,6 +73,10 @@ class Size:
         return "Size(" + " + ".join("*".join([str(n), *map(_text, m)]) for m, n in self.terms) + ")"
 
 
+def _weight(one: Atom) -> int:
+    return 1 + sum(part.weight for part in one[1:] if isinstance(part, Size))
+
+
 def _text(one: Atom) -> str:
     return f"{one[0]}({', '.join(map(str, one[1:]))})"
 
@@ -92,27 +98,35 @@ def _make(terms: Iterable[tuple[tuple[Atom, ...], int]]) -> Dim:
 
 
 def _quotient(top: Dim, bottom: Dim) -> Dim | None:
-    """The exact quotient where the divisor is one monomial that divides each term, or None."""
+    """The exact quotient of two polynomials, or None."""
+    if bottom == 0:
+        return None
     if isinstance(bottom, int):
-        if bottom == 0 or any(n % bottom for _, n in _terms(top)):
+        if any(n % bottom for _, n in _terms(top)):
             return None
         return _make((m, n // bottom) for m, n in _terms(top))
-    if top == bottom:
-        return 1
-    if len(bottom.terms) != 1:
-        return None
-    (atoms, count) = bottom.terms[0]
-    found = []
-    for monomial, n in _terms(top):
+    lead, count = max(bottom.terms, key=_rank)
+    found: Dim = 0
+    for _ in range(64):
+        if top == 0:
+            return found
+        monomial, n = max(_terms(top), key=_rank)
         rest = list(monomial)
-        for each in atoms:
+        for each in lead:
             if each not in rest:
                 return None
             rest.remove(each)
         if n % count:
             return None
-        found.append((tuple(rest), n // count))
-    return _make(found)
+        part = _make([(tuple(rest), n // count)])
+        found = found + part
+        top = top - part * bottom
+    return None
+
+
+def _rank(term: tuple[tuple[Atom, ...], int]) -> tuple[int, str]:
+    """An order of monomials that products keep: by degree, then by name."""
+    return len(term[0]), repr(term[0])
 
 
 def atom(kind: str, *parts: Any) -> Size:
@@ -121,15 +135,31 @@ def atom(kind: str, *parts: Any) -> Size:
 
 
 def largest(a: Dim, b: Dim) -> Dim:
-    if isinstance(a, int) and isinstance(b, int):
-        return max(a, b)
-    return a if a == b else atom("max", a, b)
+    if never_negative(a - b):
+        return a
+    return b if never_negative(b - a) else atom("max", a, b)
 
 
 def smallest(a: Dim, b: Dim) -> Dim:
-    if isinstance(a, int) and isinstance(b, int):
-        return min(a, b)
-    return a if a == b else atom("min", a, b)
+    if never_negative(b - a):
+        return a
+    return b if never_negative(a - b) else atom("min", a, b)
+
+
+def never_negative(size: Dim) -> bool:
+    """Is `size` surely not below zero? Dimensions are not."""
+    if isinstance(size, int):
+        return size >= 0
+    return all(count >= 0 and all(map(_never_negative, monomial)) for monomial, count in size.terms)
+
+
+def _never_negative(one: Atom) -> bool:
+    if one[0] in ("dim", "data"):
+        return True
+    if one[0] == "int":
+        return False
+    signs = [never_negative(part) for part in one[1:]]
+    return any(signs) if one[0] == "max" else all(signs)
 
 
 def product(sizes: Iterable[Dim]) -> Dim:

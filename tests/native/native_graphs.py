@@ -78,6 +78,22 @@ def filled(fill: float, fills: bool) -> tuple[Any, dict[str, Any]]:
     return model(nodes, inputs, ["y"], {"root": np.float32(2), "fill": np.float32(fill)}), feeds
 
 
+def loose_mask(keys: int) -> tuple[Any, dict[str, Any]]:
+    """A mask whose length is a symbol of its own, 1 or that of the keys, which are a cut of what was joined."""
+    nodes = [
+        node("Transpose", ["k"], ["k1"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["q", "k1"], ["scores"]),
+        node("Add", ["scores", "mask"], ["masked"]),
+        node("Softmax", ["masked"], ["p"], axis=-1),
+        node("MatMul", ["p", "v"], ["y"]),
+    ]
+    inputs: dict[str, Any] = {name: (FLOAT, (2, 3, "s", 4)) for name in "qkv"}
+    inputs["mask"] = (FLOAT, (2, 1, 1, "m"))
+    feeds = {name: sample((2, 3, 5, 4), i) for i, name in enumerate("qkv")}
+    feeds["mask"] = np.where(sample((2, 1, 1, keys), 9) > 0, 0, -1e9 if keys > 1 else 0).astype(FLOAT)
+    return model(nodes, inputs, ["y"], {}), feeds
+
+
 def heads() -> tuple[Any, dict[str, Any]]:
     """Heads split off linear layers' results and joined again: (batch, tokens, heads, size) in and out."""
     nodes = [
@@ -238,6 +254,7 @@ GRAPHS: dict[str, tuple[tuple[Any, dict[str, Any]], dict[str, int]]] = {
     "attention of paddle": (paddle_attention(), {"attention": 1}),
     "attention, filled": (filled(-np.inf, True), {"attention": 1}),
     "attention, filled with a number": (filled(-2.5, False), {"attention": 1}),
+    "attention, a mask of any length": (loose_mask(5), {"attention": 1}),
     "heads": (heads(), {"attention": 1, "view": 4}),
     "group norm": (group_norm(), {"row": 1, "view": 1}),
     "layer norm": (layer_norm(), {"row": 1}),

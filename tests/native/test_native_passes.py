@@ -11,7 +11,7 @@ from native_graphs import GRAPHS, i64
 from native_support import check_case, compare, excluded, model, node, node_tests, ops, reference, sample
 
 from hybrid_infer._errors import EngineError
-from hybrid_infer.backends.native import _interpret, _passes, _plan
+from hybrid_infer.backends.native import _interpret, _passes, _plan, _size
 from hybrid_infer.backends.native._plan import Plan, Step
 
 
@@ -119,6 +119,27 @@ def test_sizes_that_a_graph_computes_are_known_without_computing() -> None:
     assert ops(plan) == {"view": 1, "elementwise": 1}
     for shape in ((2, 3, 4), (1, 1, 4), (5, 1, 4)):
         compare(plan, made, {"x": sample(shape)})
+
+
+def test_sizes_do_not_grow_with_the_depth_of_a_graph() -> None:
+    """Joined with 16 tokens and cut again, block after block: each size is written with one symbol."""
+    nodes, x = [], "x"
+    for i in range(12):
+        nodes += [
+            node("Concat", [x, "fixed"], [f"j{i}"], axis=1),
+            node("Shape", [f"j{i}"], [f"s{i}"], start=0, end=2),
+            node("Concat", [f"s{i}", "two", "minus"], [f"t{i}"], axis=0),
+            node("Reshape", [f"j{i}", f"t{i}"], [f"r{i}"]),
+            node("Slice", [f"r{i}", "sixteen", "far", "one"], [f"c{i}"]),
+            node("Tanh", [f"c{i}"], [f"h{i}"]),
+        ]
+        x = f"h{i}"
+    constants = {"two": i64(2), "minus": i64(-1), "sixteen": i64(16), "far": i64(2**62), "one": i64(1)}
+    made = model(nodes, {"x": ("float32", (2, "n", 2, 4)), "fixed": ("float32", (2, 16, 2, 4))}, [x], constants)
+    plan = _passes.plan(made)
+    sizes = [size for value in plan.values.values() for size in value.shape or () if isinstance(size, _size.Size)]
+    assert sizes and max(size.weight for size in sizes) == 1
+    compare(plan, made, {"x": sample((2, 3, 2, 4)), "fixed": sample((2, 16, 2, 4), 1)})
 
 
 def test_the_truth_of_a_size_is_not_decided_before_it_is_known() -> None:

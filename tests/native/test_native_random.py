@@ -159,6 +159,11 @@ def test_sizes_compute_as_integers_do(a: Any, b: Any, m: int, n: int, k: int) ->
     assert _size.evaluate(a + b, at) == left + right
     assert _size.evaluate(a - b, at) == left - right
     assert _size.evaluate(a * b, at) == left * right
+    assert _size.evaluate(_size.largest(a, b), at) == max(left, right)
+    assert _size.evaluate(_size.smallest(a, b), at) == min(left, right)
+    assert left >= 0 or not _size.never_negative(a)
+    if right:
+        assert _size.evaluate(a * b // b, at) == left
     if right:
         assert _size.evaluate(a // b, at) == left // right
         assert _size.evaluate(a % b, at) == left % right
