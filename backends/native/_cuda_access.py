@@ -62,10 +62,12 @@ class Kernel:
     def from_json(data: Mapping[str, Any]) -> Kernel:
         """What `to_json` wrote, without a source. Raises ValueError, KeyError or TypeError for anything else."""
         shared, threads, cached, each, blocks = data["constants"]
+        count, inner, rows, width = map(_size.from_json, data["sizes"])
         numbers = [size for size in map(_size.from_json, data["numbers"]) if not isinstance(size, int)]
+        entries = {(lanes, bool(wide)): name for lanes, wide, name in data["entries"]}
         return Kernel(
-            "", {(width, bool(wide)): name for width, wide, name in data["entries"]}, list(data["pointers"]), numbers,
-            *map(_size.from_json, data["sizes"]), shared, threads, bool(cached), each, bool(blocks),
+            "", entries, list(data["pointers"]), numbers, count, inner, rows, width, shared, threads, bool(cached),
+            each, bool(blocks),
         )  # fmt: skip
 
     def arguments(self, symbols: Mapping[Atom, int]) -> list[int]:

@@ -1,0 +1,93 @@
+"""Generated kernels on a GPU, through the CUDA driver's own interface."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+
+from hybrid_infer.backends import _fork
+from hybrid_infer.backends._cuda._driver import Driver, DriverError
+from hybrid_infer.backends.native._device import Properties
+
+_MULTIPROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+_SHARED = 97  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+_DYNAMIC = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+#: Bytes of shared memory that a block may have without being allowed to.
+_FREE = 48 << 10
+
+
+class Launcher(Driver):
+    """The driver, with modules and launches. See `hybrid_infer.backends.native._device.Device`."""
+
+    def properties(self, index: int) -> Properties:
+        device = ctypes.c_int()
+        self._call("cuDeviceGet", ctypes.byref(device), index)
+        found = []
+        for attribute in (_MAJOR, _MINOR, _MULTIPROCESSORS, _SHARED):
+            number = ctypes.c_int()
+            self._call("cuDeviceGetAttribute", ctypes.byref(number), attribute, device)
+            found.append(number.value)
+        return Properties(*found)
+
+    def release(self, stream: int) -> None:
+        """Let go of a stream that `stream` made."""
+        self._call("cuStreamDestroy_v2", ctypes.c_void_p(stream))
+
+    def load(self, cubin: bytes) -> int:
+        module = ctypes.c_void_p()
+        self._call("cuModuleLoadData", ctypes.byref(module), cubin)
+        return module.value or 0
+
+    def unload(self, module: int) -> None:
+        self._call("cuModuleUnload", ctypes.c_void_p(module))
+
+    def function(self, module: int, name: str, shared: int) -> int:
+        found = ctypes.c_void_p()
+        self._call("cuModuleGetFunction", ctypes.byref(found), ctypes.c_void_p(module), name.encode())
+        if shared > _FREE:
+            self._call("cuFuncSetAttribute", found, _DYNAMIC, shared)
+        return found.value or 0
+
+    def start(self, function: int, grid: int, block: int, shared: int, stream: int, parameters: int) -> None:
+        self._call(
+            "cuLaunchKernel", ctypes.c_void_p(function), grid, 1, 1, block, 1, 1, shared, ctypes.c_void_p(stream),
+            ctypes.c_void_p(parameters), None,
+        )  # fmt: skip
+
+
+_starting = threading.Lock()
+
+
+@functools.cache
+def _loaded() -> Launcher:
+    return Launcher(ctypes.CDLL("libcuda.so.1"))
+
+
+def _enter_child() -> None:
+    global _starting
+    _starting = threading.Lock()
+    _loaded.cache_clear()
+
+
+_fork.in_child(_enter_child)
+
+
+def launcher() -> Launcher:
+    """The driver of this machine. Raises DriverError where there is none."""
+    with _starting:
+        try:
+            return _loaded()
+        except OSError as error:
+            raise DriverError(f"the NVIDIA driver is not installed ({error})") from error
+
+
+def missing() -> str:
+    """Why no NVIDIA GPU can be used by this process, with the remedy; empty if one can."""
+    try:
+        found = launcher().count()
+    except DriverError as error:
+        return f"{error}: install NVIDIA's driver, or give the container its GPU"
+    return "" if found else "the NVIDIA driver finds no GPU (is CUDA_VISIBLE_DEVICES empty?)"

@@ -1,0 +1,52 @@
+"""How many blocks and threads a kernel is launched with, and which of its entry points, for the sizes of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from hybrid_infer.backends.native import _size
+from hybrid_infer.backends.native._cuda_access import Kernel
+from hybrid_infer.backends.native._cuda_elementwise import THREADS
+from hybrid_infer.backends.native._cuda_rows import THREADS as MOST_THREADS
+from hybrid_infer.backends.native._device import Properties
+from hybrid_infer.backends.native._plan import refuse
+from hybrid_infer.backends.native._size import Atom
+
+_WARP = 32
+
+#: Blocks for each multiprocessor, at most: kernels stride over what is left.
+_WAVES = 32
+
+
+class Geometry(NamedTuple):
+    """``entry`` is a name; ``grid`` is 0 where there is nothing to do; ``cached``: does shared memory hold a row?"""
+
+    entry: str
+    grid: int
+    block: int
+    shared: int
+    cached: bool
+
+
+def geometry(kernel: Kernel, symbols: Mapping[Atom, int], gpu: Properties) -> Geometry:
+    """Raises EngineError where a block would need more shared memory than it can have."""
+    count, rows, width = (_size.evaluate(each, symbols) for each in (kernel.count, kernel.rows, kernel.width))
+    key = kernel.entry(symbols)
+    lanes = key[0]
+    shared, cached = kernel.shared, False
+    if kernel.each:
+        whole = shared + kernel.each * width
+        cached = kernel.cached and whole <= gpu.shared
+        if not kernel.cached and whole > gpu.shared:
+            raise refuse(f"needs {whole} bytes of shared memory for a row of {width}, and {gpu.shared} can be had")
+        if cached or not kernel.cached:
+            shared = whole
+    if kernel.blocks:
+        block = kernel.threads or min(max(-(-width // lanes // _WARP) * _WARP, _WARP), MOST_THREADS)
+        grid = rows
+    else:
+        block = THREADS
+        items = rows if kernel.rows != 1 else max(count, 1)  # of nothing, a sum is still written
+        grid = -(-items // (lanes * block))
+    return Geometry(kernel.entries[key], min(grid, gpu.multiprocessors * _WAVES), block, shared, cached)

@@ -1,0 +1,319 @@
+"""A plan on a GPU: the framework's tensors in and out, where they lie, on the caller's stream.
+
+The first call of some sizes launches kernel by kernel; the second captures a CUDA graph, unless so much would have to
+be copied into and out of it that launching is cheaper.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import operator
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, cast
+
+from hybrid_infer._errors import EngineError
+from hybrid_infer._types import EngineOptions, Graph, Memory
+from hybrid_infer.backends import _fork
+from hybrid_infer.backends._cuda._driver import Driver, DriverError
+from hybrid_infer.backends._cuda._graphs import LARGEST, Buffer, Captured, Graphs
+from hybrid_infer.backends._cuda._memory import block
+from hybrid_infer.backends.native import _modules, _schedule, _size
+from hybrid_infer.backends.native._arena import Arena, Arenas
+from hybrid_infer.backends.native._bound import Bound
+from hybrid_infer.backends.native._build import Kernels
+from hybrid_infer.backends.native._cuda_access import VECTOR
+from hybrid_infer.backends.native._device import Device, Properties
+from hybrid_infer.backends.native._plan import BYTES, NAME, Plan, refuse
+from hybrid_infer.backends.native._schedule import Offer, Schedule
+from hybrid_infer.backends.native._size import Atom
+
+_log = logging.getLogger("hybrid_infer")
+
+#: Sizes for which a program keeps what is to be launched.
+_SIZES = 64
+
+#: Graphs that a program keeps, and the call of some sizes at which one is made.
+_GRAPHS, _AFTER = 8, 2
+
+
+class Program:
+    """See `hybrid_infer._types.Program`. ``weights``: tensors in the order of ``graph.weights``, none if fed live."""
+
+    engine = NAME
+    in_place = True
+    shared = False
+
+    def __init__(
+        self, graph: Graph, plan: Plan, kernels: Kernels, weights: Sequence[Any], options: EngineOptions,
+        device: Device, gpu: Properties, offers: Sequence[Offer] = (),
+    ) -> None:  # fmt: skip
+        assert options.memory is not None
+        self.input_dtypes = tuple(spec.dtype for spec in graph.input_specs)
+        self.output_dtypes = tuple(spec.dtype for spec in graph.output_specs)
+        self.generation = _fork.generation()
+        self._memory: Memory = options.memory
+        self._plan, self._kernels, self._device, self._gpu, self._offers = plan, kernels, device, gpu, offers
+        self._live = options.live
+        self._count = (len(graph.weights) if self._live else 0) + len(graph.inputs)
+        kept = [i for i, name in enumerate(graph.weights) if name is not None]
+        first = len(graph.weights) if self._live else 0
+        self._weight_places = kept if self._live else []
+        self._argument_places = [first + i for i, name in enumerate(graph.inputs) if name is not None]
+        names = [name for name in (*graph.weights, *graph.inputs) if name is not None]
+        if names != plan.inputs:
+            raise refuse(f"the plan takes {plan.inputs[:4]} where the graph gives {names[:4]}")
+        self._weight_count, self._read = len(kept), set(plan.uses()) | set(plan.outputs)
+        self._lock = threading.Lock()
+        self._schedules: OrderedDict[Hashable, Schedule] = OrderedDict()
+        self._arenas, self._graphs, self._turn, self._closed = Arenas(), Graphs(_GRAPHS, _AFTER), 0, False
+        self._fed: list[Any] = []
+        with self._memory.scope():
+            self._modules = [_modules.module(device, self._memory.index, cubin) for cubin in kernels.modules]
+            self._constants = self._upload()
+            self._weights = [] if self._live else self._own([weights[i] for i in kept])
+        _fork.protect(self)
+        weakref.finalize(self, _let_go, self._graphs, self.generation).atexit = False
+
+    def usable(self) -> bool:
+        return not self._closed and self.generation == _fork.generation()
+
+    def inherit(self) -> object:
+        """In a forked child nothing of this may be destroyed: the driver is its parent's."""
+        return self.__dict__.copy()
+
+    def close(self) -> None:
+        self._closed = True
+        with self._lock:
+            graphs, self._graphs = self._graphs, Graphs(_GRAPHS, _AFTER)
+            self._schedules.clear()
+        graphs.close()
+        self._arenas.clear()
+
+    def run(self, arrays: Sequence[Any]) -> list[Any]:
+        try:
+            if not self.usable():
+                raise refuse("the program is closed" if self._closed else "the program was loaded by another process")
+            if len(arrays) != self._count:
+                raise refuse(f"{len(arrays)} tensors given to a program that takes {self._count}")
+            with self._memory.scope():
+                return self._run(arrays)
+        except EngineError:
+            raise
+        except Exception as error:
+            raise EngineError(NAME, " ".join(str(error).split())[:300] or type(error).__name__) from error
+
+    def _run(self, arrays: Sequence[Any]) -> list[Any]:
+        memory, plan = self._memory, self._plan
+        if self._live:
+            self._feed([arrays[i] for i in self._weight_places])
+        stream = memory.stream()
+        tensors, shapes, numbers = [], [], []
+        for name, i in zip(plan.inputs[self._weight_count :], self._argument_places, strict=True):
+            tensor, shape, number = self._argument(name, arrays[i], stream)
+            tensors.append(tensor)
+            shapes.append(shape)
+            numbers.append(number)
+        key = (tuple(shapes), tuple(numbers))
+        schedule = self._schedule(key, shapes, numbers)
+        outputs = [
+            memory.empty(shape, plan.values[name].dtype)
+            for name, shape in zip(plan.outputs, schedule.shapes, strict=True)
+        ]
+        given = [0 if tensor is None else memory.pointer(tensor) for tensor in tensors]
+        results = [memory.pointer(tensor) for tensor in outputs]
+        arena = self._arenas.on(stream)
+        if memory.capturing():
+            # The program's own graph will run on this block whenever it likes: no other call may.
+            arena = Arena()
+        with arena.lock:
+            if not memory.capturing() and self._replay(arena, stream, key, schedule, shapes, (given, results)):
+                return outputs
+            bound = self._bound(arena, key, schedule)
+            bound.run([*map(memory.pointer, self._weights), *given, *results], stream)
+        return outputs
+
+    def _argument(self, name: str, tensor: Any, stream: int) -> tuple[Any, tuple[int, ...], int | None]:
+        """A tensor that kernels can read, its shape, and the number that it is, if it is an integer of the call."""
+        memory, value = self._memory, self._plan.values[name]
+        if _on_host(tensor):
+            number = int(tensor)
+            return (memory.upload(tensor) if name in self._read else None), (), number
+        tensor = self._aligned(memory.ready(tensor), stream)
+        dtype, shape = memory.describe(tensor)
+        if dtype != value.dtype or (value.shape is not None and len(shape) != len(value.shape)):
+            raise refuse(f"{name!r} is {dtype} of rank {len(shape)} where the plan takes {value.dtype} {value.shape}")
+        return tensor, tuple(shape), None
+
+    def _aligned(self, tensor: Any, stream: int) -> Any:
+        """Itself, or a copy where a vector load would not be allowed to begin."""
+        memory = self._memory
+        pointer = memory.pointer(tensor)
+        if not pointer % VECTOR:
+            return tensor
+        dtype, shape = memory.describe(tensor)
+        moved = memory.empty(shape, dtype)
+        self._device.copy(memory.pointer(moved), pointer, math.prod(shape) * BYTES[dtype], stream)
+        return moved
+
+    def _own(self, weights: Sequence[Any]) -> list[Any]:
+        """Weights where they lie; those with gaps, or oddly placed, as copies."""
+        stream = self._memory.stream()
+        found = []
+        for name, weight in zip(self._plan.inputs, weights, strict=False):
+            if weight is None:
+                raise refuse(f"no tensor was given for the weight {name!r}")
+            tensor = self._aligned(self._memory.ready(weight), stream)
+            value, (dtype, shape) = self._plan.values[name], self._memory.describe(tensor)
+            if dtype != value.dtype or tuple(shape) != value.fixed():
+                raise refuse(f"the weight {name!r} is {dtype} {tuple(shape)} where the plan takes {value}")
+            found.append(tensor)
+        return found
+
+    def _feed(self, weights: list[Any]) -> None:
+        """Take the weights of a live call; those of the last one stay as they are, which is seen by identity."""
+        with self._lock:
+            if len(weights) == len(self._fed) and all(map(operator.is_, weights, self._fed)):
+                return
+            fresh = self._own(weights)
+            pointers = [*map(self._memory.pointer, fresh)]
+            moved = pointers != [*map(self._memory.pointer, self._weights)]
+            # Only what lies where the caller put it stays current when its values change.
+            self._fed = weights if pointers == [*map(self._memory.pointer, weights)] else []
+            self._weights = fresh
+            graphs = self._graphs if moved else None
+            if moved:
+                self._graphs = Graphs(_GRAPHS, _AFTER)
+                weakref.finalize(self, _let_go, self._graphs, self.generation).atexit = False
+        if graphs is not None:
+            graphs.close()
+
+    def _schedule(self, key: Hashable, shapes: Sequence[tuple[int, ...]], numbers: Sequence[int | None]) -> Schedule:
+        with self._lock:
+            found = self._schedules.get(key)
+            if found is not None:
+                self._schedules.move_to_end(key)
+                return found
+        symbols = self._symbols(shapes, numbers)
+        found = _schedule.schedule(self._plan, self._kernels, symbols, self._gpu, self._offers)
+        with self._lock:
+            self._schedules[key] = found
+            if len(self._schedules) > _SIZES:
+                self._schedules.popitem(last=False)
+        return found
+
+    def _symbols(self, shapes: Sequence[tuple[int, ...]], numbers: Sequence[int | None]) -> dict[Atom, int]:
+        """What the sizes of a call are. Raises EngineError where they contradict the plan."""
+        plan, found = self._plan, dict[Atom, int]()
+        names = plan.inputs[self._weight_count :]
+        for name, shape, number in zip(names, shapes, numbers, strict=True):
+            found.update({("dim", name, axis): size for axis, size in enumerate(shape)})
+            if number is not None:
+                found["int", name] = number
+        for name, shape in zip(names, shapes, strict=True):
+            wanted = plan.values[name].shape
+            if wanted is not None and tuple(_size.evaluate(size, found) for size in wanted) != shape:
+                raise refuse(f"{name!r} has the shape {shape} where the plan takes {wanted}")
+        return found
+
+    def _bound(self, arena: Arena, key: Hashable, schedule: Schedule) -> Bound:
+        place = arena.fit(self._memory, schedule.total)
+        return arena.bound(
+            key, lambda: Bound(schedule, self._device, self._find, place.pointer, self._memory.pointer(self._constants))
+        )
+
+    def _find(self, module: int, name: str, shared: int) -> int:
+        return self._modules[module].function(name, shared)
+
+    def _replay(
+        self, arena: Arena, stream: int, key: Hashable, schedule: Schedule, shapes: Sequence[tuple[int, ...]],
+        pointers: tuple[list[int], list[int]],
+    ) -> bool:  # fmt: skip
+        """Answer by a captured graph; False where there is none."""
+        graphs, place = self._graphs, (stream, key)
+        captured = graphs.get(place)
+        if captured is None:
+            sizes = self._sizes(schedule, shapes)
+            if sum(map(sum, sizes)) > LARGEST or not graphs.due(place):
+                return False
+            try:
+                captured = graphs.add(place, lambda: self._capture(arena, key, schedule, sizes))
+            except Exception as error:
+                _log.info("%s: not captured as a CUDA graph: %s", NAME, error)
+                return False
+        return captured is not None and captured.run(*pointers, stream)
+
+    def _sizes(self, schedule: Schedule, shapes: Sequence[tuple[int, ...]]) -> tuple[list[int], list[int]]:
+        """Bytes of the arguments and of the results."""
+        plan = self._plan
+        names = plan.inputs[self._weight_count :]
+        pairs = [(plan.values[n].dtype, s) for n, s in zip(names, shapes, strict=True)]
+        made = [(plan.values[n].dtype, s) for n, s in zip(plan.outputs, schedule.shapes, strict=True)]
+        inputs, outputs = ([math.prod(s) * BYTES[dtype] for dtype, s in part] for part in (pairs, made))
+        return [n if name in self._read else 0 for n, name in zip(inputs, names, strict=True)], outputs
+
+    def _capture(
+        self, arena: Arena, key: Hashable, schedule: Schedule, sizes: tuple[list[int], list[int]]
+    ) -> Captured:
+        """Record one run as a graph, on a stream of its own, between buffers that stay where they are."""
+        memory, device = self._memory, self._device
+        inputs, outputs = ([block(memory, nbytes) for nbytes in part] for part in sizes)
+        bound = self._bound(arena, key, schedule)
+        bases = [*map(memory.pointer, self._weights), *(each.pointer for each in (*inputs, *outputs))]
+        stream = device.stream()
+        try:
+            graph = device.capture(stream, lambda: bound.run(bases, stream))
+        finally:
+            device.release(stream)
+        taken, given = (
+            [Buffer(each.pointer, nbytes, each.owner) for each, nbytes in zip(part, counts, strict=True)]
+            for part, counts in zip((inputs, outputs), sizes, strict=True)
+        )
+        kept = (arena.block, bound, self._weights, self._constants, self._modules)
+        return Captured(cast(Driver, device), graph, taken, given, kept)
+
+    def _upload(self) -> Any:
+        """The plan's own constants, in one block."""
+        import numpy as np
+
+        offsets, total = _schedule.constant_offsets(self._plan)
+        data: Any = np.zeros(max(total, 1), np.uint8)
+        for name, array in self._plan.constants.items():
+            raw = np.frombuffer(as_stored(array, self._plan.values[name].dtype), np.uint8)
+            data[offsets[name] : offsets[name] + raw.size] = raw
+        return self._memory.upload(data)
+
+
+def as_stored(array: Any, dtype: str) -> bytes:
+    """An array as it lies in a GPU's memory: plans hold bfloat16 as the float32 of equal value."""
+    import numpy as np
+
+    if dtype == "bfloat16":
+        array = (np.ascontiguousarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    found: bytes = np.ascontiguousarray(array).tobytes()
+    return found
+
+
+def _on_host(tensor: Any) -> bool:
+    import numpy as np
+
+    return isinstance(tensor, np.ndarray)
+
+
+def _let_go(graphs: Graphs, generation: int) -> None:
+    if generation == _fork.generation():
+        try:
+            graphs.close()
+        except DriverError as error:
+            _log.debug("%s: graphs were not released: %s", NAME, error)
+
+
+def values_of(files: Mapping[str, bytes], name: str) -> bytes:
+    """One file of a plan. Raises EngineError."""
+    try:
+        return files[name]
+    except KeyError as error:
+        raise refuse(f"its plan is not whole: {error} is missing") from error

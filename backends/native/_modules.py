@@ -1,0 +1,56 @@
+"""Cubins loaded on a GPU, once for all programs that have them: twelve equal blocks share one set of kernels."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import weakref
+
+from hybrid_infer.backends import _fork
+from hybrid_infer.backends.native._device import Device
+
+
+class Module:
+    """A loaded cubin; it is unloaded when nothing holds it any longer, unless a fork lies in between."""
+
+    def __init__(self, device: Device, cubin: bytes) -> None:
+        self._device, self.handle = device, device.load(cubin)
+        self._lock = threading.Lock()
+        self._found: dict[str, tuple[int, int]] = {}
+        weakref.finalize(self, _unload, device, self.handle, _fork.generation()).atexit = False
+
+    def function(self, name: str, shared: int) -> int:
+        """An entry point. What its blocks may have of shared memory never shrinks: others may count on it."""
+        with self._lock:
+            handle, allowed = self._found.get(name, (0, -1))
+            if shared > allowed:
+                handle = self._device.function(self.handle, name, shared)
+                self._found[name] = (handle, shared)
+            return handle
+
+
+def _unload(device: Device, handle: int, generation: int) -> None:
+    if generation == _fork.generation():
+        device.unload(handle)
+
+
+_loading = threading.Lock()
+_loaded: weakref.WeakValueDictionary[tuple[int, int, bytes], Module] = weakref.WeakValueDictionary()
+
+
+def module(device: Device, index: int, cubin: bytes) -> Module:
+    """The module of `cubin` on the GPU of that number, which is current. Raises DriverError."""
+    key = (id(device), index, hashlib.sha256(cubin).digest())
+    with _loading:
+        found = _loaded.get(key)
+        if found is None:
+            found = _loaded[key] = Module(device, cubin)
+        return found
+
+
+def _enter_child() -> None:
+    global _loading, _loaded
+    _loading, _loaded = threading.Lock(), weakref.WeakValueDictionary()
+
+
+_fork.in_child(_enter_child)

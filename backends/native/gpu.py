@@ -1,0 +1,130 @@
+"""The native engine on NVIDIA GPUs: generated kernels, and libraries where they are installed, launched as graphs.
+
+A plan is kept as JSON and cubins, so that a process that finds one compiles nothing. It needs the driver; a compiler
+(``cuda-bindings`` and ``nvidia-cuda-nvrtc``) only to make a plan. ``extra["memory_pool_init_size_mb"]``: how much of
+the framework's pool is reserved at the first program on a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hybrid_infer._errors import EngineError
+from hybrid_infer._types import EngineOptions, Graph, Memory
+from hybrid_infer.backends import _source
+from hybrid_infer.backends._cuda import _memory
+from hybrid_infer.backends._cuda._driver import DriverError
+from hybrid_infer.backends.native import _build, _driver, _plan
+from hybrid_infer.backends.native._device import Device, Properties, runs
+from hybrid_infer.backends.native._gpu_program import Program, values_of
+from hybrid_infer.backends.native._plan import NAME, NUMPY, refuse
+
+#: The steps, with types, shapes, lifetimes and the reasons for them.
+PLAN = "plan.json"
+#: The constants of the graph itself.
+CONSTANTS = "constants.bin"
+
+#: Moves whenever the planner or the kernels' interface write something else for the same graph.
+_FORMAT = 1
+
+_NOT_HERE = ("uint16", "uint32", "uint64")
+
+
+class NativeGpu:
+    """The engine; see `hybrid_infer._types.Engine`."""
+
+    name = NAME
+    reservation = ""
+    in_place = True
+
+    def missing(self) -> str:
+        return _driver.missing()
+
+    def version(self) -> str:
+        return str(_FORMAT)
+
+    def plan_key(self, options: EngineOptions) -> str:
+        passes = "fused" if options.optimise else "plain"
+        try:
+            architecture = self._gpu(options)[1].architecture
+        except EngineError:
+            architecture = "none"
+        return f"{NAME}-gpu-{_FORMAT}-{architecture}-{options.precision}-{passes}"
+
+    def native(self, precision: str) -> bool:
+        """Only in float32 so far: what is asked for in another type comes as casts in the graph."""
+        return precision == "float32"
+
+    def wire(self, dtype: str) -> str:
+        """Tensors stay as they are. Raises EngineError."""
+        if dtype not in NUMPY or dtype in _NOT_HERE:
+            raise EngineError(NAME, f"has no element type {dtype}")
+        return dtype
+
+    def prepare(self, graph: Graph, options: EngineOptions) -> dict[str, bytes]:
+        """`PLAN`, `CONSTANTS` and the files of `hybrid_infer.backends.native._build`. Raises EngineError."""
+        from hybrid_infer.backends.native import _passes
+
+        _, gpu = self._gpu(options)
+        made = _passes.plan(
+            _source.read(graph, NAME, widen=False), without=() if options.optimise else tuple(_passes.PASSES)
+        )
+        files = _build.build(made, gpu.architecture)
+        text, blob = _plan.dump(made)
+        return {PLAN: text, CONSTANTS: blob, **files}
+
+    def load(
+        self,
+        graph: Graph,
+        weights: Sequence[Any],
+        options: EngineOptions,
+        files: Mapping[str, bytes] | None = None,
+    ) -> Program:
+        """A program that reads `weights`, tensors of ``options.memory``, in place at each run. Raises EngineError."""
+        for spec in (*graph.input_specs, *graph.output_specs):
+            self.wire(spec.dtype)
+        memory = _tensors(options)
+        if len(weights) != len(graph.weights) and not (options.live and not weights):
+            raise refuse(f"{len(weights)} weights given for a graph with {len(graph.weights)}")
+        device, gpu = self._gpu(options)
+        if files is None:
+            files = self.prepare(graph, options)
+        kernels = _build.restore(files)
+        if not runs(kernels.architecture, gpu.architecture):
+            raise refuse(f"its plan was compiled for {kernels.architecture}, and this GPU is {gpu.architecture}")
+        plan = _plan.restore(values_of(files, PLAN), values_of(files, CONSTANTS))
+        try:
+            with memory.scope():
+                _memory.reserve(memory, int(options.extra.get("memory_pool_init_size_mb", 0)))
+            return Program(graph, plan, kernels, weights, options, device, gpu)
+        except DriverError as error:
+            raise refuse(str(error)) from error
+        except EngineError:
+            raise
+        except Exception as error:  # of the framework: out of memory
+            raise refuse(" ".join(str(error).split())[:300] or type(error).__name__) from error
+
+    def explain(self, files: Mapping[str, bytes]) -> list[str]:
+        """What the planner decided, one line each, from what `prepare` gave."""
+        from hybrid_infer.backends.native import _passes
+
+        return _passes.explain(_plan.restore(values_of(files, PLAN), values_of(files, CONSTANTS)))
+
+    def _gpu(self, options: EngineOptions) -> tuple[Device, Properties]:
+        """The device of `options` and what it is. Raises EngineError."""
+        index = options.device.partition(":")[2] or "0"
+        try:
+            device = _driver.launcher()
+            return device, device.properties(options.memory.index if options.memory is not None else int(index))
+        except (DriverError, ValueError) as error:
+            raise refuse(str(error)) from error
+
+
+ENGINE = NativeGpu()
+
+
+def _tensors(options: EngineOptions) -> Memory:
+    if options.memory is None:
+        raise refuse(f"works on tensors of a GPU, and was given none on {options.device}")
+    return options.memory

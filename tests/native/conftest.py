@@ -1,0 +1,27 @@
+"""A GPU that is none: the executor's driver and compiler replaced by doubles on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_cuda import FakeCuda, host_compiler
+from kernel_support import COMPILER
+
+from hybrid_infer.backends.native import _driver, _nvrtc
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeCuda]:
+    """The double of the driver, in place of the real one; ``compiles`` counts what was compiled."""
+    if COMPILER is None:
+        pytest.skip("there is no C++ compiler")
+    fake = FakeCuda()
+    launcher = _driver.Launcher(fake)
+    compiler = host_compiler(tmp_path)
+    monkeypatch.setattr(_driver, "launcher", lambda: launcher)
+    monkeypatch.setattr(_nvrtc, "compile_cubin", compiler)
+    monkeypatch.setattr(_nvrtc, "missing", lambda: "")
+    fake.compiler = compiler  # type: ignore[attr-defined]
+    yield fake

@@ -1,0 +1,292 @@
+"""A driver without a GPU: the functions of ``libcuda`` that the executor calls, on the host's memory.
+
+A module is what the host's compiler makes of the CUDA source; a kernel runs block by block and thread by thread when it
+is launched. As with the real driver, arguments are read when a launch is enqueued, and while a stream captures nothing
+runs: what was enqueued runs at each launch of the graph, with the arguments of then.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import re
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from kernel_support import COMPILER, HOST
+
+_ENTRY = re.compile(r'extern "C" __global__ void __launch_bounds__\((\d+)\) (\w+)\(([^)]*)\)')
+_SHARED = "extern __shared__ __align__(16) unsigned char hi_shared[];"
+
+#: What the real library gives for an address that cannot be: CUDA_ERROR_ILLEGAL_ADDRESS and the like.
+INVALID, NOT_FOUND, OUT_OF_MEMORY = 1, 500, 2
+
+
+def host_compiler(folder: Path) -> Callable[..., bytes]:
+    """Stands in for `_nvrtc.compile_cubin`: the path of a library of the host, as bytes. Counts in ``calls``."""
+
+    def compile_cubin(source: str, architecture: str, *, flags: Any = ()) -> bytes:
+        compile_cubin.calls += 1  # type: ignore[attr-defined]
+        lines = [line for line in source.replace(_SHARED, "").splitlines() if not line.startswith("#include")]
+        parts = ['#include "cuda_on_cpu.h"', '#include "cuda_fp16.h"', '#include "cuda_bf16.h"', *lines]
+        for bound, entry, parameters in _ENTRY.findall(source):
+            kinds = [each.rpartition(" ")[0].replace("__restrict__", "").strip() for each in parameters.split(",")]
+            arguments = ", ".join(f"*({kind}*)a[{i}]" for i, kind in enumerate(kinds))
+            space = entry.rpartition("_")[0]
+            # The values are copied at once, as the driver does.
+            sizes = " ".join(f"sizeof({kind})," for kind in kinds)
+            parts.append(
+                f'extern "C" const int sizes_{entry}[] = {{ {sizes} 0 }};\n'
+                f'extern "C" const int most_{entry} = {bound};\n'
+                f'extern "C" void run_{entry}(void** a, int grid, int block) '
+                f"{{ launch(grid, block, [=] {{ {space}::{entry}({arguments}); }}); }}"
+            )
+        number = compile_cubin.calls  # type: ignore[attr-defined]
+        path, library = folder / f"unit{number}.cpp", folder / f"unit{number}.so"
+        path.write_text("\n".join(parts))
+        assert COMPILER is not None
+        flags = ["-std=c++17", "-O0", "-ffp-contract=off", "-fwrapv", "-w", "-shared", "-fPIC", f"-I{HOST}"]
+        done = subprocess.run([COMPILER, *flags, str(path), "-o", str(library)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[:4000]
+        return str(library).encode()
+
+    compile_cubin.calls = 0  # type: ignore[attr-defined]
+    return compile_cubin
+
+
+class FakeCuda:
+    """``libcuda`` for `Launcher`. ``count`` says how often each function was called; ``fail`` makes one fail once."""
+
+    def __init__(self, architecture: tuple[int, int] = (9, 0), shared: int = 232448) -> None:
+        self.attributes = {75: architecture[0], 76: architecture[1], 16: 2, 97: shared}
+        self.count: Counter[str] = Counter()
+        self.streams: list[int] = []  # on which work was enqueued, in order
+        self.fail: dict[str, int] = {}
+        self.live: Counter[str] = Counter()  # modules, streams and graphs that were made and not destroyed
+        self._things: dict[int, Any] = {}
+        self._numbers = itertools.count(0x1000)
+        self._allowed: dict[int, int] = {}
+        self._capturing: dict[int, list[Callable[[], None]]] = {}
+        self._running = threading.Lock()
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        function = getattr(type(self), f"_{name}")
+
+        def call(*arguments: Any) -> int:
+            self.count[name] += 1
+            if name in self.fail:
+                return self.fail.pop(name)
+            return int(function(self, *arguments) or 0)
+
+        return call
+
+    def _new(self, kind: str, thing: Any) -> int:
+        number = next(self._numbers)
+        self._things[number] = thing
+        self.live[kind] += 1
+        return number
+
+    @staticmethod
+    def _put(reference: Any, value: int) -> None:
+        reference._obj.value = value
+
+    def _enqueue(self, stream: int, work: Callable[[], None]) -> None:
+        if stream in self._capturing:
+            self._capturing[stream].append(work)
+        else:
+            with self._running:  # the host runs one kernel at a time
+                self.streams.append(stream)
+                work()
+
+    def _cuInit(self, flags: int) -> None:
+        assert flags == 0
+
+    def _cuGetErrorString(self, code: int, text: Any) -> int:
+        text._obj.value = {2: b"out of memory", 500: b"named symbol not found"}.get(code, b"invalid argument")
+        return 0
+
+    def _cuDeviceGetCount(self, count: Any) -> None:
+        self._put(count, 1)
+
+    def _cuDeviceGet(self, device: Any, index: int) -> int:
+        self._put(device, index)
+        return 0 if index == 0 else 101
+
+    def _cuDeviceGetAttribute(self, value: Any, attribute: int, device: Any) -> None:
+        self._put(value, self.attributes[attribute])
+
+    def _cuModuleLoadData(self, module: Any, image: bytes) -> None:
+        self._put(module, self._new("module", ctypes.CDLL(image.decode())))
+
+    def _cuModuleUnload(self, module: Any) -> None:
+        self.live["module"] -= 1
+        del self._things[module.value]
+
+    def _cuModuleGetFunction(self, function: Any, module: Any, name: bytes) -> int:
+        library = self._things[module.value]
+        if not hasattr(library, f"run_{name.decode()}"):
+            return NOT_FOUND
+        number = self._new("function", (library, name.decode()))
+        self._put(function, number)
+        self._allowed[number] = 48 << 10
+        return 0
+
+    def _cuFuncSetAttribute(self, function: Any, attribute: int, value: int) -> int:
+        if attribute != 8 or value > self.attributes[97]:
+            return INVALID
+        self._allowed[function.value] = value
+        return 0
+
+    def _cuLaunchKernel(self, function: Any, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, shared: int,
+                        stream: Any, parameters: Any, extra: None) -> int:  # fmt: skip
+        library, entry = self._things[function.value]
+        most = ctypes.c_int.in_dll(library, f"most_{entry}").value
+        if not (gx and gy == gz == by == bz == 1 and 0 < bx <= most) or shared > self._allowed[function.value]:
+            return INVALID
+        sizes = []
+        table = (ctypes.c_int * 64).in_dll(library, f"sizes_{entry}")
+        while table[len(sizes)]:
+            sizes.append(table[len(sizes)])
+        given = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))
+        values = [ctypes.create_string_buffer(ctypes.string_at(given[i], size), 8) for i, size in enumerate(sizes)]
+        copied = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+        run = getattr(library, f"run_{entry}")
+        self._enqueue(stream.value or 0, lambda keep=values: run(copied, gx, bx))  # type: ignore[misc]
+        return 0
+
+    def _cuMemcpyDtoDAsync_v2(self, target: Any, source: Any, nbytes: Any, stream: Any) -> None:
+        self._enqueue(stream.value or 0, lambda: ctypes.memmove(target.value, source.value, nbytes.value) and None)
+
+    def _cuStreamCreate(self, stream: Any, flags: int) -> None:
+        self._put(stream, self._new("stream", "stream"))
+
+    def _cuStreamDestroy_v2(self, stream: Any) -> None:
+        assert self._things.pop(stream.value) == "stream"
+        self.live["stream"] -= 1
+
+    def _cuStreamSynchronize(self, stream: Any) -> None: ...
+
+    def _cuCtxSynchronize(self) -> None: ...
+
+    def _cuStreamBeginCapture_v2(self, stream: Any, mode: int) -> None:
+        assert mode == 1 and stream.value not in self._capturing
+        self._capturing[stream.value] = []
+
+    def _cuStreamEndCapture(self, stream: Any, graph: Any) -> int:
+        work = self._capturing.pop(stream.value)
+        self._put(graph, self._new("graph", work))
+        return 0
+
+    def _cuGraphInstantiateWithFlags(self, ready: Any, graph: Any, flags: Any) -> None:
+        self._put(ready, self._new("ready graph", list(self._things[graph.value])))
+
+    def _cuGraphDestroy(self, graph: Any) -> None:
+        self.live["graph"] -= 1
+        del self._things[graph.value]
+
+    def _cuGraphExecDestroy(self, graph: Any) -> None:
+        self.live["ready graph"] -= 1
+        del self._things[graph.value]
+
+    def _cuGraphLaunch(self, graph: Any, stream: Any) -> None:
+        self._enqueue(stream.value or 0, lambda: [work() for work in self._things[graph.value]] and None)
+
+
+class HostMemory:
+    """`hybrid_infer._types.Memory` over torch tensors of the host, or NumPy arrays where torch is not wanted.
+
+    ``allocated``: bytes of each tensor that was asked for.
+    """
+
+    device, index = "gpu:0", 0
+
+    def __init__(self, numpy: bool = False) -> None:
+        self.numpy, self.allocated = numpy, []
+        self.current, self.users_capture = 7, False
+        self.limit: int | None = None
+
+    def stream(self) -> int:
+        return self.current
+
+    def pointer(self, tensor: Any) -> int:
+        return int(tensor.array.ctypes.data if isinstance(tensor, Array) else tensor.data_ptr())
+
+    def describe(self, tensor: Any) -> tuple[str, tuple[int, ...]]:
+        if isinstance(tensor, Array):
+            return tensor.dtype, tensor.array.shape
+        return str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+
+    def ready(self, tensor: Any) -> Any:
+        return tensor if isinstance(tensor, Array) else tensor.detach().contiguous()
+
+    def empty(self, shape: Any, dtype: str) -> Any:
+        made = self._empty(tuple(shape), dtype)
+        size = made.array.nbytes if isinstance(made, Array) else made.nbytes
+        if self.limit is not None and size > self.limit:
+            raise RuntimeError("CUDA out of memory. Tried to allocate more\nthan there is")
+        self.allocated.append(size)
+        return made
+
+    def _empty(self, shape: tuple[int, ...], dtype: str) -> Any:
+        if self.numpy:
+            return Array.of(np.full(shape, 99).astype(Array.kind(dtype)), dtype)
+        import torch
+
+        kind = getattr(torch, dtype)
+        return torch.full(shape, 99, dtype=kind)  # of nothing: what is never written shows
+
+    def view(self, tensor: Any, shape: Any, dtype: str) -> Any:
+        raise NotImplementedError
+
+    def cast(self, tensor: Any, dtype: str) -> Any:
+        raise NotImplementedError
+
+    def upload(self, array: Any) -> Any:
+        if self.numpy:
+            return Array.of(np.asarray(array), np.asarray(array).dtype.name)
+        import torch
+
+        return torch.tensor(array)
+
+    def capturing(self) -> bool:
+        return self.users_capture
+
+    def synchronize(self) -> None: ...
+
+    def scope(self) -> Any:
+        import contextlib
+
+        return contextlib.nullcontext()
+
+
+class Array:
+    """A NumPy array as a device would hold it: bfloat16 as its bits, aligned."""
+
+    def __init__(self, array: Any, dtype: str) -> None:
+        self.array, self.dtype = array, dtype
+
+    @staticmethod
+    def kind(dtype: str) -> str:
+        return "uint16" if dtype == "bfloat16" else dtype
+
+    @staticmethod
+    def of(array: Any, dtype: str) -> Array:
+        """A copy of `array`, which for bfloat16 is float32 or bits."""
+        array = np.asarray(array)
+        if dtype == "bfloat16" and array.dtype == np.float32:
+            array = (np.ascontiguousarray(array).view(np.uint32) >> 16).astype(np.uint16)
+        buffer = np.empty(array.nbytes + 16, np.uint8)
+        start = -buffer.ctypes.data % 16
+        held = buffer[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+        held[...] = array
+        return Array(held, dtype)
+
+    def values(self) -> Any:
+        if self.dtype == "bfloat16":
+            return (self.array.astype(np.uint32) << 16).view(np.float32)
+        return self.array

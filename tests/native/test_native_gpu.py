@@ -1,0 +1,320 @@
+"""Plans launched on a double of a GPU: grids, arguments, places, order and graphs, against the interpreter."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from fake_cuda import Array, FakeCuda, HostMemory
+from kernel_cases import product_cases, window_cases
+from native_graphs import GRAPHS
+from native_support import model, node, sample
+from test_native_random import WIDTH
+
+from hybrid_infer._errors import EngineError
+from hybrid_infer._types import EngineOptions, Graph, TensorSpec
+from hybrid_infer.backends.native import _build, _interpret, _passes, gpu
+
+_ELEMENTS = {1: "float32", 10: "float16", 7: "int64", 16: "bfloat16", 9: "bool", 11: "float64", 6: "int32"}
+
+
+def graph_of(made: Any, weights: Sequence[str] = ()) -> Graph:
+    """A captured graph of an onnx.ModelProto, some of whose inputs are weights."""
+    names = [value.name for value in made.graph.input]
+    made.graph.input.sort(key=lambda value: (value.name not in weights, names.index(value.name)))
+    inputs = tuple(name for name in names if name not in weights)
+
+    def spec(value: Any) -> TensorSpec:
+        kind = value.type.tensor_type
+        shape = tuple(d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim)
+        return TensorSpec(_ELEMENTS[kind.elem_type], shape)
+
+    typed = {value.name: value for value in made.graph.input}
+    return Graph(
+        made.SerializeToString(), tuple(n for n in names if n in weights), inputs,
+        tuple(value.name for value in made.graph.output), tuple(spec(typed[n]) for n in inputs),
+        tuple(spec(value) for value in made.graph.output),
+    )  # fmt: skip
+
+
+def options(memory: HostMemory, **more: Any) -> EngineOptions:
+    return EngineOptions(device="gpu:0", memory=memory, **more)
+
+
+def arrays_of(plan: Any, names: Sequence[str], feeds: Mapping[str, Any]) -> list[Array]:
+    return [Array.of(feeds[name], plan.values[name].dtype) for name in names]
+
+
+def check(plan: Any, program: Any, graph: Graph, feeds: Mapping[str, Any], tolerance: float = 2e-5) -> None:
+    expected = _interpret.run(plan, feeds)
+    found = program.run(arrays_of(plan, graph.inputs, feeds))
+    for name, theirs, ours in zip(plan.outputs, expected, found, strict=True):
+        dtype = plan.values[name].dtype
+        assert ours.dtype == dtype and ours.array.shape == theirs.shape
+        loose = {"float16": 2**-9, "bfloat16": 2**-6}.get(dtype, tolerance)
+        np.testing.assert_allclose(ours.values(), theirs, rtol=loose, atol=loose)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_graph_is_computed_as_the_interpreter_does(name: str, cuda: FakeCuda) -> None:
+    """Launched one by one, captured, replayed; inputs bound as weights where there are several."""
+    (made, feeds), _ = GRAPHS[name]
+    made = onnx.ModelProto.FromString(made.SerializeToString())
+    fixed = [v.name for v in made.graph.input if all(d.dim_value for d in v.type.tensor_type.shape.dim)]
+    weights = fixed[2:]
+    graph, memory = graph_of(made, weights), HostMemory(numpy=True)
+    plan = _passes.plan(made)
+    held = [Array.of(feeds[name], plan.values[name].dtype) for name in weights]
+    program = gpu.ENGINE.load(graph, held, options(memory))
+    for seed in range(3):
+        fresh = {n: x if n in weights or x.dtype.kind != "f" or "mask" in n else sample(x.shape, 40 + seed)
+                 for n, x in feeds.items()}  # fmt: skip
+        check(plan, program, graph, fresh)
+    assert cuda.count["cuGraphLaunch"] == 2 and cuda.count["cuStreamBeginCapture_v2"] == 1
+    assert set(cuda.streams) == {memory.current}
+    program.close()
+    del program
+    gc.collect()
+    assert +cuda.live == {"function": cuda.live["function"]}
+
+
+@pytest.mark.parametrize("case", [*product_cases(), *window_cases()[::4]], ids=lambda case: case[0])
+def test_products_attention_and_convolutions_in_every_type(case: Any, cuda: FakeCuda) -> None:
+    _, plan, several = case
+    files = _build.build(plan, "sm_90")
+    from hybrid_infer.backends.native import _plan
+
+    text, blob = _plan.dump(plan)
+    specs = [TensorSpec(plan.values[n].dtype, ()) for n in plan.inputs], [
+        TensorSpec(plan.values[n].dtype, ()) for n in plan.outputs
+    ]
+    graph = Graph(b"", (), tuple(plan.inputs), tuple(plan.outputs), tuple(specs[0]), tuple(specs[1]))
+    files = {gpu.PLAN: text, gpu.CONSTANTS: blob, **files}
+    program = gpu.ENGINE.load(graph, [], options(HostMemory(numpy=True)), files)
+    for feeds in several:
+        check(plan, program, graph, feeds)
+
+
+def mlp(length: str = "n") -> Any:
+    nodes = [
+        node("LayerNormalization", ["x", "g", "g"], ["h"], axis=-1),
+        node("MatMul", ["h", "w"], ["p"]),
+        node("Tanh", ["p"], ["t"]),
+        node("Softmax", ["t"], ["s"], axis=-1),
+        node("Add", ["s", "x"], ["y"]),
+        node("Reshape", ["y", "flat"], ["z"]),
+    ]
+    inputs = {"x": ("float32", (2, length, WIDTH)), "g": ("float32", (WIDTH,)), "w": ("float32", (WIDTH, WIDTH))}
+    return model(nodes, inputs, ["y", "z"], {"flat": np.array([-1], np.int64)})
+
+
+def loaded(memory: HostMemory, **more: Any) -> tuple[Any, Any, Graph, dict[str, Any]]:
+    """Plan, program, graph and weights of a small layer."""
+    made = mlp()
+    graph = graph_of(made, ["g", "w"])
+    weights = {"g": sample((WIDTH,), 1), "w": sample((WIDTH, WIDTH), 2)}
+    held = [] if more.get("live") else [Array.of(weights[n], "float32") for n in ("g", "w")]
+    return _passes.plan(made), gpu.ENGINE.load(graph, held, options(memory, **more)), graph, weights
+
+
+def test_every_size_has_its_graph_and_the_least_recently_used_goes(cuda: FakeCuda) -> None:
+    memory = HostMemory(numpy=True)
+    plan, program, graph, weights = loaded(memory)
+    for _ in range(2):
+        for n in (1, 2, 3, 5, 8, 13, 21, 34, 55, 1):
+            check(plan, program, graph, {"x": sample((2, n, WIDTH), n), **weights})
+    assert cuda.count["cuStreamBeginCapture_v2"] == 9  # one of each size
+    assert cuda.live["ready graph"] == 8 and cuda.live["graph"] == cuda.live["stream"] == 0
+    check(plan, program, graph, {"x": sample((2, 0, WIDTH)), **weights})
+    program.close()
+    assert cuda.live["ready graph"] == 0 and not program.usable()
+    with pytest.raises(EngineError, match="closed"):
+        program.run([Array.of(sample((2, 1, WIDTH)), "float32")])
+
+
+def test_the_next_process_compiles_nothing(cuda: FakeCuda) -> None:
+    memory, graph = HostMemory(numpy=True), graph_of(mlp(), ["g", "w"])
+    files = gpu.ENGINE.prepare(graph, options(memory))
+    compiled = cuda.compiler.calls  # type: ignore[attr-defined]
+    assert compiled and any("kernels serve" in line for line in gpu.ENGINE.explain(files))
+    held = [Array.of(sample((WIDTH,), 1), "float32"), Array.of(sample((WIDTH, WIDTH), 2), "float32")]
+    first, second = (gpu.ENGINE.load(graph, held, options(memory), files) for _ in range(2))
+    x = Array.of(sample((2, 4, WIDTH), 3), "float32")
+    np.testing.assert_array_equal(first.run([x])[0].array, second.run([x])[0].array)
+    assert cuda.compiler.calls == compiled  # type: ignore[attr-defined]
+    assert cuda.count["cuModuleLoadData"] == len([name for name in files if name.endswith(".cubin")])  # shared
+
+
+def test_weights_are_read_where_they_lie(cuda: FakeCuda) -> None:
+    """A changed value is seen at the next call, launched or replayed."""
+    made = mlp()
+    graph, memory = graph_of(made, ["g", "w"]), HostMemory(numpy=True)
+    plan = _passes.plan(made)
+    held = [Array.of(sample((WIDTH,), 1), "float32"), Array.of(sample((WIDTH, WIDTH), 2), "float32")]
+    program = gpu.ENGINE.load(graph, held, options(memory))
+    for seed in range(4):
+        held[1].array[...] = sample((WIDTH, WIDTH), 10 + seed)
+        check(plan, program, graph, {"x": sample((2, 3, WIDTH)), "g": held[0].array, "w": held[1].array.copy()})
+
+
+def test_live_weights_may_be_others_at_each_call(cuda: FakeCuda) -> None:
+    memory = HostMemory(numpy=True)
+    plan, program, graph, _ = loaded(memory, live=True)
+    for seed in (0, 0, 0, 1, 1, 1, 0):
+        weights = {"g": sample((WIDTH,), seed), "w": sample((WIDTH, WIDTH), 5 + seed)}
+        feeds = {"x": sample((2, 3, WIDTH), seed), **weights}
+        check(plan, program, replace(graph, inputs=("g", "w", "x")), feeds)
+
+
+def test_arguments_and_results_are_not_copied_but_into_graphs(cuda: FakeCuda) -> None:
+    memory = HostMemory(numpy=True)
+    plan, program, graph, weights = loaded(memory)
+    feeds = {"x": sample((2, 3, WIDTH)), **weights}
+    check(plan, program, graph, feeds)
+    assert cuda.count["cuMemcpyDtoDAsync_v2"] == 1  # `z`, a view of `y`, which belongs to the caller too
+    buffer = np.zeros(2 * 3 * WIDTH + 5, np.float32)
+    odd = buffer[1 : 1 + 2 * 3 * WIDTH].reshape(2, 3, WIDTH)
+    odd[...] = feeds["x"]
+    before = cuda.count["cuMemcpyDtoDAsync_v2"]
+    found = program.run([Array(odd, "float32")])
+    np.testing.assert_allclose(found[0].array, _interpret.run(plan, feeds)[0], rtol=2e-5, atol=2e-5)
+    assert cuda.count["cuMemcpyDtoDAsync_v2"] >= before + 1 or odd.ctypes.data % 16 == 0
+
+
+def test_large_arguments_are_never_copied_into_graphs(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hybrid_infer.backends.native import _gpu_program
+
+    monkeypatch.setattr(_gpu_program, "LARGEST", 64)
+    plan, program, graph, weights = loaded(HostMemory(numpy=True))
+    for _ in range(3):
+        check(plan, program, graph, {"x": sample((2, 3, WIDTH)), **weights})
+    assert not cuda.count["cuGraphLaunch"]
+
+
+def test_one_arena_a_stream_which_the_largest_call_decides(cuda: FakeCuda) -> None:
+    memory = HostMemory(numpy=True)
+    plan, program, graph, weights = loaded(memory)
+    for n in (3, 40, 3, 40):
+        check(plan, program, graph, {"x": sample((2, n, WIDTH)), **weights})
+    largest = program._arenas.nbytes()
+    assert largest
+    memory.current = 8
+    check(plan, program, graph, {"x": sample((2, 40, WIDTH)), **weights})
+    assert program._arenas.nbytes() == 2 * largest and set(cuda.streams) == {7, 8}
+    for stream in range(20, 30):
+        memory.current = stream
+        check(plan, program, graph, {"x": sample((2, 3, WIDTH)), **weights})
+    assert program._arenas.nbytes() <= 4 * largest
+
+
+def test_threads_on_one_stream_and_on_many(cuda: FakeCuda) -> None:
+    memory = HostMemory(numpy=True)
+    plan, program, graph, weights = loaded(memory)
+    local = threading.local()
+    memory.stream = lambda: getattr(local, "stream", 7)  # type: ignore[method-assign]
+    faults: list[BaseException] = []
+
+    def work(stream: int) -> None:
+        local.stream = stream
+        try:
+            for n in (2, 3, 2, 4, 3, 2):
+                check(plan, program, graph, {"x": sample((2, n, WIDTH), n + stream), **weights})
+        except BaseException as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=work, args=(stream,)) for stream in (7, 7, 8, 9)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert not faults
+
+
+def test_inside_a_graph_of_the_programs_own_nothing_is_shared(cuda: FakeCuda) -> None:
+    memory = HostMemory(numpy=True)
+    plan, program, graph, weights = loaded(memory)
+    feeds = {"x": sample((2, 3, WIDTH)), **weights}
+    memory.users_capture = True
+    for _ in range(3):
+        check(plan, program, graph, feeds)
+    assert not cuda.count["cuStreamBeginCapture_v2"] and not program._arenas.nbytes()
+
+
+def test_an_integer_of_the_call_is_a_size_and_a_value(cuda: FakeCuda) -> None:
+    nodes = [
+        node("Unsqueeze", ["n", "zero"], ["one"]),
+        node("Expand", ["x", "one"], ["e"]),
+        node("Cast", ["n"], ["f"], to=1),
+        node("Mul", ["e", "f"], ["y"]),
+    ]
+    made = model(nodes, {"x": ("float32", (1,)), "n": ("int64", ())}, ["y"], {"zero": np.array([0], np.int64)})
+    graph, memory = graph_of(made), HostMemory(numpy=True)
+    program = gpu.ENGINE.load(graph, [], options(memory))
+    for n in (2, 3, 2, 2, 3, 3):
+        (y,) = program.run([Array.of(np.float32([1.5]), "float32"), np.asarray(n)])
+        np.testing.assert_array_equal(y.array, np.full(n, 1.5 * n, np.float32))
+
+
+def test_what_is_wrong_is_a_reason(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = HostMemory(numpy=True)
+    plan, program, graph, weights = loaded(memory)
+    feeds = {"x": sample((2, 3, WIDTH)), **weights}
+    with pytest.raises(EngineError, match=r"'x' is float64 of rank 3 where"):
+        program.run([Array.of(feeds["x"].astype(np.float64), "float64")])
+    with pytest.raises(EngineError, match=r"'x' has the shape \(3, 3, 6\)"):
+        program.run([Array.of(sample((3, 3, WIDTH)), "float32")])
+    with pytest.raises(EngineError, match="0 tensors given"):
+        program.run([])
+    memory.limit = 100
+    with pytest.raises(EngineError, match=r"CUDA out of memory\. Tried to allocate more than there is"):
+        program.run([Array.of(sample((2, 9, WIDTH)), "float32")])
+    memory.limit = None
+    check(plan, program, graph, feeds)
+    cuda.fail["cuLaunchKernel"] = 2
+    with pytest.raises(EngineError, match="cuLaunchKernel: out of memory"):
+        program.run([Array.of(sample((2, 9, WIDTH)), "float32")])
+    cuda.fail["cuGraphInstantiateWithFlags"] = 2
+    for _ in range(3):  # it is launched, and not captured again
+        check(plan, program, graph, feeds)
+    files = gpu.ENGINE.prepare(graph, options(memory))
+    held = [Array.of(weights[n], "float32") for n in ("g", "w")]
+    for damage, words in (({_build.KERNELS: b"{"}, "stored kernels"), ({gpu.PLAN: b""}, "stored plan")):
+        with pytest.raises(EngineError, match=words):
+            gpu.ENGINE.load(graph, held, options(memory), {**files, **damage})
+    with pytest.raises(EngineError, match="stored kernels"):
+        gpu.ENGINE.load(graph, held, options(memory), {n: x for n, x in files.items() if "cubin" not in n})
+    cuda.attributes[75] = 8
+    with pytest.raises(EngineError, match="compiled for sm_90, and this GPU is sm_80"):
+        gpu.ENGINE.load(graph, held, options(memory), files)
+    assert "sm_80" in gpu.ENGINE.plan_key(options(memory))
+    with pytest.raises(EngineError, match="given none on gpu:0"):
+        gpu.ENGINE.load(graph, held, EngineOptions(device="gpu:0"), files)
+
+
+def test_what_has_no_kernel_is_refused_when_it_is_built(cuda: FakeCuda) -> None:
+    made = model([node("NonZero", ["x"], ["i"]), node("Cast", ["i"], ["y"], to=1)], {"x": ("float32", (4, 4))}, ["y"])
+    with pytest.raises(EngineError, match="known only once it is computed"):
+        gpu.ENGINE.prepare(graph_of(made), options(HostMemory(numpy=True)))
+    made = model([node("CumSum", ["x", "axis"], ["y"])], {"x": ("float32", (4, 4))}, ["y"], {"axis": np.array(0)})
+    with pytest.raises(EngineError, match=r"has no kernel for CumSum of float32 \(4, 4\)"):
+        gpu.ENGINE.prepare(graph_of(made), options(HostMemory(numpy=True)))
+
+
+def test_without_a_driver_there_is_a_reason() -> None:
+    """On this machine, whatever it has."""
+    from hybrid_infer.backends.native import _driver
+
+    missing = gpu.ENGINE.missing()
+    if not missing:
+        pytest.skip("there is an NVIDIA GPU")
+    assert "driver" in missing
+    with pytest.raises(EngineError, match="driver"):
+        gpu.ENGINE.prepare(graph_of(mlp(), ["g", "w"]), options(HostMemory(numpy=True)))
+    assert "none" in gpu.ENGINE.plan_key(options(HostMemory(numpy=True)))
+    assert _driver.missing() == missing

@@ -1,0 +1,138 @@
+"""Layers of PyTorch on the double of a GPU: tensors in and out where they lie, against eager."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_cuda import FakeCuda, HostMemory
+
+import hybrid_infer
+from hybrid_infer._types import EngineOptions, Graph
+from hybrid_infer.backends.native import engine, gpu
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def captured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Graph, Any]]:
+    """What was captured in this test: graphs, and the weights that were bound to them."""
+    found: list[tuple[Graph, Any]] = []
+    prepare, load = engine.Native.prepare, engine.Native.load
+    graphs: list[Graph] = []
+
+    def noted(self: Any, graph: Graph, options: EngineOptions) -> Any:
+        graphs.append(graph)
+        return prepare(self, graph, options)
+
+    def bound(self: Any, graph: Graph, weights: Any, *more: Any) -> Any:
+        found.append((replace(graphs[-1], weights=graph.weights), weights))
+        return load(self, graph, weights, *more)
+
+    monkeypatch.setattr(engine.Native, "prepare", noted)
+    monkeypatch.setattr(engine.Native, "load", bound)
+    return found
+
+
+def serve(layer: Any, captured: list[Any], *tensors: Any) -> tuple[Any, HostMemory]:
+    """A program of the layer on the double, its weights bound where they lie."""
+    with torch.no_grad():
+        hybrid_infer.inference(copy.deepcopy(layer), backend="native", verify="off")(*tensors)
+    graph, weights = captured[-1]
+    memory = HostMemory()
+    held = [None if each is None else torch.from_numpy(each) for each in weights]
+    return gpu.ENGINE.load(graph, held, EngineOptions(device="gpu:0", memory=memory)), memory
+
+
+def check(layer: Any, captured: list[Any], *tensors: Any, tolerance: float = 3e-5) -> tuple[Any, HostMemory]:
+    layer.eval()
+    program, memory = serve(layer, captured, *tensors)
+    for _ in range(3):  # launched, captured, replayed
+        with torch.no_grad():
+            expected = layer(*tensors)
+        (found,) = program.run(tensors)
+        assert type(found) is torch.Tensor and found.dtype == expected.dtype
+        np.testing.assert_allclose(found.float(), expected.float(), rtol=tolerance, atol=tolerance)
+        tensors = tuple(t if not t.is_floating_point() else t * 0.5 + 0.1 for t in tensors)
+    return program, memory
+
+
+class Encoder(torch.nn.Module):
+    """One layer of a sentence encoder: attention with a mask, erf GELU, normalisation behind the sums."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.o = (torch.nn.Linear(width, width) for _ in range(4))
+        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+        self.first, self.second = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        b, t, w = x.shape
+        q, k, v = (f(x).view(b, t, self.heads, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
+        mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        x = self.first(x + self.o(mixed.transpose(1, 2).reshape(b, t, w)))
+        return self.second(x + self.down(torch.nn.functional.gelu(self.up(x))))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_an_encoder_layer(dtype: str, cuda: FakeCuda, captured: list[Any]) -> None:
+    torch.manual_seed(0)
+    kind = getattr(torch, dtype)
+    mask = torch.ones(2, 1, 1, 9, dtype=torch.bool)
+    mask[1, ..., 5:] = False
+    layer = Encoder(48, 4).to(kind)
+    program, memory = check(
+        layer, captured, torch.randn(2, 9, 48, dtype=kind), mask, tolerance=3e-5 if dtype == "float32" else 1e-2
+    )
+    assert cuda.count["cuGraphLaunch"] == 2
+    eager = 4 * 2 * 9 * 48 * (4 + 2) * 4  # what eager holds at its peak: the wide layer, its activation, the rest
+    assert program._arenas.nbytes() < eager
+
+
+class Convolutions(torch.nn.Module):
+    """A residual block with group normalisation, batch normalisation, a pooling and a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False)
+        self.norm, self.group = torch.nn.BatchNorm2d(8), torch.nn.GroupNorm(2, 8)
+        self.inner = torch.nn.Conv2d(8, 8, 3, padding=1)
+        self.head = torch.nn.Linear(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        x = torch.nn.functional.max_pool2d(torch.relu(self.norm(self.stem(x))), 2)
+        x = x + torch.nn.functional.silu(self.inner(self.group(x)))
+        return self.head(x.mean((2, 3)))
+
+
+def test_a_convolutional_block(cuda: FakeCuda, captured: list[Any]) -> None:
+    torch.manual_seed(0)
+    layer = Convolutions()
+    layer.norm.running_mean.normal_()
+    check(layer, captured, torch.randn(2, 3, 16, 16))
+
+
+def test_minilm_s_first_layer(cuda: FakeCuda, captured: list[Any]) -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        hidden_size=384, num_hidden_layers=1, num_attention_heads=12, intermediate_size=1536, vocab_size=100
+    )
+    model = transformers.BertModel(config, add_pooling_layer=False).eval()
+
+    class First(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, ids: Any, mask: Any) -> Any:
+            return self.model(input_ids=ids, attention_mask=mask).last_hidden_state
+
+    mask = torch.ones(1, 6, dtype=torch.int64)
+    mask[0, 4:] = 0
+    check(First(), captured, torch.randint(0, 100, (1, 6)), mask, tolerance=1e-4)
