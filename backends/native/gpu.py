@@ -15,7 +15,7 @@ from hybrid_infer._types import EngineOptions, Graph, Memory
 from hybrid_infer.backends import _source
 from hybrid_infer.backends._cuda import _memory
 from hybrid_infer.backends._cuda._driver import DriverError
-from hybrid_infer.backends.native import _build, _driver, _plan
+from hybrid_infer.backends.native import _build, _driver, _libraries, _plan
 from hybrid_infer.backends.native._device import Device, Properties, runs
 from hybrid_infer.backends.native._gpu_program import Program, values_of
 from hybrid_infer.backends.native._plan import NAME, NUMPY, refuse
@@ -97,7 +97,8 @@ class NativeGpu:
         try:
             with memory.scope():
                 _memory.reserve(memory, int(options.extra.get("memory_pool_init_size_mb", 0)))
-            return Program(graph, plan, kernels, weights, options, device, gpu)
+                offers = _libraries.offers(memory.index)
+            return Program(graph, plan, kernels, weights, options, device, gpu, offers)
         except DriverError as error:
             raise refuse(str(error)) from error
         except EngineError:

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fake_cublaslt import FakeLt
 from fake_cuda import FakeCuda, host_compiler
 from kernel_support import COMPILER
 
-from hybrid_infer.backends.native import _driver, _nvrtc
+from hybrid_infer.backends.native import _cublaslt, _driver, _libraries, _nvrtc
 
 
 @pytest.fixture
@@ -23,5 +24,16 @@ def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeCuda]:
     monkeypatch.setattr(_driver, "launcher", lambda: launcher)
     monkeypatch.setattr(_nvrtc, "compile_cubin", compiler)
     monkeypatch.setattr(_nvrtc, "missing", lambda: "")
+    monkeypatch.setattr(_cublaslt, "missing", lambda: "it is not wanted in this test")
+    monkeypatch.setattr(_libraries, "_opened", {})
     fake.compiler = compiler  # type: ignore[attr-defined]
     yield fake
+
+
+@pytest.fixture
+def cublaslt(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> FakeLt:
+    """The double of cuBLASLt, which computes on the streams of the double of the driver."""
+    fake = FakeLt(cuda._enqueue)
+    monkeypatch.setattr(_cublaslt, "missing", lambda: "")
+    monkeypatch.setattr(_cublaslt, "_bindings", lambda: fake)
+    return fake

@@ -86,7 +86,7 @@ def test_an_encoder_layer(dtype: str, cuda: FakeCuda, captured: list[Any]) -> No
     mask = torch.ones(2, 1, 1, 9, dtype=torch.bool)
     mask[1, ..., 5:] = False
     layer = Encoder(48, 4).to(kind)
-    program, memory = check(
+    program, _ = check(
         layer, captured, torch.randn(2, 9, 48, dtype=kind), mask, tolerance=3e-5 if dtype == "float32" else 1e-2
     )
     assert cuda.count["cuGraphLaunch"] == 2
@@ -117,11 +117,11 @@ def test_a_convolutional_block(cuda: FakeCuda, captured: list[Any]) -> None:
     check(layer, captured, torch.randn(2, 3, 16, 16))
 
 
-def test_minilm_s_first_layer(cuda: FakeCuda, captured: list[Any]) -> None:
+def test_a_layer_of_a_sentence_encoder_with_its_embeddings(cuda: FakeCuda, captured: list[Any]) -> None:
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     config = transformers.BertConfig(
-        hidden_size=384, num_hidden_layers=1, num_attention_heads=12, intermediate_size=1536, vocab_size=100
+        hidden_size=96, num_hidden_layers=1, num_attention_heads=12, intermediate_size=384, vocab_size=100
     )
     model = transformers.BertModel(config, add_pooling_layer=False).eval()
 

@@ -1,0 +1,220 @@
+"""Products of matrices by cuBLASLt, through nvmath-python's bindings, epilogues included.
+
+The library thinks in columns. A matrix that lies row by row is, to it, the turned one; so ``y = a @ b`` is asked for as
+``y.T = b.T @ a.T``: `b` is the library's first operand, and its bias, one number for each row of its result, is one for
+each column of ours. Products of float32 are computed in float32, never in TF32.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from hybrid_infer.backends.native import _size
+from hybrid_infer.backends.native._plan import FLOATS, Plan, Step
+from hybrid_infer.backends.native._size import Atom
+
+#: cudaDataType_t of an element type.
+_TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
+_COMPUTE_32F, _COMPUTE_64F = 68, 70  # cublasComputeType_t
+
+#: Bytes of workspace that the library may choose algorithms for: what it wants on Hopper.
+WORKSPACE = 32 << 20
+
+_ALIGNMENT = 16
+
+Run = Callable[[Sequence[int], int, int], None]
+
+
+def missing() -> str:
+    """Why the library cannot be used, with the remedy; empty if it can."""
+    if importlib.util.find_spec("nvmath") is None:
+        return "the package nvmath-python is not installed: pip install 'hybrid_infer[cuda13]'"
+    try:
+        _bindings().get_version()
+    except Exception as error:
+        return f"cuBLASLt cannot be loaded: {' '.join(str(error).split())}"
+    return ""
+
+
+@cache
+def _bindings() -> Any:
+    from nvmath.bindings import cublasLt
+
+    return cublasLt
+
+
+class _Matrix(NamedTuple):
+    """As the library sees it: columns one after the other, ``stride`` elements from one of a batch to the next."""
+
+    rows: int
+    columns: int
+    stride: int
+
+
+class _Problem(NamedTuple):
+    dtype: str
+    first: _Matrix
+    second: _Matrix
+    result: _Matrix
+    turned: tuple[bool, bool]
+    batch: int
+
+
+def _problem(plan: Plan, step: Step, symbols: Mapping[Atom, int]) -> _Problem | None:
+    """A product in the library's terms; None where it has none for it."""
+    at, dtype = step.attributes, plan.values[step.outputs[0]].dtype
+    known = [plan.values[name].shape for name in (*step.inputs[:2], step.outputs[0])]
+    if dtype not in FLOATS or any(shape is None for shape in known):
+        return None
+    a, b, y = ([_size.evaluate(size, symbols) for size in shape or ()] for shape in known)
+    if step.op == "gemm":  # all leading axes are rows
+        if not at["trans_a"]:
+            a = [_product(a[:-1]), a[-1]]
+        y = [_product(y[:-1]), y[-1]]
+    batch = _product(y[:-2])
+    strides = [_stride(each[:-2], y[:-2], each[-2] * each[-1]) for each in (a, b)]
+    if 0 in (*a, *b, *y) or None in strides:
+        return None
+    first, second = (_Matrix(each[-1], each[-2], stride or 0) for each, stride in ((b, strides[1]), (a, strides[0])))
+    result = _Matrix(y[-1], y[-2], y[-2] * y[-1])
+    return _Problem(dtype, first, second, result, (bool(at["trans_b"]), bool(at["trans_a"])), batch)
+
+
+def _product(sizes: Sequence[int]) -> int:
+    total = 1
+    for size in sizes:
+        total *= size
+    return total
+
+
+def _stride(leading: Sequence[int], batch: Sequence[int], whole: int) -> int | None:
+    """From one matrix of a batch to the next: none where one serves all; None where it is more than one stride."""
+    kept = [*([1] * (len(batch) - len(leading))), *leading]
+    if kept == list(batch):
+        return whole
+    return 0 if all(size == 1 for size in kept) else None
+
+
+class Products:
+    """The library on one GPU, which is current when this is made. Raises the binding's errors."""
+
+    def __init__(self) -> None:
+        self._lt = _bindings()
+        self._handle = self._lt.create()
+
+    def offer(self, plan: Plan, step: Step, symbols: Mapping[Atom, int]) -> tuple[Run, int] | None:
+        """See `hybrid_infer.backends.native._schedule.Offer`."""
+        if step.op not in ("gemm", "matmul"):
+            return None
+        problem = _problem(plan, step, symbols)
+        if problem is None:
+            return None
+        made = _Product(self._lt, self._handle, problem, step)
+        return (made.run, made.workspace) if made.found else None
+
+
+class _Product:
+    """One product with its descriptors and the algorithm that the library proposes; ``found``: is there one?"""
+
+    def __init__(self, lt: Any, handle: int, problem: _Problem, step: Step) -> None:
+        self._lt, self._handle, self._lock = lt, handle, threading.Lock()
+        at, kind = step.attributes, _TYPES[problem.dtype]
+        double = problem.dtype == "float64"
+        self._bias, self._addend, self._operands = at.get("bias"), at.get("addend"), len(step.inputs)
+        number = ctypes.c_double if double else ctypes.c_float
+        self._alpha, self._beta = number(1), number(0 if self._addend is None else 1)
+        self._descriptor = lt.matmul_desc_create(_COMPUTE_64F if double else _COMPUTE_32F, 1 if double else 0)
+        what = lt.MatmulDescAttribute
+        self._set(what.TRANSA, ctypes.c_int32(problem.turned[0]))
+        self._set(what.TRANSB, ctypes.c_int32(problem.turned[1]))
+        self._set(what.EPILOGUE, ctypes.c_uint32(int(self._epilogue(at))))
+        self._place = 0
+        # The library is asked what it would do with the bias where one may lie.
+        self._put_bias(_ALIGNMENT)
+        self._layouts = [
+            self._layout(kind, each, problem.batch) for each in (problem.first, problem.second, problem.result)
+        ]
+        self.found, self.workspace = self._choose()
+
+    def _epilogue(self, at: Mapping[str, Any]) -> Any:
+        kinds, bias = self._lt.Epilogue, "bias" in at
+        if at.get("activation") == "relu":
+            return kinds.RELU_BIAS if bias else kinds.RELU
+        if at.get("activation") == "gelu_tanh":
+            return kinds.GELU_BIAS if bias else kinds.GELU
+        return kinds.BIAS if bias else kinds.DEFAULT
+
+    def _set(self, what: Any, value: Any) -> None:
+        self._lt.matmul_desc_set_attribute(
+            self._descriptor, int(what), ctypes.addressof(value), ctypes.sizeof(value)
+        )
+
+    def _put_bias(self, pointer: int) -> None:
+        if self._bias is not None and pointer != self._place:
+            self._set(self._lt.MatmulDescAttribute.BIAS_POINTER, ctypes.c_uint64(pointer))
+            self._place = pointer
+
+    def _layout(self, kind: int, matrix: _Matrix, batch: int) -> int:
+        lt = self._lt
+        made: int = lt.matrix_layout_create(kind, matrix.rows, matrix.columns, matrix.rows)
+        if batch > 1:
+            for what, value in (
+                (lt.MatrixLayoutAttribute.BATCH_COUNT, ctypes.c_int32(batch)),
+                (lt.MatrixLayoutAttribute.STRIDED_BATCH_OFFSET, ctypes.c_int64(matrix.stride)),
+            ):
+                lt.matrix_layout_set_attribute(made, int(what), ctypes.addressof(value), ctypes.sizeof(value))
+        return made
+
+    def _choose(self) -> tuple[bool, int]:
+        """Ask for an algorithm; is there one, and what workspace does it want?"""
+        import numpy as np
+
+        lt = self._lt
+        wish = lt.matmul_preference_create()
+        try:
+            names = lt.MatmulPreferenceAttribute
+            value: Any = ctypes.c_uint64(WORKSPACE)
+            lt.matmul_preference_set_attribute(wish, int(names.MAX_WORKSPACE_BYTES), ctypes.addressof(value), 8)
+            value = ctypes.c_uint32(_ALIGNMENT)
+            for which in "ABCD":
+                what = getattr(names, f"MIN_ALIGNMENT_{which}_BYTES")
+                lt.matmul_preference_set_attribute(wish, int(what), ctypes.addressof(value), 4)
+            self._algorithm: Any = np.zeros(1, lt.matmul_heuristic_result_dtype)
+            count = ctypes.c_int32()
+            first, second, result = self._layouts
+            try:
+                lt.matmul_algo_get_heuristic(
+                    self._handle, self._descriptor, first, second, result, result, wish, 1,
+                    self._algorithm.ctypes.data, ctypes.addressof(count),
+                )  # fmt: skip
+            except lt.cuBLASLtError:  # it has none for this: our own kernel has
+                return False, 0
+            found = count.value > 0 and not int(self._algorithm["state"][0])
+            return found, int(self._algorithm["workspace_size"][0]) if found else 0
+        finally:
+            lt.matmul_preference_destroy(wish)
+
+    def run(self, pointers: Sequence[int], workspace: int, stream: int) -> None:
+        """``pointers``: the operands in the step's order, then the result."""
+        result = pointers[self._operands]
+        addend = result if self._addend is None else pointers[self._addend]
+        first, second, third = self._layouts
+        with self._lock:  # the bias is part of the description
+            if self._bias is not None:
+                self._put_bias(pointers[self._bias])
+            self._lt.matmul(
+                self._handle, self._descriptor, ctypes.addressof(self._alpha), pointers[1], first, pointers[0], second,
+                ctypes.addressof(self._beta), addend, third, result, third, self._algorithm.ctypes.data, workspace,
+                self.workspace, stream,
+            )  # fmt: skip
+
+    def __del__(self) -> None:
+        for layout in getattr(self, "_layouts", ()):
+            self._lt.matrix_layout_destroy(layout)
+        if hasattr(self, "_descriptor"):
+            self._lt.matmul_desc_destroy(self._descriptor)

@@ -1,0 +1,161 @@
+"""cuBLASLt without a GPU, as nvmath-python binds it: column by column, on the host's memory.
+
+It knows the library's conventions and nothing of ours, so that what is asked of it is checked as well as how.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+_KINDS = {0: np.float32, 1: np.float64, 2: np.float16, 14: "bfloat16"}
+
+
+class MatmulDescAttribute(IntEnum):
+    TRANSA, TRANSB, EPILOGUE, BIAS_POINTER = 3, 4, 7, 8
+
+
+class MatrixLayoutAttribute(IntEnum):
+    BATCH_COUNT, STRIDED_BATCH_OFFSET = 5, 6
+
+
+class MatmulPreferenceAttribute(IntEnum):
+    MAX_WORKSPACE_BYTES, MIN_ALIGNMENT_A_BYTES, MIN_ALIGNMENT_B_BYTES = 1, 5, 6
+    MIN_ALIGNMENT_C_BYTES, MIN_ALIGNMENT_D_BYTES = 7, 8
+
+
+class Epilogue(IntEnum):
+    DEFAULT, RELU, BIAS, RELU_BIAS, GELU, GELU_BIAS = 1, 2, 4, 6, 32, 36
+
+
+class cuBLASLtError(Exception):
+    """Named as the binding names it."""
+
+
+class FakeLt:
+    """One instance stands for the module ``nvmath.bindings.cublasLt``; ``refuses`` makes it know no algorithm."""
+
+    MatmulDescAttribute, MatrixLayoutAttribute = MatmulDescAttribute, MatrixLayoutAttribute
+    MatmulPreferenceAttribute, Epilogue, cuBLASLtError = MatmulPreferenceAttribute, Epilogue, cuBLASLtError
+    matmul_heuristic_result_dtype = np.dtype(
+        [("algo", [("data_", "<u8", (8,))]), ("workspace_size", "<u8"), ("state", "<i4"), ("waves_count", "<f4"),
+         ("reserved", "<i4", (4,))]
+    )  # fmt: skip
+
+    def __init__(self, enqueue: Any) -> None:
+        self.enqueue, self.refuses, self.count = enqueue, False, Counter[str]()
+        self._things: dict[int, dict[Any, int]] = {}
+
+    def get_version(self) -> int:
+        return 130000
+
+    def create(self) -> int:
+        return 5
+
+    def _new(self, **what: int) -> int:
+        number = 1 + max(self._things, default=0)
+        self._things[number] = dict(what)
+        return number
+
+    def matmul_desc_create(self, compute: int, scale: int) -> int:
+        assert (compute, scale) in ((68, 0), (70, 1))
+        return self._new(double=scale)
+
+    def matrix_layout_create(self, kind: int, rows: int, columns: int, ld: int) -> int:
+        assert rows <= ld
+        return self._new(kind=kind, rows=rows, columns=columns, ld=ld)
+
+    def matmul_preference_create(self) -> int:
+        return self._new()
+
+    def _set(self, thing: int, attribute: int, buffer: int, size: int) -> None:
+        kind = {4: ctypes.c_int32, 8: ctypes.c_int64}[size]
+        self._things[thing][attribute] = kind.from_address(buffer).value
+
+    matmul_desc_set_attribute = matrix_layout_set_attribute = matmul_preference_set_attribute = _set
+
+    def _destroy(self, thing: int) -> None:
+        del self._things[thing]
+
+    matmul_desc_destroy = matrix_layout_destroy = matmul_preference_destroy = _destroy
+
+    def matmul_algo_get_heuristic(self, handle: int, desc: int, a: int, b: int, c: int, d: int, wish: int, most: int,
+                                  results: int, count: int) -> None:  # fmt: skip
+        assert self._things[wish][1] >= 1 << 20 and most == 1
+        if self.refuses:
+            raise cuBLASLtError("not supported")
+        self._shapes(desc, a, b, d)
+        ctypes.c_int32.from_address(count).value = 1
+        ctypes.c_uint64.from_address(results + 64).value = 4096
+
+    def _shapes(self, desc: int, a: int, b: int, d: int) -> None:
+        about, left, right, made = (self._things[each] for each in (desc, a, b, d))
+        m, k = (left["columns"], left["rows"]) if about.get(3) else (left["rows"], left["columns"])
+        depth, n = (right["columns"], right["rows"]) if about.get(4) else (right["rows"], right["columns"])
+        if (m, n, k) != (made["rows"], made["columns"], depth):
+            raise cuBLASLtError(f"{m} by {k} times {depth} by {n} is not {made}")
+
+    def _matrices(self, pointer: int, layout: int) -> Any:
+        """The batch of matrices at an address, as (batch, columns, ld) in memory."""
+        about = self._things[layout]
+        kind = _KINDS[about["kind"]]
+        held = np.dtype(np.uint16 if kind == "bfloat16" else kind)
+        batch, stride = about.get(5, 1), about.get(6, 0)
+        span = (batch - 1) * stride + about["ld"] * about["columns"]
+        flat = np.ctypeslib.as_array((ctypes.c_uint8 * (span * held.itemsize)).from_address(pointer)).view(held)
+        shape = (batch, about["columns"], about["rows"])
+        steps = (stride * held.itemsize, about["ld"] * held.itemsize, held.itemsize)
+        return np.lib.stride_tricks.as_strided(flat, shape, steps)
+
+    def matmul(self, handle: int, desc: int, alpha: int, a: int, a_layout: int, b: int, b_layout: int, beta: int,
+               c: int, c_layout: int, d: int, d_layout: int, algorithm: int, workspace: int, size: int,
+               stream: int) -> None:  # fmt: skip
+        self.count["matmul"] += 1
+        self._shapes(desc, a_layout, b_layout, d_layout)
+        assert workspace % 256 == 0 and size == 4096
+        about = dict(self._things[desc])
+        number = ctypes.c_double if about["double"] else ctypes.c_float
+        factors = number.from_address(alpha).value, number.from_address(beta).value
+
+        def work() -> None:
+            left, right, third, result = (
+                self._matrices(p, layout) for p, layout in ((a, a_layout), (b, b_layout), (c, c_layout), (d, d_layout))
+            )
+            # (batch, columns, rows) in memory is the turned matrix to NumPy.
+            x = _wide(left) if about.get(3) else _wide(left).swapaxes(1, 2)
+            y = _wide(right) if about.get(4) else _wide(right).swapaxes(1, 2)
+            total = factors[0] * (x @ y)
+            if factors[1]:
+                total = total + factors[1] * _wide(third).swapaxes(1, 2)
+            kind = Epilogue(about.get(7, 1))
+            if "BIAS" in kind.name:
+                total = total + _wide(self._bias(about[8], result))[:, None]
+            if "RELU" in kind.name:
+                total = np.maximum(total, 0)
+            if "GELU" in kind.name:
+                total = 0.5 * total * (1 + np.tanh(np.sqrt(2 / np.pi) * (total + 0.044715 * total**3)))
+            result[...] = _narrow(total.swapaxes(1, 2), result.dtype)
+
+        self.enqueue(stream, work)
+
+    @staticmethod
+    def _bias(pointer: int, result: Any) -> Any:
+        nbytes = result.shape[-1] * result.dtype.itemsize
+        return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(pointer)).view(result.dtype)
+
+
+def _wide(array: Any) -> Any:
+    if array.dtype == np.uint16:
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32) if array.dtype == np.float16 else array
+
+
+def _narrow(array: Any, dtype: Any) -> Any:
+    if dtype != np.uint16:
+        return array.astype(dtype)
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
