@@ -12,11 +12,11 @@ INSTALLED := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 DEMO_CACHE := out/demo-cache
 EXAMPLES := sentence_embedding transformer_blocks reference_example
 
-.PHONY: help install demo test check bench docs clean
+.PHONY: help install demo test test-gpu check bench bench-gpu docs clean
 .NOTPARALLEL:
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## make .venv and install the library in it, with what the demo and the tests need
 
@@ -42,12 +42,18 @@ test: $(INSTALLED) ## run every test; ARGS="..." is handed to pytest
 	@mkdir -p out
 	$(RUN) -m pytest --junitxml=out/junit.xml $(ARGS)
 
+test-gpu: $(INSTALLED) ## run the tests that need an NVIDIA GPU; each is skipped, with the reason, where there is none
+	$(RUN) -m pytest tests/gpu $(ARGS)
+
 check: $(INSTALLED) ## ruff and mypy
 	$(RUN) -m ruff check
 	$(RUN) -m mypy
 
 bench: $(INSTALLED) ## run the benchmarks; tables here, JSON in out/benchmarks
 	$(RUN) -m benchmarks $(ARGS)
+
+bench-gpu: $(INSTALLED) ## measure on an NVIDIA GPU; device, driver and versions first, JSON in out/benchmarks
+	$(RUN) -m benchmarks.gpu $(ARGS)
 
 docs: $(VENV)/.installed-docs ## build the documentation into site/, with warnings as errors; needs no framework
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet --strict

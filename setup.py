@@ -26,10 +26,26 @@ EXTRAS = {
     # Newer paddle2onnx releases decide which onnx can be installed: 2.1 needs onnx 1.17.
     "paddle": ["paddlepaddle>=3.3", "paddle2onnx>=2.1,<3"],
     "openvino": ["openvino>=2026.4"],
-    # What the engines for NVIDIA GPUs load at run time; chosen from the packages' sources, not yet run on a GPU.
+    # What the native engine loads on NVIDIA GPUs; chosen from the packages' sources, not yet run on a GPU. The compiler
+    # makes plans, cuBLASLt computes products, CuPy holds arrays where there is no framework. nvidia-cudnn-frontend is
+    # left out: it requires packages that are not needed here, so it is installed by hand, with --no-deps.
     # cuda12 and cuda13 exclude each other.
-    "cuda12": ["cupy-cuda12x>=14,<15", "nvmath-python[cu12]>=0.9"],
-    "cuda13": ["cupy-cuda13x>=14,<15", "nvmath-python[cu13]>=0.9"],
+    "cuda12": [
+        "cupy-cuda12x>=14,<15",
+        "nvmath-python[cu12]>=0.9",
+        "cuda-bindings>=12.9,<13",
+        "nvidia-cuda-cccl-cu12>=12.4",
+        "nvidia-cuda-nvrtc-cu12>=12.4",
+        "nvidia-cuda-runtime-cu12>=12.4",
+    ],
+    "cuda13": [
+        "cupy-cuda13x>=14,<15",
+        "nvmath-python[cu13]>=0.9",
+        "cuda-bindings>=13,<14",
+        "nvidia-cuda-cccl>=13",
+        "nvidia-cuda-nvrtc>=13",
+        "nvidia-cuda-runtime>=13",
+    ],
     "tensorrt": ["tensorrt>=10.13"],
     # `make docs`; ruff breaks the lines of signatures. The theme gets no new features: held below a next major release.
     "docs": ["mkdocs-material>=9.7,<10", "mkdocstrings[python]>=1,<2", "ruff>=0.14"],

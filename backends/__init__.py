@@ -11,17 +11,18 @@ from hybrid_infer._types import Engine
 ENGINES: tuple[str, ...] = ("onnxruntime", "openvino")
 
 #: Those that are used only where they are asked for, by name or by an option: the interpreter of our own executor, for
-#: tests and debugging, the engine that refuses every graph, and TensorRT, whose plans take minutes to build.
+#: tests and debugging, the engine that refuses every graph, and TensorRT, whose plans take minutes to build. On a GPU
+#: the native executor is what is taken where nothing is asked for.
 BY_NAME: tuple[str, ...] = ("native", "null", "tensorrt")
 
 #: Which kinds of device each engine computes on.
-_DEVICES: dict[str, tuple[str, ...]] = {"onnxruntime": ("cpu",), "openvino": ("cpu",)}
+_DEVICES: dict[str, tuple[str, ...]] = {"onnxruntime": ("cpu",), "openvino": ("cpu",), "native": ("gpu", "cuda")}
 
 
-def engine(name: str) -> Engine:
+def engine(name: str, device: str = "cpu") -> Engine:
     """The engine called `name`, one of `ENGINES` or `BY_NAME`; its file is imported now, what it rests on when used.
 
-    Raises OptionError.
+    The native one is another engine on a GPU than on the CPU. Raises OptionError.
     """
     if name == "onnxruntime":
         from hybrid_infer.backends import onnxruntime
@@ -31,6 +32,10 @@ def engine(name: str) -> Engine:
         from hybrid_infer.backends import openvino
 
         return openvino.ENGINE
+    if name == "native" and device.partition(":")[0] in _DEVICES["native"]:
+        from hybrid_infer.backends.native import gpu
+
+        return gpu.ENGINE
     if name == "native":
         from hybrid_infer.backends.native import engine as native
 
@@ -52,7 +57,7 @@ def candidates(device: str) -> tuple[Engine, ...]:
     What keeps one of them from being used is told by its ``missing()``.
     """
     kind = device.partition(":")[0]
-    return tuple(engine(name) for name in ENGINES if kind in _DEVICES[name])
+    return tuple(engine(name, device) for name in (*ENGINES, "native") if kind in _DEVICES[name])
 
 
 def trim() -> None:

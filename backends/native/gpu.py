@@ -56,6 +56,9 @@ class NativeGpu:
         """Only in float32 so far: what is asked for in another type comes as casts in the graph."""
         return precision == "float32"
 
+    def doubts(self, files: Mapping[str, bytes]) -> str:
+        return ""
+
     def wire(self, dtype: str) -> str:
         """Tensors stay as they are. Raises EngineError."""
         if dtype not in NUMPY or dtype in _NOT_HERE:

@@ -55,6 +55,9 @@ class TensorRt:
         """Always: its network is typed by a pass of its own, and a GPU that lacks a type is refused by the builder."""
         return True
 
+    def doubts(self, files: Mapping[str, bytes]) -> str:
+        return ""
+
     def wire(self, dtype: str) -> str:
         """The element type of the tensors that carry values of `dtype`: that one. Raises EngineError."""
         from hybrid_infer.backends.tensorrt._model import DTYPES

@@ -244,7 +244,9 @@ class HostMemory:
         raise NotImplementedError
 
     def cast(self, tensor: Any, dtype: str) -> Any:
-        raise NotImplementedError
+        import torch
+
+        return Array.of(tensor.values(), dtype) if isinstance(tensor, Array) else tensor.to(getattr(torch, dtype))
 
     def upload(self, array: Any) -> Any:
         if self.numpy:

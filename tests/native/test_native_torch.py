@@ -110,9 +110,12 @@ def test_an_encoder_layer_with_a_mask_and_a_convolutional_block(plans: list[_pla
     assert [line[0] for line in row.attributes["code"]] == ["Mul", "Add", "Sigmoid", "Mul"]
 
 
-def test_it_is_never_chosen_unasked() -> None:
+def test_unasked_it_is_chosen_on_a_gpu_alone() -> None:
     from hybrid_infer import backends
+    from hybrid_infer.backends.native import gpu
 
-    for device in ("cpu", "gpu:0"):
-        assert "native" not in [each.name for each in backends.candidates(device)]
+    assert "native" not in [each.name for each in backends.candidates("cpu")]
+    for device in ("gpu:0", "cuda:1"):  # as Paddle and as torch call them
+        assert backends.candidates(device) == (gpu.ENGINE,)
+        assert backends.engine("native", device) is gpu.ENGINE
     assert "tests and debugging" in backends.engine("native").reservation

@@ -1,0 +1,116 @@
+"""The native executor on a GPU: compiled, launched, captured and replayed, against the interpreter of the same plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_cases import product_cases, reduction_cases, wide_row_cases, window_cases
+from native_graphs import GRAPHS
+from native_support import sample
+from test_native_gpu import graph_of, mlp
+from test_native_random import WIDTH
+
+from hybrid_infer._types import EngineOptions, Graph, TensorSpec
+from hybrid_infer.backends.native import _build, _interpret, _passes, _plan, gpu
+
+torch = pytest.importorskip("torch")
+
+LOOSE = {"float16": 2**-9, "bfloat16": 2**-6, "float64": 1e-9}
+
+
+def tensor(memory: Any, array: Any, dtype: str) -> Any:
+    """On the device; plans hold bfloat16 as the float32 of equal value."""
+    return memory.cast(memory.upload(np.ascontiguousarray(array)), dtype)
+
+
+def program_of(plan: Any, memory: Any) -> tuple[Any, Graph]:
+    text, blob = _plan.dump(plan)
+    specs = [[TensorSpec(plan.values[n].dtype, ()) for n in names] for names in (plan.inputs, plan.outputs)]
+    graph = Graph(b"", (), tuple(plan.inputs), tuple(plan.outputs), tuple(specs[0]), tuple(specs[1]))
+    told = EngineOptions(device=memory.device, memory=memory)
+    _, properties = gpu.ENGINE._gpu(told)
+    files = {gpu.PLAN: text, gpu.CONSTANTS: blob, **_build.build(plan, properties.architecture)}
+    return gpu.ENGINE.load(graph, [], told, files), graph
+
+
+def check(plan: Any, program: Any, names: Sequence[str], feeds: Mapping[str, Any], memory: Any) -> None:
+    expected = _interpret.run(plan, feeds)
+    found = program.run([tensor(memory, feeds[name], plan.values[name].dtype) for name in names])
+    for name, theirs, ours in zip(plan.outputs, expected, found, strict=True):
+        loose = LOOSE.get(plan.values[name].dtype, 1e-4)
+        assert memory.describe(ours) == (plan.values[name].dtype, theirs.shape)
+        if theirs.dtype.kind == "f":
+            np.testing.assert_allclose(ours.double().cpu().numpy(), theirs, rtol=loose, atol=loose)
+        else:
+            np.testing.assert_array_equal(ours.cpu().numpy(), theirs)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_graph_is_computed_as_the_interpreter_does(name: str, memory: Any) -> None:
+    (made, feeds), _ = GRAPHS[name]
+    plan = _passes.plan(made)
+    program, graph = program_of(plan, memory)
+    for _ in range(3):  # launched, captured, replayed
+        check(plan, program, graph.inputs, feeds, memory)
+    program.close()
+
+
+CASES = [*product_cases(), *window_cases(), *wide_row_cases(), *reduction_cases()[::4]]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
+def test_kernels_of_every_family(case: Any, memory: Any) -> None:
+    _, plan, several = case
+    program, graph = program_of(plan, memory)
+    for feeds in several:
+        check(plan, program, graph.inputs, feeds, memory)
+    program.close()
+
+
+def test_sizes_streams_and_changed_weights(memory: Any) -> None:
+    """Graphs of several sizes on two streams; a weight that is written to is read at the next call."""
+    made = mlp()
+    graph, plan = graph_of(made, ["g", "w"]), _passes.plan(made)
+    arrays = {"g": sample((WIDTH,), 1), "w": sample((WIDTH, WIDTH), 2)}
+    held = {name: tensor(memory, array, "float32") for name, array in arrays.items()}
+    program = gpu.ENGINE.load(graph, list(held.values()), EngineOptions(device=memory.device, memory=memory))
+    for turn in range(3):
+        for n in (1, 40, 7):
+            feeds = {"x": sample((2, n, WIDTH), n + turn), **arrays}
+            check(plan, program, ["x"], feeds, memory)
+            with torch.cuda.stream(torch.cuda.Stream()):
+                check(plan, program, ["x"], feeds, memory)
+        arrays["w"] = sample((WIDTH, WIDTH), 9 + turn)
+        held["w"].copy_(torch.from_numpy(arrays["w"]))
+    program.close()
+
+
+def test_inside_a_graph_that_the_program_captures(memory: Any) -> None:
+    made = mlp()
+    graph, plan = graph_of(made, ["g", "w"]), _passes.plan(made)
+    arrays = {"g": sample((WIDTH,), 1), "w": sample((WIDTH, WIDTH), 2)}
+    held = [tensor(memory, array, "float32") for array in arrays.values()]
+    program = gpu.ENGINE.load(graph, held, EngineOptions(device=memory.device, memory=memory))
+    x = tensor(memory, sample((2, 5, WIDTH)), "float32")
+    program.run([x])
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
+        found = program.run([x])
+    fresh = sample((2, 5, WIDTH), 7)
+    x.copy_(torch.from_numpy(fresh))
+    recorded.replay()
+    torch.cuda.synchronize()
+    expected = _interpret.run(plan, {"x": fresh, **arrays})
+    np.testing.assert_allclose(found[0].cpu().numpy(), expected[0], rtol=1e-4, atol=1e-4)
+
+
+def test_products_are_computed_by_the_library_where_it_is_installed(memory: Any) -> None:
+    from hybrid_infer.backends.native import _cublaslt, _libraries
+
+    if missing := _cublaslt.missing():
+        pytest.skip(f"cuBLASLt on a GPU: {missing}")
+    with memory.scope():
+        assert _libraries.offers(memory.index)
