@@ -5,7 +5,8 @@ work, on the cores that the other side now needs. The engine's pool is told by i
 of each run. The framework's is an OpenMP pool, which has a call of its own for that:
 
 * GNU's libgomp (torch): ``omp_pause_resource_all`` gives the calling thread's pool back. Its threads are made anew
-  by the next parallel region, so this is done only before runs that are long enough to pay for it.
+  by the next parallel region, so this is done only before runs that are long enough to pay for it, and not while
+  several threads call engines: each has a pool of its own, and the cores that one leaves are taken by another's.
 * Intel's or LLVM's libomp (Paddle): ``kmp_set_blocktime(0)`` puts the pool's threads to sleep at the end of each
   region, from then on; once for each thread that runs eager work.
 """
@@ -37,7 +38,35 @@ _USER_SETTINGS = {
     "libomp": ("OMP_WAIT_POLICY", "KMP_BLOCKTIME"),
 }
 
+#: Runs of one thread after another, without a second one inside of an engine, after which a crowd has dispersed.
+_DISPERSED = 32
+
 Yield = Callable[[], None]
+
+
+class Crowd:
+    """Are several threads at work with engines? Programs say when one of their runs begins and ends.
+
+    A list's own operations are atomic; the number is not, and a race makes no more of it than a run counted twice.
+    """
+
+    def __init__(self) -> None:
+        self._inside: list[None] = []
+        self.left = 0  # lone runs that are still to come before there is no crowd any more
+
+    def enter(self) -> None:
+        self._inside.append(None)
+        if len(self._inside) > 1:
+            self.left = _DISPERSED
+        elif self.left:
+            self.left -= 1
+
+    def leave(self) -> None:
+        self._inside.pop()
+
+
+#: Of this process.
+CROWD = Crowd()
 
 
 class Pacer:
@@ -85,8 +114,8 @@ def yielder(framework: str) -> Yield:
 
 
 def _enter_child() -> None:
-    global _lock
-    _lock = threading.Lock()
+    global _lock, CROWD
+    _lock, CROWD = threading.Lock(), Crowd()
     _yielders.clear()
 
 
@@ -125,7 +154,7 @@ def _pause(library: ctypes.CDLL) -> Yield:
     generation = _fork.generation
 
     def pause() -> None:
-        if not generation():
+        if not generation() and not CROWD.left:
             call(_PAUSE_SOFT)
 
     return pause

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hybrid_infer.backends import _cores
+from hybrid_infer.backends import _cores, _program
 
 LONG, SHORT = 10 * _cores.WORTH_IT, _cores.NOT_WORTH_IT / 10
 
@@ -33,6 +36,63 @@ def test_only_long_runs_are_worth_it() -> None:
 def test_a_run_that_had_to_wait_for_its_cores_does_not_count_as_long() -> None:
     assert pacer_after(SHORT, *[LONG] * 5).hand_over is None
     assert pacer_after(SHORT, *[LONG] * 60).hand_over is not None  # the shapes have grown
+
+
+def test_several_threads_inside_are_a_crowd_until_one_is_alone_for_a_while() -> None:
+    crowd = _cores.Crowd()
+    for _ in range(3):
+        crowd.enter()
+        assert not crowd.left
+        crowd.leave()
+    crowd.enter()
+    crowd.enter()
+    assert crowd.left
+    crowd.leave()
+    crowd.leave()
+    for _ in range(_cores._DISPERSED):
+        assert crowd.left
+        crowd.enter()
+        crowd.leave()
+    assert not crowd.left
+
+
+def test_no_pool_is_given_back_in_a_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight threads whose runs are long enough each."""
+    paused: list[int] = []
+    monkeypatch.setattr(_cores, "CROWD", _cores.Crowd())
+
+    class Call:
+        argtypes: Any = None
+        restype: Any = None
+
+        def __call__(self, how: int) -> None:
+            paused.append(how)
+
+    pause = _cores._pause(types.SimpleNamespace(omp_pause_resource_all=Call()))  # type: ignore[arg-type]
+    program, together = _program.Program.__new__(_program.Program), threading.Barrier(8)
+    monkeypatch.setattr(program, "_session", types.SimpleNamespace(run=lambda *_: together.wait(60)), raising=False)
+    pacer = pacer_after(LONG)
+    pacer.hand_over = pause
+    for name, value in {"_used": None, "_names": (), "_weights": {}, "_outputs": [], "_pacer": pacer}.items():
+        monkeypatch.setattr(program, name, value, raising=False)
+
+    def work() -> None:
+        for _ in range(20):
+            program.run([])
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(paused) <= 8, "each may have been the first one inside, once"
+    together = threading.Barrier(1)
+    pacer.note(LONG)
+    before = len(paused)
+    for _ in range(_cores._DISPERSED + 5):
+        pacer.hand_over = pause
+        program.run([])
+    assert len(paused) - before >= 4
 
 
 def python(code: str, **environment: str) -> str:
