@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hybrid_infer import _background, _choice, _compile, _family, _gradients, _progress, _router, _stance, _verify
@@ -55,16 +55,18 @@ class State:
         self.seen: dict[str, Version] = {}
         self.job: _background.Job | None = None
         #: Compiles for the option ``input_spec``, once: at the decoration of an instance, else before its first call.
-        self.ahead: Callable[[State, tuple[Any, ...], bool], None] | None = method.ahead
+        self._ahead = [] if method.ahead is None else [method.ahead]
         self._deferrable = True  # can another thread be given the modes that a capture depends on?
         self.met = Met()
         self._met_elsewhere: set[Any] = set()
-        self.rebinds = 0
+        #: How often each route was bound anew: a changed weight costs one of each, whatever their number.
+        self.rebinds: Counter[tuple[int, str]] = Counter()
         self.fired: Counter[str] = Counter()  # what had changed where a program could no longer be used
         self._asked = (False, False, False)  # does the method ask whether gradients are on, for settings, of tensors?
         self._facts: Callable[[Any], Any] | None = None
         self.writes = 0
         self.changes = 0  # of the versions that it has a program for
+        self._binding, self._patient = threading.Lock(), True
         self.in_vain: set[Any] = set()  # dimensions that were to vary, and that the tracer fixed
         self._store: Any = None
         self._sealed: Callable[[], bool] = lambda: True
@@ -258,16 +260,11 @@ class State:
         method = self.method
         stance = _stance.current()
         background = stance == _stance.BACKGROUND or (stance == _stance.DEFAULT and method.options.background)
-        if self.ahead is not None and not errand.ahead and stance != _stance.FAIL:
-            compile_ahead, self.ahead = self.ahead, None
-            compile_ahead(self, owner, background)
+        if not errand.ahead and stance != _stance.FAIL and self.compile_ahead(owner, background):
             return self._miss(owner, args, kwargs, values, key)
         if background and self._deferrable and not errand.ahead:
             return self._defer(owner, args, kwargs, values, layout)
-        subject = Subject(
-            self.frontend, method.function, owner[0] if owner else None, bool(owner), method.name,
-            method.options.cache_key, layout.kinds,
-        )  # fmt: skip
+        subject = self._subject(owner, layout)
         if self._ask(subject):
             if errand.ahead:
                 return self._miss(owner, args, kwargs, values, self.key(values), errand)
@@ -279,7 +276,7 @@ class State:
             return Eager(reason, for_a_while(_PAUSE)), NOTHING
         frozen = stance == _stance.FAIL
         live = method.options.weights == "live" or (
-            method.options.weights == "auto" and self.rebinds >= _REBINDS and not frozen
+            method.options.weights == "auto" and max(self.rebinds.values(), default=0) >= _REBINDS and not frozen
         )
         request = Request(
             self.frontend, method.options, method.function, method.name, self.parameters, layout, call, subject, store,
@@ -291,6 +288,33 @@ class State:
         if route is not None:
             self.remember(key, route)
         return route, result
+
+    def _subject(self, owner: tuple[Any, ...], layout: Any) -> Subject:
+        method = self.method
+        return Subject(
+            self.frontend, method.function, owner[0] if owner else None, bool(owner), method.name,
+            method.options.cache_key, layout.kinds,
+        )  # fmt: skip
+
+    def compile_ahead(self, owner: tuple[Any, ...], background: bool) -> bool:
+        """Compile what ``input_spec`` asks for, where that has not been done; by one of the threads that call this."""
+        try:
+            compile_ahead = self._ahead.pop()
+        except IndexError:
+            return False
+        compile_ahead(self, owner, background)
+        return True
+
+    @contextlib.contextmanager
+    def binding(self, wait: float) -> Iterator[bool]:
+        """Is this the one thread that binds a program to the instance? `wait`: seconds, if none waited in vain."""
+        lock = self._binding
+        self._patient = held = lock.acquire(timeout=wait if self._patient else 0.0)
+        try:
+            yield held
+        finally:
+            if held:
+                lock.release()
 
     def _ask(self, subject: Subject) -> bool:
         """Does the code ask for more than was known? From now on each answer to that makes a version of its own."""
@@ -407,6 +431,7 @@ def _enter_child() -> None:
     for state in list(_STATES):
         _INHERITED.append((state.memo, state.routes))
         state.memo, state.routes, state.job = OrderedDict(), {}, None
+        state._binding = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

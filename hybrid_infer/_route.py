@@ -94,10 +94,15 @@ class Compiled:
         except (KeyError, IndexError):  # a container lost a weight
             return False
 
+    def only_while(self, holds: Callable[[], bool]) -> None:
+        """Let this be valid no longer than something holds that no other part of a call tells."""
+        usable = self._usable
+        self._usable = lambda: holds() and usable()
+
     def broken(self) -> str:
         """What changed since this was made, where `valid` says that something did."""
         checks = {"an attribute": self._attributes, "code": self._code, "a constant tensor": self._constant,
-                  "its process": self._usable}  # fmt: skip
+                  "its process": self.program.usable, "the stance": self._usable}  # fmt: skip
         try:
             return next((what for what, holds in checks.items() if not holds()), "a weight")
         except (KeyError, IndexError):

@@ -59,10 +59,15 @@ def known(request: Request, held: Held) -> Choice | None:
         record = request.store.plan(held.entry, key)
         if record is not None:
             try:
-                held.choices[key] = Choice.from_meta(record.meta)
-                held.ledger.scales[key] = _choice.scale(request.call)
+                choice = Choice.from_meta(record.meta)
+                if choice.name not in (EAGER, *(engine.name for engine in measured(request, held))):
+                    raise ValueError(f"no engine here is called {choice.name!r}")
             except (KeyError, TypeError, ValueError) as fault:
-                _log.debug("%s: a choice of another format is made again: %s", request.name, fault)
+                _log.debug("%s: a choice is made again: %s", request.name, fault)
+                request.store.set_aside(record, "holds no choice among these engines")
+            else:
+                held.choices[key] = choice
+                held.ledger.scales[key] = _choice.scale(request.call)
     return held.choices.get(key)
 
 

@@ -6,11 +6,12 @@ call, None where the next call has to look again, and the eager result where the
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from hybrid_infer import _choice, _compile, _gradients, _probes, _router, _verified, _verify
+from hybrid_infer import _choice, _compile, _gradients, _probes, _router, _stance, _verified, _verify
 from hybrid_infer._busy import NOTHING, transparent
 from hybrid_infer._choice import EAGER
 from hybrid_infer._compile import Built, Outcome, Request
@@ -21,7 +22,7 @@ from hybrid_infer._route import Compiled, Eager, for_a_while
 
 _log = logging.getLogger("hybrid_infer")
 
-_WAIT = 1.0  # seconds for which a call whose version was captured just now waits for another thread's measurement
+_WAIT = 1.0  # seconds for which a call waits for another thread that binds, or measures what was captured just now
 _AHEAD = 60.0  # the same where no call waits
 _RETRY = 0.2  # seconds after which a call that the eager method answered meanwhile looks again
 _TIES = 3  # inconclusive verifications after which a plan is taken
@@ -65,15 +66,19 @@ def use(
 def _use_alone(
     state: Any, request: Request, family: Family, held: Held, call: Invocation, outcome: Outcome | None, result: Any
 ) -> tuple[Any, Any]:
-    if not state.chooses or request.frozen or _router.known(request, held) is not None:
-        return _use(state, request, family, held, call, outcome, result)
+    """The same by one thread at a time; the others find its program, where each would have made one of its own."""
     wait = _AHEAD if request.errand.ahead else _WAIT if outcome is not None else 0.0
-    with _router.alone(wait) as alone:
-        if alone:
-            return _use(state, request, family, held, call, outcome, result)
+    settled = not state.chooses or request.frozen or _router.known(request, held) is not None
+    reason = "another thread measures engines"
+    with contextlib.nullcontext(True) if settled else _router.alone(wait) as measures:
+        if measures:
+            reason = "another thread loads its static model"
+            with state.binding(_AHEAD if request.errand.ahead or request.frozen else _WAIT) as alone:
+                if alone:
+                    return _use(state, request, family, held, call, outcome, result)
     if outcome is not None:
         _publish(request, family, held, outcome)
-    return Eager("another thread measures engines", for_a_while(_RETRY), kind="busy"), result
+    return Eager(reason, for_a_while(_RETRY), kind="busy"), result
 
 
 def _use(
@@ -167,9 +172,13 @@ def _use(
             return again, result
     state.counters.count("bindings")
     if ready is not None:
-        state.rebinds += 1
+        state.rebinds[id(held), chosen] += 1
         _drop(state, ready)
     _drop_covered(state, held)
+    if state.chooses and choice is None and request.frozen:
+        route.only_while(_stance.frozen)  # where compiling is allowed, it is measured first
+    else:
+        _drop_unmeasured(state, held)
     route.mark = held.hold()
     route.scales.add(scale)
     state.routes[id(held), chosen] = route
@@ -197,6 +206,13 @@ def _renewed(state: Any, request: Request, held: Held, chosen: str, scale: int) 
         again.scales.add(scale)
         state.routes[id(held), chosen] = again
     return again
+
+
+def _drop_unmeasured(state: Any, held: Held) -> None:
+    """Let go of a program that served only as long as nothing might be measured."""
+    unmeasured = state.routes.get((id(held), "")) if state.chooses else None
+    if unmeasured is not None:
+        _drop(state, unmeasured)
 
 
 def _came_from_disk(state: Any, held: Held) -> None:
@@ -278,6 +294,7 @@ _HALVES = frozenset({"float16", "bfloat16"})
 def _by_choice(state: Any, request: Request, held: Held) -> Eager:
     """The eager method is right whatever changes; but an engine may be faster once what was read has changed."""
     _drop_covered(state, held)
+    _drop_unmeasured(state, held)
     loser = Eager(_router.SLOWER, _unread(request, held), kind="slower")
     state.slower[id(held), _choice.scale(request.call)] = held, loser
     state.seen[held.version.identity] = held.version

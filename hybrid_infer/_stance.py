@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+from collections.abc import Generator
 from contextlib import ContextDecorator
 from contextvars import ContextVar, Token
 from typing import Any
@@ -25,10 +26,11 @@ FAILING = _options.as_environment(FAIL)
 
 
 class stance(ContextDecorator):
-    """Choose what decorated methods do inside a ``with`` block or a decorated function.
+    """Choose what decorated methods do inside a ``with`` block or a decorated function, coroutine or generator.
 
     Blocks nest, and the innermost decides. A block is about the thread that it is entered in, and in ``asyncio`` about
-    the task and those that it starts; a thread started inside it takes no part. The whole process goes by
+    the task and those that it starts; a thread started inside it takes no part. A decorated generator's steps run under
+    the stance, and not what its caller does between them. The whole process goes by
     ``HYBRID_INFER_STANCE``, which is read anew at each call: setting ``os.environ["HYBRID_INFER_STANCE"]`` in a
     running program takes effect at once, wherever no block says otherwise.
 
@@ -84,6 +86,15 @@ class stance(ContextDecorator):
         _CHOSEN.reset(opened[last][1])
 
     def __call__(self, function: Any) -> Any:
+        if inspect.isasyncgenfunction(function):
+            return self._stepwise(function)
+        if inspect.isgeneratorfunction(function):
+
+            @functools.wraps(function)
+            def steps(*args: Any, **kwargs: Any) -> Any:
+                return (yield from _Steps(self.name, function(*args, **kwargs)))
+
+            return steps
         if not inspect.iscoroutinefunction(function):
             return super().__call__(function)
 
@@ -95,10 +106,57 @@ class stance(ContextDecorator):
         return inside
 
 
+    def _stepwise(self, function: Any) -> Any:
+        @functools.wraps(function)
+        async def steps(*args: Any, **kwargs: Any) -> Any:
+            inner = function(*args, **kwargs)
+            step = inner.asend(None)
+            try:
+                while True:
+                    with self._recreate_cm():
+                        try:
+                            found = await step
+                        except StopAsyncIteration:
+                            return
+                    try:
+                        step = inner.asend((yield found))
+                    except Exception as fault:  # which the caller throws into it
+                        step = inner.athrow(fault)
+            finally:
+                with self._recreate_cm():
+                    await inner.aclose()
+
+        return steps
+
+
+class _Steps(Generator[Any, Any, Any]):
+    """A generator each of whose steps runs under a stance; what happens between them does not."""
+
+    def __init__(self, name: str, steps: Generator[Any, Any, Any]) -> None:
+        self._name, self._steps = name, steps
+
+    def send(self, value: Any) -> Any:
+        with stance(self._name):
+            return self._steps.send(value)
+
+    def throw(self, *fault: Any) -> Any:
+        with stance(self._name):
+            return self._steps.throw(*fault)
+
+    def close(self) -> None:
+        with stance(self._name):
+            self._steps.close()
+
+
 def current() -> str:
     """The stance of this call. Raises OptionError where the environment names none that there is."""
     code = chosen() or look_up(STANCE)
     return _CODES[code] if code in _CODES else _checked(os.fsdecode(code)) if code else DEFAULT
+
+
+def frozen() -> bool:
+    """Does this call forbid to compile?"""
+    return bool((chosen() or look_up(STANCE)) == FAILING)
 
 
 def _checked(name: str) -> str:

@@ -141,6 +141,5 @@ def ahead(target: Any) -> None:
     method, owner = _resolved(target)
     state = method.state(owner[0]) if owner else None
     name = current()
-    if state is not None and state.ahead is not None and name in (DEFAULT, BACKGROUND):
-        compile_ahead, state.ahead = state.ahead, None
-        compile_ahead(state, owner, method.options.background or name == BACKGROUND)
+    if state is not None and name in (DEFAULT, BACKGROUND):
+        state.compile_ahead(owner, method.options.background or name == BACKGROUND)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from router_support import X, decided, routes
+from router_support import Affine, X, decided, routes
 from torch_support import Block, counts, same, twice
 
 import hybrid_infer
@@ -174,17 +174,67 @@ def test_figures_of_a_busy_machine_are_not_kept(monkeypatch: pytest.MonkeyPatch)
     assert len(times) == 2
 
 
-def test_a_choice_that_cannot_be_read_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "record", [{"choice": "eager", "seconds": ["later format"]}, {"choice": "no engine", "seconds": {}}]
+)
+def test_a_choice_that_cannot_be_read_is_replaced(monkeypatch: pytest.MonkeyPatch, record: dict[str, Any]) -> None:
     class Hot(Block):
         forward = inference()(Block.forward)
 
     layer = Hot()
-    monkeypatch.setattr(_choice.Choice, "to_meta", lambda self: {"choice": "eager", "seconds": ["later format"]})
     times = decided(monkeypatch, eager=1.0, onnxruntime=0.5)
-    twice(layer, Block.forward.__get__(layer), X)
+    with monkeypatch.context() as patched:
+        patched.setattr(_choice.Choice, "to_meta", lambda self: record)
+        twice(layer, Block.forward.__get__(layer), X)
+    hybrid_infer.release(layer)
+    with pytest.warns(hybrid_infer.CacheWarning, match="holds no choice"):
+        twice(layer, Block.forward.__get__(layer), X)
     hybrid_infer.release(layer)
     twice(layer, Block.forward.__get__(layer), X)
-    assert len(times) == 2 and counts()["hits"] == 3
+    assert len(times) == 2 and counts()["hits"] == 5
+
+
+def test_what_served_where_nothing_may_be_measured_is_measured_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hot(Block):
+        forward = inference()(Block.forward)
+
+    layer = Hot()
+    eager = Block.forward.__get__(layer)
+    with monkeypatch.context() as patched:
+        decided(patched, steady=False, eager=2.0, onnxruntime=1.0)
+        twice(layer, eager, X)  # a plan is on disk, and no choice
+    hybrid_infer.release(layer)
+    times = decided(monkeypatch, eager=1.0, onnxruntime=2.0)
+    with stance("fail_on_compile"):
+        for _ in range(2):
+            twice(layer, eager, X)
+    assert not times and counts()["hits"] == 5 and counts()["bindings"] == 2
+    twice(layer, eager, X)
+    assert len(times) == 1 and counts()["hits"] == 5 and not routes(layer)
+    with stance("fail_on_compile"):
+        twice(layer, eager, X)
+    assert len(times) == 1 and counts()["hits"] == 5
+
+
+def test_one_change_of_a_weight_counts_once_however_many_programs_it_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls of one scale are served by one engine, those of the other by another."""
+    pytest.importorskip("openvino")
+
+    class Hot(Affine):
+        forward = inference(fallback="error")(Affine.forward)
+
+    layer = Hot()
+    eager = Affine.forward.__get__(layer)
+    for engine, rows in (("onnxruntime", 2), ("openvino", 6000), ("onnxruntime", 7)):
+        decided(monkeypatch, **{"eager": 9.0, "onnxruntime": 5.0, "openvino": 5.0, engine: 1.0})
+        twice(layer, eager, X[:1].repeat(rows, 1))
+    for _ in range(2):
+        with torch.no_grad():
+            layer.linear.weight.add_(0.1)
+        for rows in (6000, 7):
+            twice(layer, eager, X[:1].repeat(rows, 1))
+    assert len({route.program.engine for route in routes(layer)}) == 2
+    assert not any(route.live for route in routes(layer)), "two changes are not several"
 
 
 def test_an_eager_choice_sees_every_change(monkeypatch: pytest.MonkeyPatch) -> None:

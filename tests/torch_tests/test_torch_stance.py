@@ -232,3 +232,73 @@ def test_threads_share_a_stance_object() -> None:
     for thread in threads:
         thread.join()
     assert found == ["default", "default"]
+
+
+def test_a_generator_takes_its_steps_under_the_stance_and_what_is_between_them_is_not() -> None:
+    seen: list[str] = []
+
+    @stance("eager")
+    def steps(first: int) -> Any:
+        """Steps."""
+        try:
+            seen.append(_stance.current())
+            got = yield first
+            seen.append(_stance.current())
+            try:
+                yield got
+            except KeyError:
+                seen.append(_stance.current())
+                yield "caught"
+        finally:
+            seen.append(_stance.current())
+
+    assert steps.__doc__ == "Steps."
+    running = steps(1)
+    assert next(running) == 1 and _stance.current() == "default"
+    with stance("background"):
+        assert running.send(2) == 2 and _stance.current() == "background"
+    assert running.throw(KeyError("x")) == "caught" and _stance.current() == "default"
+    running.close()
+    assert seen == ["eager"] * 4 and _stance.current() == "default"
+
+    @stance("eager")
+    def whole() -> Any:
+        yield 1
+        return _stance.current()
+
+    def outer() -> Any:
+        return (yield from whole())
+
+    ending = outer()
+    next(ending)
+    with pytest.raises(StopIteration) as stopped:
+        next(ending)
+    assert stopped.value.value == "eager"
+
+
+def test_an_asynchronous_generator_does_so_too() -> None:
+    seen: list[str] = []
+
+    @stance("eager")
+    async def steps() -> Any:
+        try:
+            await asyncio.sleep(0)
+            seen.append(_stance.current())
+            got = yield 1
+            try:
+                yield got
+            except KeyError:
+                seen.append(_stance.current())
+                yield 3
+        finally:
+            seen.append(_stance.current())
+
+    async def program() -> list[Any]:
+        running = steps()
+        found = [await running.asend(None), _stance.current(), await running.asend(2)]
+        found += [await running.athrow(KeyError("x")), _stance.current()]
+        await running.aclose()
+        return [*found, _stance.current(), [each async for each in steps()]]
+
+    assert asyncio.run(program()) == [1, "default", 2, 3, "default", "default", [1, None]]
+    assert seen == ["eager"] * 5

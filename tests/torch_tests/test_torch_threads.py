@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch_support import Block, counts, same, served, twice
 
+import hybrid_infer
 from hybrid_infer import inference
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
@@ -41,6 +42,65 @@ def rich() -> Any:
         forward = inference()(Rich.compute)
 
     return Hot()
+
+
+def at_once(work: Callable[[], Any], threads: int = 8) -> list[Any]:
+    """What several threads that start together find."""
+    found: list[Any] = []
+    together = threading.Barrier(threads)
+
+    def run() -> None:
+        together.wait(60)
+        with torch.no_grad():
+            found.append(work())
+
+    running = [threading.Thread(target=run) for _ in range(threads)]
+    for each in running:
+        each.start()
+    for each in running:
+        each.join()
+    return found
+
+
+def test_threads_that_come_at_once_share_one_program() -> None:
+    """At the first calls of a process, and after a weight has changed."""
+
+    class Hot(Block):
+        forward = inference(fallback="error")(Block.forward)
+
+    layer = Hot()
+    with torch.no_grad():
+        layer(X)
+    hybrid_infer.release(layer)
+    hybrid_infer.reset_stats()
+    for changes in range(1, 4):
+        with torch.no_grad():
+            layer.linear.weight.add_(0.1)
+            expected = Block.forward(layer, X)
+        for found in at_once(lambda: layer(X)):
+            same(found, expected)
+        assert counts()["bindings"] == changes
+    state = Hot.forward.__hybrid_infer__.states[id(layer)][1]  # type: ignore[attr-defined]
+    assert not any(route.live for route in state.routes.values()), "weights that changed two times are still bound"
+
+
+def test_one_of_several_threads_compiles_what_is_asked_for_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def compile_ahead(*_: Any) -> None:
+        asked.append(1)
+        time.sleep(0.05)
+
+    class Hot(Block):
+        forward = inference(input_spec=[X])(Block.forward)
+
+    monkeypatch.setattr(Hot.forward.__hybrid_infer__, "ahead", compile_ahead)  # type: ignore[attr-defined]
+    layer = Hot()
+    with torch.no_grad():
+        expected = Block.forward(layer, X)
+    for found in at_once(lambda: layer(X)):
+        same(found, expected)
+    assert asked == [1]
 
 
 def _photograph(value: Any, seen: dict[int, Any]) -> Any:
