@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import operator
 import os
 import threading
 import weakref
@@ -34,6 +35,7 @@ _RESETS = 8  # changes of what has no fingerprint after which a method is not ca
 _PAUSE = 60.0  # seconds for which it waits
 _REST = 64  # calls of a method that no engine makes faster, for which it is left alone
 
+_ATTRIBUTES = operator.attrgetter("__dict__")
 _CALL = Errand()
 _LATER = Errand(ahead=True, forked=True)  # for a call that the eager method has answered
 _chosen, _look_up, _STANCE, _EAGERLY = _stance.chosen, _stance.look_up, _stance.STANCE, _stance.EAGERLY
@@ -104,6 +106,8 @@ class State:
                 key = (*key, tuple(map(list(map(id, tensors)).index, map(id, tensors))))
             if self._facts is not None:
                 key = (*key, *map(self._facts, tensors))
+            if any(map(_ATTRIBUTES, tensors)):
+                key = (*key, self._carried(tensors))
             route = self.memo.get(key)
         except (Unsupported, TypeError, RuntimeError) as fault:  # the last of tensors that have no sizes
             if self.frontend.tracing():
@@ -231,6 +235,15 @@ class State:
                     raise Unsupported(f"{place} ({refused})", tensor)
         except Unsupported as fault:
             return None, self._eagerly(owner, args, kwargs, str(fault), "Pass tensors and plain values")
+        carried = self._carried(layout.tensors)
+        if carried:
+            subject = self._subject(owner, layout)
+            read = sorted(subject.mentioned(carried))
+            if read:
+                reason = f"it may read the attribute {read[0]!r} of a tensor that it is given, which no signature holds"
+                unread = Eager(reason, subject.code_unchanged, remedy="Pass it as an argument")
+                self.remember(key, unread)
+                return unread, NOTHING
         call = Call(
             layout.tree,
             tuple(TensorSpec(*self._spec(t)) for t in layout.tensors),
@@ -364,7 +377,13 @@ class State:
         numbers = list(map(id, tensors))
         if len(set(numbers)) < len(numbers):
             key = (*key, tuple(map(numbers.index, numbers)))
-        return key if self._facts is None else (*key, *map(self._facts, tensors))
+        if self._facts is not None:
+            key = (*key, *map(self._facts, tensors))
+        return (*key, self._carried(tensors)) if any(map(_ATTRIBUTES, tensors)) else key
+
+    def _carried(self, tensors: Sequence[Any]) -> tuple[str, ...]:
+        """The names of attributes that the program has given to tensors."""
+        return tuple(sorted({name for tensor in tensors for name in tensor.__dict__} - self.frontend.own_attributes))
 
     def keyed(self, values: Sequence[Any]) -> tuple[Any, Callable[[], Any]]:
         """The same, and what the ambient state in it was read with, which another thread may replace meanwhile."""

@@ -6,7 +6,7 @@ import functools
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from hybrid_infer import _census, _fingerprint, _keys, _outside, _roots
@@ -125,6 +125,12 @@ class Subject:
         """Every name that the user's code uses, of attributes and of globals."""
         bodies = (code for _, body, *_ in self.code.functions for code in _roots.codes(body))
         return self.code.attributes.union(*(code.co_names for code in bodies))
+
+    def mentioned(self, names: Collection[str]) -> set[str]:
+        """Those of some names of attributes that the user's code spells, as ``getattr`` would be given them too."""
+        bodies = [code for _, body, *_ in self.code.functions for code in _roots.codes(body)]
+        spelled = {text for code in bodies for text in code.co_consts if isinstance(text, str)}
+        return {*names} & (self._names() | spelled)
 
     def _weight_facts(self) -> list[Any]:
         assert self.facts is not None

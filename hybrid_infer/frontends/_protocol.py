@@ -18,7 +18,7 @@ class Frontend(Protocol):
     ``tensor_types`` the exact classes of tensors that an engine can be given; ``constant_types`` the framework's own
     plain values (dtypes, devices), whose ``str`` tells them apart. Inside a trace tensors are of ``traced_types`` and
     integers that depend on sizes of ``symbolic_types`` (may be empty). ``ignored_writes`` are attributes that the
-    tracer itself sets on layers.
+    tracer itself sets on layers, ``own_attributes`` those that the framework sets on tensors.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Frontend(Protocol):
     traced_types: tuple[type, ...]
     symbolic_types: tuple[type, ...]
     ignored_writes: frozenset[str]
+    own_attributes: frozenset[str]
     groups: tuple[str, ...]
     internal: frozenset[str]
     hooks: tuple[str, ...]

@@ -16,6 +16,12 @@ class PaddleFrontend:
     name = "paddle"
     # Set by a layer's first call; replaced for the time of a call, or noted, where its forward is rewritten.
     ignored_writes = frozenset({"_built", "forward", "_original_funcs"})
+    own_attributes = frozenset(
+        {
+            "_init_func", "_init_op_creator", "do_model_average", "is_distributed", "need_clip", "optimize_attr",
+            "regularizer",
+        }
+    )  # fmt: skip
     groups = ("_parameters", "_buffers", "_sub_layers")
     hooks = ("_forward_pre_hooks", "_forward_post_hooks")
     internal = frozenset(

@@ -16,6 +16,7 @@ class TorchFrontend:
     name = "torch"
     #: A recurrent layer keeps its parameters in a list of its own too, made anew where they are not those it knows.
     ignored_writes = frozenset({"_is_hf_initialized", "_flat_weights", "_flat_weight_refs"})
+    own_attributes = frozenset({"_is_buffer", "_is_hf_initialized", "persistent"})
     groups = ("_parameters", "_buffers", "_modules")
     hooks = ("_forward_hooks", "_forward_pre_hooks")
     internal = frozenset(

@@ -11,7 +11,7 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from paddle_support import Block, counts, eagerly, grid, served, twice  # noqa: E402
+from paddle_support import Block, counts, eagerly, grid, same, served, twice  # noqa: E402
 
 from hybrid_infer import inference  # noqa: E402
 
@@ -277,3 +277,24 @@ def test_an_argument_that_is_a_view_stays_one() -> None:
         base.add_(paddle.ones([1]))
         assert not view.is_contiguous()
         assert (view.numpy() == base.numpy().T).all()
+
+
+def test_an_attribute_of_a_tensor_that_the_code_may_read() -> None:
+    class Scaled(Block):
+        @inference()
+        def forward(self, x: Any) -> Any:
+            return self.linear(x) * getattr(x, "factor", 1.0)
+
+    layer = Scaled()
+    layer.eval()
+    plain = paddle.ones([2, 4])
+    with paddle.no_grad():
+        for _ in range(2):
+            same(layer(plain), layer.linear(plain))
+            for factor in (2.0, 3.0):
+                scaled = plain.clone()
+                scaled.factor = factor
+                same(layer(scaled), layer.linear(plain) * factor)
+    found = counts()
+    assert found["captures"] == 1 and found["hits"] == 1 and found["eager_calls"] == 4
+    assert "'factor' of a tensor" in next(iter(found["fallbacks"]))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch_support import counts, served, twice
+from torch_support import Block, counts, same, served, twice
 
 from hybrid_infer import inference
 
@@ -202,4 +202,37 @@ def test_model_output_goes_in_and_comes_out() -> None:
     found = twice(hot, step, given)
     assert isinstance(found, outputs.BaseModelOutput) and list(found) == ["last_hidden_state", "hidden_states"]
     assert found["hidden_states"][0] is X and found[0] is found.last_hidden_state
+    served(captures=1)
+
+
+def test_an_attribute_of_a_tensor_that_the_code_may_read() -> None:
+    class Scaled(Block):
+        @inference()
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x) * getattr(x, "scale", 1.0)
+
+    layer = Scaled()
+    plain = torch.ones(2, 4)
+    with torch.no_grad():
+        for _ in range(2):
+            same(layer(plain), layer.linear(plain))
+            for scale in (2.0, 3.0):
+                scaled = plain.clone()
+                scaled.scale = scale  # type: ignore[attr-defined]
+                same(layer(scaled), layer.linear(plain) * scale)
+            other = plain.clone()
+            other.name_of_mine = "which nothing reads"  # type: ignore[attr-defined]
+            same(layer(other), layer.linear(plain))
+    found = counts()
+    assert found["captures"] == 1 and found["hits"] == 3 and found["eager_calls"] == 4
+    [reason] = found["fallbacks"]
+    assert "'scale' of a tensor" in reason
+
+
+def test_a_parameter_as_an_argument_is_served() -> None:
+    class Hot(Block):
+        forward = inference(fallback="error")(Block.forward)
+
+    layer = Hot()
+    twice(layer, Block.forward.__get__(layer), torch.nn.Parameter(torch.ones(2, 4), requires_grad=False))
     served(captures=1)
