@@ -52,7 +52,7 @@ class State:
         self.routes: dict[tuple[int, str], Compiled] = {}  # by version and chosen engine
         #: Versions that lose to the eager method, by scale of the call, and how such calls are answered.
         self.slower: dict[tuple[int, int], tuple[Held, Eager]] = {}
-        self.rest = 0
+        self.rest, self.heed = 0, _REST  # of the calls that are left alone, the first are remembered for `save()`
         self.family: Family | None = None
         self.seen: dict[str, Version] = {}
         self.job: _background.Job | None = None
@@ -95,6 +95,9 @@ class State:
         if self.rest > 0 and stance != _FAILING:  # below zero where threads met
             self.rest -= 1
             self.counters.fall_back(_router.SLOWER)
+            if self.heed > 0:
+                self.heed -= 1
+                self.meet(args, kwargs)
             return self.method.function(*owner, *args, **kwargs)
         values = self._bind(args, kwargs)
         if values is None:

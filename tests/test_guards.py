@@ -147,14 +147,14 @@ def symbolic(draw: Any, depth: int = 3) -> Any:
 def test_the_translation_of_a_tracers_condition_agrees_with_sympy(data: Any) -> None:
     sympy = pytest.importorskip("sympy")
     pytest.importorskip("torch")
-    from hybrid_infer.frontends import _torch_capture as capture
+    from hybrid_infer.frontends import _torch_guards as guards
 
     symbols = dict(zip(sympy.symbols("s0 s1 u0", integer=True, positive=True), PLACES[:2] + PLACES[3:4], strict=True))
     relation = data.draw(st.sampled_from([sympy.Eq, sympy.Ne, sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge]))
     expression = relation(data.draw(symbolic()), data.draw(symbolic()))
     try:
-        rule = capture._condition(expression, symbols)
-    except capture._OutsideGrammar:
+        rule = guards._condition(expression, symbols)
+    except guards._OutsideGrammar:
         return
     numbers = data.draw(st.tuples(*[st.integers(1, 12)] * 3))
     expected = expression.xreplace(dict(zip(symbols, map(sympy.Integer, numbers), strict=True)))

@@ -15,7 +15,7 @@ from router_support import Affine, X, decided, routes
 from torch_support import Block, counts, same, twice
 
 import hybrid_infer
-from hybrid_infer import _choice, _dispatch, _router, inference, stance
+from hybrid_infer import _choice, _dispatch, _router, inference, load, save, stance
 
 pytestmark = pytest.mark.torch
 
@@ -82,6 +82,26 @@ def test_a_method_that_no_engine_makes_faster_stays_eager_and_says_so(
     assert not [r for r in caplog.records if r.levelno > logging.INFO]
     [line] = [r.getMessage() for r in caplog.records if "stays eager" in r.getMessage()]
     assert "eager" in line and "onnxruntime" in line and " us" in line
+
+
+def test_what_a_method_is_called_with_while_it_is_left_alone_can_be_saved(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No engine was faster for the first call, so that the second one is not looked at any more."""
+
+    class Flagged(Block):
+        @inference
+        def forward(self, x: torch.Tensor, negative: bool = False) -> torch.Tensor:
+            return -x if negative else x + 1
+
+    decided(monkeypatch, eager=1.0)
+    layer = Flagged()
+    with torch.no_grad():
+        layer(X), layer(X, negative=True)
+    assert counts()["fallbacks"] == {_router.SLOWER: 1}
+    save(layer, tmp_path / "model", trainable=False)
+    static = load(tmp_path / "model")
+    assert torch.equal(static(X), X + 1) and torch.equal(static(X, negative=True), -X)
 
 
 def test_a_choice_is_for_calls_of_about_that_size(
