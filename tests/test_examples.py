@@ -58,3 +58,23 @@ def test_a_service_answers_concurrent_requests_as_the_eager_layer_does(tmp_path:
     told = run("serve_fastapi", tmp_path / "cache", tmp_path, "--check")
     assert "in 512 answers, all compared" in told  # 64 by each of two services, once and then three times in turn
     assert "0 eager, 0 fallbacks" in told and "no: 1 captured" in told
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("framework", ["torch", "paddle"])
+def test_a_classifier_is_trained_saved_fine_tuned_and_saved_again(framework: str, tmp_path: Path) -> None:
+    told = run("train_save_finetune", tmp_path / "cache", tmp_path, framework)
+    rows = {line[:30].strip(): [float(cell.rstrip("%")) for cell in line.split()[-2:]]
+            for line in told.splitlines() if line.endswith("%")}  # fmt: skip
+    (plain, moved), (tuned, again) = rows["trained and saved"], rows["loaded, fine-tuned, saved"]
+    assert plain > 85 and moved < plain - 20 and tuned > 80 and again > moved + 20
+    assert "input" in told and "images" in told and "(any, 64)" in told
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("framework", ["torch", "paddle"])
+def test_what_can_be_saved_answers_as_the_eager_one(framework: str, tmp_path: Path) -> None:
+    told = run("saved_methods", tmp_path / "cache", tmp_path, framework)
+    for case in ("two methods", "a function", "nested arguments", "a flag with two values", "softmaxes in bfloat16"):
+        assert case in told
+    assert "forward, encode; 4 weights" in told and "pair_0, pair_1, more_gain" in told
