@@ -32,6 +32,9 @@ def test_one_file_for_each_method(framework: str, tmp_path: Path, capsys: pytest
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    # The graph of Paddle says nothing of how sizes of results follow from those of arguments.
+    (given,), (result,) = session.get_inputs(), session.get_outputs()
+    assert given.shape == ["x_0", 8] and result.shape == [f"{'x' if framework == 'torch' else 'output'}_0", 2]
     with own.no_grad():
         close(session.run(None, {"x": x})[0], own.array(layer(own.tensor(x))))
     assert {"shared.weight", "head.bias"} <= {tensor.name for tensor in onnx.load(str(file)).graph.initializer}
@@ -100,3 +103,45 @@ def test_the_names_are_there_without_a_framework_imported() -> None:
     assert hybrid_infer.StaticLayer.__name__ == "StaticLayer"
     with pytest.raises(AttributeError):
         _ = hybrid_infer.nothing
+
+
+@pytest.mark.parametrize("framework", BOTH)
+def test_dimensions_are_named_after_the_arguments_that_they_come_from(framework: str, tmp_path: Path) -> None:
+    own = kit(framework)
+
+    class Joined(own.Layer):  # type: ignore[misc]
+        def forward(self, x: Any, pair: Any) -> Any:
+            joined = own.module.concat([x, pair[0]], 0) if framework == "paddle" else own.module.cat([x, pair[0]])
+            return joined + pair[1]
+
+    spec = [InputSpec([None, 4]), [InputSpec([None, 4]), InputSpec([1, 4], name="added")]]
+    save(Joined(), tmp_path / "model", spec, trainable=False)
+    load(tmp_path / "model").export_onnx(str(tmp_path / "model.onnx"))
+    import onnx
+
+    graph = onnx.load(str(tmp_path / "model.onnx")).graph
+    shapes = {
+        value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in (*graph.input, *graph.output)
+    }
+    result = "pair_0_0 + x_0" if framework == "torch" else "output_0"
+    assert shapes.pop("output") in ([result, 4], ["x_0 + pair_0_0", 4])
+    assert shapes == {"x": ["x_0", 4], "pair_0": ["pair_0_0", 4], "added": [1, 4]}
+
+
+@pytest.mark.torch
+def test_dimensions_of_other_peoples_files_keep_their_names(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper
+
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["y"])], "g", [value("x", TensorProto.FLOAT, ["rows", 2])],
+        [value("y", TensorProto.FLOAT, ["rows", 2])],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    load(tmp_path / "m.onnx").export_onnx(str(tmp_path / "again.onnx"))
+    import onnx
+
+    found = onnx.load(str(tmp_path / "again.onnx")).graph
+    assert found.input[0].type.tensor_type.shape.dim[0].dim_param == "rows"

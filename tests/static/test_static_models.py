@@ -156,6 +156,23 @@ def test_many_softmaxes_in_bfloat16(own: Any, tmp_path: Path, caplog: pytest.Log
     assert np.abs(static(own.array(x)) - expected).max() < 4e-3
 
 
+def test_the_name_of_a_spec_is_the_tensors_and_calls_use_the_parameters(own: Any, tmp_path: Path) -> None:
+    class Product(own.Layer):  # type: ignore[misc]
+        def forward(self, left: Any, right: Any) -> Any:
+            return left * right
+
+    specs = [InputSpec([None, 2], name="image"), InputSpec([None, 2])]
+    save(Product(), tmp_path / "model", specs, trainable=False)
+    static = load(tmp_path / "model")
+    assert [spec.name for spec in static.input_spec] == ["image", "right"] and "image  float32" in str(static)
+    two, three = np.full((1, 2), 2, np.float32), np.full((1, 2), 3, np.float32)
+    assert static(right=three, left=two).tolist() == [[6, 6]]
+    with pytest.raises(TypeError, match="'image' is what the tensor is called in the graph, and `left` its parameter"):
+        static(image=two, right=three)
+    static.export_onnx(str(tmp_path / "model.onnx"))
+    assert load(tmp_path / "model.onnx")(image=two, right=three).tolist() == [[6, 6]]
+
+
 def test_the_live_layer_is_left_as_it_was(own: Any, tmp_path: Path) -> None:
     layer = own.Deep()
     layer.train()

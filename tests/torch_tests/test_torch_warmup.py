@@ -122,6 +122,10 @@ def test_wrong_arguments_name_the_argument() -> None:
         warmup(layer, [])
     with pytest.raises(SpecError, match="2 entries where"):
         warmup(layer, [X, X])
+    with pytest.raises(SpecError, match=r"^inputs: it has no entry for the argument `x`"):
+        warmup(layer, [])
+    with pytest.raises(SpecError, match=r"^inputs\[1\]: by name, 'y' are given; the arguments of .* are `x`"):
+        warmup(layer, [X], {"y": X})
     with pytest.raises(TypeError, match="at least one call"):
         warmup(layer)
     assert counts()["captures"] == 0
