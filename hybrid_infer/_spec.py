@@ -22,9 +22,9 @@ class InputSpec:
     ----------
     shape : sizes of the dimensions; None or -1 for one that varies.
     dtype : element type: a name such as "float32", or the type of a framework or of NumPy.
-    name : what the tensor is called in the saved graph: in ``StaticLayer.input_spec``, in what ``print()`` shows, and
-        among the inputs of an exported ONNX file. Calls by keyword use the names of the method's own parameters,
-        whatever this is. None: as the parameter.
+    name : what the tensor is called in the saved graph: in ``StaticLayer.input_spec``, and among the inputs of an
+        exported ONNX file. Calls by keyword use the names of the method's own parameters, whatever this is. None: as
+        the parameter.
 
     Raises
     ------

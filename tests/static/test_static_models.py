@@ -164,7 +164,7 @@ def test_the_name_of_a_spec_is_the_tensors_and_calls_use_the_parameters(own: Any
     specs = [InputSpec([None, 2], name="image"), InputSpec([None, 2])]
     save(Product(), tmp_path / "model", specs, trainable=False)
     static = load(tmp_path / "model")
-    assert [spec.name for spec in static.input_spec] == ["image", "right"] and "image  float32" in str(static)
+    assert [spec.name for spec in static.input_spec] == ["image", "right"]
     two, three = np.full((1, 2), 2, np.float32), np.full((1, 2), 3, np.float32)
     assert static(right=three, left=two).tolist() == [[6, 6]]
     with pytest.raises(TypeError, match="'image' is what the tensor is called in the graph, and `left` its parameter"):
