@@ -16,6 +16,7 @@ verified         DEBUG   ``engine``, ``error``: the largest difference from the 
 chosen           INFO    ``engine`` ("eager" too), ``figures``: seconds of a call by engine
 not_considered   INFO    ``engine``, ``reason``
 kept_off_disk    INFO    ``reason``: compiled anew by each process
+sizes_fixed      INFO    ``places``: dimensions that the tracer does not let vary
 ================ ======= ==================================================================
 
 Times are in seconds. A method is never logged from a call that a ready program answers.

@@ -97,9 +97,13 @@ def test_a_size_that_the_tracer_fixes_gets_a_version_each_and_then_a_warning(cap
         return tokens * len(tokens.unbind(0))
 
     hot = inference(max_versions=3)(listed)
-    for rows in (2, 3, 4):
-        twice(hot, listed, torch.randn(rows, 2))
+    with caplog.at_level(logging.INFO, "hybrid_infer"):
+        for rows in (2, 3, 4):
+            twice(hot, listed, torch.randn(rows, 2))
     served(captures=3)
+    fixed = "is captured anew for each size along axis 0 of argument `tokens`, which its tracer fixes"
+    assert caplog.text.count(fixed) == 1
+    caplog.clear()
     with caplog.at_level(logging.WARNING, "hybrid_infer"):
         twice(hot, listed, torch.randn(5, 2))
     lines = [r.getMessage() for r in caplog.records if r.name == "hybrid_infer"]
