@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -165,10 +166,14 @@ class Entry(Stored):
             mark = _in_use.mark(manifest, self._root.owners)
             if mark is None:
                 raise DamagedEntry(self._directory, "is no longer in the store", absent=True)
-            if touch and self._root.writable:
-                os.utime(manifest)
         except (_files.Damage, OSError) as error:
             self._fail(_layout.MANIFEST, error)
+        if touch and self._root.writable:
+            try:
+                os.utime(manifest)
+            except OSError as error:  # on a file system that is mounted read-only, where nothing is evicted either
+                if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+                    self._fail(_layout.MANIFEST, error)
         self._mark = mark
 
     def hold(self) -> object:

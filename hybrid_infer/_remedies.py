@@ -13,6 +13,7 @@ _RETURN = "Return the new value and assign it outside of the method"
 
 #: By what a reason has in it; the first that fits.
 _REMEDIES: tuple[tuple[str, str], ...] = (
+    (r"^it communicates with other processes", "Decorate the parts before and after it"),
     (r"draws random numbers in training mode|running statistics in training mode", "Call eval() on the layer first"),
     (r"draws random numbers", "Draw them outside of the method and pass them as an argument"),
     (r"draws from (Python|NumPy)'s random", "Draw the number outside of the method and pass it as a tensor"),

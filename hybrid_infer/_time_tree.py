@@ -96,7 +96,7 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
 
 
-_ROW, _NAMES, _BARS, _AFTER = 26, 380, 560, 200
+_ROW, _NAMES, _BARS, _AFTER = 26, 430, 560, 200
 
 
 def svg(tree: Part, seconds: float) -> str:
@@ -115,8 +115,8 @@ def svg(tree: Part, seconds: float) -> str:
     for n, bar in enumerate(drawn):
         y = _ROW * (n + 1.5)
         indent = 14 * bar.depth
-        room = (_NAMES - 16 - indent) // 7
-        name = bar.text if len(bar.text) <= room else bar.text[: max(4, room - 1)] + "…"
+        room = max(8, int((_NAMES - 16 - indent) / (8.6 if bar.kind == "gains" else 7.6)))
+        name = bar.text if len(bar.text) <= room else "…" + bar.text[1 - room :]  # its end tells more
         x, width = _NAMES + _BARS * bar.start, max(1.5, _BARS * bar.share)
         weight = ' font-weight="600"' if bar.kind == "gains" else ""
         out.append(

@@ -19,6 +19,12 @@ _RANDOM = frozenset(
 _RANDOM_IN_TRAINING = frozenset({"dropout", "dropout_nd", "rrelu", "rnn", "fused_dropout_add", "fused_attention"})
 #: Attention kernels with a dropout rate of their own.
 _WITH_RATE = {"flash_attn": "dropout", "flash_attn_unpadded": "dropout", "memory_efficient_attention": "dropout_p"}
+#: Beginnings of the names of operators by which the ranks of a job exchange tensors.
+_COLLECTIVE = (
+    "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "c_", "mp_allreduce", "p_recv", "p_send",
+    "recv_v2", "reduce_scatter", "send_v2",
+)  # fmt: skip
+_ALONE = ("broadcast_tensors", "c_embedding", "c_identity", "c_softmax")  # that are none, or not by themselves
 _EFFECTS = {"print": "prints a tensor", "assert": "asserts on a tensor's value", "py_func": "calls Python"}
 
 
@@ -62,6 +68,8 @@ def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str], resul
             note(f"the operator {base} draws random numbers")
         elif not inference and _drops(op, base, attributes):
             note(f"the operator {base} draws random numbers in training mode")
+        elif base.startswith(_COLLECTIVE) and not base.startswith(_ALONE):
+            note(f"it communicates with other processes, by {base}")
         elif base in _EFFECTS:
             note(f"the operator {base} {_EFFECTS[base]}")
         elif base in ("batch_norm", "sync_batch_norm"):

@@ -208,6 +208,9 @@ def _impurities(program: Any, labels: Sequence[str]) -> tuple[str, ...]:
                 entered = _CONTEXTS.get(str(target), target)
                 found.append(f"it enters {entered}, which a static graph does not keep{line_of(node)}")
             continue
+        if str(schema.name).partition("::")[0].lstrip("_") in ("c10d", "c10d_functional"):
+            found.append(f"it communicates with other processes, by {schema.name.rpartition('::')[2]}{line_of(node)}")
+            continue
         named = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
         named |= dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
         if torch.Tag.nondeterministic_seeded in target.tags and _draws(named):
