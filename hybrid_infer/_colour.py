@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
+
+from hybrid_infer import _options
 
 #: Told apart by people who see no red or green too: each is also said in words.
 _CODES = {"head": "1", "good": "1;34", "bad": "33", "faint": "2"}
@@ -12,7 +13,7 @@ _CODES = {"head": "1", "good": "1;34", "bad": "33", "faint": "2"}
 
 def wanted(stream: Any) -> bool:
     """Does a stream lead to a terminal that may be sent colours?"""
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or stream is None:
+    if stream is None or _options.colourless():
         return False
     return bool(getattr(stream, "isatty", lambda: False)())
 

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import functools
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,6 @@ from hybrid_infer._errors import HybridInferError
 
 Add = Callable[..., argparse.ArgumentParser]
 Show = Callable[[list[dict[str, Any]]], None]
-_STANCE = "HYBRID_INFER_STANCE"
 
 
 def register(add: Add, rooms: Any, show: Show) -> None:
@@ -108,15 +106,9 @@ def _suggest(given: argparse.Namespace) -> int:
             sys.stderr.write(f"hybrid-infer: {fault}\n")
             return 2
     recording = _profile.Recording()
-    before = os.environ.get(_STANCE)
-    os.environ[_STANCE] = "eager"  # on every thread of the script, and in processes that it starts
-    try:
-        with recording.on(), contextlib.redirect_stdout(sys.stderr) if given.json else contextlib.nullcontext():
-            status = _run(given)
-    finally:
-        os.environ.pop(_STANCE)
-        if before is not None:
-            os.environ[_STANCE] = before
+    elsewhere = contextlib.redirect_stdout(sys.stderr) if given.json else contextlib.nullcontext()
+    with recording.on(), _options.process_stance("eager"), elsewhere:
+        status = _run(given)
     if not recording.top.children:
         sys.stderr.write("hybrid-infer: the script called no layer of PyTorch or Paddle\n")
         return status or 1

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hybrid_infer import _keys, _progress, _remedies, _rewriting, _verified, _verify
+from hybrid_infer import _keys, _located, _progress, _rewriting, _verified, _verify
 from hybrid_infer._errors import EngineError, StanceError, TraceError
 from hybrid_infer._family import GRAPH, Family, Held, Prepared
 from hybrid_infer._log import tell
@@ -134,7 +134,7 @@ def _trace(request: Request, wishes: Sequence[Wish], twins: list[Twin]) -> Outco
         fault = TraceError("an integer argument could be neither an input nor a constant", "Pass it as a tensor")
     if twin is not None and twin.writes:  # which is why the tracer gave up, whatever it says
         return Outcome(_impure(request, twin, twin.writes, "writes"))
-    (reason,) = _located(request, [fault.reason])
+    (reason,) = _placed(request, [fault.reason])
     return Outcome(failure(request, twin, reason, fault.remedy, "copy" if twin is None else "capture"))
 
 
@@ -208,15 +208,15 @@ def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
 
 
 def _impure(request: Request, twin: Twin, reasons: Sequence[str], kind: str, remedy: str = "") -> Version:
-    located = _located(request, reasons[:3])
-    return failure(request, twin, "; ".join(located), remedy or _remedies.remedy(located), kind)
+    located = _placed(request, reasons[:3])
+    return failure(request, twin, "; ".join(located), remedy, kind)
 
 
-def _located(request: Request, reasons: Sequence[str]) -> list[str]:
+def _placed(request: Request, reasons: Sequence[str]) -> list[str]:
     """Reasons with the lines of the user's code that they are about."""
     layers = [layer for _, layer in request.subject.census.layers]
-    functions = _remedies.functions_of(request.function, layers, (request.frontend.layer_type,))
-    return [_remedies.located(reason, functions) for reason in reasons]
+    functions = _located.functions_of(request.function, layers, (request.frontend.layer_type,))
+    return [_located.located(reason, functions) for reason in reasons]
 
 
 def _unknown(request: Request, constants: Sequence[Any]) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -288,3 +289,26 @@ def store_bases(root: Path) -> list[Path]:
         else:
             _log.warning("HYBRID_INFER_CACHE_READONLY names %r, which is no directory: it is not searched", named)
     return list(found.values())
+
+
+@contextlib.contextmanager
+def process_stance(name: str) -> Iterator[None]:
+    """The stance of this process, all of its threads, and of processes that it starts meanwhile."""
+    before = os.environ.get("HYBRID_INFER_STANCE")
+    os.environ["HYBRID_INFER_STANCE"] = name
+    try:
+        yield
+    finally:
+        os.environ.pop("HYBRID_INFER_STANCE", None)
+        if before is not None:
+            os.environ["HYBRID_INFER_STANCE"] = before
+
+
+def plain_terminal() -> bool:
+    """Does the terminal, if there is one, understand nothing but text?"""
+    return os.environ.get("TERM") == "dumb"
+
+
+def colourless() -> bool:
+    """Does the user, or the terminal, want no colours? See https://no-color.org."""
+    return bool(os.environ.get("NO_COLOR")) or plain_terminal()

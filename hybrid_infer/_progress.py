@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+from hybrid_infer import _options
+
 _Item = TypeVar("_Item")
 _WIDTH = 20
 _AFTER = 1.0  # seconds of work before a line without a bar is shown
@@ -29,7 +31,7 @@ _lines: list[_Line | None] = []  # the line that is shown, or None in place of a
 def _terminal() -> Any:
     """Standard error where it is a terminal that understands how a line is cleared, else None."""
     stream: Any = sys.stderr
-    if stream is None or os.environ.get("TERM") == "dumb":
+    if stream is None or _options.plain_terminal():
         return None
     try:
         return stream if stream.isatty() else None

@@ -19,6 +19,7 @@ class Section(NamedTuple):
 #: The first whose pattern is found in a reason is the one. A remedy stands here where the reason brings none along.
 SECTIONS: tuple[Section, ...] = (
     Section("slower", r"^no engine makes it faster"),
+    Section("collectives", r"^it communicates with other processes", "Decorate the parts before and after it"),
     Section(
         "busy",
         r"being compiled in the background|^another thread|the stance is 'eager'|neither used nor moved|"
@@ -53,9 +54,11 @@ SECTIONS: tuple[Section, ...] = (
         r"it changes |it replaces the tensor|it assigns the global|it writes (to|in place)|cannot be wound back",
         "Return the new state and assign it outside, or decorate the part that only computes",
     ),
-    Section("branch-on-values", r"a branch depends on the values"),
+    Section("branch-on-values", r"a branch depends on the values|^it raises \w+ while it is traced"),
     Section("size-from-values", r"depends on the values of a tensor"),
-    Section("values-in-python", r"it calls \.\w+\(\) on a tensor|where a tensor lies in memory"),
+    Section("values-in-python", r"it calls \.\w+\(\) on a tensor|where a tensor lies in memory|"
+        r"^it takes the values of a tensor|^it turns a tensor into a NumPy array",
+    ),
     Section(
         "contexts", r"which a static graph does not keep", "Enter it around the call of the method instead",
     ),

@@ -56,6 +56,11 @@ def test_a_message_that_the_page_shows_leads_to_where_it_is_shown() -> None:
         ("Paddle could not trace it: TypeError: x", "tracers"),
         ("what pool2d computes depends on a size that varies", "sizes-that-vary"),
         ("a key of argument `x` is of class float", "arguments"),
+        ("it communicates with other processes, by all_reduce (model.py:3)", "collectives"),
+        ("it writes to self.count in place, by add_ (model.py:3)", "state-between-calls"),
+        ("it raises ValueError while it is traced: negative (model.py:4)", "branch-on-values"),
+        ("it takes the values of a tensor (float) (model.py:4)", "values-in-python"),
+        ("it turns a tensor into a NumPy array (model.py:4)", "values-in-python"),
         ("nobody has ever heard of this", "tracers"),
     ],
 )
