@@ -140,8 +140,8 @@ class HotMethod:
             from hybrid_infer import _troubleshooting
 
             text = _troubleshooting.told(reason, remedy)
-            told = {"reason": reason, "remedy": remedy}
-            tell(logging.WARNING, "eager", self.name, "%s runs eagerly: %s", self.name, text, **told)
+            fields = {"reason": reason, "remedy": _troubleshooting.remedy(reason, remedy)}
+            tell(logging.WARNING, "eager", self.name, "%s runs eagerly: %s", self.name, text, **fields)
 
     def refuse(self, reason: str) -> None:
         """Count and log that a call is answered eagerly. Raises CaptureError under ``fallback="error"``."""
