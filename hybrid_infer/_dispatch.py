@@ -87,18 +87,20 @@ class State:
 
     def call(self, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer one call; `owner` is (instance,) or ()."""
-        if self._transparent() or capturing():
+        if capturing():
             return self.method.function(*owner, *args, **kwargs)
         stance = _chosen() or _look_up(_STANCE)
-        if stance == _EAGERLY:
-            return self._eagerly(owner, args, kwargs, "the stance is 'eager'", "", "busy")
-        if self.rest > 0 and stance != _FAILING:  # below zero where threads met
+        if self.rest > 0 and stance != _FAILING and stance != _EAGERLY:  # below zero where threads met
             self.rest -= 1
-            self.counters.fall_back(_router.SLOWER)
-            if self.heed > 0:
+            self.counters.left_alone += 1
+            if self.heed > 0 and not self._transparent():
                 self.heed -= 1
                 self.meet(args, kwargs)
             return self.method.function(*owner, *args, **kwargs)
+        if self._transparent():
+            return self.method.function(*owner, *args, **kwargs)
+        if stance == _EAGERLY:
+            return self._eagerly(owner, args, kwargs, "the stance is 'eager'", "", "busy")
         values = self._bind(args, kwargs)
         if values is None:
             return self.method.function(*owner, *args, **kwargs)  # a wrong call: the method's own error

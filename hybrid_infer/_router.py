@@ -16,12 +16,10 @@ from hybrid_infer._errors import EngineError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._log import tell
 from hybrid_infer._route import Compiled
+from hybrid_infer._stats import SLOWER as SLOWER
 from hybrid_infer._types import Graph
 
 _log = logging.getLogger("hybrid_infer")
-
-#: Why a method stays eager by choice; the figures are in the log, since a reason has to be the same for every call.
-SLOWER = "no engine makes it faster than the eager method"
 
 _MEASURING = threading.Lock()
 

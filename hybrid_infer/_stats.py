@@ -8,6 +8,8 @@ from typing import Any
 _LOCK = threading.Lock()
 _REASONS = 64  # that are counted one by one; a reason that names what varies would fill the memory
 OTHERS = "other reasons"
+#: Why a method stays eager by choice; the figures are in the log, since a reason has to be the same for every call.
+SLOWER = "no engine makes it faster than the eager method"
 _ALL: dict[str, Counters] = {}
 
 
@@ -15,10 +17,12 @@ class Counters:
     """Counts of one method (all instances of its class together).
 
     Plain integers that are bumped without a lock: under contention a hit may go uncounted, which is worth less than
-    a lock on every call. The rare events are counted under one.
+    a lock on every call. The rare events are counted under one. ``left_alone``: calls of a method that is eager by
+    choice, which are to cost next to nothing; they are among the eager calls, for the reason `SLOWER`.
     """
 
-    __slots__ = ("bindings", "builds", "captures", "disk_loads", "eager_calls", "fallbacks", "hits", "name")
+    _NUMBERS = ("bindings", "builds", "captures", "disk_loads", "eager_calls", "hits")
+    __slots__ = (*_NUMBERS, "fallbacks", "left_alone", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -26,6 +30,7 @@ class Counters:
 
     def clear(self) -> None:
         self.captures = self.builds = self.disk_loads = self.bindings = self.hits = self.eager_calls = 0
+        self.left_alone = 0
         self.fallbacks: dict[str, int] = {}
 
     def count(self, event: str) -> None:
@@ -40,9 +45,12 @@ class Counters:
             self.fallbacks[reason] = self.fallbacks.get(reason, 0) + 1
 
     def as_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__ if name not in ("name", "fallbacks")} | {
-            "fallbacks": dict(self.fallbacks)
-        }
+        alone, reasons = self.left_alone, dict(self.fallbacks)
+        if alone:
+            reasons[SLOWER] = reasons.get(SLOWER, 0) + alone
+        return {name: getattr(self, name) for name in self._NUMBERS} | {
+            "eager_calls": self.eager_calls + alone, "fallbacks": reasons,
+        }  # fmt: skip
 
 
 def counters(name: str) -> Counters:
