@@ -41,8 +41,9 @@ def masked(text: str) -> str:
 
 def agrees(block: Block, said: str) -> bool:
     assert block.output is not None
-    if block.measured:  # which rows there are; their order and the choices are the machine's
-        return {line.split()[0] for line in block.output.splitlines() if line.strip()} <= {*said.split()}
+    if block.measured:  # which rows a table has; their order and the choices are the machine's
+        rows = block.output.partition("\n\n")[0].splitlines()
+        return {row.split()[0] for row in rows} <= {*said.split()}
     return doctest.OutputChecker().check_output(masked(block.output), masked(said), doctest.ELLIPSIS)
 
 
