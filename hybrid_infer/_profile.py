@@ -7,6 +7,7 @@ program's own classes; nothing of a layer's instance is touched. Frameworks need
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ from hybrid_infer._imports import Finder
 #: The modules in which the frameworks keep the root of all layers, and its name there.
 _ROOTS = {"torch.nn.modules.module": "Module", "paddle.nn.layer.layers": "Layer"}
 FORWARD = "forward"
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class Node:
@@ -159,7 +161,7 @@ class Recording:
         frame: types.FrameType | None = sys._getframe(2)
         self.main = sys.modules.get("__main__")
         while frame is not None:
-            if frame.f_globals.get("__name__", "").partition(".")[0] not in ("hybrid_infer", "torch", "paddle"):
+            if "-packages" not in frame.f_code.co_filename and not frame.f_code.co_filename.startswith(_OURS):
                 near = dict(frame.f_locals)
                 owner = near.pop("self", None)
                 near |= {f"self.{name}": value for name, value in getattr(owner, "__dict__", {}).items()}
