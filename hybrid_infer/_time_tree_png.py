@@ -19,7 +19,7 @@ def write(tree: Part, seconds: float, path: Path) -> None:
     drawn = _time_tree.bars(tree, seconds)
     figure = figure_module.Figure(figsize=(12, 0.34 * len(drawn) + 1.3), dpi=150, layout="constrained")
     axes = figure.add_subplot()
-    names = max(len(bar.text) + 2 * bar.depth for bar in drawn) * 0.0135
+    names = max(len(bar.text) + 2 * bar.depth for bar in drawn) * 0.0145
     for n, bar in enumerate(drawn):
         axes.barh(n, max(bar.share, 0.002), left=bar.start, height=0.74, color=bar.colour)
         axes.text(-names + 0.024 * bar.depth, n, bar.text, va="center", fontsize=9.5,
