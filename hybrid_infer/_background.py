@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Protocol
 
 from hybrid_infer import _forked
 from hybrid_infer._route import Eager, for_a_while
@@ -26,6 +26,12 @@ REASON = "it is being compiled in the background"
 _PAUSE = 300.0  # seconds after which what failed in a way of its own is tried again
 _LINGER = 1.0  # seconds for which the thread waits for another job
 _PATIENCE = 20.0  # seconds for which the end of the program waits for a build that no signal can stop
+
+
+class Work(Protocol):
+    """What the thread can be given. ``run`` raises nothing."""
+
+    def run(self) -> None: ...
 
 
 class Job:
@@ -78,12 +84,12 @@ class Job:
 
 class _Worker:
     def __init__(self) -> None:
-        self.jobs: deque[Job] = deque()
+        self.jobs: deque[Work] = deque()
         self.changed = threading.Condition()
         self.thread: threading.Thread | None = None
         self.stopping = False
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: Work) -> None:
         with self.changed:
             if self.stopping:
                 return
@@ -100,7 +106,7 @@ class _Worker:
                 job.run()
             del job  # and with it the instance and the copies, before the next one is waited for
 
-    def _next(self) -> Job | None:
+    def _next(self) -> Work | None:
         with self.changed:
             if not self.jobs and not self.stopping:
                 self.changed.wait(_LINGER)
@@ -141,10 +147,15 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_enter_child)
 
 
-def submit(job: Job) -> None:
+def submit(job: Work) -> None:
     """Have a job done, after those that were submitted before."""
     _forked.guard_forks()
     _worker.submit(job)
+
+
+def stopping() -> bool:
+    """Is the program ending?"""
+    return _worker.stopping
 
 
 def wait() -> None:

@@ -8,11 +8,11 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hybrid_infer import _keys, _located, _progress, _rewriting, _verified, _verify
+from hybrid_infer import _keys, _located, _progress, _ranges, _rewriting, _trt, _verified, _verify
 from hybrid_infer._errors import EngineError, StanceError, TraceError
 from hybrid_infer._family import GRAPH, Family, Held, Prepared
 from hybrid_infer._log import tell
@@ -260,9 +260,9 @@ def scope(request: Request) -> str:
     return _verified.scope(plans, request.options)
 
 
-def plan_key(request: Request, engine: Any) -> str:
+def plan_key(request: Request, engine: Any, profile: Any = None) -> str:
     """Names the plan of a version: the engine, what it is told, the passes that its graph went through, the machine."""
-    return plan_name(request.options, engine, engine_options(request))
+    return plan_name(request.options, engine, engine_options(request, engine, profile))
 
 
 def plan_name(options: Options, engine: Any, told: EngineOptions) -> str:
@@ -284,8 +284,10 @@ def _machine() -> str:
     return _keys.digest([platform.machine(), text])
 
 
-def engine_options(request: Request) -> EngineOptions:
-    """What the engine is told: widths and switches from the user's options and the framework's own settings."""
+def engine_options(request: Request, engine: Any = None, profile: Any = None) -> EngineOptions:
+    """What an engine is told: widths and switches from the user's options and the framework's own settings."""
+    if getattr(engine, "in_place", False):
+        return _trt.engine_options(request, engine, profile)
     return EngineOptions(
         threads=request.frontend.threads(),
         optimise=request.options.switch_ir_optim,
@@ -306,10 +308,13 @@ def engines_for(options: Options, device: str) -> list[Any]:
     """Those that may be tried under some options on a device."""
     from hybrid_infer import backends
 
+    first = [backends.engine(_trt.NAME)] if _trt.wanted(options, device) else []
     names = [n for n in options.backend if n in (*backends.ENGINES, *backends.BY_NAME)]
     found, reasons = [], []
-    for each in [backends.engine(n) for n in names] if names else backends.candidates(device):
-        missing = each.missing()
+    for each in [*first, *([backends.engine(n, device) for n in names] if names else backends.candidates(device))]:
+        if each in found:
+            continue
+        missing = each.missing() or _trt.unfit(each, device)
         if missing:
             reasons.append(f"{each.name}: {missing}")
         else:
@@ -318,7 +323,7 @@ def engines_for(options: Options, device: str) -> list[Any]:
         raise EngineError("no engine is available", "; ".join(reasons) or f"none computes on {device}")
     precision = _rewriting.precision(options)
     # Where the library chooses: first the engines that the machine has kernels for.
-    return found if names else sorted(found, key=lambda each: not each.native(precision))
+    return found if names or first else sorted(found, key=lambda each: not each.native(precision))
 
 
 class Built:
@@ -327,6 +332,16 @@ class Built:
     def __init__(self, engine: Any, program: Any, plan: str, prepared: Prepared, fresh: bool, verified: bool) -> None:
         self.engine, self.program, self.plan, self.prepared = engine, program, plan, prepared
         self.fresh, self.verified = fresh, verified
+        #: While this holds, it stands in for an engine whose plan for such sizes is being built.
+        self.meanwhile: Callable[[], bool] | None = None
+
+
+class Meanwhile(EngineError):
+    """No engine can answer a call until a plan for its sizes is there; ``pending`` says whether it is still to come."""
+
+    def __init__(self, fault: EngineError, pending: Callable[[], bool]) -> None:
+        super().__init__(fault.engine, fault.reason)
+        self.pending = pending
 
 
 def build(request: Request, held: Held, graph: Graph | None, chosen: str = "") -> Built:
@@ -337,13 +352,23 @@ def build(request: Request, held: Held, graph: Graph | None, chosen: str = "") -
     """
     reasons = []
     unbuilt: StanceError | None = None
+    outgrown: Meanwhile | None = None
     for engine in sorted(engines(request), key=lambda each: each.name != chosen):
         try:
-            return build_with(request, held, graph, engine)
+            built = build_with(request, held, graph, engine)
+            built.meanwhile = None if outgrown is None else outgrown.pending
+            return built
+        except _ranges.Outgrown as error:
+            if not request.frozen:
+                outgrown = Meanwhile(error, _widen(request, held, graph, engine, error.profile))
+            reasons.append(str(error))
         except EngineError as error:
             reasons.append(str(error))
+            _trt.passed_over(request, held, engine, str(error))
         except StanceError as error:
             unbuilt = unbuilt or error
+    if outgrown is not None:
+        raise outgrown
     if unbuilt is not None:
         raise unbuilt
     raise EngineError("no engine can run it", "; ".join(reasons))
@@ -355,28 +380,19 @@ def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -
     Raises EngineError, DamagedEntry where the graph is needed and the store has it no longer, and StanceError where a
     plan would have to be made and none may be.
     """
-    options = engine_options(request)
-    plan = plan_key(request, engine)
+    profile = _ranges.profile_for(request, held, engine) if getattr(engine, "ranged", False) else None
+    options = engine_options(request, engine, profile)
+    plan = plan_name(request.options, engine, options)
     if reason := _verified.refusal(request, held, engine, plan):
         raise EngineError(engine.name, reason)
     prepared, fresh = held.plans.get(plan), False
     if prepared is None and held.entry is not None:
-        prepared = _stored_plan(request, held, plan)
+        prepared = _stored_plan(request, held, plan, engine)
     if prepared is None and request.frozen:
         what = f"its static model is there, but has no plan of {engine.name} for this machine"
         raise StanceError(request.name, what, "Run it once on this machine under the stance 'default'")
     if prepared is None:
-        with held.ledger.timed("build"), _progress.working(f"building {request.name} for {engine.name}"):
-            rewritten = _rewritten(request, engine, graph or held.graph())
-            start = time.perf_counter()
-            try:
-                files, fresh = engine.prepare(rewritten, options), True
-            except EngineError as error:
-                _verified.refuse(request, held, engine, plan, error.reason)
-                raise
-        took, name = time.perf_counter() - start, request.name
-        tell(logging.DEBUG, "built", name, "%s was built for %s", name, engine.name, engine=engine.name, seconds=took)
-        prepared = Prepared(replace(rewritten, model=b""), files)
+        prepared, fresh = _prepare(request, held, graph, engine, options, plan), True
     elif request.options.switch_ir_debug:
         _rewritten(request, engine, graph or held.graph())
     with held.ledger.timed("load"), _progress.working(f"loading {request.name} into {engine.name}"):
@@ -384,7 +400,43 @@ def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -
         program = engine.load(prepared.graph, weights, options, prepared.files)
     _rewriting.announce(request.options, engine)
     held.plans[plan] = prepared
-    return Built(engine, program, plan, prepared, fresh, not fresh and _verified.recorded(request, held, plan))
+    if profile is not None:
+        _ranges.settled(request, held, engine, profile)
+        if request.options.switch_ir_debug:
+            whole = graph or held.graph()
+            _rewriting.report(request.options, request.store, request.name, engine, whole, program.report())
+    verified = not fresh and _verified.recorded(request, held, plan)
+    return Built(engine, program, plan, prepared, fresh, verified)
+
+
+def _prepare(
+    request: Request, held: Held, graph: Graph | None, engine: Any, options: EngineOptions, plan: str
+) -> Prepared:
+    """Have an engine make a plan, for a version that it has not refused. Raises EngineError, DamagedEntry."""
+    with held.ledger.timed("build"), _progress.working(f"building {request.name} for {engine.name}"):
+        rewritten = _rewritten(request, engine, graph or held.graph())
+        start = time.perf_counter()
+        try:
+            files = engine.prepare(rewritten, options)
+        except EngineError as error:
+            if not _trt.stopping():
+                _verified.refuse(request, held, engine, plan, error.reason)
+            raise
+    took, name = time.perf_counter() - start, request.name
+    tell(logging.DEBUG, "built", name, "%s was built for %s", name, engine.name, engine=engine.name, seconds=took)
+    return Prepared(replace(rewritten, model=b""), files)
+
+
+def _widen(request: Request, held: Held, graph: Graph | None, engine: Any, profile: Any) -> Callable[[], bool]:
+    """Have a plan for more sizes made in the background; tells whether it is still to come."""
+
+    def prepare() -> None:
+        options = engine_options(request, engine, profile)
+        plan = plan_name(request.options, engine, options)
+        if plan not in held.plans and (held.entry is None or _stored_plan(request, held, plan, engine) is None):
+            held.plans[plan] = _prepare(request, held, graph, engine, options, plan)
+
+    return _ranges.widen(request, held, engine, profile, prepare).pending
 
 
 def _rewritten(request: Request, engine: Any, graph: Graph) -> Graph:
@@ -392,12 +444,16 @@ def _rewritten(request: Request, engine: Any, graph: Graph) -> Graph:
     return _rewriting.rewrite(request.options, engine, graph, observe)
 
 
-def _stored_plan(request: Request, held: Held, plan: str) -> Prepared | None:
-    """A plan on disk; None where there is none, or none that is sound."""
+def _stored_plan(request: Request, held: Held, plan: str, engine: Any) -> Prepared | None:
+    """A plan on disk; None where there is none, none that is sound, or code that others could have put there."""
     from hybrid_infer.cache import DamagedEntry
 
     stored = request.store.plan(held.entry, plan)
     if stored is None:
+        return None
+    if getattr(engine, "executable_plans", False) and not stored.private():
+        where = stored.path
+        _log.info("%s: a plan of %s is not loaded, since others can write to %s", request.name, engine.name, where)
         return None
     assert held.version.graph is not None
     try:
@@ -421,6 +477,9 @@ def _weights(request: Request, version: Version, graph: Graph, engine: Any) -> l
         return []
     found: list[Any] = []
     groups = request.subject.census.weights()
+    if getattr(engine, "in_place", False):
+        tensors = [slots[0].tensor for slots in groups.values()]
+        return [None if name is None else each for name, each in zip(graph.weights, tensors, strict=True)]
     for name, (slots, weight) in zip(graph.weights, zip(groups.values(), version.weights, strict=True), strict=True):
         export = request.frontend.exporter(weight.dtype, engine.wire(weight.dtype)) if name is not None else None
         found.append(None if export is None else export(slots[0].tensor))
@@ -478,7 +537,7 @@ def check(frontend: Any, route: Compiled, tensors: Any, ints: Any, eager: Any, o
     floats = not kinds.isdisjoint(_verify.TOLERANCES)
     worst = _verify.compare(
         left, right, dtypes, from_floats=floats, rtol=options.rtol, atol=options.atol,
-        precision=_rewriting.precision(options),
+        precision=_rewriting.precision(options, route.program.engine),
     )  # fmt: skip
     errors, engine, name = route.held.ledger.errors, route.program.engine, version.method
     text = "%s: largest difference from eager %.3g"
@@ -514,3 +573,5 @@ def publish(request: Request, held: Held, family: Family, outcome: Outcome) -> N
         held.entry = request.store.publish(family.key, meta, {GRAPH: graph.model})
     if held.entry is None:
         held.version = replace(held.version, graph=graph)
+    else:
+        _trt.published(request, held)

@@ -12,7 +12,18 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from hybrid_infer import _background, _choice, _compile, _family, _gradients, _progress, _router, _stance, _verify
+from hybrid_infer import (
+    _background,
+    _choice,
+    _compile,
+    _family,
+    _gradients,
+    _progress,
+    _router,
+    _stance,
+    _trt,
+    _verify,
+)  # fmt: skip
 from hybrid_infer._busy import NOTHING, capturing
 from hybrid_infer._compile import Errand, Request
 from hybrid_infer._errors import BackendError, CaptureError, EngineError
@@ -78,7 +89,8 @@ class State:
         self._adopt_parameters()
         self._transparent, self._ambient, self._grad = frontend.transparent, frontend.ambient, frontend.grad_enabled
         self._always = method.options.verify == "always"
-        self.chooses = not method.options.backend and not self._always
+        self._ranged = _trt.asked(method.options)
+        self.chooses = not method.options.backend and not self._always and not _trt.names_the_order(method.options)
         _STATES.add(self)
 
     def _adopt_parameters(self) -> None:
@@ -270,11 +282,13 @@ class State:
         ready = [
             r for r in list(self.routes.values())
             if scale in r.scales and r.held.version.fits(call) and r.held.version.varies(opens) and r.valid()
+            and r.serves(call)
         ]  # fmt: skip
         if ready:  # a size or an integer that a bound version serves
-            route = max(ready, key=lambda r: r.held.version.width)
-            self.remember(key, route)
-            return route, NOTHING
+            route = max(ready, key=lambda r: (r.held.version.width, r.ranged))
+            if route.ranged or not self._ranged:
+                self.remember(key, route)
+                return route, NOTHING
         method = self.method
         stance = _stance.current()
         background = stance == _stance.BACKGROUND or (stance == _stance.DEFAULT and method.options.background)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from hybrid_infer._attributes import Read
 from hybrid_infer._census import Census
 from hybrid_infer._ledger import Ledger
+from hybrid_infer._ranges import Ranges
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import Graph
 from hybrid_infer._version import Call, Version
@@ -43,6 +44,7 @@ class Held:
         self.ties: Counter[str] = Counter()  # comparisons of a plan that told nothing
         self.refused: dict[str, str] = {}  # why an engine is not used, by `_verified.scope` of its plan
         self.told: set[str] = set()  # of these, the ones that are on disk
+        self.ranges = Ranges()
         self.choices: dict[str, Any] = {}  # of a `Choice`, by what it was made among
 
     def graph(self) -> Graph:

@@ -189,10 +189,6 @@ def _absent(names: Sequence[str]) -> list[str]:
 
 
 _LATER = {
-    "with_trt": (False, "TensorRT is not there yet; the next engine is used"),
-    "collect_shape": (False, "for TensorRT, which is not there yet"),
-    "trt_precision_mode": ("float32", "for TensorRT, which is not there yet"),
-    "trt_use_static": (False, "for TensorRT, which is not there yet"),
     "enable_cinn": (False, "the fusing compiler comes with the GPU executor, which is not there yet"),
     "enable_new_ir": (False, "internal to Paddle"),
     "exp_enable_use_cutlass": (False, "internal to Paddle"),
@@ -204,8 +200,11 @@ def _announce(options: Options) -> None:
     for name, (default, text) in _LATER.items():
         if getattr(options, name) != default:
             found.append(f"{_shown(name, getattr(options, name))} ({text})")
-    if options.device not in (None, "cpu"):
+    if options.device not in (None, "cpu") and not options.with_trt:
         found.append(f"device={options.device!r} (this version computes on the CPU)")
+    for name, usual in (("collect_shape", False), ("trt_precision_mode", "float32"), ("trt_use_static", False)):
+        if getattr(options, name) != usual and not options.with_trt and "tensorrt" not in options.backend:
+            found.append(f"{_shown(name, getattr(options, name))} (for with_trt=True)")
     absent = _absent(options.backend)
     if absent:
         found.append(f"backend={', '.join(map(repr, absent))} (not there yet; the next engine is used)")

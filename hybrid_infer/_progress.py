@@ -39,6 +39,21 @@ def _terminal() -> Any:
         return None
 
 
+def bar(what: str) -> Callable[[float], None]:
+    """A function that draws how much is done, from 0 to 1, on standard error if that is a terminal; gone at 1."""
+    stream = _terminal()
+    if stream is None:
+        return lambda part: None
+    started = time.monotonic()
+
+    def draw(part: float) -> None:
+        line = f"{what} [{'#' * int(_WIDTH * part):<{_WIDTH}}] {part:4.0%}  {time.monotonic() - started:.0f} s"
+        stream.write("\r\x1b[K" if part >= 1 else f"\r\x1b[K{line}")
+        stream.flush()
+
+    return draw
+
+
 def steps(items: Iterable[_Item], what: str) -> Iterator[_Item]:
     """The items one by one, with a bar on standard error while they are worked on, if that is a terminal."""
     stream = _terminal()

@@ -15,16 +15,18 @@ from hybrid_infer._types import Graph
 Observe = Callable[[str, bytes], None]
 
 
-def precision(options: Options) -> str:
+def precision(options: Options, engine: str = "") -> str:
     """The element type of float32 arithmetic: what the user asked for, unless he leaves the pass for it out."""
-    return "float32" if "precision" in options.delete_pass_lists else options.precision_mode
+    if "precision" in options.delete_pass_lists:
+        return "float32"
+    return options.trt_precision_mode if engine == "tensorrt" else options.precision_mode
 
 
 def passes(options: Options, engine: Any) -> tuple[str, ...]:
     """The names of the passes for `engine`; a precision in which it computes by itself needs none."""
     from hybrid_infer.passes import chosen
 
-    asked = precision(options)
+    asked = precision(options, engine.name)
     without = {*options.delete_pass_lists, *(("prune",) if options.skip_prune_program else ())}
     needed = "float32" if engine.native(asked) else asked
     return chosen(optimise=options.switch_ir_optim, without=without, precision=needed)
@@ -34,7 +36,7 @@ def rewrite(options: Options, engine: Any, graph: Graph, observe: Observe | None
     """`graph` as `engine` gets it. Raises EngineError."""
     from hybrid_infer.passes import run
 
-    return run(graph, passes(options, engine), precision=precision(options), observe=observe)
+    return run(graph, passes(options, engine), precision=precision(options, engine.name), observe=observe)
 
 
 def recorder(options: Options, store: Any, method: str, engine: Any, graph: Graph) -> Observe | None:
@@ -44,8 +46,7 @@ def recorder(options: Options, store: Any, method: str, engine: Any, graph: Grap
     """
     if not options.switch_ir_debug:
         return None
-    digest = _keys.digest([graph.model, engine.name, passes(options, engine), precision(options)])
-    folder = (re.sub(r"[^A-Za-z0-9_.]+", "_", method).strip(".")[:100] or "_", digest)
+    folder = _folder(options, method, engine, graph)
     count = 0
     written = True
 
@@ -60,9 +61,22 @@ def recorder(options: Options, store: Any, method: str, engine: Any, graph: Grap
     return observe
 
 
+def _folder(options: Options, method: str, engine: Any, graph: Graph) -> tuple[str, str]:
+    digest = _keys.digest([graph.model, engine.name, passes(options, engine), precision(options, engine.name)])
+    return re.sub(r"[^A-Za-z0-9_.]+", "_", method).strip(".")[:100] or "_", digest
+
+
+def report(options: Options, store: Any, method: str, engine: Any, graph: Graph, text: str) -> None:
+    """With ``switch_ir_debug``, put an engine's own account of its plan beside the graphs that it was made of."""
+    if options.switch_ir_debug and text:
+        path = store.write_debug(_folder(options, method, engine, graph), f"{engine.name}.json", text.encode())
+        if path is not None:
+            _log.info("%s: what %s says of its plan is written to %s", method, engine.name, path)
+
+
 def announce(options: Options, engine: Any) -> None:
     """Say once that a precision costs accuracy and gains nothing, where the engine has no kernels for it."""
-    asked = precision(options)
+    asked = precision(options, engine.name)
     if not engine.native(asked):
         _say_rounded(engine.name, asked)
 

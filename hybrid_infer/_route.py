@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hybrid_infer._family import Family, Held
+from hybrid_infer._ranges import rows
 from hybrid_infer._signature import Parameters, Signatures, builder, constants
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import Graph, Program
@@ -62,17 +63,21 @@ class Compiled:
         self._attributes = subject.attributes.arm(version.reads, subject.census, watched)
         self._code = subject.code_unchanged
         self._usable = program.usable
+        in_place = getattr(program, "in_place", False)
+        #: Does its plan reach as far as a call? Some are built for ranges of sizes.
+        self._reaches: Callable[[Any], bool] | None = getattr(program, "serves", None)
         self.differentiable = [group[0].tensor for group in kept if frontend.can_require_grad(group[0].tensor)]
         self._fixed = self._weight_arrays(kept, graph) if live else []
         wires = program.input_dtypes[-len(graph.inputs) :] if graph.inputs else ()
         count = len(version.tensors)
         self._exporters = [
-            frontend.exporter(spec.dtype, wire) for spec, wire in zip(version.tensors, wires[:count], strict=True)
+            _itself if in_place else frontend.exporter(spec.dtype, wire)
+            for spec, wire in zip(version.tensors, wires[:count], strict=True)
         ]
         self.ints = [i for i, n in enumerate(version.ints) if n is None]
         devices = [t.device for t in version.tensors] or ["cpu"]
         self._importers = [
-            frontend.importer(spec.dtype, wire, devices[0])
+            _itself if in_place else frontend.importer(spec.dtype, wire, devices[0])
             for spec, wire in zip(graph.output_specs, program.output_dtypes, strict=True)
         ]
         self._sources = version.sources
@@ -86,6 +91,20 @@ class Compiled:
         self.mark: object = None  # of the store: it keeps the entry in use for as long as this lives
         self.tensor_sources = [s for s, k in zip(self._sources, self._kinds, strict=True) if k == "t"]
         self.tensor_outputs = sorted({i for origin, i in self.tensor_sources if origin == "y"})
+
+    def serves(self, call: Any) -> bool:
+        """Does its plan reach as far as a call that its version fits?"""
+        return self._reaches is None or self._reaches(rows(self.held.version, call))
+
+    @property
+    def ranged(self) -> bool:
+        """Is its plan for a range of sizes?"""
+        return self._reaches is not None
+
+    def stand_in(self, while_: Callable[[], bool]) -> None:
+        """It is valid no longer than `while_` says."""
+        usable = self.program.usable
+        self._usable = lambda: usable() and while_()
 
     def valid(self) -> bool:
         """Are the weights, the attributes that were read and the code as they were when this was made?"""
@@ -133,6 +152,9 @@ class Compiled:
         dtypes = {w.name: w.dtype for w in self.held.version.weights}
         for group in kept:
             dtype = dtypes[group[0].name]
+            if getattr(self.program, "in_place", False):
+                found.append(functools.partial(_itself, group[0].tensor))
+                continue
             wire = "float32" if dtype == "bfloat16" else dtype
             export, tensor = self.frontend.exporter(dtype, wire), group[0].tensor
             if wire == dtype:

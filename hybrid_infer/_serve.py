@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from hybrid_infer import _choice, _compile, _gradients, _probes, _router, _stance, _verified, _verify
+from hybrid_infer import _choice, _compile, _gradients, _probes, _router, _stance, _trt, _verified, _verify
 from hybrid_infer._busy import NOTHING, transparent
 from hybrid_infer._choice import EAGER
 from hybrid_infer._compile import Built, Outcome, Request
@@ -92,19 +92,26 @@ def _use(
         return _by_choice(state, request, held), result
     scale = _choice.scale(request.call) if state.chooses else 0
     chosen = "" if choice is None else choice.name
-    ready = state.routes.get((id(held), chosen))
-    again = _renewed(state, request, held, chosen, scale)
+    _trt.note(request, held)
+    slot = _trt.slot(request, held, _compile.engines)
+    place = chosen + slot
+    ready = state.routes.get((id(held), place))
+    again = _renewed(state, request, held, place, scale)
     if again is not None:
         return again, result
     graph = outcome.graph if outcome else None
     try:
         built = _compile.build(request, held, graph, chosen)
+    except _compile.Meanwhile as fault:
+        return Eager(fault.reason, fault.pending, kind="busy"), result
     except EngineError as fault:
         return _unserved(state, request, family, held, str(fault), result)
     except DamagedEntry:
         family.drop(held)
         raise
     route = _compile.bind(request, held, family, built)
+    if built.meanwhile is not None:
+        route.stand_in(built.meanwhile)
     comparable = True
     if _to_compare(state, held, built, ready is None):
         try:
@@ -164,15 +171,16 @@ def _use(
             return _by_choice(state, request, held), result
     _verified.publish(request, held, built)
     if choice is not None and choice.name != chosen:
-        chosen = choice.name
-        ready = state.routes.get((id(held), chosen))
-        again = _renewed(state, request, held, chosen, scale)
+        place = choice.name + slot
+        ready = state.routes.get((id(held), place))
+        again = _renewed(state, request, held, place, scale)
         if again is not None:  # the engine serves calls of another scale already: one program is enough
             route.close()
             return again, result
     state.counters.count("bindings")
     if ready is not None:
-        state.rebinds[id(held), chosen] += 1
+        if ready.serves(request.call):  # else its plan was too narrow, and no weight has changed
+            state.rebinds[id(held), place] += 1
         _drop(state, ready)
     _drop_covered(state, held)
     if state.chooses and choice is None and request.frozen:
@@ -181,7 +189,8 @@ def _use(
         _drop_unmeasured(state, held)
     route.mark = held.hold()
     route.scales.add(scale)
-    state.routes[id(held), chosen] = route
+    state.routes[id(held), place] = route
+    _trt.bound(state, held, slot, _drop)
     state.rest = 0
     state.seen[held.version.identity] = held.version
     state.changes += 1
@@ -196,15 +205,15 @@ def _to_compare(state: Any, held: Held, built: Built, anew: bool) -> bool:
     return mode != "off" and not built.verified and built.plan not in held.taken
 
 
-def _renewed(state: Any, request: Request, held: Held, chosen: str, scale: int) -> Compiled | None:
+def _renewed(state: Any, request: Request, held: Held, place: str, scale: int) -> Compiled | None:
     """The instance's route of a version by an engine, if its weights are unchanged; from now on for `scale` as well."""
-    ready: Compiled | None = state.routes.get((id(held), chosen))
-    if ready is None or ready.held is not held or ready.live != request.live:
+    ready: Compiled | None = state.routes.get((id(held), place))
+    if ready is None or ready.held is not held or ready.live != request.live or not ready.serves(request.call):
         return None
     again = ready if ready.valid() else ready.renewed(request.subject)
     if again is not None:
         again.scales.add(scale)
-        state.routes[id(held), chosen] = again
+        state.routes[id(held), place] = again
     return again
 
 

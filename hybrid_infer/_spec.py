@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from hybrid_infer._errors import SpecError
@@ -25,6 +25,9 @@ class InputSpec:
     name : what the tensor is called in the saved graph: in ``StaticLayer.input_spec``, and among the inputs of an
         exported ONNX file. Calls by keyword use the names of the method's own parameters, whatever this is. None: as
         the parameter.
+    min, opt, max : for an engine that builds plans for ranges of sizes (TensorRT): the smallest and the largest sizes,
+        and those that it is to be fastest at (default: the largest). As many numbers as `shape` has, equal to it where
+        that does not vary. `min` and `max` go together.
 
     Raises
     ------
@@ -36,22 +39,39 @@ class InputSpec:
     >>> from hybrid_infer import InputSpec
     >>> InputSpec([None, 784], "float32", "x")
     InputSpec(shape=(-1, 784), dtype=float32, name=x)
+    >>> InputSpec([None, 784], min=[1, 784], max=[64, 784])
+    InputSpec(shape=(-1, 784), dtype=float32, name=None, min=(1, 784), opt=(64, 784), max=(64, 784))
     >>> InputSpec([None, 3]) == InputSpec([-1, 3], dtype="float32")
     True
     """
 
-    __slots__ = ("dtype", "name", "shape")
+    __slots__ = ("dtype", "max", "min", "name", "opt", "shape")
 
     shape: tuple[int, ...]
     dtype: str
     name: str | None
+    min: tuple[int, ...] | None
+    opt: tuple[int, ...] | None
+    max: tuple[int, ...] | None
 
-    def __init__(self, shape: Iterable[int | None], dtype: Any = "float32", name: str | None = None) -> None:
+    def __init__(
+        self, shape: Iterable[int | None], dtype: Any = "float32", name: str | None = None, *,
+        min: Iterable[int] | None = None, opt: Iterable[int] | None = None, max: Iterable[int] | None = None,
+    ) -> None:  # fmt: skip
         if name is not None and not isinstance(name, str):
             raise SpecError("name", f"{name!r} is neither None nor a string")
         object.__setattr__(self, "shape", _shape(shape))
         object.__setattr__(self, "dtype", dtype_name(dtype))
         object.__setattr__(self, "name", name)
+        for part, sizes in zip(("min", "opt", "max"), _range(self.shape, min, opt, max), strict=True):
+            object.__setattr__(self, part, sizes)
+
+    @property
+    def range(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
+        """``(min, opt, max)``, None where none was given."""
+        if self.min is None or self.opt is None or self.max is None:
+            return None
+        return self.min, self.opt, self.max
 
     @classmethod
     def from_tensor(cls, tensor: Any, name: str | None = None) -> InputSpec:
@@ -77,16 +97,75 @@ class InputSpec:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, InputSpec):
             return NotImplemented
-        return (self.shape, self.dtype, self.name) == (other.shape, other.dtype, other.name)
+        mine, theirs = ((s.shape, s.dtype, s.name, s.range) for s in (self, other))
+        return mine == theirs
 
     def __hash__(self) -> int:
-        return hash((self.shape, self.dtype, self.name))
+        return hash((self.shape, self.dtype, self.name, self.range))
 
     def __repr__(self) -> str:
-        return f"InputSpec(shape={self.shape}, dtype={self.dtype}, name={self.name})"
+        sizes = "" if self.range is None else f", min={self.min}, opt={self.opt}, max={self.max}"
+        return f"InputSpec(shape={self.shape}, dtype={self.dtype}, name={self.name}{sizes})"
 
     def __reduce__(self) -> Any:
-        return InputSpec, (self.shape, self.dtype, self.name)
+        return _remade, (self.shape, self.dtype, self.name, self.range)
+
+
+def _remade(shape: tuple[int, ...], dtype: str, name: str | None, sizes: Any) -> InputSpec:
+    return ranged(InputSpec(shape, dtype, name), sizes)
+
+
+def ranged(spec: InputSpec, sizes: Sequence[Sequence[int]] | None) -> InputSpec:
+    """A spec with the ``range`` of another one, or with none."""
+    low, usual, high = (None, None, None) if sizes is None else sizes
+    return InputSpec(spec.shape, spec.dtype, spec.name, min=low, opt=usual, max=high)
+
+
+def _range(
+    shape: tuple[int, ...], low: Any, usual: Any, high: Any
+) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None, tuple[int, ...] | None]:
+    if low is None and usual is None and high is None:
+        return None, None, None
+    if low is None or high is None:
+        raise SpecError("min" if low is None else "max", "a range needs both min and max")
+    parts = {"min": _shape(low), "opt": _shape(high if usual is None else usual), "max": _shape(high)}
+    for name, sizes in parts.items():
+        if len(sizes) != len(shape) or -1 in sizes:
+            raise SpecError(name, f"{sizes} is not one size for each dimension of {shape}")
+        odd = [axis for axis, (n, given) in enumerate(zip(shape, sizes, strict=True)) if n not in (-1, given)]
+        if odd:
+            raise SpecError(name, f"{sizes[odd[0]]} is not the size {shape[odd[0]]} of dimension {odd[0]}")
+    for axis, (a, b, c) in enumerate(zip(*parts.values(), strict=True)):
+        if not a <= b <= c:
+            raise SpecError("opt", f"the sizes of dimension {axis} are not in order: min {a}, opt {b}, max {c}")
+    return parts["min"], parts["opt"], parts["max"]
+
+
+def ranges_of(input_spec: Any, version: Any) -> list[dict[str, Sequence[int]] | None]:
+    """For each tensor, and each integer that varies, of a version: the range that a spec gives for it, or None."""
+    count = len(version.tensors) + sum(n is None for n in version.ints)
+    none: list[dict[str, Sequence[int]] | None] = [None] * count
+    found = list(_every(input_spec))
+    shapes = [spec.shape for spec in version.tensors]
+    if len(found) != len(shapes) or any(len(f.shape) != len(s) for f, s in zip(found, shapes, strict=True)):
+        return none
+    for i, (spec, shape) in enumerate(zip(found, shapes, strict=True)):
+        parts = spec.range
+        if parts is not None and all(n is None or a <= n <= c for n, a, _, c in zip(shape, *parts, strict=True)):
+            sizes = [[given if n is None else n for n, given in zip(shape, part, strict=True)] for part in parts]
+            none[i] = dict(zip(("min", "opt", "max"), sizes, strict=True))
+    return none
+
+
+def _every(value: Any) -> Iterator[InputSpec]:
+    if isinstance(value, InputSpec):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _every(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _every(item)
 
 
 def _shape(shape: Iterable[int | None]) -> tuple[int, ...]:
@@ -153,7 +232,7 @@ def arguments(
 
 def _named(value: Any, place: str, name: str) -> Any:
     if isinstance(value, InputSpec):
-        return InputSpec(value.shape, value.dtype, name) if value.name is None else value
+        return ranged(InputSpec(value.shape, value.dtype, name), value.range) if value.name is None else value
     if is_tensor(value) or isinstance(value, _PLAIN):
         return value
     if isinstance(value, (list, tuple)):

@@ -3,7 +3,8 @@
 ``extra`` holds, each optional: ``profile`` (the sizes to build for, see `_profiles`), ``timing`` (where timings of
 kernels are shared: ``read()`` gives bytes, ``update(merge)`` replaces them by ``merge(bytes)`` while nobody else does),
 ``progress`` (is told the part that is done, returns False to stop the build), ``debug`` (build with detailed names),
-``reserve_mb`` (what the framework's pool is to grow to at the first load), ``graphs`` (False: no CUDA graphs).
+``memory_pool_init_size_mb`` (what the framework's pool is to grow to at the first load), ``graphs`` (False: no CUDA
+graphs).
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class TensorRt:
         except (KeyError, ValueError, TypeError) as error:
             raise EngineError(NAME, f"its plan is not whole: {error}") from error
         with memory.scope():
-            _memory.reserve(memory, int(options.extra.get("reserve_mb", 0)))
+            _memory.reserve(memory, int(options.extra.get("memory_pool_init_size_mb", 0)))
             loaded = _load.load(module, plan)
             names: Sequence[str | None] = graph.inputs
             fed: dict[str, Any] = {}

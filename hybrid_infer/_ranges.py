@@ -1,0 +1,195 @@
+"""For which sizes the plans of a version are built, for an engine that builds them for ranges of sizes.
+
+The record of what was met lies beside the entry, is merged across runs, and holds the profile of the newest plan. A
+call outside of it is answered by the next engine while a wider plan is built in the background.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hybrid_infer import _guards
+from hybrid_infer._errors import EngineError
+from hybrid_infer._spec import ranges_of
+
+if TYPE_CHECKING:
+    from hybrid_infer._compile import Request
+    from hybrid_infer._family import Held
+    from hybrid_infer._version import Call, Version
+
+_log = logging.getLogger("hybrid_infer")
+
+
+#: Where the route of the engine stands that answers until a wider plan is there.
+MEANWHILE = "@meanwhile"
+
+
+class Outgrown(EngineError):
+    """The engine has a plan of the version, which does not reach as far as this call. ``profile``: one that does."""
+
+    def __init__(self, engine: str, profile: Any) -> None:
+        super().__init__(engine, "its plan is for other sizes; a wider one is being built")
+        self.profile = profile
+
+
+class Ranges:
+    """What is known of one version in this process. ``record``: see the engine's; None before it was read."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.record: Any = None
+        self.noted: set[Any] = set()
+        self.widening: Widening | None = None
+
+
+def rows(version: Version, call: Call) -> tuple[tuple[int, ...], ...]:
+    """What decides the sizes of a call: shapes, then each integer that varies."""
+    free = [n for known, n in zip(version.ints, call.ints, strict=True) if known is None]
+    return (*map(tuple, call.shapes), *((n,) for n in free))
+
+
+def ranged(engines: Sequence[Any]) -> Any:
+    """The first engine, if it builds for ranges of sizes."""
+    return engines[0] if engines and getattr(engines[0], "ranged", False) else None
+
+
+def _record(request: Request, held: Held, engine: Any) -> Any:
+    ranges = held.ranges
+    with ranges.lock:
+        if ranges.record is None:
+            data = b"" if held.entry is None else request.store.note(held.entry, engine.record.NAME)
+            ranges.record = engine.record.from_bytes(data)
+        return ranges.record
+
+
+def note(request: Request, held: Held, engine: Any) -> None:
+    """Record what a call is of, once in this process for each of its kind."""
+    met = rows(held.version, request.call)
+    _record(request, held, engine)
+    ranges, shapes = held.ranges, engine.record
+    with ranges.lock:
+        if met in ranges.noted:
+            return
+        ranges.noted.add(met)
+        news = shapes.Shapes({met: 1}, None)
+        ranges.record = shapes.merged(ranges.record, news)
+    _write(request, held, engine, news)
+
+
+def settled(request: Request, held: Held, engine: Any, profile: Any) -> None:
+    """A plan for `profile` is there: from now on calls within it are its."""
+    if request.options.trt_use_static:
+        return  # each call has a plan of its own
+    shapes = engine.record
+    news = shapes.Shapes({}, profile)
+    with held.ranges.lock:
+        held.ranges.record = shapes.merged(held.ranges.record, news)
+    _write(request, held, engine, news)
+
+
+def keep(request: Request, held: Held, engine: Any) -> None:
+    """Put the record beside an entry that has come to be only now."""
+    record = held.ranges.record
+    if record is not None:
+        _write(request, held, engine, engine.record.Shapes(record.seen, record.profile))
+
+
+def _write(request: Request, held: Held, engine: Any, news: Any) -> None:
+    if held.entry is None:
+        return
+    shapes = engine.record
+
+    def merge(before: bytes) -> bytes:
+        return bytes(shapes.to_bytes(shapes.merged(shapes.from_bytes(before), news)))
+
+    request.store.update_note(held.entry, shapes.NAME, merge)
+
+
+def profile_for(request: Request, held: Held, engine: Any) -> Any:
+    """The profile of the plan that answers a call. Raises Outgrown where there is a narrower one."""
+    profiles, met = engine.profiles, rows(held.version, request.call)
+    if request.options.trt_use_static:
+        return profiles.exact(met)
+    record = _record(request, held, engine)
+    if record.profile is None:
+        wishes = profiles.declared(ranges_of(request.options.input_spec, held.version))
+        known = [each for each in record.seen if profiles.covers(profiles.hull([each], met), each)]
+        return profiles.united(profiles.hull([*known, met], record.usual(met)), wishes)
+    if profiles.covers(record.profile, met):
+        return record.profile
+    raise Outgrown(engine.name, profiles.grown(record.profile, met, _allowed(held.version, request.call)))
+
+
+def _allowed(version: Version, call: Call) -> Callable[[Any], bool]:
+    """Is the graph valid for these rows?"""
+    count = len(call.tensors)
+
+    def holds(found: Any) -> bool:
+        free = iter(found[count:])
+        ints = [next(free)[0] if known is None else given for known, given in zip(version.ints, call.ints, strict=True)]
+        return all(_guards.holds(condition, list(found[:count]), ints) for condition in version.conditions)
+
+    return holds
+
+
+def slot(request: Request, held: Held, engines: Sequence[Any]) -> str:
+    """Under what name the route of a version is kept, where one version has plans for several sizes."""
+    engine = ranged(engines)
+    if engine is None:
+        return ""
+    if request.options.trt_use_static:
+        return f"@{rows(held.version, request.call)}"
+    try:
+        profile_for(request, held, engine)
+    except Outgrown:
+        return MEANWHILE
+    return ""
+
+
+class Widening:
+    """The background build of a plan for more sizes."""
+
+    def __init__(
+        self, request: Request, held: Held, engine: Any, profile: Any, prepare: Callable[[], Any]
+    ) -> None:
+        self._request, self._held, self._engine, self.profile = request, held, engine, profile
+        self._prepare = prepare
+        self._done = False
+        self.failed = False
+
+    def pending(self) -> bool:
+        """Is the plan still to come? Once it failed it never comes, and what answers meanwhile goes on answering."""
+        return self.failed or not self._done
+
+    def run(self) -> None:
+        name = self._request.name
+        try:
+            self._prepare()
+            settled(self._request, self._held, self._engine, self.profile)
+            _log.info("%s: %s has a plan for more sizes", name, self._engine.name)
+        except Exception as fault:
+            self.failed = True
+            self._held.ledger.unfit[self._engine.name] = str(fault)
+            _log.warning("%s: %s serves no more sizes than before: %s", name, self._engine.name, fault)
+        finally:
+            self._done = True
+            del self._prepare
+
+
+def widen(
+    request: Request, held: Held, engine: Any, profile: Any, prepare: Callable[[], Any]
+) -> Widening:
+    """Have a wider plan built, unless one for as much is being built already."""
+    ranges = held.ranges
+    with ranges.lock:
+        running = ranges.widening
+        if running is not None and running.pending():
+            return running
+        ranges.widening = job = Widening(request, held, engine, profile, prepare)
+    from hybrid_infer import _background
+
+    _background.submit(job)
+    return job

@@ -1,0 +1,172 @@
+"""What the options for TensorRT mean to the core: when it is tried, what it is told, and what the user is told."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from hybrid_infer import _progress, _ranges, _rewriting
+from hybrid_infer._errors import EngineError
+from hybrid_infer._types import EngineOptions
+
+if TYPE_CHECKING:
+    from hybrid_infer._compile import Request
+    from hybrid_infer._family import Held
+    from hybrid_infer._options import Options
+
+_log = logging.getLogger("hybrid_infer")
+
+NAME = "tensorrt"
+
+#: The kinds of devices that it computes on, in the names of the frameworks.
+DEVICES = ("cuda", "gpu")
+_TIMINGS = "tensorrt-timing.cache"
+
+
+def _engine() -> Any:
+    from hybrid_infer import backends
+
+    return backends.engine(NAME)
+
+
+def asked(options: Options) -> bool:
+    """Has the user asked for TensorRT, or for a record of sizes for it, on a machine where that changes anything?"""
+    if not options.with_trt and NAME not in options.backend:
+        return False
+    return options.collect_shape or not _engine().missing()
+
+
+def names_the_order(options: Options) -> bool:
+    """Is TensorRT the first engine, without a measurement? Where it cannot be had, the others are measured."""
+    return options.with_trt and not options.collect_shape and not _engine().missing()
+
+
+def wanted(options: Options, device: str) -> bool:
+    """Is TensorRT to be tried before the other engines? If not, the user is told why, once."""
+    if not options.with_trt or options.collect_shape:
+        return False
+    reason = _engine().missing() or unfit(_engine(), device)
+    if reason:
+        _say_absent(reason)
+    return not reason
+
+
+def unfit(engine: Any, device: str) -> str:
+    """Why an engine that works on a GPU's memory cannot serve calls whose tensors are on `device`."""
+    if not getattr(engine, "in_place", False) or device.partition(":")[0] in DEVICES:
+        return ""
+    return f"the tensors of the call are on the device {device!r}: move them, and the layer, to the GPU"
+
+
+@functools.cache
+def _say_absent(reason: str) -> None:
+    _log.warning("with_trt=True: TensorRT is not used, the next engine is: %s", reason)
+
+
+@functools.cache
+def _say_passed_over(method: str, reason: str) -> None:
+    _log.warning("%s is not served by TensorRT, the next engine is used: %s", method, reason)
+
+
+def passed_over(request: Request, held: Held, engine: Any, reason: str) -> None:
+    """It was tried first and cannot serve a version: said once, and kept for ``explain()``."""
+    if engine.name == NAME:
+        reason = reason.removeprefix(f"{NAME}: ")
+        held.ledger.unfit[NAME] = reason
+        _say_passed_over(request.name, reason)
+
+
+def engine_options(request: Request, engine: Any, profile: Any) -> EngineOptions:
+    """What an engine is told that works on the framework's tensors."""
+    asked, tensors = request.options, request.call.tensors
+    device = tensors[0].device if tensors else asked.device or "cpu"
+    extra: dict[str, Any] = {
+        "memory_pool_init_size_mb": asked.memory_pool_init_size_mb,
+        "timing": _Timings(request.store),
+        "debug": asked.switch_ir_debug,
+        "progress": _reporter(f"{request.name}: TensorRT builds a plan"),
+    }
+    if profile is not None:
+        extra["profile"] = profile
+    return EngineOptions(
+        threads=request.frontend.threads(),
+        optimise=asked.switch_ir_optim,
+        live=request.live,
+        framework=request.frontend.name,
+        device=device,
+        precision=_rewriting.precision(asked, engine.name),
+        memory=request.frontend.memory(device),
+        extra=extra,
+    )
+
+
+def _reporter(what: str) -> Callable[[float], bool]:
+    """Draws a bar; has the build stop where the program ends."""
+    bar = _progress.bar(what)
+
+    def report(part: float) -> bool:
+        bar(part)
+        return not stopping()
+
+    return report
+
+
+def stopping() -> bool:
+    """Is the program ending, so that a build that stops says nothing about the engine?"""
+    from hybrid_infer import _background
+
+    return _background.stopping()
+
+
+class _Timings:
+    """Timings of kernels, shared by all builds of a store."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def read(self) -> bytes:
+        return bytes(self._store.shared(_TIMINGS))
+
+    def update(self, merge: Callable[[bytes], bytes]) -> None:
+        self._store.update_shared(_TIMINGS, merge)
+
+
+# Sizes
+
+
+def note(request: Request, held: Held) -> None:
+    """Record what a call is of."""
+    if asked(request.options):
+        _ranges.note(request, held, _engine())
+
+
+def slot(request: Request, held: Held, engines: Callable[[Request], list[Any]]) -> str:
+    """Under what name, beside the engine's, the route of a version is kept that serves such a call."""
+    if not asked(request.options):
+        return ""
+    try:
+        return _ranges.slot(request, held, engines(request))
+    except EngineError:
+        return ""
+
+
+def bound(state: Any, held: Held, slot: str, drop: Callable[[Any, Any], None]) -> None:
+    """A route was bound under `slot`: let go of those that it makes superfluous.
+
+    Of plans for exact sizes as many are kept loaded as a method may have static models.
+    """
+    mine = {place: route for (owner, place), route in list(state.routes.items()) if owner == id(held) and "@" in place}
+    exact = [route for place, route in mine.items() if _ranges.MEANWHILE not in place]
+    gone = exact[: max(0, len(exact) - state.method.options.max_versions)]
+    if not slot:
+        gone += [route for place, route in mine.items() if _ranges.MEANWHILE in place]
+    for route in gone:
+        drop(state, route)
+
+
+def published(request: Request, held: Held) -> None:
+    """A version has come to have an entry: what is known of its sizes goes beside it."""
+    if asked(request.options):
+        _ranges.keep(request, held, _engine())
