@@ -58,7 +58,8 @@ class Saved:
     """A version of a method with its graph.
 
     ``names``: of its tensors. ``operators``: how many there are of each. ``programs``: what can be trained, by mode
-    ("train", "eval"). ``plans``: what engines prepared, by plan.
+    ("train", "eval"). ``plans``: what engines prepared, by plan. ``ranges``: of its tensors, as ``InputSpec.range``;
+    empty where none was given.
     """
 
     version: Version
@@ -67,6 +68,7 @@ class Saved:
     operators: Mapping[str, int]
     programs: dict[str, Trained] = field(default_factory=dict)
     plans: dict[str, Plan] = field(default_factory=dict)
+    ranges: tuple[Any, ...] = ()
 
     def graph(self) -> Graph:
         assert self.version.graph is not None
@@ -138,6 +140,7 @@ def write(model: Model, path: str) -> None:
                 {
                     "version": saved.version.to_meta(), "graph": f"graph{number}.onnx", "names": list(saved.names),
                     "operators": dict(saved.operators), "programs": programs, "plans": plans,
+                    **({"ranges": saved.ranges} if any(saved.ranges) else {}),
                 }
             )  # fmt: skip
         parameters = [[p.name, p.kind, p.default] for p in method.parameters]
@@ -218,6 +221,7 @@ def _saved(artefact: Artefact, entry: Mapping[str, Any]) -> Saved:
             str(key): Plan(tuple(weights), tuple(inputs), files(roles))
             for key, (weights, inputs, roles) in entry["plans"].items()
         },
+        tuple(each and tuple(tuple(map(int, part)) for part in each) for each in entry.get("ranges", ())),
     )
 
 

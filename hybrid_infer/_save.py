@@ -241,7 +241,7 @@ def _first(
 
         saved = Saved(
             replace(version, graph=replace(graph, model=b""), reads=(), method=label), functools.partial(_itself, data),
-            tuple(case.names), _model.operators(onnx.load_from_string(data)),
+            tuple(case.names), _model.operators(onnx.load_from_string(data)), ranges=case.ranges,
         )  # fmt: skip
         try:
             saved = _saved_check.checked(stage, case, saved, request.subject, numbers)

@@ -26,7 +26,8 @@ class Case:
 
     ``tensors``: None for sizes that are to vary; ``given``: example tensors, where there are any.
     ``seen``: the calls that it was made from, none if from a spec. ``exact``: nothing else is to vary. ``hint``: sizes
-    that it is known to run with. ``style``: how its arguments were passed.
+    that it is known to run with. ``style``: how its arguments were passed. ``ranges``: of the tensors, as specs give
+    them, None where one gives none.
     """
 
     tree: list[Any]
@@ -39,6 +40,7 @@ class Case:
     exact: bool = False
     hint: tuple[tuple[int, ...], ...] | None = None
     style: Style | None = None
+    ranges: tuple[Any, ...] = ()
 
 
 @dataclass
@@ -200,6 +202,7 @@ def _specified(values: Sequence[Any], parameters: Parameters, frontend: Any) -> 
         [],
         list(layout.places),
         exact=True,
+        ranges=tuple(spec.range for spec in wanted),
     )
 
 

@@ -129,7 +129,8 @@ def _range(
     if low is None or high is None:
         raise SpecError("min" if low is None else "max", "a range needs both min and max")
     parts = {"min": _shape(low), "opt": _shape(high if usual is None else usual), "max": _shape(high)}
-    for name, sizes in parts.items():
+    for name in ("min", "max", "opt"):
+        sizes = parts[name]
         if len(sizes) != len(shape) or -1 in sizes:
             raise SpecError(name, f"{sizes} is not one size for each dimension of {shape}")
         odd = [axis for axis, (n, given) in enumerate(zip(shape, sizes, strict=True)) if n not in (-1, given)]

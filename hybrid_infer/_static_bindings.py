@@ -203,6 +203,16 @@ def _ordered(value: Any, node: Any) -> Any:
     return value
 
 
+def inputs_of(saved: Saved) -> list[InputSpec]:
+    """A spec for each tensor of a version, with the range that it was saved with; sizes that do not vary are exact."""
+    tensors = saved.version.tensors
+    found = []
+    for tensor, name, sizes in zip(tensors, saved.names, saved.ranges or (None,) * len(tensors), strict=True):
+        exact = sizes and [[given if n is None else n for n, given in zip(tensor.shape, s, strict=True)] for s in sizes]
+        found.append(_spec.ranged(InputSpec(tensor.shape, tensor.dtype, name), exact))
+    return found
+
+
 def described(saved: Saved, bindings: Bindings) -> tuple[Any, ...]:
     """What a version takes: a value for each parameter, with an InputSpec in place of each tensor."""
     version = saved.version
@@ -211,7 +221,7 @@ def described(saved: Saved, bindings: Bindings) -> tuple[Any, ...]:
         return bindings.parameters.defaults[value] if kind == "default" else value
 
     ints = iter(version.ints)
-    specs = iter(InputSpec(t.shape, t.dtype, name) for t, name in zip(version.tensors, saved.names, strict=True))
+    specs = iter(inputs_of(saved))
     leaves = [next(specs) if kind == "t" else next(ints) for kind in leaf_kinds(version.tree)]
     values: tuple[Any, ...] = builder(resolved(version.tree, bindings.method.fields), constant)(leaves)
     return values

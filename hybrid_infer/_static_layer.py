@@ -12,7 +12,7 @@ from hybrid_infer._model import Model
 from hybrid_infer._options import Options
 from hybrid_infer._signature import builder
 from hybrid_infer._spec import InputSpec
-from hybrid_infer._static_bindings import described
+from hybrid_infer._static_bindings import described, inputs_of
 from hybrid_infer._static_call import Programs, StaticMethod
 
 FORWARD = "forward"
@@ -74,7 +74,7 @@ class StaticLayer:
         saved = max(method.versions, key=lambda each: each.version.width)
         version = saved.version
         assert version.graph is not None
-        inputs = [InputSpec(t.shape, t.dtype, n) for t, n in zip(version.tensors, saved.names, strict=True)]
+        inputs = inputs_of(saved)
         leaves: list[Any] = []
         for origin, index in version.sources:
             if origin == "x":

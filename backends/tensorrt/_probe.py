@@ -27,7 +27,8 @@ def missing() -> str:
     """Why TensorRT cannot be used, with the remedy; empty if it can."""
     if _fork.generation() != _born:
         return "the process that this one was forked from had loaded it, and CUDA does not work after that"
-    if importlib.util.find_spec("tensorrt") is None:
+    found = importlib.util.find_spec("tensorrt")
+    if found is None or found.origin is None:  # a folder of that name somewhere on the way is no package
         return f"the package tensorrt is not installed: {INSTALL}"
     if none := _driver.missing():
         return none
@@ -35,8 +36,7 @@ def missing() -> str:
         trt = module()
     except EngineError as error:
         return error.reason
-    found = numbers(str(trt.__version__))
-    if found < _OLDEST:
+    if numbers(str(trt.__version__)) < _OLDEST:
         return f"TensorRT {trt.__version__} is too old, {'.'.join(map(str, _OLDEST))} is needed: {INSTALL}"
     return ""
 

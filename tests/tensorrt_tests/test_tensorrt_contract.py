@@ -57,7 +57,7 @@ def test_the_bindings_are_as_they_are_listed(release: str, real: Callable[[str],
     found = real(release)
     assert found["version"].startswith(f"{release}.") and not found["missing"]
     assert {"version": found["version"], "subclassed": found["subclassed"]} == LISTED[release]["facts"]
-    assert found["classes"] == LISTED[release]["classes"], "run tests/tensorrt/real_bindings.py"
+    assert found["classes"] == LISTED[release]["classes"], "run tests/tensorrt_tests/real_bindings.py"
     assert found["subclassed"] == {"ILogger": True, "IOutputAllocator": True, "IProgressMonitor": True}
 
 

@@ -1,4 +1,4 @@
-"""How the core drives TensorRT: a double of it serves decorated layers, tried first, with the next engines behind it."""
+"""How the core drives TensorRT: a double of it serves decorated layers first, with the next engines behind it."""
 
 from __future__ import annotations
 
@@ -315,7 +315,9 @@ def test_where_it_is_absent_one_warning_says_why_and_what_installs_it(
     assert len(said) == 1 and said[0].endswith(f"with_trt=True: TensorRT is not used, the next engine is: {reason}")
 
 
-def test_tensors_on_the_processor_are_not_its(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_tensors_on_the_processor_are_not_its(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(_trt, "DEVICES", ("cuda", "gpu"))
     wrapped, plain = layer()
     check(wrapped, plain, 3, 3)
@@ -373,5 +375,5 @@ def test_paddle(world: World) -> None:
         for n in (3, 3, 5, 5):
             x = paddle.randn([n, 4])
             np.testing.assert_allclose(wrapped(x).numpy(), plain(x).numpy(), rtol=1e-5, atol=1e-5)
-    assert [["tensorrt"]] == engines(wrapped)[-1:]
+    assert engines(wrapped)[-1:] == [["tensorrt"]]
     assert world.counts["Refitter.refit_cuda_engine_async"] >= 1

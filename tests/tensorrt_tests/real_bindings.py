@@ -1,6 +1,6 @@
 """TensorRT's real bindings, each release in a virtual environment of its own, against libraries that stand in for it.
 
-``python tests/tensorrt/real_bindings.py`` writes ``bindings.json`` anew, after the engine has come to use more names.
+``python tests/tensorrt_tests/real_bindings.py`` writes ``bindings.json`` anew where the engine uses more names.
 """
 
 from __future__ import annotations
