@@ -12,11 +12,11 @@ INSTALLED := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 DEMO_CACHE := out/demo-cache
 EXAMPLES := sentence_embedding transformer_blocks reference_example
 
-.PHONY: help install demo test test-gpu check bench bench-gpu docs clean
+.PHONY: help install demo test test-gpu test-tensorrt check bench bench-gpu bench-tensorrt docs clean
 .NOTPARALLEL:
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## make .venv and install the library in it, with what the demo and the tests need
 
@@ -45,6 +45,9 @@ test: $(INSTALLED) ## run every test; ARGS="..." is handed to pytest
 test-gpu: $(INSTALLED) ## run the tests that need an NVIDIA GPU; each is skipped, with the reason, where there is none
 	$(RUN) -m pytest tests/gpu $(ARGS)
 
+test-tensorrt: $(INSTALLED) ## run the tests of TensorRT; those that need the real one are skipped, with the reason, where it is not
+	$(RUN) -m pytest tests/tensorrt_tests $(ARGS)
+
 check: $(INSTALLED) ## ruff and mypy
 	$(RUN) -m ruff check
 	$(RUN) -m mypy
@@ -54,6 +57,9 @@ bench: $(INSTALLED) ## run the benchmarks; tables here, JSON in out/benchmarks
 
 bench-gpu: $(INSTALLED) ## measure on an NVIDIA GPU; device, driver and versions first, JSON in out/benchmarks
 	$(RUN) -m benchmarks.gpu $(ARGS)
+
+bench-tensorrt: $(INSTALLED) ## measure TensorRT; says why it does not where it is not there, JSON in out/benchmarks
+	$(RUN) -m benchmarks.tensorrt $(ARGS)
 
 docs: $(VENV)/.installed-docs ## build the documentation into site/, with warnings as errors; needs no framework
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet --strict

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import xml.etree.ElementTree as ElementTree
 
-FRAMEWORKS = ("torch", "paddle", "openvino")
+FRAMEWORKS = ("torch", "paddle", "openvino", "tensorrt")
 # A complete install may still lack the hardware; nothing else excuses a skip.
 EXCUSES = ("gpu", "cuda", "nvidia")
 

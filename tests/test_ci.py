@@ -11,7 +11,7 @@ import pytest
 CHECK = Path(__file__).resolve().parent.parent / ".ci" / "frameworks_tested.py"
 RAN = (
     '<testcase classname="tests.test_a" name="test_x[torch]"/><testcase classname="tests.test_paddle" name="test_y"/>'
-    '<testcase classname="tests.test_b" name="test_z[openvino]"/>'
+    '<testcase classname="tests.test_b" name="test_z[openvino]"/><testcase classname="tests.tensorrt" name="test_t"/>'
 )
 
 

@@ -54,6 +54,15 @@ def test_a_search_without_the_framework_ranks_as_the_network_that_was_trained(tm
 
 
 @pytest.mark.timeout(300)
+def test_a_layer_for_tensorrt_says_what_is_missing_and_is_served_by_the_next_engine(tmp_path: Path) -> None:
+    told = run("tensorrt_layer", tmp_path / "cache", tmp_path, "--width", "32")
+    assert told.count("largest difference from eager") == 4
+    last = told.splitlines()[-1]
+    assert last.startswith("served by: ")
+    assert ("tensorrt" in last) != ("TensorRT did not serve the layer: " in told)
+
+
+@pytest.mark.timeout(300)
 def test_a_service_answers_concurrent_requests_as_the_eager_layer_does(tmp_path: Path) -> None:
     told = run("serve_fastapi", tmp_path / "cache", tmp_path, "--check")
     assert "in 512 answers, all compared" in told  # 64 by each of two services, once and then three times in turn
