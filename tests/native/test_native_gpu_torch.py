@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from fake_cuda import FakeCuda, HostMemory
+from support import served
 
 import hybrid_infer
 from hybrid_infer._types import EngineOptions, Graph
-from hybrid_infer.backends.native import engine, gpu
+from hybrid_infer.backends.native import _driver, engine, gpu
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -59,6 +61,55 @@ def check(layer: Any, captured: list[Any], *tensors: Any, tolerance: float = 3e-
         np.testing.assert_allclose(found.float(), expected.float(), rtol=tolerance, atol=tolerance)
         tensors = tuple(t if not t.is_floating_point() else t * 0.5 + 0.1 for t in tensors)
     return program, memory
+
+
+@pytest.fixture
+def on_a_gpu(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> HostMemory:
+    """Every tensor of the host passes for one on a GPU."""
+    from hybrid_infer.frontends.torch import TorchFrontend
+
+    memory, describe = HostMemory(), TorchFrontend.describe
+    memory.device = "cuda:0"
+    monkeypatch.setattr(TorchFrontend, "describe", lambda self, tensor: (*describe(self, tensor)[:2], "cuda:0"))
+    monkeypatch.setattr(TorchFrontend, "memory", lambda self, device: memory)
+    monkeypatch.setattr(_driver, "missing", lambda: "")
+    monkeypatch.setenv("HYBRID_INFER_BACKEND", "native")
+    return memory
+
+
+def test_a_decorated_layer(on_a_gpu: HostMemory, cuda: FakeCuda, store: Path) -> None:
+    """Captured, built, verified, kept, found again by the next program, which compiles nothing."""
+    torch.manual_seed(0)
+    layer = Convolutions().eval()
+    x = torch.randn(2, 3, 16, 16)
+    compiled = []
+    with torch.no_grad():
+        expected = layer(x)
+        for _ in range(2):
+            fast = hybrid_infer.inference(copy.deepcopy(layer), memory_pool_init_size_mb=3)
+            for _ in range(4):
+                torch.testing.assert_close(fast(x), expected, rtol=3e-5, atol=3e-5)
+            compiled.append(cuda.compiler.calls)  # type: ignore[attr-defined]
+    assert compiled[0] and compiled[1] == compiled[0]
+    served(captures=1)
+    assert cuda.count["cuGraphLaunch"]
+    assert (3 << 20) in on_a_gpu.allocated
+    kept = {path.suffix for path in store.rglob("plans/*/*") if path.is_file()}
+    assert kept == {".json", ".bin", ".cubin"}
+
+
+def test_a_weight_that_changes_is_seen(on_a_gpu: HostMemory, cuda: FakeCuda) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4)).eval()
+    for weights in ("auto", "live"):
+        fast = hybrid_infer.inference(copy.deepcopy(layer), weights=weights)
+        plain = copy.deepcopy(layer)
+        x = torch.randn(3, 8)
+        with torch.no_grad():
+            for _ in range(4):
+                torch.testing.assert_close(fast(x), plain(x), rtol=3e-5, atol=3e-5)
+                for each in (fast, plain):
+                    each[0].weight += 0.25
 
 
 class Encoder(torch.nn.Module):
