@@ -6,7 +6,7 @@ import logging
 import threading
 
 from hybrid_infer.backends import _fork
-from hybrid_infer.backends.native import _cublaslt
+from hybrid_infer.backends.native import _cublaslt, _cudnn
 from hybrid_infer.backends.native._plan import NAME
 from hybrid_infer.backends.native._schedule import Offer
 
@@ -25,14 +25,21 @@ def offers(index: int) -> tuple[Offer, ...]:
 
 
 def _open() -> tuple[Offer, ...]:
-    if reason := _cublaslt.missing():
-        _log.info("%s: products of matrices are computed by kernels of its own: %s", NAME, reason)
-        return ()
-    try:
-        return (_cublaslt.Products().offer,)
-    except Exception as error:  # of the binding: the library is there, and does not start
-        _log.warning("%s: cuBLASLt does not start, and kernels of our own take its place: %s", NAME, error)
-        return ()
+    """Those that start; what does not is said once, with the reason."""
+    found: list[Offer] = []
+    for library, name, work in (
+        (_cublaslt, "cuBLASLt", "products of matrices"), (_cudnn, "cuDNN", "attention and convolutions"),
+    ):  # fmt: skip
+        if reason := library.missing():
+            _log.info("%s: kernels of its own compute %s: %s", NAME, work, reason)
+            continue
+        try:
+            opened = _cublaslt.Products() if library is _cublaslt else _cudnn.Graphs()
+        except Exception as error:  # of the binding: the library is there, and does not start
+            _log.warning("%s: %s does not start, and kernels of its own take its place: %s", NAME, name, error)
+            continue
+        found.append(opened.offer)
+    return tuple(found)
 
 
 def _forget() -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from fake_cublaslt import FakeLt
 from fake_cuda import FakeCuda, host_compiler
+from fake_cudnn import FakeCudnn
 from kernel_support import COMPILER
 
-from hybrid_infer.backends.native import _cublaslt, _driver, _libraries, _nvrtc
+from hybrid_infer.backends.native import _cublaslt, _cudnn, _driver, _libraries, _nvrtc
 
 
 @pytest.fixture
@@ -24,10 +25,20 @@ def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeCuda]:
     monkeypatch.setattr(_driver, "launcher", lambda: launcher)
     monkeypatch.setattr(_nvrtc, "compile_cubin", compiler)
     monkeypatch.setattr(_nvrtc, "missing", lambda: "")
-    monkeypatch.setattr(_cublaslt, "missing", lambda: "it is not wanted in this test")
+    for library in (_cublaslt, _cudnn):
+        monkeypatch.setattr(library, "missing", lambda: "it is not wanted in this test")
     monkeypatch.setattr(_libraries, "_opened", {})
     fake.compiler = compiler  # type: ignore[attr-defined]
     yield fake
+
+
+@pytest.fixture
+def cudnn(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> FakeCudnn:
+    """The double of cuDNN, likewise."""
+    fake = FakeCudnn(cuda._enqueue)
+    monkeypatch.setattr(_cudnn, "missing", lambda: "")
+    monkeypatch.setattr(_cudnn, "_binding", lambda: fake)
+    return fake
 
 
 @pytest.fixture

@@ -1,0 +1,161 @@
+"""Attention and convolutions by cuDNN, through its frontend's Python binding, in half precision.
+
+A graph of one operation is built for each step and sizes. Whatever the library refuses, our own kernels compute. Its
+plan must be one of the library's own, built in; the frontend's Python engines need packages that are not asked for.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from hybrid_infer.backends.native import _size
+from hybrid_infer.backends.native._plan import Plan, Step
+from hybrid_infer.backends.native._size import Atom
+
+_TYPES = {"float16": "HALF", "bfloat16": "BFLOAT16"}
+
+#: Sizes of heads that its attention takes.
+_HEAD, _MULTIPLE = 256, 8
+
+Run = Callable[[Sequence[int], int, int], None]
+
+
+def missing() -> str:
+    """Why the library cannot be used, with the remedy; empty if it can."""
+    if importlib.util.find_spec("cudnn") is None:
+        return "the package nvidia-cudnn-frontend is not installed: pip install --no-deps nvidia-cudnn-frontend"
+    try:
+        _binding().backend_version()
+    except Exception as error:
+        return f"cuDNN cannot be loaded: {' '.join(str(error).split())}"
+    return ""
+
+
+@cache
+def _binding() -> Any:
+    import cudnn
+
+    return cudnn
+
+
+def _strides(shape: Sequence[int]) -> list[int]:
+    found, step = [], 1
+    for size in reversed(shape):
+        found.append(step)
+        step *= size
+    return found[::-1]
+
+
+def _turned(shape: Sequence[int], order: Sequence[int] | None) -> tuple[list[int], list[int]]:
+    """Sizes and strides of an array of that shape, its axes taken in `order`."""
+    strides, axes = _strides(shape), range(len(shape)) if order is None else order
+    return [shape[axis] for axis in axes], [strides[axis] for axis in axes]
+
+
+class Graphs:
+    """The library on one GPU, which is current when this is made. Raises the binding's errors."""
+
+    def __init__(self) -> None:
+        self._cudnn = _binding()
+        self._handle = self._cudnn.create_handle()
+        self._lock = threading.Lock()
+
+    def offer(self, plan: Plan, step: Step, symbols: Mapping[Atom, int]) -> tuple[Run, int] | None:
+        """See `hybrid_infer.backends.native._schedule.Offer`."""
+        describe = {"attention": _attention, "Conv": _convolution}.get(step.op)
+        names = [name for name in (*step.inputs, *step.outputs) if name]
+        values = [plan.values[name] for name in names]
+        dtype = values[-1].dtype
+        if describe is None or dtype not in _TYPES or any(value.shape is None for value in values):
+            return None
+        if any(value.dtype != dtype for value in values) or any(step.outputs[1:]) or "" in step.inputs:
+            return None
+        shapes = [[_size.evaluate(size, symbols) for size in value.shape or ()] for value in values]
+        if any(0 in shape for shape in shapes):
+            return None
+        cudnn = self._cudnn
+        kinds = cudnn.data_type
+        graph = cudnn.pygraph(
+            io_data_type=getattr(kinds, _TYPES[dtype]), intermediate_data_type=kinds.FLOAT,
+            compute_data_type=kinds.FLOAT, handle=self._handle,
+        )  # fmt: skip
+        try:
+            if not describe(_Description(graph, getattr(kinds, _TYPES[dtype]), kinds.FLOAT), step.attributes, shapes):
+                return None
+            graph.validate()
+            graph.build_operation_graph()
+            graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+            graph.check_support()
+            graph.build_plans()
+            workspace = int(graph.get_workspace_size())
+        except (cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError, NotImplementedError):
+            return None
+        handle, lock, count = self._handle, self._lock, len(names)
+
+        def run(pointers: Sequence[int], scratch: int, stream: int) -> None:
+            with lock:  # the stream is the handle's
+                cudnn.set_stream(handle=handle, stream=stream)
+                graph.execute({i + 1: pointers[i] for i in range(count)}, scratch, handle=handle)
+
+        return run, workspace
+
+
+class _Description(NamedTuple):
+    """A graph of the library in the making; ``kind``: its type of the tensors, ``wide`` that of sums."""
+
+    graph: Any
+    kind: Any
+    wide: Any
+
+    def tensor(self, number: int, dim: Sequence[int], stride: Sequence[int]) -> Any:
+        return self.graph.tensor(dim=list(dim), stride=list(stride), data_type=self.kind, uid=number, name=f"t{number}")
+
+    def result(self, tensor: Any, number: int, dim: Sequence[int], stride: Sequence[int]) -> None:
+        tensor.set_output(True).set_dim(list(dim)).set_stride(list(stride)).set_data_type(self.kind).set_uid(number)
+
+
+def _attention(of: _Description, at: Mapping[str, Any], shapes: list[list[int]]) -> bool:
+    masked = len(shapes) > 4
+    # What it gives for a row that is masked whole is its own affair, and a fill is no sum.
+    if at["k_turned"] or at.get("fill") is not None or (masked and at["zero_nan"]) or len(shapes[-1]) != 4:
+        return False
+    q, k, v = (_turned(shapes[i], at.get(key)) for i, key in enumerate(("q_order", "k_order", "v_order")))
+    order = at.get("order")
+    result = _turned(shapes[-1], None if order is None else [list(order).index(axis) for axis in range(4)])
+    heads = (q[0][1], k[0][1], v[0][1])
+    fits = q[0][0] == k[0][0] == v[0][0] and heads[1] == heads[2] and not heads[0] % heads[1]
+    if not fits or any(size % _MULTIPLE or size > _HEAD for size in (q[0][3], v[0][3])):
+        return False
+    given = {
+        "q": of.tensor(1, *q), "k": of.tensor(2, *k), "v": of.tensor(3, *v),
+    }  # fmt: skip
+    if masked:
+        shape = [*([1] * (4 - len(shapes[3]))), *shapes[3]]
+        if shape[2:] != [q[0][2], k[0][2]]:
+            return False
+        given["bias"] = of.tensor(4, shape, _strides(shape))
+    output, _ = of.graph.sdpa(name="attention", attn_scale=at["scale"], generate_stats=False, **given)
+    of.result(output, 5 if masked else 4, *result)
+    return True
+
+
+def _convolution(of: _Description, at: Mapping[str, Any], shapes: list[list[int]]) -> bool:
+    x, w, y = shapes[0], shapes[1], shapes[-1]
+    count = len(x) - 2
+    if count not in (2, 3) or at.get("group", 1) != 1 or at.get("auto_pad", "NOTSET") != "NOTSET":
+        return False
+    ones, pads = [1] * count, at.get("pads") or [0] * (2 * count)
+    made = of.graph.conv_fprop(
+        image=of.tensor(1, x, _strides(x)), weight=of.tensor(2, w, _strides(w)),
+        pre_padding=list(pads[:count]), post_padding=list(pads[count:]), stride=list(at.get("strides") or ones),
+        dilation=list(at.get("dilations") or ones), compute_data_type=of.wide,
+    )  # fmt: skip
+    if len(shapes) == 4:
+        bias = of.tensor(3, [1, y[1], *ones], _strides([1, y[1], *ones]))
+        made = of.graph.bias(name="bias", input=made, bias=bias)
+    of.result(made, len(shapes), y, _strides(y))
+    return True

@@ -1,0 +1,161 @@
+"""cuDNN without a GPU, as its frontend binds it: sizes and strides on the host's memory, for two operations.
+
+It computes from the description alone. What the library is known to refuse, it refuses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+
+class cudnnGraphNotSupportedError(Exception):
+    """Named as the binding names it."""
+
+
+class _Tensor:
+    def __init__(
+        self, dim: Any = None, stride: Any = None, data_type: Any = None, uid: int = 0, name: str = ""
+    ) -> None:
+        self.dim, self.stride, self.data_type, self.uid, self.output = dim, stride, data_type, uid, False
+
+    def set_output(self, output: bool) -> _Tensor:
+        self.output = output
+        return self
+
+    def _setter(name: str) -> Any:  # type: ignore[misc]
+        def put(self: _Tensor, value: Any) -> _Tensor:
+            setattr(self, name, value)
+            return self
+
+        return put
+
+    set_dim, set_stride, set_data_type, set_uid = map(_setter, ("dim", "stride", "data_type", "uid"))
+
+    def at(self, pointer: int) -> Any:
+        """The array at an address, as the strides say."""
+        held = np.dtype(np.float16 if self.data_type == "HALF" else np.uint16)
+        span = 1 + sum((size - 1) * step for size, step in zip(self.dim, self.stride, strict=True))
+        flat = np.ctypeslib.as_array((ctypes.c_uint8 * (span * held.itemsize)).from_address(pointer)).view(held)
+        return np.lib.stride_tricks.as_strided(flat, self.dim, [step * held.itemsize for step in self.stride])
+
+
+class _Graph:
+    def __init__(self, library: FakeCudnn) -> None:
+        self.library, self.tensors, self.work, self.stage = library, {}, [], 0
+
+    def tensor(self, **about: Any) -> _Tensor:
+        made = _Tensor(**about)
+        assert made.uid not in self.tensors and len(made.dim) == len(made.stride)
+        self.tensors[made.uid] = made
+        return made
+
+    def sdpa(self, name: str, q: Any, k: Any, v: Any, attn_scale: float, generate_stats: bool, bias: Any = None) -> Any:
+        if q.dim[3] % 8 or q.stride[3] != 1 or k.stride[3] != 1 or v.stride[3] != 1:
+            raise cudnnGraphNotSupportedError("head size or strides")
+        out = _Tensor()
+
+        def compute(at: Any) -> None:
+            scores = attn_scale * (_wide(at(q)) @ _wide(at(k)).swapaxes(-1, -2))
+            scores = scores + (0 if bias is None else _wide(at(bias)))
+            weights = np.exp(scores - scores.max(-1, keepdims=True))
+            _put(at(out), weights / weights.sum(-1, keepdims=True) @ _wide(at(v)))
+
+        self.work.append(compute)
+        return out, None
+
+    def conv_fprop(self, image: Any, weight: Any, pre_padding: Any, post_padding: Any, stride: Any, dilation: Any,
+                   compute_data_type: Any) -> _Tensor:  # fmt: skip
+        import torch
+
+        out = _Tensor()
+        out.value = None  # type: ignore[attr-defined]
+
+        def compute(at: Any) -> None:
+            pads = [n for pair in zip(pre_padding[::-1], post_padding[::-1], strict=True) for n in pair]
+            x = torch.nn.functional.pad(torch.tensor(_wide(at(image))), pads)
+            run = (torch.conv2d, torch.conv3d)[len(stride) - 2]
+            out.value = run(x, torch.tensor(_wide(at(weight))), None, stride, 0, dilation).numpy()  # type: ignore[attr-defined]
+            if out.output:
+                _put(at(out), out.value)  # type: ignore[attr-defined]
+
+        self.work.append(compute)
+        return out
+
+    def bias(self, name: str, input: Any, bias: Any) -> _Tensor:
+        out = _Tensor()
+        self.work.append(lambda at: _put(at(out), input.value + _wide(at(bias))))
+        return out
+
+    def _next(self, stage: int) -> None:
+        assert self.stage == stage
+        self.stage += 1
+
+    def validate(self) -> None:
+        self._next(0)
+
+    def build_operation_graph(self) -> None:
+        self._next(1)
+
+    def create_execution_plans(self, heuristics: Any) -> None:
+        assert heuristics == ["A", "FALLBACK"]
+        self._next(2)
+
+    def check_support(self) -> None:
+        self._next(3)
+        if self.library.refuses:
+            raise cudnnGraphNotSupportedError("no engine")
+
+    def build_plans(self) -> None:
+        self._next(4)
+
+    def get_workspace_size(self) -> int:
+        return 512
+
+    def execute(self, pack: dict[int, int], workspace: int, handle: Any) -> None:
+        assert self.stage == 5 and not workspace % 256 and handle is self.library.handle
+        self.library.count["execute"] += 1
+
+        def at(tensor: _Tensor) -> Any:
+            return tensor.at(pack[tensor.uid])
+
+        self.library.enqueue(handle.stream, lambda: [work(at) for work in self.work] and None)
+
+
+class FakeCudnn:
+    """One instance stands for the module ``cudnn``; ``refuses`` makes it support nothing."""
+
+    data_type = SimpleNamespace(HALF="HALF", BFLOAT16="BFLOAT16", FLOAT="FLOAT")
+    heur_mode = SimpleNamespace(A="A", FALLBACK="FALLBACK")
+    cudnnGraphNotSupportedError = cudnnGraphNotSupportedError
+
+    def __init__(self, enqueue: Any) -> None:
+        self.enqueue, self.refuses, self.count = enqueue, False, Counter[str]()
+        self.handle = SimpleNamespace(stream=0)
+
+    def create_handle(self) -> Any:
+        return self.handle
+
+    def set_stream(self, handle: Any, stream: int) -> None:
+        handle.stream = stream
+
+    def pygraph(self, io_data_type: Any, intermediate_data_type: Any, compute_data_type: Any, handle: Any) -> _Graph:
+        assert (intermediate_data_type, compute_data_type) == ("FLOAT", "FLOAT") and handle is self.handle
+        return _Graph(self)
+
+
+def _wide(array: Any) -> Any:
+    array = np.ascontiguousarray(array)
+    return array.astype(np.float32) if array.dtype == np.float16 else (array.astype(np.uint32) << 16).view(np.float32)
+
+
+def _put(place: Any, value: Any) -> None:
+    if place.dtype == np.float16:
+        place[...] = value
+    else:
+        bits = np.ascontiguousarray(value, np.float32).view(np.uint32)
+        place[...] = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)

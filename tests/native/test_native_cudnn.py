@@ -1,0 +1,95 @@
+"""Attention and convolutions by cuDNN: what is asked of it, on a double that computes from the description alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_cuda import FakeCuda
+from fake_cudnn import FakeCudnn
+from kernel_cases import _free_model, _held
+from native_support import node, sample
+from test_native_cublaslt import program_of
+from test_native_gpu import check
+
+from hybrid_infer.backends.native import _cudnn, _passes
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+def attention(dtype: str, size: int, masked: bool, laid_out: bool = True) -> tuple[Any, dict[str, Any]]:
+    """Heads as linear layers leave them, (batch, tokens, heads, size), or in front of the tokens."""
+    nodes, names = [], {name: name for name in "qkv"}
+    if laid_out:
+        nodes = [node("Transpose", [n], [f"{n}h"], perm=[0, 2, 1, 3]) for n in "qkv"]
+        names = {name: f"{name}h" for name in "qkv"}
+    nodes += [
+        node("Transpose", [names["k"]], ["kt"], perm=[0, 1, 3, 2]),
+        node("MatMul", [names["q"], "kt"], ["s"]),
+        *([node("Add", ["s", "mask"], ["u"])] if masked else [node("Identity", ["s"], ["u"])]),
+        node("Softmax", ["u"], ["p"], axis=-1),
+        node("MatMul", ["p", names["v"]], ["o"]),
+        node("Transpose", ["o"], ["y"], perm=[0, 2, 1, 3]) if laid_out else node("Identity", ["o"], ["y"]),
+    ]
+    shape: tuple[Any, ...] = ("b", "t", 3, size) if laid_out else ("b", 3, "t", size)
+    inputs: dict[str, Any] = {name: (dtype, shape) for name in "qkv"}
+    feeds = {n: _held(sample([{"b": 2, "t": 5}.get(s, s) for s in shape], i) / 2, dtype) for i, n in enumerate("qkv")}
+    if masked:
+        inputs["mask"] = (dtype, ("b", 1, "t", "t"))
+        feeds["mask"] = _held(np.where(sample((2, 1, 5, 5), 9) > 0, 0, -1000), dtype)
+    return _passes.plan(_free_model(nodes, inputs, ["y"], {})), feeds
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("laid_out", [False, True])
+def test_attention(dtype: str, masked: bool, laid_out: bool, cudnn: FakeCudnn, cuda: FakeCuda) -> None:
+    plan, feeds = attention(dtype, 16, masked, laid_out)
+    assert [step.op for step in plan.steps] == ["attention"]
+    program, graph = program_of(plan)
+    for _ in range(3):
+        check(plan, program, graph, feeds)
+    assert cudnn.count["execute"] == 2 and not cuda.count["cuLaunchKernel"]  # enqueued once, captured once
+    assert cuda.count["cuGraphLaunch"] == 2
+
+
+@pytest.mark.parametrize(("dtype", "size", "refuses"), [("float16", 12, False), ("float32", 16, False),
+                                                        ("float16", 16, True)])  # fmt: skip
+def test_what_it_does_not_do_our_own_kernel_does(
+    dtype: str, size: int, refuses: bool, cudnn: FakeCudnn, cuda: FakeCuda
+) -> None:
+    cudnn.refuses = refuses
+    plan, feeds = attention(dtype, size, True)
+    program, graph = program_of(plan)
+    check(plan, program, graph, feeds)
+    assert not cudnn.count["execute"] and cuda.count["cuLaunchKernel"]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_convolutions(bias: bool, cudnn: FakeCudnn, cuda: FakeCuda) -> None:
+    layout = {"strides": [2, 1], "dilations": [1, 2], "pads": [1, 0, 2, 1], "kernel_shape": [3, 2]}
+    nodes = [node("Conv", ["x", "w", *(["b"] if bias else [])], ["y"], **layout)]
+    shapes: dict[str, Any] = {"x": (2, 8, 9, 7), "w": (16, 8, 3, 2), **({"b": (16,)} if bias else {})}
+    plan = _passes.plan(_free_model(nodes, {n: ("float16", s) for n, s in shapes.items()}, ["y"], {}))
+    program, graph = program_of(plan)
+    feeds = {name: _held(sample(shape, i) / 4, "float16") for i, (name, shape) in enumerate(shapes.items())}
+    for _ in range(3):
+        check(plan, program, graph, feeds)
+    assert cudnn.count["execute"] == 2 and not cuda.count["cuLaunchKernel"]
+
+
+def test_the_binding_describes_what_is_asked_of_it() -> None:
+    if _cudnn.importlib.util.find_spec("cudnn") is None:
+        pytest.skip("nvidia-cudnn-frontend is not installed")
+    library = _cudnn._binding()
+    kinds = library.data_type
+    graph = library.pygraph(
+        io_data_type=kinds.HALF, intermediate_data_type=kinds.FLOAT, compute_data_type=kinds.FLOAT
+    )
+    of = _cudnn._Description(graph, kinds.HALF, kinds.FLOAT)
+    at = {"scale": 0.25, "zero_nan": False, "k_turned": False, "q_order": [0, 2, 1, 3], "order": [0, 2, 1, 3]}
+    shapes = [[2, 5, 3, 16], [2, 3, 5, 16], [2, 3, 5, 16], [2, 1, 5, 5], [2, 5, 3, 16]]
+    assert _cudnn._attention(of, at, shapes)
+    graph.validate()
