@@ -4,9 +4,13 @@
 
 - ``_size``, ``_plan``: symbolic sizes, and plans as plain data;
 - ``_read``, ``_infer*``: ONNX to a plan whose values have types and shapes;
-- ``_fold``, ``_views``, ``_duplicates``, ``_fuse_*``, ``_spell_batchnorm``: the passes, put in order by ``_passes``;
+- ``_fold``, ``_views``, ``_duplicates``, ``_fuse_*``, ``_spell_batchnorm``, ``_layout``: the passes, put in order by
+  ``_passes``;
 - ``_memory``: one arena for all values in between;
 - ``_numpy_*``, ``_interpret``: the reference interpreter;
 - ``_attention_layout``: attention through strides instead of copies;
-- ``_kernels``, ``_cuda_*``, ``_nvrtc``: CUDA C for the steps, and cubins of it. Nothing launches them yet.
+- ``_kernels``, ``_cuda_*``, ``_nvrtc``, ``_build``: CUDA C for the steps, and cubins of it, kept with the plan;
+- ``gpu``: the engine on a GPU. ``_device`` is what it asks of one, ``_driver`` gives it; ``_schedule`` (with
+  ``_geometry``) is a plan for the sizes of one call, ``_bound`` that on an ``_arena``, ``_gpu_program`` what is called;
+- ``_cublaslt``, ``_cudnn``, opened by ``_libraries``: what computes steps in the place of our own kernels.
 """

@@ -5,6 +5,8 @@ Any number of axes, groups, strides, dilations and padding. Sums are taken in fl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hybrid_infer.backends.native._code import inside
 from hybrid_infer.backends.native._cuda_access import Access, Kernel, declaration, indices
 from hybrid_infer.backends.native._cuda_body import head
@@ -14,6 +16,14 @@ from hybrid_infer.backends.native._plan import FLOATS, Plan, Step
 from hybrid_infer.backends.native._size import Dim, Size, product
 
 WINDOWS = ("Conv", "MaxPool", "AveragePool")
+
+
+def _channels(shape: Sequence[Dim], last: bool) -> tuple[Sequence[Dim], list[Dim]]:
+    """Sizes with the channels in the second place, and their strides, whichever way round they are held."""
+    steps: list[Dim] = [product(shape[axis + 1 :]) for axis in range(len(shape))]
+    if not last:
+        return shape, steps
+    return (shape[0], shape[-1], *shape[1:-1]), [steps[0], steps[-1], *steps[1:-1]]
 
 
 def window(plan: Plan, step: Step, name: str) -> Kernel | None:
@@ -27,8 +37,11 @@ def window(plan: Plan, step: Step, name: str) -> Kernel | None:
     if dtype not in FLOATS or at.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or at.get("ceil_mode"):
         return None
     count = len(x) - 2
-    convolution = step.op == "Conv"
-    kernel = [size for size in (shapes[1] or ())[2:]] if convolution else list(at["kernel_shape"])
+    convolution, last = step.op == "Conv", bool(at.get("channels_last"))
+    image, x_step = _channels(x, last)
+    result, _ = _channels(y, last)
+    w, w_step = _channels(shapes[1] or (), last) if convolution else ((), [])
+    kernel = [*w[2:]] if convolution else list(at["kernel_shape"])
     if any(isinstance(size, Size) for size in kernel):
         return None
     ones, none = [1] * count, [0] * (2 * count)
@@ -36,42 +49,40 @@ def window(plan: Plan, step: Step, name: str) -> Kernel | None:
     pads = (at.get("pads") if at.get("auto_pad", "NOTSET") == "NOTSET" else None) or none
     reach = Access([1], [])
     term, c = reach.term, COMPUTE[inside(dtype)]
-    plane = product(x[2:])
     start = literal(float("-inf") if step.op == "MaxPool" else 0.0, dtype)
     lines = [
         f"const I count = {term(product(y))};",
         "for (I v = (I)blockIdx.x * blockDim.x + threadIdx.x; v < count; v += (I)gridDim.x * blockDim.x) {",
         "  I rest = v;",
     ]
+    channels = term(result[1])
+    lines += [f"  const I channel = rest % {channels};", f"  rest /= {channels};"] if last else []
     for axis in range(count - 1, -1, -1):
-        size = term(y[2 + axis])
+        size = term(result[2 + axis])
         lines.append(f"  const I y{axis} = rest % {size} * (I){strides[axis]} - (I){pads[axis]};")
         lines.append(f"  rest /= {size};")
-    channels = term(y[1])
-    lines += [f"  const I channel = rest % {channels}, n = rest / {channels};", f"  {c} total = {start};"]
+    lines += ["  const I n = rest;"] if last else [f"  const I channel = rest % {channels}, n = rest / {channels};"]
+    lines.append(f"  {c} total = {start};")
     if convolution:
-        w = shapes[1] or ()
-        each: Dim = y[1] // at.get("group", 1)
+        each: Dim = result[1] // at.get("group", 1)
         lines += [
             f"  const I inner = {term(w[1])};",
             f"  const I first = channel / {term(each)} * inner;",
             "  for (I k = 0; k < inner; ++k) {",
-            f"    const I image = (n * {term(x[1])} + first + k) * {term(plane)};",
-            f"    const I taps = (channel * inner + k) * {term(product(w[2:]))};",
+            f"    const I image = n * {term(x_step[0])} + (first + k) * {term(x_step[1])};",
+            f"    const I taps = channel * {term(w_step[0])} + k * {term(w_step[1])};",
         ]
     else:
-        lines += ["  I seen = 0;", "  {", f"    const I image = (n * {term(x[1])} + channel) * {term(plane)};"]
+        lines += ["  I seen = 0;", "  {", f"    const I image = n * {term(x_step[0])} + channel * {term(x_step[1])};"]
     for axis in range(count):
         lines.append(f"    for (int w{axis} = 0; w{axis} < {kernel[axis]}; ++w{axis}) {{")
         lines.append(f"      const I x{axis} = y{axis} + w{axis} * (I){dilations[axis]};")
-        lines.append(f"      if (x{axis} < 0 || x{axis} >= {term(x[2 + axis])}) continue;")
-    place, tap = "(I)0", "(I)0"
-    for axis in range(count):
-        place = f"({place} * {term(x[2 + axis])} + x{axis})"
-        tap = f"({tap} * {kernel[axis]} + w{axis})"
-    lines.append(f"      const {c} element = hi_load(p0[image + {place}]);")
+        lines.append(f"      if (x{axis} < 0 || x{axis} >= {term(image[2 + axis])}) continue;")
+    place = "".join(f" + x{axis} * {term(x_step[2 + axis])}" for axis in range(count))
+    lines.append(f"      const {c} element = hi_load(p0[image{place}]);")
     if convolution:
-        lines.append(f"      total += element * hi_load(p1[taps + {tap}]);")
+        tap = "".join(f" + w{axis} * {term(w_step[2 + axis])}" for axis in range(count))
+        lines.append(f"      total += element * hi_load(p1[taps{tap}]);")
     elif step.op == "MaxPool":
         lines.append("      total = hi_max(total, element);")
     else:

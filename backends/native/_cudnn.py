@@ -144,18 +144,20 @@ def _attention(of: _Description, at: Mapping[str, Any], shapes: list[list[int]])
 
 
 def _convolution(of: _Description, at: Mapping[str, Any], shapes: list[list[int]]) -> bool:
-    x, w, y = shapes[0], shapes[1], shapes[-1]
+    # The library names the axes in one order, and is told by strides how they are held.
+    order = [0, len(shapes[0]) - 1, *range(1, len(shapes[0]) - 1)] if at.get("channels_last") else None
+    (x, x_step), (w, w_step), (y, y_step) = (_turned(shapes[i], order) for i in (0, 1, -1))
     count = len(x) - 2
     if count not in (2, 3) or at.get("group", 1) != 1 or at.get("auto_pad", "NOTSET") != "NOTSET":
         return False
     ones, pads = [1] * count, at.get("pads") or [0] * (2 * count)
     made = of.graph.conv_fprop(
-        image=of.tensor(1, x, _strides(x)), weight=of.tensor(2, w, _strides(w)),
+        image=of.tensor(1, x, x_step), weight=of.tensor(2, w, w_step),
         pre_padding=list(pads[:count]), post_padding=list(pads[count:]), stride=list(at.get("strides") or ones),
         dilation=list(at.get("dilations") or ones), compute_data_type=of.wide,
     )  # fmt: skip
     if len(shapes) == 4:
         bias = of.tensor(3, [1, y[1], *ones], _strides([1, y[1], *ones]))
         made = of.graph.bias(name="bias", input=made, bias=bias)
-    of.result(made, len(shapes), y, _strides(y))
+    of.result(made, len(shapes), y, y_step)
     return True

@@ -157,7 +157,20 @@ def _global(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda call, x: function(wide(x), axis=tuple(range(2, x.ndim)), keepdims=True).astype(x.dtype)
 
 
+def _either_way(function: Callable[..., Any]) -> Callable[..., Any]:
+    """With ``channels_last``, image, weights and result hold their channels behind their other axes."""
+
+    def run(call: Call, x: Any, w: Any = None, *more: Any) -> Any:
+        given = () if w is None else (w,)
+        if not call.get("channels_last"):
+            return function(call, x, *given, *more)
+        return np.moveaxis(function(call, *(np.moveaxis(each, -1, 1) for each in (x, *given)), *more), 1, -1)
+
+    return run
+
+
 TABLE: Table = {
-    "Conv": _conv, "ConvTranspose": _conv_transpose, "MaxPool": _max_pool, "AveragePool": _average_pool,
+    "Conv": _either_way(_conv), "ConvTranspose": _conv_transpose, "MaxPool": _either_way(_max_pool),
+    "AveragePool": _either_way(_average_pool),
     "LpPool": _lp_pool, "GlobalAveragePool": _global(np.mean), "GlobalMaxPool": _global(np.max),
 }  # fmt: skip

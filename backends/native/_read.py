@@ -120,6 +120,8 @@ def _node(plan: Plan, node: Any, declared: dict[str, Value]) -> None:
         if name in attributes:
             attributes[name] = element(attributes[name])
     inputs = list(node.input)
+    while inputs and not inputs[-1]:
+        inputs.pop()
     if node.op_type in _AXES and len(inputs) == 1 and "axes" in attributes:
         inputs.append(_axes(plan, node.output[0], attributes.pop("axes")))
     if node.op_type == "GroupNormalization" and plan.opset < 21:

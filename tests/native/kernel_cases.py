@@ -353,9 +353,40 @@ def _free_model(nodes: list[Any], inputs: Any, outputs: list[str], constants: An
     )  # fmt: skip
 
 
+@lru_cache(maxsize=1)
+def channels_last_cases() -> list[Case]:
+    """A residual network in half precision, as torch.onnx writes one: convolutions that hold their channels last."""
+    found = []
+    for dtype, size in (("float16", 9), ("bfloat16", "s")):
+        nodes = [
+            node("Conv", ["x", "w1"], ["a"], pads=[1, 1, 1, 1], strides=[2, 2], kernel_shape=[3, 3]),
+            node("BatchNormalization", ["a", "g", "h", "m", "v"], ["b"]),
+            node("Relu", ["b"], ["c"]),
+            node("MaxPool", ["c"], ["d"], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+            node("Conv", ["d", "w2", "bias"], ["e"], pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
+            node("Add", ["e", "d"], ["f"]),
+            node("Sigmoid", ["f"], ["i"]),
+            node("Mul", ["f", "i"], ["j"]),
+            node("AveragePool", ["j"], ["k"], kernel_shape=[2, 2], strides=[1, 1]),
+            node("ReduceMean", ["k", "axes"], ["y"], keepdims=0),
+        ]
+        shapes: dict[str, Any] = {
+            "x": (2, 8, size, size), "w1": (16, 8, 3, 3), "w2": (16, 16, 3, 3), "bias": (16,), "g": (16,), "h": (16,),
+            "m": (16,), "v": (16,),
+        }  # fmt: skip
+        inputs = {name: (dtype, shape) for name, shape in shapes.items()}
+        plan = _passes.plan(_free_model(nodes, inputs, ["y", "i"], {"axes": np.array([2, 3], np.int64)}))
+        feeds = {name: _held(sample([9 if n == "s" else n for n in shape], i) / 4, dtype)
+                 for i, (name, shape) in enumerate(shapes.items())}  # fmt: skip
+        feeds["v"] = np.abs(feeds["v"]) + feeds["v"].dtype.type(0.5)
+        feeds["v"] = _held(feeds["v"], dtype)
+        found.append((f"channels last {dtype}", plan, [feeds]))
+    return found
+
+
 FAMILIES: dict[str, Callable[[], list[Case]]] = {
     "operators": operator_cases, "random graphs": random_cases, "spread operands": spread_cases,
     "patterns": pattern_cases, "wide rows": wide_row_cases,
     "reductions": reduction_cases, "moves": move_cases,
-    "products": product_cases, "windows": window_cases,
+    "products": product_cases, "windows": window_cases, "channels last": channels_last_cases,
 }  # fmt: skip

@@ -73,11 +73,13 @@ def test_convolutions(bias: bool, cudnn: FakeCudnn, cuda: FakeCuda) -> None:
     nodes = [node("Conv", ["x", "w", *(["b"] if bias else [])], ["y"], **layout)]
     shapes: dict[str, Any] = {"x": (2, 8, 9, 7), "w": (16, 8, 3, 2), **({"b": (16,)} if bias else {})}
     plan = _passes.plan(_free_model(nodes, {n: ("float16", s) for n, s in shapes.items()}, ["y"], {}))
+    (convolution,) = [step for step in plan.steps if step.op == "Conv"]
+    assert convolution.attributes["channels_last"]
     program, graph = program_of(plan)
     feeds = {name: _held(sample(shape, i) / 4, "float16") for i, (name, shape) in enumerate(shapes.items())}
     for _ in range(3):
         check(plan, program, graph, feeds)
-    assert cudnn.count["execute"] == 2 and not cuda.count["cuLaunchKernel"]
+    assert cudnn.count["execute"] == 2 and cuda.count["cuLaunchKernel"] == 2 * 3  # the turns
 
 
 def test_the_binding_describes_what_is_asked_of_it() -> None:

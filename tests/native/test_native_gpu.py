@@ -306,6 +306,39 @@ def test_what_has_no_kernel_is_refused_when_it_is_built(cuda: FakeCuda) -> None:
         gpu.ENGINE.prepare(graph_of(made), options(HostMemory(numpy=True)))
 
 
+@pytest.mark.parametrize("fault", ["block", "order", "place", "number", "shared"])
+def test_a_wrong_launch_is_noticed(fault: str, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the tests above would prove nothing."""
+    from hybrid_infer.backends.native import _gpu_program
+    from hybrid_infer.backends.native import _schedule as schedules
+
+    made = schedules.schedule
+
+    def wrong(*arguments: Any) -> Any:
+        right = made(*arguments)
+        launches = [each for each in right.work if isinstance(each, schedules.Launch)]
+        work = list(right.work)
+        if fault == "order":
+            return replace(right, work=tuple(work[::-1]))
+        for each in launches:
+            at = work.index(each)
+            if fault == "block":
+                work[at] = replace(each, geometry=each.geometry._replace(block=32))
+            elif fault == "place":
+                work[at] = replace(each, places=tuple(p._replace(offset=p.offset + 4) for p in each.places))
+            elif fault == "number":
+                work[at] = replace(each, numbers=tuple(max(n - 1, 0) for n in each.numbers))
+            elif each.cached:
+                work[at] = replace(each, geometry=each.geometry._replace(shared=1 << 20))
+        return replace(right, work=tuple(work))
+
+    monkeypatch.setattr(_gpu_program._schedule, "schedule", wrong)
+    plan, program, graph, weights = loaded(HostMemory(numpy=True))
+    feeds = {"x": sample((2, 4, WIDTH)), **weights}
+    with pytest.raises((AssertionError, EngineError)):
+        check(plan, program, graph, feeds)
+
+
 def test_without_a_driver_there_is_a_reason() -> None:
     """On this machine, whatever it has."""
     from hybrid_infer.backends.native import _driver

@@ -1,0 +1,175 @@
+"""Which way round convolutions hold their channels: last in half precision, where tensor cores want them; else first.
+
+A convolution that takes channels last is put between turns. Turns move down through what is elementwise, through
+poolings and means over the image, and those that meet cancel: of a residual network one is left at either end. Weights
+are turned at each call, since they are read where they lie; that is little beside the convolution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hybrid_infer.backends.native import _code, _views
+from hybrid_infer.backends.native._plan import Plan, Step, Value
+from hybrid_infer.backends.native._rewrite import Finder, drop_dead, repeat, sort_steps
+from hybrid_infer.backends.native._size import Dim
+
+#: (n, c, h, w) to (n, h, w, c), and back.
+_LAST, _FIRST = [0, 2, 3, 1], [0, 3, 1, 2]
+
+#: Channels come in so many at a time.
+_MULTIPLE = 8
+
+_POOLS = ("MaxPool", "AveragePool")
+
+
+def choose_layout(plan: Plan) -> None:
+    """Turn what gains by it to channels last; a convolution says which way round it is, and why."""
+    turned = [step for step in plan.steps if step.op == "Conv" and _gains(plan, step)]
+    if not turned:
+        return
+    for step in turned:
+        _turn(plan, step)
+    repeat(plan, _down)
+    repeat(plan, _views._simplify)
+    drop_dead(plan)
+    sort_steps(plan)
+    left = sum(step.op == "Transpose" for step in plan.steps)
+    plan.decide("layout", "", f"{len(turned)} convolutions hold their channels last, with {left} turns left")
+
+
+def _gains(plan: Plan, step: Step) -> bool:
+    values = [plan.values.get(name) for name in (*step.inputs, step.outputs[0])]
+    shapes = [None if value is None else value.shape for value in values]
+    dtype = plan.values[step.inputs[0]].dtype
+    x, w = shapes[0], shapes[1]
+    if dtype not in ("float16", "bfloat16"):
+        why = f"{dtype} gains nothing by another order"
+    elif x is None or w is None or shapes[-1] is None or len(x) != 4:
+        why = "it is not over images of a known rank"
+    elif step.attributes.get("group", 1) != 1 or step.attributes.get("auto_pad", "NOTSET") != "NOTSET":
+        why = "it has groups"
+    elif any(not isinstance(size, int) or size % _MULTIPLE for size in (w[0], w[1])):
+        why = f"its channels are no multiple of {_MULTIPLE}"
+    else:
+        plan.decide("layout", step.outputs[0], "a convolution holds its channels last, as tensor cores want them")
+        return True
+    plan.decide("layout", step.outputs[0], f"a convolution holds its channels first: {why}")
+    return False
+
+
+def _turned(plan: Plan, name: str, order: list[int], steps: list[Step]) -> str:
+    """A value with its axes in another order."""
+    value = plan.values[name]
+    made = plan.fresh(f"{name}:last")
+    plan.values[made] = Value(value.dtype, _shape(value, order))
+    steps.append(Step("Transpose", (name,), (made,), {"perm": order}))
+    return made
+
+
+def _shape(value: Value, order: list[int]) -> tuple[Dim, ...]:
+    assert value.shape is not None
+    return tuple(value.shape[axis] for axis in order)
+
+
+def _between(plan: Plan, step: Step, inner: Step, before: list[Step]) -> None:
+    """Put `inner`, which writes what `step` writes with channels last, in its place."""
+    name = plan.fresh(f"{step.outputs[0]}:last")
+    plan.values[name] = Value(plan.values[step.outputs[0]].dtype, _shape(plan.values[step.outputs[0]], _LAST))
+    back = Step("Transpose", (name,), step.outputs[:1], {"perm": _FIRST})
+    at = next(i for i, each in enumerate(plan.steps) if each is step)
+    plan.steps[at : at + 1] = [*before, replace(inner, outputs=(name,)), back]
+
+
+def _turn(plan: Plan, step: Step) -> None:
+    before: list[Step] = []
+    names = [_turned(plan, name, _LAST, before) for name in step.inputs[:2]]
+    inner = replace(step, inputs=(*names, *step.inputs[2:]), attributes={**step.attributes, "channels_last": 1})
+    _between(plan, step, inner, before)
+
+
+def _below(finder: Finder, name: str) -> str:
+    """What `name` is a turn of to channels first; empty if it is none."""
+    turn = finder.made_by(name, "Transpose")
+    return turn.inputs[0] if turn is not None and list(turn.attributes.get("perm") or ()) == _FIRST else ""
+
+
+def _down(finder: Finder, step: Step) -> bool:
+    plan = finder.plan
+    value = plan.values.get(step.outputs[0]) if step.outputs else None
+    if value is None or value.shape is None:
+        return False
+    if step.op in ("ReduceMean", "ReduceMax") and (inner := _below(finder, step.inputs[0])):
+        return _over_image(finder, step, inner)
+    if len(value.shape) != 4:
+        return False
+    if step.op in _POOLS and not any(step.outputs[1:]) and (inner := _below(finder, step.inputs[0])):
+        attributes = {**step.attributes, "channels_last": 1}
+        _between(plan, step, replace(step, inputs=(inner,), attributes=attributes), [])
+        return True
+    if step.op not in _code.FUSABLE or len(step.outputs) != 1 or "" in step.inputs:
+        return False
+    return _elementwise(finder, step, value.shape)
+
+
+def _over_image(finder: Finder, step: Step, inner: str) -> bool:
+    """A mean over height and width is one over the second and third axis."""
+    plan = finder.plan
+    axes = plan.constants.get(step.inputs[1]) if len(step.inputs) > 1 else None
+    if axes is None or sorted(int(axis) % 4 for axis in axes.reshape(-1)) != [2, 3]:
+        return False
+    value, shape = plan.values[step.outputs[0]], plan.values[inner].shape
+    assert shape is not None and value.shape is not None
+    wanted = plan.fresh(f"{step.outputs[0]}:axes")
+    plan.constants[wanted] = np.array([1, 2])
+    plan.values[wanted] = Value("int64", (2,))
+    made = plan.fresh(f"{step.outputs[0]}:mean")
+    plan.values[made] = Value(value.dtype, (shape[0], shape[3]))
+    at = next(i for i, each in enumerate(plan.steps) if each is step)
+    plan.steps[at : at + 1] = [
+        Step(step.op, (inner, wanted), (made,), {"keepdims": 0}),
+        Step("view", (made,), step.outputs, {"shape": list(value.shape)}),
+    ]
+    return True
+
+
+def _elementwise(finder: Finder, step: Step, shape: tuple[Dim, ...]) -> bool:
+    """An elementwise step reads what lies below the turns. What is not turned is, where fewer operands are so."""
+    plan = finder.plan
+    kinds = [_kind(finder, name, shape) for name in step.inputs]
+    turned, whole = kinds.count("turned"), kinds.count("whole")
+    if not turned or "other" in kinds or whole > turned:
+        return False
+    before: list[Step] = []
+    names = []
+    for name, kind in zip(step.inputs, kinds, strict=True):
+        if kind == "turned":
+            names.append(_below(finder, name))
+        elif kind == "whole":
+            names.append(_turned(plan, name, _LAST, before))
+        elif kind == "channels":
+            made = plan.fresh(f"{name}:channels")
+            plan.values[made] = Value(plan.values[name].dtype, (shape[1],))
+            before.append(Step("view", (name,), (made,), {"shape": [shape[1]]}))
+            names.append(made)
+        else:
+            names.append(name)
+    _between(plan, step, replace(step, inputs=tuple(names)), before)
+    return True
+
+
+def _kind(finder: Finder, name: str, shape: tuple[Dim, ...]) -> str:
+    """How an operand is spread over images: whole, or along the channels, or one number for all."""
+    own = finder.shape(name)
+    if own is None:
+        return "other"
+    if _below(finder, name) and own == shape:
+        return "turned"
+    if own == shape:
+        return "whole"
+    if all(size == 1 for size in own):
+        return "number"
+    padded = (*([1] * (4 - len(own))), *own)
+    return "channels" if padded == (1, shape[1], 1, 1) else "other"

@@ -1,0 +1,69 @@
+"""Which way round convolutions hold their channels, and that nothing but speed depends on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_cuda import FakeCuda
+from kernel_cases import _free_model, channels_last_cases
+from native_support import node, ops, run_and_check_shapes, sample
+from test_native_cublaslt import program_of
+from test_native_gpu import check
+
+from hybrid_infer.backends.native import _interpret, _passes
+
+
+@pytest.mark.parametrize("case", channels_last_cases(), ids=lambda case: case[0])
+def test_a_residual_network_is_turned_once_at_either_end(case: Any) -> None:
+    _, plan, (feeds,) = case
+    found = ops(plan)
+    # x and the two weights; and the result `i`, which the caller wants as it was.
+    assert (found["Conv"], found["MaxPool"], found["AveragePool"], found["Transpose"]) == (2, 1, 1, 4), found
+    assert all(s.attributes["channels_last"] for s in plan.steps if s.op in ("Conv", "MaxPool", "AveragePool"))
+    for name, ours in zip(plan.outputs, _interpret.run(plan, feeds), strict=True):
+        assert ours.shape == ((2, 16) if name == "y" else (2, 16, 3, 3))
+    run_and_check_shapes(plan, feeds)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_with_and_without_the_pass_the_results_agree(dtype: str) -> None:
+    nodes = [
+        node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
+        node("Add", ["a", "x"], ["b"]),
+        node("Mul", ["b", "c"], ["d"]),
+        node("Relu", ["d"], ["e"]),
+        node("Conv", ["e", "w"], ["y"], pads=[0, 1, 2, 0], dilations=[1, 2], kernel_shape=[3, 3]),
+    ]
+    shapes = {"x": (2, 8, 6, 6), "w": (8, 8, 3, 3), "c": (8, 1, 1)}
+    made = _free_model(nodes, {n: (dtype, s) for n, s in shapes.items()}, ["y", "d"], {})
+    feeds = {name: (sample(shape, i) / 4).astype(dtype) for i, (name, shape) in enumerate(shapes.items())}
+    plan, plain = _passes.plan(made), _passes.plan(made, without=("layout",))
+    assert ("channels_last" in str(plan.steps)) == (dtype == "float16")
+    for ours, theirs in zip(_interpret.run(plan, feeds), _interpret.run(plain, feeds), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "channels", "more", "why"),
+    [
+        ("float32", 8, {}, "float32 gains nothing"),
+        ("float16", 3, {}, "no multiple of 8"),
+        ("float16", 16, {"group": 2}, "groups"),
+    ],
+)
+def test_what_stays_as_it_is_says_why(dtype: str, channels: int, more: dict[str, Any], why: str) -> None:
+    group = more.get("group", 1)
+    inputs = {"x": (dtype, (1, channels, 5, 5)), "w": (dtype, (16, channels // group, 3, 3))}
+    plan = _passes.plan(_free_model([node("Conv", ["x", "w"], ["y"], **more)], inputs, ["y"], {}))
+    assert ops(plan) == {"Conv": 1}
+    assert any("channels first" in line and why in line for line in _passes.explain(plan))
+
+
+@pytest.mark.parametrize("case", channels_last_cases(), ids=lambda case: case[0])
+def test_on_the_double_of_a_gpu(case: Any, cuda: FakeCuda) -> None:
+    _, plan, (feeds,) = case
+    program, graph = program_of(plan)
+    for _ in range(2):
+        check(plan, program, graph, feeds)
