@@ -27,7 +27,7 @@ class Block:
 
     @property
     def framework(self) -> str:
-        return "paddle" if re.search(r"\bpaddle\b", self.text) else "torch"
+        return "paddle" if re.search(r"^\s*import paddle\b|\bpaddle\.", self.text, re.MULTILINE) else "torch"
 
 
 @dataclass
