@@ -110,7 +110,10 @@ def any_size() -> Any:
     return torch.fx.experimental._config.patch(backed_size_oblivious=True)
 
 
-def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
+def given(
+    tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """What a call is traced with: weights, tensors and integers, and which of their sizes and values vary."""
     auto, static = Dim.AUTO, Dim.STATIC
     tensors = [t.detach() for t in tracee.tensors]
     weights = [w.detach() for w in tracee.weights]
@@ -119,9 +122,14 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
         [{a: auto if (i, a) in dynamic else static for a in range(t.dim())} for i, t in enumerate(tensors)],
         [auto if i in dynamic_ints else None for i in range(len(tracee.ints))],
     )
+    return (weights, tensors, list(tracee.ints)), shapes
+
+
+def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
+    arguments, shapes = given(tracee, dynamic, dynamic_ints)
     with _quiet(), torch.no_grad():
         try:
-            program = _exported(tracee, (weights, tensors, list(tracee.ints)), shapes)
+            program = _exported(tracee, arguments, shapes)
             impure = _impurities(program, tracee.labels)
         except Exception as error:
             fault = error.__cause__ if isinstance(error, _Stopped) and error.__cause__ is not None else error

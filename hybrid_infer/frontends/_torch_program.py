@@ -7,11 +7,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.export import Dim
 
 from hybrid_infer._errors import StaticModelError, TraceError
 from hybrid_infer._types import Tracee
-from hybrid_infer.frontends._torch_capture import _Call, _quiet, any_size
+from hybrid_infer.frontends._torch_capture import _Call, _quiet, any_size, given
 from hybrid_infer.frontends._torch_reasons import explained
 
 
@@ -25,19 +24,10 @@ def program(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: f
 
 
 def _program(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> bytes:
-    auto, static = Dim.AUTO, Dim.STATIC
-    tensors = [t.detach() for t in tracee.tensors]
-    weights = [w.detach() for w in tracee.weights]
-    shapes = (
-        [dict.fromkeys(range(w.dim()), static) for w in weights],
-        [{a: auto if (i, a) in dynamic else static for a in range(t.dim())} for i, t in enumerate(tensors)],
-        [auto if i in dynamic_ints else None for i in range(len(tracee.ints))],
-    )
+    arguments, shapes = given(tracee, dynamic, dynamic_ints)
     with _quiet(), torch.enable_grad():
         try:
-            made = torch.export.export(
-                _Call(tracee), (weights, tensors, list(tracee.ints)), dynamic_shapes=shapes, strict=False
-            )
+            made = torch.export.export(_Call(tracee), arguments, dynamic_shapes=shapes, strict=False)
         except Exception as error:
             fault = error.__cause__ if error.__cause__ is not None else error
             raise fault if isinstance(fault, TraceError) else TraceError(*explained(fault)) from error
