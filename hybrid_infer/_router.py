@@ -92,7 +92,9 @@ def choose(
         _join(found, request, held, family, graph, verify)
         measuring = _progress.working(f"measuring engines for {request.name}")
         with held.ledger.timed("measure"), _without_gradients(request), measuring:
-            figures = _choice.measure(eager, {each.built.engine.name: timed(each.route) for each in found})
+            ended = _ended(request, first)
+            runs = {each.built.engine.name: ended(timed(each.route)) for each in found}
+            figures = _choice.measure(ended(eager), runs)
         choice = _allowed(request, held, figures, {each.built.engine.name: each for each in found}, doubt)
         held.choices[_key(request, held)] = choice
         held.ledger.scales[_key(request, held)] = _choice.scale(request.call)
@@ -107,6 +109,22 @@ def choose(
     name = request.name
     tell(logging.INFO, "chosen", name, text, name, kept, choice, busy, engine=choice.name, figures=figures_by)
     return choice, best or first
+
+
+def _ended(request: Request, first: Candidate) -> Callable[[Run], Run]:
+    """What makes of a run one that ends when its work does: on a GPU a call returns before that."""
+    memory = _compile.engine_options(request, first.built.engine).memory
+    if memory is None:
+        return lambda run: run
+
+    def whole(run: Run) -> Run:
+        def work() -> None:
+            run()
+            memory.synchronize()
+
+        return work
+
+    return whole
 
 
 def _without_gradients(request: Request) -> Any:

@@ -1,8 +1,8 @@
 """The native engine on NVIDIA GPUs: generated kernels, and libraries where they are installed, launched as graphs.
 
 A plan is kept as JSON and cubins, so that a process that finds one compiles nothing. It needs the driver; a compiler
-(``cuda-bindings`` and ``nvidia-cuda-nvrtc``) only to make a plan. ``extra["reserve_mb"]``: how much of the framework's
-pool is reserved at the first program on a device.
+(``cuda-bindings`` and ``nvidia-cuda-nvrtc``) only to make a plan. ``extra["memory_pool_init_size_mb"]``: how much of
+the framework's pool is reserved at the first program on a device.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class NativeGpu:
         plan = _plan.restore(values_of(files, PLAN), values_of(files, CONSTANTS))
         try:
             with memory.scope():
-                _memory.reserve(memory, int(options.extra.get("reserve_mb", 0)))
+                _memory.reserve(memory, int(options.extra.get("memory_pool_init_size_mb", 0)))
                 offers = _libraries.offers(memory.index)
             return Program(graph, plan, kernels, weights, options, device, gpu, offers)
         except DriverError as error:

@@ -11,6 +11,7 @@ from fake_cuda import FakeCuda, host_compiler
 from fake_cudnn import FakeCudnn
 from kernel_support import COMPILER
 
+from hybrid_infer.backends._cuda import _memory
 from hybrid_infer.backends.native import _cublaslt, _cudnn, _driver, _libraries, _nvrtc
 
 
@@ -28,6 +29,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeCuda]:
     for library in (_cublaslt, _cudnn):
         monkeypatch.setattr(library, "missing", lambda: "it is not wanted in this test")
     monkeypatch.setattr(_libraries, "_opened", {})
+    monkeypatch.setattr(_memory, "_reserved", set())
     fake.compiler = compiler  # type: ignore[attr-defined]
     yield fake
 

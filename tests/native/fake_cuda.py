@@ -209,6 +209,7 @@ class HostMemory:
         self.numpy, self.allocated = numpy, []
         self.current, self.users_capture = 7, False
         self.limit: int | None = None
+        self.waits = 0
 
     def stream(self) -> int:
         return self.current
@@ -258,7 +259,8 @@ class HostMemory:
     def capturing(self) -> bool:
         return self.users_capture
 
-    def synchronize(self) -> None: ...
+    def synchronize(self) -> None:
+        self.waits += 1
 
     def scope(self) -> Any:
         import contextlib

@@ -98,6 +98,42 @@ def test_a_decorated_layer(on_a_gpu: HostMemory, cuda: FakeCuda, store: Path) ->
     assert kept == {".json", ".bin", ".cubin"}
 
 
+def test_chosen_by_measurement_that_waits_for_the_work(
+    on_a_gpu: HostMemory, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eager and engine are timed to the end of what they have enqueued."""
+    monkeypatch.delenv("HYBRID_INFER_BACKEND")
+    torch.manual_seed(0)
+    layer = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()).eval()
+    x = torch.randn(3, 8)
+    with torch.no_grad():
+        expected = layer(x)
+        found = hybrid_infer.inference(layer)(x)
+    torch.testing.assert_close(found, expected, rtol=3e-5, atol=3e-5)
+    assert on_a_gpu.waits
+
+
+def test_what_no_kernel_computes_stays_eager_with_the_reason(on_a_gpu: HostMemory, cuda: FakeCuda) -> None:
+    class Sums(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.cumsum(x, 1)
+
+    layer, x = Sums().eval(), torch.randn(3, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(hybrid_infer.inference(copy.deepcopy(layer))(x), torch.cumsum(x, 1))
+    assert "has no kernel for CumSum" in str(hybrid_infer.stats())
+
+
+def test_a_device_without_memory_left_is_answered_eagerly(on_a_gpu: HostMemory, cuda: FakeCuda) -> None:
+    layer, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()).eval(), torch.randn(3, 8)
+    with torch.no_grad():
+        fast = hybrid_infer.inference(copy.deepcopy(layer))
+        fast(x)
+        on_a_gpu.limit = 10
+        torch.testing.assert_close(fast(x), layer(x))
+    assert "CUDA out of memory" in str(hybrid_infer.stats())
+
+
 def test_a_weight_that_changes_is_seen(on_a_gpu: HostMemory, cuda: FakeCuda) -> None:
     torch.manual_seed(0)
     layer = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4)).eval()
