@@ -92,6 +92,8 @@ def _filled(
 
     def make(spec: InputSpec) -> Any:
         shape = [size(axis) if n == -1 else n for axis, n in enumerate(spec.shape)]
+        if spec.min is not None and spec.max is not None:  # what lies outside is not asked for
+            shape = [min(max(n, low), high) for n, low, high in zip(shape, spec.min, spec.max, strict=True)]
         made = tensor(frontend, shape, spec.dtype)
         opens[id(made)] = [axis for axis, n in enumerate(spec.shape) if n == -1]
         return made

@@ -252,10 +252,10 @@ def test_sizes_are_collected_without_a_build(world: World, store: Path) -> None:
 
 
 def test_declared_ranges_make_the_profile(world: World) -> None:
-    spec = InputSpec([None, 4], "float32", min=[1, 4], opt=[8, 4], max=[32, 4])
+    spec = InputSpec([None, 4], "float32", min=[5, 4], opt=[8, 4], max=[32, 4])
     wrapped, plain = layer(input_spec=[spec])
-    check(wrapped, plain, 2, 8, 32)
-    assert world.profiles == [{"x0": ((1, 4), (8, 4), (32, 4))}] and builds(world) == 1
+    check(wrapped, plain, 5, 8, 32)
+    assert world.profiles == [{"x0": ((5, 4), (8, 4), (32, 4))}] and builds(world) == 1
 
 
 # Options
