@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hybrid_infer import _background, _spec
-from hybrid_infer._compile import Errand
 from hybrid_infer._errors import SpecError
+from hybrid_infer._request import Errand
 from hybrid_infer._route import Eager, for_a_while
 from hybrid_infer._signature import Unsupported
 from hybrid_infer._spec import InputSpec

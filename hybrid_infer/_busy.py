@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from hybrid_infer import _compile
+from hybrid_infer import _tracing
 
 #: In the place of a result that nobody has computed.
 NOTHING: Any = object()
@@ -32,5 +32,5 @@ def transparent() -> Iterator[None]:
 @contextlib.contextmanager
 def exclusively() -> Iterator[None]:
     """Capture by itself alone in this process; on this thread, decorated methods are their functions meanwhile."""
-    with _compile.CAPTURING, transparent():
+    with _tracing.CAPTURING, transparent():
         yield

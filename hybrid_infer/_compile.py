@@ -1,329 +1,25 @@
-"""The miss path: look up, else capture, run the passes, build, verify, publish."""
+"""From a version to a program: passes, an engine's plan, the live weights, comparison with eager, publication."""
 
 from __future__ import annotations
 
-import contextvars
-import functools
 import logging
-import math
-import threading
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _keys, _located, _progress, _ranges, _rewriting, _trt, _verified, _verify
-from hybrid_infer._errors import EngineError, StanceError, TraceError
+from hybrid_infer import _engines, _progress, _ranges, _rewriting, _trt, _verified, _verify
+from hybrid_infer._errors import EngineError, StanceError
 from hybrid_infer._family import GRAPH, Family, Held, Prepared
 from hybrid_infer._log import tell
 from hybrid_infer._options import Options
+from hybrid_infer._request import Outcome, Request
 from hybrid_infer._route import Compiled
-from hybrid_infer._signature import Layout, Parameters, Signatures, Unsupported, builder, constants
-from hybrid_infer._subject import Subject
-from hybrid_infer._twin import Twin
-from hybrid_infer._types import Captured, EngineOptions, Graph, TensorSpec
-from hybrid_infer._version import Call, Version
+from hybrid_infer._signature import Signatures, Unsupported
+from hybrid_infer._types import EngineOptions, Graph
+from hybrid_infer._version import Version
 
 _log = logging.getLogger("hybrid_infer")
-
-#: Tracers keep state of their own in the process; two at a time fail.
-CAPTURING = threading.Lock()
-
-
-@dataclass(frozen=True)
-class Errand:
-    """What a miss is for.
-
-    ``ahead``: no call waits for it, so no eager result is wanted and none is counted. ``forked``: another process
-    traces, if one can. ``open``: (tensor, axis) pairs that are to vary from the start.
-    """
-
-    ahead: bool = False
-    forked: bool = False
-    open: frozenset[tuple[int, int]] = frozenset()
-
-
-@dataclass(frozen=True)
-class Request:
-    """One call that no route of its state answers."""
-
-    frontend: Any
-    options: Options
-    function: Any
-    name: str
-    parameters: Parameters
-    layout: Layout
-    call: Call
-    subject: Subject
-    store: Any
-    live: bool
-    style: tuple[int, Collection[str]]  # how many arguments were positional, and the names of the others
-    frozen: bool = False  # nothing may be captured or built (the stance "fail_on_compile")
-    errand: Errand = Errand()
-    any_size: bool = False  # dimensions that vary are to take 0 and 1 too (see ``Tracee``)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Of a capture: a version, with its graph unless it has a ``reason``, what keeps it off the disk, and its time."""
-
-    version: Version
-    graph: Graph | None = None
-    kept_off: tuple[str, ...] = ()
-    seconds: float = 0.0
-
-
-#: The dimensions and the integers that are to vary in a graph.
-Wish = tuple[frozenset[tuple[int, int]], frozenset[int]]
-
-
-def capture(request: Request, family: Family) -> Outcome:
-    """Trace the call on a twin; what differs from earlier calls varies, as far as the tracer allows."""
-    dynamic, ints = varying(request, family)
-    return trace(request, [(dynamic, ints), (dynamic, frozenset()), (frozenset(), frozenset())])
-
-
-def trace(request: Request, wishes: Sequence[Wish]) -> Outcome:
-    """Trace the call on a twin, with the first of the wishes that the tracer can fulfil."""
-    twins: list[Twin] = []
-    try:
-        return _trace(request, wishes, twins)
-    finally:
-        for twin in twins:
-            twin.let_go()
-
-
-def twin_of(request: Request, ints: frozenset[int]) -> Twin:
-    """A twin of what the call works on, of whose integers some vary. Raises TraceError."""
-    twin = Twin(
-        request.frontend, request.function, request.subject.roots, request.subject.census,
-        request.parameters, request.layout, request.name, ints, request.style,
-        request.subject.reach(), request.subject.asks_for_the_clock(),
-    )  # fmt: skip
-    twin.any_size = request.any_size
-    return twin
-
-
-def _trace(request: Request, wishes: Sequence[Wish], twins: list[Twin]) -> Outcome:
-    call, dynamic = request.call, wishes[0][0]
-    fault: TraceError | None = None
-    for n, (dims, numbers) in enumerate(wishes):
-        if n and (dims, numbers) in wishes[:n]:
-            continue
-        twin: Twin | None = None
-        try:
-            twin = twin_of(request, numbers)
-            twins.append(twin)
-            # In a copy of the context: what the trace sets in a ContextVar is not seen by the program.
-            captured = contextvars.copy_context().run(request.frontend.capture, twin, dims, numbers)
-        except TraceError as error:
-            fault = error
-            _log.debug("%s: capture with dynamic %s, %s failed: %s", request.name, sorted(dims), sorted(numbers), error)
-            continue
-        except Exception as error:  # a defect of the tracer, which must not become one of the program
-            fault = TraceError(f"it could not be traced: {type(error).__name__}: {error}")
-            _log.debug("%s: %s", request.name, fault, exc_info=True)
-            continue
-        if captured.dynamic_ints != numbers:
-            continue
-        lost = dynamic - dims
-        outcome = _version(request, twin, replace(captured, specialised=captured.specialised | lost))
-        if outcome.version.fits(call):  # a tracer's range may leave out its own example: a negative integer
-            return outcome
-    if fault is None:
-        fault = TraceError("an integer argument could be neither an input nor a constant", "Pass it as a tensor")
-    if twin is not None and twin.writes:  # which is why the tracer gave up, whatever it says
-        return Outcome(_impure(request, twin, twin.writes, "writes"))
-    (reason,) = _placed(request, [fault.reason])
-    return Outcome(failure(request, twin, reason, fault.remedy, "copy" if twin is None else "capture"))
-
-
-def usable(request: Request, outcome: Outcome) -> bool:
-    """Can what another process captured be put to use here? Not where only it knows a class of the result."""
-    try:
-        builder(outcome.version.results or ["c", "NoneType", None], constants(request.frontend))
-    except LookupError as fault:
-        _log.debug("%s: captured in this process: %s", request.name, fault)
-        return False
-    return True
-
-
-def varying(request: Request, family: Family) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:
-    """Dimensions and integers in which the call differs from what was captured before.
-
-    A tracer bakes sizes of 0 and 1 in, so these stay fixed, and so do dimensions that it has fixed before; what is
-    asked for ahead varies at any rate.
-    """
-    call, siblings = request.call, family.siblings(request.call, request.subject)
-    dims: set[tuple[int, int]] = set()
-    ints: set[int] = set()
-    fixed: set[tuple[int, int]] = set()
-    for version in siblings:
-        fixed |= version.specialised
-        for i, (mine, given) in enumerate(zip(version.tensors, call.tensors, strict=True)):
-            for axis, (m, g) in enumerate(zip(mine.shape, given.shape, strict=True)):
-                if m is None or m != g:
-                    dims.add((i, axis))
-        ints |= {i for i, (m, g) in enumerate(zip(version.ints, call.ints, strict=True)) if m is None or m != g}
-    usable = {(i, a) for i, a in dims - fixed if call.shapes[i][a] >= 2}
-    return frozenset(usable) | request.errand.open, frozenset(ints)
-
-
-def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
-    vouched = request.options.cache_key is not None
-    reads, opaque = request.subject.attributes.reads(
-        request.subject.census, twin.names, twin.whole, vouched=vouched
-    )
-    reasons = [*captured.impure, *twin.writes]
-    if not reasons and _unknown(request, captured.constants):
-        reasons = ["it uses a tensor that no layer, closure or global in sight holds: its changes would go unseen"]
-    if reasons:
-        training = any(r.name == "training" for r in reads)
-        remedy = "Call eval() on the layer first" if training and _training(request) else ""
-        return Outcome(_impure(request, twin, reasons, "writes" if twin.writes else "impure", remedy))
-    graph = captured.graph
-    assert twin.results is not None
-    call = request.call
-    tensors = tuple(
-        TensorSpec(t.dtype, tuple(None if (i, a) in captured.dynamic else n for a, n in enumerate(t.shape)), t.device)
-        for i, t in enumerate(call.tensors)
-    )
-    version = replace(
-        _empty(request),
-        tensors=tensors,
-        ints=tuple(None if i in captured.dynamic_ints else n for i, n in enumerate(call.ints)),
-        conditions=captured.conditions,
-        reads=tuple(reads),
-        results=twin.results.tree,
-        sources=tuple(twin.sources),
-        example=tuple(map(tuple, call.shapes)),
-        specialised=captured.specialised,
-        graph=replace(graph, model=b""),
-    )
-    kept_off = [] if vouched else [*request.subject.opaque, *opaque]
-    for tree in (request.layout, twin.results):
-        if tree.local:
-            kept_off.append(f"class {tree.local} cannot be imported by its name")
-    return Outcome(version, graph, tuple(kept_off))
-
-
-def _impure(request: Request, twin: Twin, reasons: Sequence[str], kind: str, remedy: str = "") -> Version:
-    located = _placed(request, reasons[:3])
-    return failure(request, twin, "; ".join(located), remedy, kind)
-
-
-def _placed(request: Request, reasons: Sequence[str]) -> list[str]:
-    """Reasons with the lines of the user's code that they are about."""
-    layers = [layer for _, layer in request.subject.census.layers]
-    functions = _located.functions_of(request.function, layers, (request.frontend.layer_type,))
-    return [_located.located(reason, functions) for reason in reasons]
-
-
-def _unknown(request: Request, constants: Sequence[Any]) -> bool:
-    """Is there a tensor among the graph's constants that no watch is kept on?"""
-    loose = [tensor for _, _, tensor in request.subject.loose_tensors()]
-    return not all(request.frontend.shares_memory(c, loose) for c in constants if math.prod(c.shape))
-
-
-def _training(request: Request) -> bool:
-    return any(getattr(layer, "training", False) for _, layer in request.subject.census.layers)
-
-
-def _empty(request: Request) -> Version:
-    call = request.call
-    return Version(request.name, call.tree, call.tensors, call.ints, call.ambient, request.subject.weights)
-
-
-def failure(request: Request, twin: Twin | None, reason: str, remedy: str, kind: str) -> Version:
-    """A record that the call cannot be served, valid as long as what was read up to there is unchanged."""
-    names = {} if twin is None else twin.names
-    reads, _ = request.subject.attributes.reads(request.subject.census, names, set())
-    return replace(
-        _empty(request), reads=tuple(r for r in reads if r.kind != "opaque"), reason=reason, remedy=remedy, kind=kind
-    )
-
-
-def unserved(request: Request, held: Held, reason: str, among: str) -> Version:
-    """A record that no engine `among` some (a `scope`) serves a version, valid while what that depends on is as it is.
-    """
-    reads = tuple(r for r in held.version.reads if r.kind != "opaque")
-    entry = "" if held.entry is None else held.entry.version
-    return replace(_empty(request), reads=reads, reason=reason, kind="build", scope=among, failed=entry)
-
-
-def scope(request: Request) -> str:
-    """What a failure of all engines that may be tried is true of."""
-    try:
-        plans = [plan_key(request, engine) for engine in engines(request)]
-    except EngineError as error:
-        plans = [str(error)]
-    return _verified.scope(plans, request.options)
-
-
-def plan_key(request: Request, engine: Any, profile: Any = None) -> str:
-    """Names the plan of a version: the engine, what it is told, the passes that its graph went through, the machine."""
-    return plan_name(request.options, engine, engine_options(request, engine, profile))
-
-
-def plan_name(options: Options, engine: Any, told: EngineOptions) -> str:
-    """The same of options and what the engine is told."""
-    return _keys.digest([engine.plan_key(told), _rewriting.passes(options, engine), _machine()])
-
-
-@functools.cache
-def _machine() -> str:
-    """The processor, as far as it decides which kernels an engine picks."""
-    import platform
-
-    try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-            lines = dict.fromkeys(line for line in file if line.startswith(("model name", "flags", "Features")))
-        text = "".join(sorted(lines))
-    except OSError:
-        text = platform.processor()
-    return _keys.digest([platform.machine(), text])
-
-
-def engine_options(request: Request, engine: Any = None, profile: Any = None) -> EngineOptions:
-    """What an engine is told: widths and switches from the user's options and the framework's own settings."""
-    if getattr(engine, "in_place", False):
-        return _trt.engine_options(request, engine, profile)
-    return EngineOptions(
-        threads=request.frontend.threads(),
-        optimise=request.options.switch_ir_optim,
-        live=request.live,
-        handover=request.options.core_handover,
-        framework=request.frontend.name,
-        device=request.options.device or "cpu",
-        precision=_rewriting.precision(request.options),
-    )
-
-
-def engines(request: Request) -> list[Any]:
-    """Engines to try, in order. Raises EngineError where none can be had, with the reasons."""
-    return engines_for(request.options, request.call.tensors[0].device if request.call.tensors else "cpu")
-
-
-def engines_for(options: Options, device: str) -> list[Any]:
-    """Those that may be tried under some options on a device."""
-    from hybrid_infer import backends
-
-    first = [backends.engine(_trt.NAME)] if _trt.wanted(options, device) else []
-    names = [n for n in options.backend if n in (*backends.ENGINES, *backends.BY_NAME)]
-    found, reasons = [], []
-    for each in [*first, *([backends.engine(n, device) for n in names] if names else backends.candidates(device))]:
-        if each in found:
-            continue
-        missing = each.missing() or _trt.unfit(each, device)
-        if missing:
-            reasons.append(f"{each.name}: {missing}")
-        else:
-            found.append(each)
-    if not found:
-        raise EngineError("no engine is available", "; ".join(reasons) or f"none computes on {device}")
-    precision = _rewriting.precision(options)
-    # Where the library chooses: first the engines that the machine has kernels for.
-    return found if names or first else sorted(found, key=lambda each: not each.native(precision))
 
 
 class Built:
@@ -353,7 +49,7 @@ def build(request: Request, held: Held, graph: Graph | None, chosen: str = "") -
     reasons = []
     unbuilt: StanceError | None = None
     outgrown: Meanwhile | None = None
-    for engine in sorted(engines(request), key=lambda each: each.name != chosen):
+    for engine in sorted(_engines.engines(request), key=lambda each: each.name != chosen):
         try:
             built = build_with(request, held, graph, engine)
             built.meanwhile = None if outgrown is None else outgrown.pending
@@ -381,8 +77,8 @@ def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -
     plan would have to be made and none may be.
     """
     profile = _ranges.profile_for(request, held, engine) if getattr(engine, "ranged", False) else None
-    options = engine_options(request, engine, profile)
-    plan = plan_name(request.options, engine, options)
+    options = _engines.engine_options(request, engine, profile)
+    plan = _engines.plan_name(request.options, engine, options)
     if reason := _verified.refusal(request, held, engine, plan):
         raise EngineError(engine.name, reason)
     prepared, fresh = held.plans.get(plan), False
@@ -431,8 +127,8 @@ def _widen(request: Request, held: Held, graph: Graph | None, engine: Any, profi
     """Have a plan for more sizes made in the background; tells whether it is still to come."""
 
     def prepare() -> None:
-        options = engine_options(request, engine, profile)
-        plan = plan_name(request.options, engine, options)
+        options = _engines.engine_options(request, engine, profile)
+        plan = _engines.plan_name(request.options, engine, options)
         if plan not in held.plans and (held.entry is None or _stored_plan(request, held, plan, engine) is None):
             held.plans[plan] = _prepare(request, held, graph, engine, options, plan)
 

@@ -21,15 +21,16 @@ from hybrid_infer import (
     _progress,
     _router,
     _stance,
+    _tracing,
     _trt,
     _verify,
 )  # fmt: skip
 from hybrid_infer._busy import NOTHING, capturing
-from hybrid_infer._compile import Errand, Request
 from hybrid_infer._errors import BackendError, CaptureError, EngineError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._log import tell
 from hybrid_infer._met import Met
+from hybrid_infer._request import Errand, Request
 from hybrid_infer._resolve import resolve
 from hybrid_infer._route import Compiled, Eager, for_a_while
 from hybrid_infer._serve import Invocation
@@ -463,7 +464,7 @@ _INHERITED: list[Any] = []
 
 def _enter_child() -> None:
     """A forked child gets programs of its own; the parent's are kept untouched for ever: dropping one would hang."""
-    _compile.CAPTURING = threading.Lock()
+    _tracing.CAPTURING = threading.Lock()
     _family.renew_after_fork()
     _router.renew_after_fork()
     for state in list(_STATES):

@@ -22,8 +22,8 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from hybrid_infer._compile import Outcome
 from hybrid_infer._errors import HybridInferError
+from hybrid_infer._request import Outcome
 from hybrid_infer._version import Version
 
 _log = logging.getLogger("hybrid_infer")

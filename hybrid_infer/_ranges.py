@@ -16,8 +16,8 @@ from hybrid_infer._errors import EngineError
 from hybrid_infer._spec import ranges_of
 
 if TYPE_CHECKING:
-    from hybrid_infer._compile import Request
     from hybrid_infer._family import Held
+    from hybrid_infer._request import Request
     from hybrid_infer._version import Call, Version
 
 _log = logging.getLogger("hybrid_infer")

@@ -8,12 +8,12 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _compile, _differences, _family, _forked, _ledger, _progress
+from hybrid_infer import _differences, _engines, _family, _forked, _ledger, _progress, _tracing
 from hybrid_infer._busy import NOTHING, transparent
-from hybrid_infer._compile import Outcome, Request
 from hybrid_infer._errors import StanceError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._log import tell
+from hybrid_infer._request import Outcome, Request
 from hybrid_infer._route import Eager, for_a_while
 from hybrid_infer._serve import Invocation, fail, refused, use
 
@@ -43,7 +43,7 @@ def resolve(state: Any, request: Request, call: Invocation) -> tuple[Any, Any]:
 
 def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[Any, Any]:
     state.family = family = _family.family(request.store, request.subject.key.hex)
-    scope = functools.partial(_compile.scope, request)
+    scope = functools.partial(_engines.scope, request)
     held = family.find(request.call, request.subject, scope, request.errand.open)
     if held is None:
         family.refresh(request.store)
@@ -55,7 +55,7 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
     hooked = request.subject.hooked()
     if hooked is not None:
         return Eager(hooked[0], hooked[1], remedy="Remove the hook, or decorate a method below it"), NOTHING
-    full, widening = len(state.seen) >= state.method.options.max_versions, _compile.varying(request, family)
+    full, widening = len(state.seen) >= state.method.options.max_versions, _tracing.varying(request, family)
     if full and (not any(widening) or widening in state.in_vain):
         return _too_many(state, request, family), NOTHING
     if request.frozen:
@@ -139,21 +139,21 @@ def _capture(request: Request, family: Family, wait: float) -> Outcome | None:
 
     def trace() -> Outcome:
         with transparent(), _progress.working(f"capturing {request.name}"):
-            return _compile.capture(request, family)
+            return _tracing.capture(request, family)
 
     if request.errand.forked and _forked.possible(request.frontend):
         try:
-            outcome = _forked.capture(trace, _compile.CAPTURING, request.frontend)
-            if _compile.usable(request, outcome):
+            outcome = _forked.capture(trace, _tracing.CAPTURING, request.frontend)
+            if _tracing.usable(request, outcome):
                 return outcome
         except OSError as fault:
             _log.debug("%s: captured in this process: %s", request.name, fault)
-    if not _compile.CAPTURING.acquire(timeout=wait):
+    if not _tracing.CAPTURING.acquire(timeout=wait):
         return None
     try:
         return trace()
     finally:
-        _compile.CAPTURING.release()
+        _tracing.CAPTURING.release()
 
 
 def _why(request: Request, family: Family) -> str:

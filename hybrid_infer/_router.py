@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hybrid_infer import _choice, _compile, _progress, _rewriting, _verified, _verify
+from hybrid_infer import _choice, _compile, _engines, _progress, _rewriting, _verified, _verify
 from hybrid_infer._choice import EAGER, Choice, Figures, Run
-from hybrid_infer._compile import Built, Request
+from hybrid_infer._compile import Built
 from hybrid_infer._errors import EngineError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._log import tell
+from hybrid_infer._request import Request
 from hybrid_infer._route import Compiled
 from hybrid_infer._stats import SLOWER as SLOWER
 from hybrid_infer._types import Graph
@@ -113,7 +114,7 @@ def choose(
 
 def _ended(request: Request, first: Candidate) -> Callable[[Run], Run]:
     """What makes of a run one that ends when its work does: on a GPU a call returns before that."""
-    memory = _compile.engine_options(request, first.built.engine).memory
+    memory = _engines.engine_options(request, first.built.engine).memory
     if memory is None:
         return lambda run: run
 
@@ -186,12 +187,12 @@ def _join(
 
 def measured(request: Request, held: Held | None = None) -> list[Any]:
     """The engines among which there is a choice; for a version, without those that were found to be wrong."""
-    found, precision = _compile.engines(request), _rewriting.precision(request.options)
+    found, precision = _engines.engines(request), _rewriting.precision(request.options)
     # Those that round and compute in float32 are never faster than those that have kernels.
     found = [each for each in found if each.native(precision)] or found
     if held is None or not held.refused:
         return found
-    return [each for each in found if not _verified.refusal(request, held, each, _compile.plan_key(request, each))]
+    return [each for each in found if not _verified.refusal(request, held, each, _engines.plan_key(request, each))]
 
 
 def remember(request: Request, held: Held, choice: Choice) -> None:
@@ -202,9 +203,9 @@ def remember(request: Request, held: Held, choice: Choice) -> None:
 
 def _key(request: Request, held: Held) -> str:
     try:
-        plans = [_compile.plan_key(request, engine) for engine in measured(request, held)]
+        plans = [_engines.plan_key(request, engine) for engine in measured(request, held)]
     except EngineError:
         plans = []
-    told = _compile.engine_options(request)
+    told = _engines.engine_options(request)
     terms = [*plans, f"threads {told.threads}", f"live {told.live}", f"handover {told.handover}"]
     return _choice.key(terms, request.call)

@@ -1,6 +1,6 @@
 """From a layer or function to a static model: copied, put into evaluation mode, captured, compared with the eager one.
 
-The capture is that of the decorator (``_compile.trace``), on a copy that shares the weights' memory: the live program
+The capture is that of the decorator (``_tracing.trace``), on a copy that shares the weights' memory: the live program
 sees neither the tracer nor another mode.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _busy, _compile, _model, _saved_check, _saved_sizes, _static_call, _verify
+from hybrid_infer import _busy, _model, _saved_check, _saved_sizes, _static_call, _tracing, _verify
 from hybrid_infer._errors import BackendError, CaptureError, EngineError, StaticModelError, TraceError
 from hybrid_infer._model import Method, Model, Parameter, Saved, Trained
 from hybrid_infer._saved_sizes import Wish
@@ -135,7 +135,7 @@ def _programs(stage: Stage, trained: Stage, case: Case, call: Call, version: Ver
     for mode, copy in (("train", trained), ("eval", stage)):
         tensors = examples(stage, case, version.example)
         request = copy.request(values_of(case, tensors, call.ints, stage.target))
-        twin = _compile.twin_of(request, numbers)
+        twin = _tracing.twin_of(request, numbers)
         try:
             data = stage.frontend.program(twin, open_dims(version), numbers)
             if twin.writes:
@@ -228,7 +228,7 @@ def _first(
         tensors = examples(stage, case, wish.shapes)
         values = values_of(case, tensors, numbers, stage.target)
         request = stage.request(values)
-        outcome = _compile.trace(request, [(wish.dims, wish.ints)])
+        outcome = _tracing.trace(request, [(wish.dims, wish.ints)])
         version, graph = outcome.version, outcome.graph
         if graph is None:
             fault = CaptureError(label, version.reason, version.remedy)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from hybrid_infer import _compile, _rewriting, _spec, _static_bindings, _static_call
+from hybrid_infer import _engines, _rewriting, _spec, _static_bindings, _static_call
 from hybrid_infer._errors import EngineError, SpecError
 from hybrid_infer._model import Model, Plan
 from hybrid_infer._saved_stage import OPTIONS
@@ -45,7 +45,7 @@ def add_plans(model: Model) -> None:
     options = _static_call.engine_options(OPTIONS, _static_call.arrays())
     for method in model.methods.values():
         for saved in method.versions:
-            for engine in _compile.engines_for(OPTIONS, "cpu"):
+            for engine in _engines.engines_for(OPTIONS, "cpu"):
                 try:
                     graph = _rewriting.rewrite(OPTIONS, engine, saved.graph(), None)
                     files = engine.prepare(graph, options)
@@ -53,5 +53,5 @@ def add_plans(model: Model) -> None:
                     _log.debug("%s: no plan: %s", engine.name, fault)
                     continue
                 plan = Plan(graph.weights, graph.inputs, partial(dict, files))
-                saved.plans[_compile.plan_name(OPTIONS, engine, options)] = plan
+                saved.plans[_engines.plan_name(OPTIONS, engine, options)] = plan
                 break

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _compile, _saved_sizes, _static_call, _verify
+from hybrid_infer import _compile, _engines, _saved_sizes, _static_call, _verify
 from hybrid_infer._errors import EngineError
 from hybrid_infer._model import Saved
 from hybrid_infer._route import leaf_kinds
@@ -53,7 +53,7 @@ class _Runner:
         frontend = stage.frontend
         options = _static_call.engine_options(OPTIONS, frontend)
         reasons = []
-        for engine in _compile.engines_for(OPTIONS, "cpu"):
+        for engine in _engines.engines_for(OPTIONS, "cpu"):
             try:
                 arrays = [
                     None if name is None else frontend.exporter(w.dtype, engine.wire(w.dtype))(slots[0].tensor)

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from hybrid_infer import _census, _roots
-from hybrid_infer._compile import Request
 from hybrid_infer._errors import CaptureError, SpecError, TraceError
 from hybrid_infer._met import Style
 from hybrid_infer._options import Options
+from hybrid_infer._request import Request
 from hybrid_infer._saved_target import Case, Target, example, repeats
 from hybrid_infer._signature import Signatures, Unsupported
 from hybrid_infer._subject import Subject

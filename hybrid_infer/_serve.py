@@ -11,13 +11,26 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from hybrid_infer import _choice, _compile, _gradients, _probes, _router, _stance, _trt, _verified, _verify
+from hybrid_infer import (
+    _choice,
+    _compile,
+    _engines,
+    _gradients,
+    _probes,
+    _router,
+    _stance,
+    _tracing,
+    _trt,
+    _verified,
+    _verify,
+)
 from hybrid_infer._busy import NOTHING, transparent
 from hybrid_infer._choice import EAGER
-from hybrid_infer._compile import Built, Outcome, Request
+from hybrid_infer._compile import Built
 from hybrid_infer._errors import EngineError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._log import tell
+from hybrid_infer._request import Outcome, Request
 from hybrid_infer._route import Compiled, Eager, for_a_while
 
 _log = logging.getLogger("hybrid_infer")
@@ -93,7 +106,7 @@ def _use(
     scale = _choice.scale(request.call) if state.chooses else 0
     chosen = "" if choice is None else choice.name
     _trt.note(request, held)
-    slot = _trt.slot(request, held, _compile.engines)
+    slot = _trt.slot(request, held, _engines.engines)
     place = chosen + slot
     ready = state.routes.get((id(held), place))
     again = _renewed(state, request, held, place, scale)
@@ -325,8 +338,8 @@ def _without(
     level = logging.WARNING if request.options.backend else logging.INFO
     _verified.refuse(request, held, built.engine, built.plan, str(fault), level)
     reasons = []
-    for engine in _compile.engines(request):
-        reasons.append((engine.name, _verified.refusal(request, held, engine, _compile.plan_key(request, engine))))
+    for engine in _engines.engines(request):
+        reasons.append((engine.name, _verified.refusal(request, held, engine, _engines.plan_key(request, engine))))
     if not all(reason for _, reason in reasons):
         raise _Another(result)
     return _unserved(state, request, family, held, _verified.together(reasons), result)
@@ -338,7 +351,7 @@ def _publish_refusals(request: Request, family: Family, held: Held) -> None:
         return
     for among in held.refused.keys() - held.told:
         held.told.add(among)
-        record = _compile.unserved(request, held, held.refused[among], among)
+        record = _tracing.unserved(request, held, held.refused[among], among)
         request.store.remember_failure(family.key, record.to_meta())
 
 
@@ -346,7 +359,7 @@ def _unserved(
     state: Any, request: Request, family: Family, held: Held, reason: str, result: Any = NOTHING
 ) -> tuple[Any, Any]:
     """No engine serves the version, or its result was wrong: remembered, and answered eagerly from now on."""
-    failed = Held(_compile.unserved(request, held, reason, _compile.scope(request)), None, disk=False)
+    failed = Held(_tracing.unserved(request, held, reason, _engines.scope(request)), None, disk=False)
     failed.ledger = held.ledger
     family.drop(held)
     fail(request, family, failed)

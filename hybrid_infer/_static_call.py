@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _compile, _method, _rewriting, _tensors
+from hybrid_infer import _engines, _method, _rewriting, _tensors
 from hybrid_infer._errors import EngineError, StaticModelError
 from hybrid_infer._model import Method, Model, Saved, resolved
 from hybrid_infer._options import Options
@@ -54,13 +54,13 @@ class Programs:
     def _load(self, saved: Saved, frontend: Any) -> Program:
         options = engine_options(self.options, frontend)
         try:
-            engines = _compile.engines_for(self.options, "cpu")
+            engines = _engines.engines_for(self.options, "cpu")
         except EngineError as fault:
             raise StaticModelError(self.model.path, str(fault)) from fault
         reasons = []
         for engine in engines:
             try:
-                plan = saved.plans.get(_compile.plan_name(self.options, engine, options))
+                plan = saved.plans.get(_engines.plan_name(self.options, engine, options))
                 if plan is None:
                     graph = _rewriting.rewrite(self.options, engine, saved.graph(), None)
                     files = engine.prepare(graph, options)

@@ -13,9 +13,9 @@ from typing import Any
 
 from hybrid_infer import _explain, _forked, _options
 from hybrid_infer._choice import EAGER
-from hybrid_infer._compile import Errand
 from hybrid_infer._method import Bound, HotMethod
 from hybrid_infer._profile import Node
+from hybrid_infer._request import Errand
 
 REFUSED = "refused"
 _ATTEMPTS = 3  # at a comparison with the eager method that tells nothing

@@ -12,9 +12,9 @@ from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions
 
 if TYPE_CHECKING:
-    from hybrid_infer._compile import Request
     from hybrid_infer._family import Held
     from hybrid_infer._options import Options
+    from hybrid_infer._request import Request
 
 _log = logging.getLogger("hybrid_infer")
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from hybrid_infer import _keys, _rewriting
 
 if TYPE_CHECKING:
-    from hybrid_infer._compile import Built, Request
+    from hybrid_infer._compile import Built
     from hybrid_infer._family import Held
     from hybrid_infer._options import Options
+    from hybrid_infer._request import Request
 
 _log = logging.getLogger("hybrid_infer")
 

@@ -20,8 +20,9 @@ LEAVES = ("hybrid_infer._types", "hybrid_infer._errors")
 ORDERS = (
     ("_api", "_method", "_dispatch", "_resolve", "_serve", "_router", "_compile"),
     ("_serve", "_gradients", "_signature"),
-    ("_compile", "_subject", "_reach", "_undo", "_state"),
-    ("_compile", "_twin", "_reads"),
+    ("_compile", "_engines", "_request", "_subject", "_reach", "_undo", "_state"),
+    ("_resolve", "_tracing", "_request"),
+    ("_tracing", "_twin", "_reads"),
     ("_subject", "_fingerprint", "_walk", "_classes", "_objects", "_namespaces"),
     ("_walk", "_outline", "_code", "_keys"),
     ("_objects", "_state", "_origin"),

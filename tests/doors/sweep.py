@@ -16,7 +16,7 @@ from doors.changes import changes
 from doors.kinds import KINDS
 from doors.places import PLACES
 from doors.program import Case, Program
-from hybrid_infer import _compile, inference
+from hybrid_infer import _tracing, inference
 
 
 class Finding(NamedTuple):
@@ -52,7 +52,7 @@ def _warm(program: Program, monkeypatch: Any) -> tuple[Any, str]:
         for mine, eager in zip(program.call(hot), expected, strict=True):
             np.testing.assert_allclose(mine, eager, atol=1e-5)
     method = hot.__hybrid_infer__
-    monkeypatch.setattr(_compile, "capture", _refuse)
+    monkeypatch.setattr(_tracing, "capture", _refuse)
     return hot, "" if method.counters.hits else "; ".join(method.counters.fallbacks)
 
 
@@ -121,7 +121,7 @@ def _second_process(folder: str, name: str, framework: str, names: Sequence[Sequ
     __import__(framework)
     cases = [Case(PLACES[place], KINDS[kind]) for place, kind in names]
     program = Program(Path(folder), name, framework, cases)
-    _compile.capture = _refuse  # type: ignore[assignment]
+    _tracing.capture = _refuse  # type: ignore[assignment]
     try:
         program.call(_hot(program))  # from the store
     except _Recaptured:

@@ -251,8 +251,8 @@ def test_the_directory_of_the_program_may_move(program: Program, tmp_path: Path,
 
 def test_another_processor_shares_the_graph_and_has_a_plan_of_its_own(program: Program) -> None:
     script = """
-from hybrid_infer import _compile
-_compile._machine = lambda: argument
+from hybrid_infer import _engines
+_engines._machine = lambda: argument
 from layers import Layer
 check(Layer().eval().forward, torch.randn(2, 8))
 result = counts()

@@ -20,7 +20,7 @@ import pytest
 import torch
 from torch_support import Block, counts, same
 
-from hybrid_infer import InputSpec, _background, _compile, _forked, inference, stance
+from hybrid_infer import InputSpec, _background, _compile, _forked, _tracing, inference, stance
 from hybrid_infer.frontends.torch import TorchFrontend
 
 pytestmark = pytest.mark.torch
@@ -132,7 +132,7 @@ def test_a_size_that_varies_is_captured_once_more() -> None:
 def test_a_process_that_dies_is_a_logged_fallback(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_compile, "capture", lambda *args: os.kill(os.getpid(), signal.SIGSEGV))
+    monkeypatch.setattr(_tracing, "capture", lambda *args: os.kill(os.getpid(), signal.SIGSEGV))
     layer = hot()
     with caplog.at_level(logging.WARNING, "hybrid_infer"):
         layer(X)
@@ -162,10 +162,10 @@ def test_an_error_of_the_worker_is_a_logged_fallback(
 def test_a_child_that_waits_for_a_lock_of_its_parent_is_given_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    parent, capture = os.getpid(), _compile.capture
+    parent, capture = os.getpid(), _tracing.capture
     monkeypatch.setattr(_forked, "_STUCK", 1.0)
     monkeypatch.setattr(
-        _compile, "capture", lambda *args: capture(*args) if os.getpid() == parent else time.sleep(600)
+        _tracing, "capture", lambda *args: capture(*args) if os.getpid() == parent else time.sleep(600)
     )
     layer = hot()
     with caplog.at_level(logging.DEBUG, "hybrid_infer"):
@@ -413,7 +413,7 @@ def test_a_method_that_ends_its_thread_does_not_end_the_background(monkeypatch: 
         raise SystemExit
 
     with monkeypatch.context() as patch:
-        patch.setattr(_compile, "capture", leave)
+        patch.setattr(_tracing, "capture", leave)
         patch.setattr(_forked, "possible", lambda _: False)
         hot()(X)
         worker = _background._worker.thread

@@ -14,7 +14,7 @@ import torch
 from torch_support import Block, counts, same, served, twice
 
 import hybrid_infer
-from hybrid_infer import _compile, _options, _rewriting, _router, inference
+from hybrid_infer import _engines, _options, _rewriting, _router, inference
 from hybrid_infer.backends import engine
 
 onnx = pytest.importorskip("onnx")
@@ -220,7 +220,7 @@ def test_engines_with_kernels_come_first_and_are_measured_alone(native: bool, mo
     orders = []
     for options in ({}, {"precision_mode": "bfloat16"}, {"precision_mode": "bfloat16", "backend": list(ENGINES)}):
         request: Any = types.SimpleNamespace(options=_options.make(options), call=types.SimpleNamespace(tensors=()))
-        orders.append([[each.name for each in found(request)] for found in (_compile.engines, _router.measured)])
+        orders.append([[each.name for each in found(request)] for found in (_engines.engines, _router.measured)])
     ort, ov = ENGINES
     first, alone = ([ov, ort], [ov]) if native else ([ort, ov], [ort, ov])
     assert orders == [[[ort, ov], [ort, ov]], [first, alone], [[ort, ov], alone]]

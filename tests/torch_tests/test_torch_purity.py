@@ -15,7 +15,7 @@ import torch
 from torch._subclasses import FakeTensor
 from torch_support import counts, same
 
-from hybrid_infer import CaptureError, _compile, inference
+from hybrid_infer import CaptureError, _tracing, inference
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 LOG: list[Any] = []
@@ -192,8 +192,8 @@ def test_a_failure_is_logged_once_and_not_tried_again(caplog: pytest.LogCaptureF
 
 def test_state_that_grows_is_not_traced_again_at_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
     captures = []
-    capture = _compile.capture
-    monkeypatch.setattr(_compile, "capture", lambda *args: captures.append(1) or capture(*args))
+    capture = _tracing.capture
+    monkeypatch.setattr(_tracing, "capture", lambda *args: captures.append(1) or capture(*args))
 
     class Hot(Layer):
         appending = inference()(Layer.appending)

@@ -1,0 +1,60 @@
+"""One call for which there is no route, and what a capture of it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from hybrid_infer._options import Options
+from hybrid_infer._signature import Layout, Parameters
+from hybrid_infer._subject import Subject
+from hybrid_infer._types import Graph
+from hybrid_infer._version import Call, Version
+
+
+@dataclass(frozen=True)
+class Errand:
+    """What a miss is for.
+
+    ``ahead``: no call waits for it, so no eager result is wanted and none is counted. ``forked``: another process
+    traces, if one can. ``open``: (tensor, axis) pairs that are to vary from the start.
+    """
+
+    ahead: bool = False
+    forked: bool = False
+    open: frozenset[tuple[int, int]] = frozenset()
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call that no route of its state answers."""
+
+    frontend: Any
+    options: Options
+    function: Any
+    name: str
+    parameters: Parameters
+    layout: Layout
+    call: Call
+    subject: Subject
+    store: Any
+    live: bool
+    style: tuple[int, Collection[str]]  # how many arguments were positional, and the names of the others
+    frozen: bool = False  # nothing may be captured or built (the stance "fail_on_compile")
+    errand: Errand = Errand()
+    any_size: bool = False  # dimensions that vary are to take 0 and 1 too (see ``Tracee``)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of a capture: a version, with its graph unless it has a ``reason``, what keeps it off the disk, and its time."""
+
+    version: Version
+    graph: Graph | None = None
+    kept_off: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+#: The dimensions and the integers that are to vary in a graph.
+Wish = tuple[frozenset[tuple[int, int]], frozenset[int]]

@@ -1,0 +1,200 @@
+"""Capture: a call traced on a twin into a version and its graph, or the record that it cannot be."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hybrid_infer import _located
+from hybrid_infer._errors import TraceError
+from hybrid_infer._family import Family, Held
+from hybrid_infer._request import Outcome, Request, Wish
+from hybrid_infer._signature import builder, constants
+from hybrid_infer._twin import Twin
+from hybrid_infer._types import Captured, TensorSpec
+from hybrid_infer._version import Version
+
+_log = logging.getLogger("hybrid_infer")
+
+
+#: Tracers keep state of their own in the process; two at a time fail.
+CAPTURING = threading.Lock()
+
+
+def capture(request: Request, family: Family) -> Outcome:
+    """Trace the call on a twin; what differs from earlier calls varies, as far as the tracer allows."""
+    dynamic, ints = varying(request, family)
+    return trace(request, [(dynamic, ints), (dynamic, frozenset()), (frozenset(), frozenset())])
+
+
+def trace(request: Request, wishes: Sequence[Wish]) -> Outcome:
+    """Trace the call on a twin, with the first of the wishes that the tracer can fulfil."""
+    twins: list[Twin] = []
+    try:
+        return _trace(request, wishes, twins)
+    finally:
+        for twin in twins:
+            twin.let_go()
+
+
+def twin_of(request: Request, ints: frozenset[int]) -> Twin:
+    """A twin of what the call works on, of whose integers some vary. Raises TraceError."""
+    twin = Twin(
+        request.frontend, request.function, request.subject.roots, request.subject.census,
+        request.parameters, request.layout, request.name, ints, request.style,
+        request.subject.reach(), request.subject.asks_for_the_clock(),
+    )  # fmt: skip
+    twin.any_size = request.any_size
+    return twin
+
+
+def _trace(request: Request, wishes: Sequence[Wish], twins: list[Twin]) -> Outcome:
+    call, dynamic = request.call, wishes[0][0]
+    fault: TraceError | None = None
+    for n, (dims, numbers) in enumerate(wishes):
+        if n and (dims, numbers) in wishes[:n]:
+            continue
+        twin: Twin | None = None
+        try:
+            twin = twin_of(request, numbers)
+            twins.append(twin)
+            # In a copy of the context: what the trace sets in a ContextVar is not seen by the program.
+            captured = contextvars.copy_context().run(request.frontend.capture, twin, dims, numbers)
+        except TraceError as error:
+            fault = error
+            _log.debug("%s: capture with dynamic %s, %s failed: %s", request.name, sorted(dims), sorted(numbers), error)
+            continue
+        except Exception as error:  # a defect of the tracer, which must not become one of the program
+            fault = TraceError(f"it could not be traced: {type(error).__name__}: {error}")
+            _log.debug("%s: %s", request.name, fault, exc_info=True)
+            continue
+        if captured.dynamic_ints != numbers:
+            continue
+        lost = dynamic - dims
+        outcome = _version(request, twin, replace(captured, specialised=captured.specialised | lost))
+        if outcome.version.fits(call):  # a tracer's range may leave out its own example: a negative integer
+            return outcome
+    if fault is None:
+        fault = TraceError("an integer argument could be neither an input nor a constant", "Pass it as a tensor")
+    if twin is not None and twin.writes:  # which is why the tracer gave up, whatever it says
+        return Outcome(_impure(request, twin, twin.writes, "writes"))
+    (reason,) = _placed(request, [fault.reason])
+    return Outcome(failure(request, twin, reason, fault.remedy, "copy" if twin is None else "capture"))
+
+
+def usable(request: Request, outcome: Outcome) -> bool:
+    """Can what another process captured be put to use here? Not where only it knows a class of the result."""
+    try:
+        builder(outcome.version.results or ["c", "NoneType", None], constants(request.frontend))
+    except LookupError as fault:
+        _log.debug("%s: captured in this process: %s", request.name, fault)
+        return False
+    return True
+
+
+def varying(request: Request, family: Family) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:
+    """Dimensions and integers in which the call differs from what was captured before.
+
+    A tracer bakes sizes of 0 and 1 in, so these stay fixed, and so do dimensions that it has fixed before; what is
+    asked for ahead varies at any rate.
+    """
+    call, siblings = request.call, family.siblings(request.call, request.subject)
+    dims: set[tuple[int, int]] = set()
+    ints: set[int] = set()
+    fixed: set[tuple[int, int]] = set()
+    for version in siblings:
+        fixed |= version.specialised
+        for i, (mine, given) in enumerate(zip(version.tensors, call.tensors, strict=True)):
+            for axis, (m, g) in enumerate(zip(mine.shape, given.shape, strict=True)):
+                if m is None or m != g:
+                    dims.add((i, axis))
+        ints |= {i for i, (m, g) in enumerate(zip(version.ints, call.ints, strict=True)) if m is None or m != g}
+    usable = {(i, a) for i, a in dims - fixed if call.shapes[i][a] >= 2}
+    return frozenset(usable) | request.errand.open, frozenset(ints)
+
+
+def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
+    vouched = request.options.cache_key is not None
+    reads, opaque = request.subject.attributes.reads(
+        request.subject.census, twin.names, twin.whole, vouched=vouched
+    )
+    reasons = [*captured.impure, *twin.writes]
+    if not reasons and _unknown(request, captured.constants):
+        reasons = ["it uses a tensor that no layer, closure or global in sight holds: its changes would go unseen"]
+    if reasons:
+        training = any(r.name == "training" for r in reads)
+        remedy = "Call eval() on the layer first" if training and _training(request) else ""
+        return Outcome(_impure(request, twin, reasons, "writes" if twin.writes else "impure", remedy))
+    graph = captured.graph
+    assert twin.results is not None
+    call = request.call
+    tensors = tuple(
+        TensorSpec(t.dtype, tuple(None if (i, a) in captured.dynamic else n for a, n in enumerate(t.shape)), t.device)
+        for i, t in enumerate(call.tensors)
+    )
+    version = replace(
+        _empty(request),
+        tensors=tensors,
+        ints=tuple(None if i in captured.dynamic_ints else n for i, n in enumerate(call.ints)),
+        conditions=captured.conditions,
+        reads=tuple(reads),
+        results=twin.results.tree,
+        sources=tuple(twin.sources),
+        example=tuple(map(tuple, call.shapes)),
+        specialised=captured.specialised,
+        graph=replace(graph, model=b""),
+    )
+    kept_off = [] if vouched else [*request.subject.opaque, *opaque]
+    for tree in (request.layout, twin.results):
+        if tree.local:
+            kept_off.append(f"class {tree.local} cannot be imported by its name")
+    return Outcome(version, graph, tuple(kept_off))
+
+
+def _impure(request: Request, twin: Twin, reasons: Sequence[str], kind: str, remedy: str = "") -> Version:
+    located = _placed(request, reasons[:3])
+    return failure(request, twin, "; ".join(located), remedy, kind)
+
+
+def _placed(request: Request, reasons: Sequence[str]) -> list[str]:
+    """Reasons with the lines of the user's code that they are about."""
+    layers = [layer for _, layer in request.subject.census.layers]
+    functions = _located.functions_of(request.function, layers, (request.frontend.layer_type,))
+    return [_located.located(reason, functions) for reason in reasons]
+
+
+def _unknown(request: Request, constants: Sequence[Any]) -> bool:
+    """Is there a tensor among the graph's constants that no watch is kept on?"""
+    loose = [tensor for _, _, tensor in request.subject.loose_tensors()]
+    return not all(request.frontend.shares_memory(c, loose) for c in constants if math.prod(c.shape))
+
+
+def _training(request: Request) -> bool:
+    return any(getattr(layer, "training", False) for _, layer in request.subject.census.layers)
+
+
+def _empty(request: Request) -> Version:
+    call = request.call
+    return Version(request.name, call.tree, call.tensors, call.ints, call.ambient, request.subject.weights)
+
+
+def failure(request: Request, twin: Twin | None, reason: str, remedy: str, kind: str) -> Version:
+    """A record that the call cannot be served, valid as long as what was read up to there is unchanged."""
+    names = {} if twin is None else twin.names
+    reads, _ = request.subject.attributes.reads(request.subject.census, names, set())
+    return replace(
+        _empty(request), reads=tuple(r for r in reads if r.kind != "opaque"), reason=reason, remedy=remedy, kind=kind
+    )
+
+
+def unserved(request: Request, held: Held, reason: str, among: str) -> Version:
+    """A record that no engine `among` some (a `scope`) serves a version, valid while what that depends on is as it is.
+    """
+    reads = tuple(r for r in held.version.reads if r.kind != "opaque")
+    entry = "" if held.entry is None else held.entry.version
+    return replace(_empty(request), reads=reads, reason=reason, kind="build", scope=among, failed=entry)
