@@ -33,6 +33,10 @@ class Device(Protocol):
 
     def properties(self, index: int) -> Properties: ...
 
+    def enter(self, index: int) -> None:
+        """Make that GPU the calling thread's, if it has none."""
+        ...
+
     def load(self, cubin: bytes) -> int:
         """The module of a cubin."""
         ...

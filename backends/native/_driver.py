@@ -36,6 +36,21 @@ class Launcher(Driver):
         """Let go of a stream that `stream` made."""
         self._call("cuStreamDestroy_v2", ctypes.c_void_p(stream))
 
+    def enter(self, index: int) -> None:
+        """Give the calling thread the context of a GPU, if it has none.
+
+        A framework's guard leaves it out where the GPU is the one that a thread has by default, and a thread that has
+        called nothing of CUDA's yet has none.
+        """
+        context = ctypes.c_void_p()
+        self._call("cuCtxGetCurrent", ctypes.byref(context))
+        if context.value:
+            return
+        device = ctypes.c_int()
+        self._call("cuDeviceGet", ctypes.byref(device), index)
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self._call("cuCtxSetCurrent", context)
+
     def load(self, cubin: bytes) -> int:
         module = ctypes.c_void_p()
         self._call("cuModuleLoadData", ctypes.byref(module), cubin)

@@ -72,6 +72,7 @@ class Program:
         self._arenas, self._graphs, self._turn, self._closed = Arenas(), Graphs(_GRAPHS, _AFTER), 0, False
         self._fed: list[Any] = []
         with self._memory.scope():
+            device.enter(self._memory.index)
             self._modules = [_modules.module(device, self._memory.index, cubin) for cubin in kernels.modules]
             self._constants = self._upload()
             self._weights = [] if self._live else self._own([weights[i] for i in kept])
@@ -90,7 +91,7 @@ class Program:
         with self._lock:
             graphs, self._graphs = self._graphs, Graphs(_GRAPHS, _AFTER)
             self._schedules.clear()
-        graphs.close()
+        _let_go(graphs, self.generation)
         self._arenas.clear()
 
     def run(self, arrays: Sequence[Any]) -> list[Any]:
@@ -100,6 +101,7 @@ class Program:
             if len(arrays) != self._count:
                 raise refuse(f"{len(arrays)} tensors given to a program that takes {self._count}")
             with self._memory.scope():
+                self._device.enter(self._memory.index)
                 return self._run(arrays)
         except EngineError:
             raise
@@ -189,7 +191,7 @@ class Program:
                 self._graphs = Graphs(_GRAPHS, _AFTER)
                 weakref.finalize(self, _let_go, self._graphs, self.generation).atexit = False
         if graphs is not None:
-            graphs.close()
+            _let_go(graphs, self.generation)
 
     def _schedule(self, key: Hashable, shapes: Sequence[tuple[int, ...]], numbers: Sequence[int | None]) -> Schedule:
         with self._lock:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 import weakref
 
 from hybrid_infer.backends import _fork
+from hybrid_infer.backends._cuda._driver import DriverError
 from hybrid_infer.backends.native._device import Device
+
+_log = logging.getLogger("hybrid_infer")
 
 
 class Module:
@@ -30,8 +34,12 @@ class Module:
 
 
 def _unload(device: Device, handle: int, generation: int) -> None:
-    if generation == _fork.generation():
+    if generation != _fork.generation():
+        return
+    try:
         device.unload(handle)
+    except DriverError as error:  # the thread that collects it has no GPU; the process's end has it back
+        _log.debug("a module was not unloaded: %s", error)
 
 
 _loading = threading.Lock()

@@ -99,6 +99,7 @@ class NativeGpu:
         plan = _plan.restore(values_of(files, PLAN), values_of(files, CONSTANTS))
         try:
             with memory.scope():
+                device.enter(memory.index)
                 _memory.reserve(memory, int(options.extra.get("memory_pool_init_size_mb", 0)))
                 offers = _libraries.offers(memory.index)
             return Program(graph, plan, kernels, weights, options, device, gpu, offers)

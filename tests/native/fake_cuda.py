@@ -73,6 +73,7 @@ class FakeCuda:
         self._allowed: dict[int, int] = {}
         self._capturing: dict[int, list[Callable[[], None]]] = {}
         self._running = threading.Lock()
+        self._context = threading.local()
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         function = getattr(type(self), f"_{name}")
@@ -81,6 +82,9 @@ class FakeCuda:
             self.count[name] += 1
             if name in self.fail:
                 return self.fail.pop(name)
+            needs_none = ("cuInit", "cuGetErrorString", "cuDevice", "cuCtxGetCurrent", "cuCtxSetCurrent")
+            if not name.startswith(needs_none) and not getattr(self._context, "value", 0):
+                return 201  # CUDA_ERROR_INVALID_CONTEXT: this thread has called nothing that gives it one
             return int(function(self, *arguments) or 0)
 
         return call
@@ -119,6 +123,15 @@ class FakeCuda:
 
     def _cuDeviceGetAttribute(self, value: Any, attribute: int, device: Any) -> None:
         self._put(value, self.attributes[attribute])
+
+    def _cuCtxGetCurrent(self, context: Any) -> None:
+        self._put(context, getattr(self._context, "value", 0))
+
+    def _cuDevicePrimaryCtxRetain(self, context: Any, device: Any) -> None:
+        self._put(context, 0xC0 + device.value)
+
+    def _cuCtxSetCurrent(self, context: Any) -> None:
+        self._context.value = context.value
 
     def _cuModuleLoadData(self, module: Any, image: bytes) -> None:
         self._put(module, self._new("module", ctypes.CDLL(image.decode())))
