@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from hybrid_infer import _census, _fingerprint, _keys, _outside, _roots
+from hybrid_infer import _census, _code, _fingerprint, _keys, _outside, _roots
 from hybrid_infer._attributes import Attributes, Read
 from hybrid_infer._fingerprint import External
 from hybrid_infer._reach import Reach
@@ -127,7 +127,9 @@ class Subject:
         return self.code.attributes.union(*(code.co_names for code in bodies))
 
     def mentioned(self, names: Collection[str]) -> set[str]:
-        """Those of some names of attributes that the user's code spells, as ``getattr`` would be given them too."""
+        """Those of some names of attributes that the user's code may read: by a name that it computes, any of them."""
+        if any(_code.describe(body).dynamic for _, body, *_ in self.code.functions):
+            return {*names}
         bodies = [code for _, body, *_ in self.code.functions for code in _roots.codes(body)]
         spelled = {text for code in bodies for text in code.co_consts if isinstance(text, str)}
         return {*names} & (self._names() | spelled)

@@ -229,6 +229,48 @@ def test_an_attribute_of_a_tensor_that_the_code_may_read() -> None:
     assert "'scale' of a tensor" in reason
 
 
+NAMES = ("scale",)
+
+
+class Computed(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = "scale"
+
+    @inference()
+    def from_constants(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        for name in ("scale", "shift"):
+            y = y * getattr(x, name, 1.0)
+        return y
+
+    @inference()
+    def from_global(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * getattr(x, NAMES[0], 1.0)
+
+    @inference()
+    def from_layer(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * getattr(x, self.name, 1.0)
+
+    @inference()
+    def from_default(self, x: torch.Tensor, name: str = "scale") -> torch.Tensor:
+        return self.linear(x) * getattr(x, name, 1.0)
+
+
+@pytest.mark.parametrize("method", ["from_constants", "from_global", "from_layer", "from_default"])
+def test_an_attribute_of_a_tensor_that_the_code_may_read_by_a_computed_name(method: str) -> None:
+    layer = Computed()
+    call = getattr(layer, method)
+    plain = torch.ones(2, 4)
+    with torch.no_grad():
+        for scale in (2.0, 3.0):
+            same(call(plain), layer.linear(plain))
+            scaled = plain.clone()
+            scaled.scale = scale  # type: ignore[attr-defined]
+            for _ in range(2):
+                same(call(scaled), layer.linear(plain) * scale)
+
+
 def test_a_parameter_as_an_argument_is_served() -> None:
     class Hot(Block):
         forward = inference(fallback="error")(Block.forward)
