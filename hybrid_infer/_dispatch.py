@@ -178,12 +178,12 @@ class State:
             if key is None or key in self._met_elsewhere:
                 return
             layout = self._signatures.layout(values, self.parameters.names, self._defaults)
-        except (Unsupported, TypeError) as fault:
+            specs = tuple(TensorSpec(*self._spec(t)) for t in layout.tensors)
+        except (Unsupported, TypeError, RuntimeError) as fault:  # the last of tensors that have no sizes
             _log.debug("%s: a call is not remembered: %s", self.method.name, fault)
             return
         if len(self._met_elsewhere) < _MEMO:
             self._met_elsewhere.add(key)
-        specs = tuple(TensorSpec(*self._spec(t)) for t in layout.tensors)
         call = Call(layout.tree, specs, tuple(layout.ints), (), tuple(layout.places), tuple(layout.int_places))
         self.met.note(call, (len(args), frozenset(kwargs)))
 

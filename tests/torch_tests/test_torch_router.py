@@ -104,6 +104,20 @@ def test_what_a_method_is_called_with_while_it_is_left_alone_can_be_saved(
     assert torch.equal(static(X), X + 1) and torch.equal(static(X, negative=True), -X)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_tensor_without_sizes_is_answered_while_a_method_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hot(Block):
+        forward = inference()(Block.forward)
+
+    decided(monkeypatch, eager=1.0)
+    layer = Hot()
+    ragged = torch.nested.nested_tensor([X, X[:1]])
+    with torch.no_grad():
+        layer(X)
+        same(layer(ragged).to_padded_tensor(0.0), Block.forward(layer, ragged).to_padded_tensor(0.0))
+    assert counts()["left_alone"] == 1
+
+
 def test_a_choice_is_for_calls_of_about_that_size(
     measured: list[Mapping[str, float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
