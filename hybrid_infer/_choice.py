@@ -35,12 +35,17 @@ Run = Callable[[], Any]
 class Choice:
     """``name``: an engine, or `EAGER`; ``seconds``: what a call costs beside eager work, by candidate.
 
-    ``steady``: False where the machine was too busy for the figures to be worth keeping.
+    ``steady``: False where the machine was too busy for the figures to be worth keeping; such a choice holds until
+    ``until`` of the monotonic clock.
     """
 
     name: str
     seconds: Mapping[str, float] = field(default_factory=dict)
     steady: bool = True
+    until: float = math.inf
+
+    def holds(self) -> bool:
+        return time.monotonic() < self.until
 
     def to_meta(self) -> dict[str, Any]:
         return {"choice": self.name, "seconds": dict(self.seconds)}

@@ -46,6 +46,7 @@ class Held:
         self.told: set[str] = set()  # of these, the ones that are on disk
         self.ranges = Ranges()
         self.choices: dict[str, Any] = {}  # of a `Choice`, by what it was made among
+        self.doubtful: Counter[str] = Counter()  # of those, how often one was made on a busy machine
 
     def graph(self) -> Graph:
         """The graph with its bytes; they are read from the store when an engine needs them. Raises DamagedEntry."""

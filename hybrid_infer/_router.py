@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hybrid_infer import _choice, _compile, _engines, _progress, _rewriting, _verified, _verify
@@ -23,6 +24,9 @@ from hybrid_infer._types import Graph
 _log = logging.getLogger("hybrid_infer")
 
 _MEASURING = threading.Lock()
+
+#: Seconds until what was measured on a busy machine is measured again, and how many times longer it is at each time.
+_AGAIN, _LONGER = 60.0, 5.0
 
 
 @dataclass
@@ -54,7 +58,10 @@ def renew_after_fork() -> None:
 def known(request: Request, held: Held) -> Choice | None:
     """The choice that was made for calls of this size among the engines of this machine; None where none was."""
     key = _key(request, held)
-    if key not in held.choices and held.entry is not None:
+    if key in held.choices:
+        found: Choice = held.choices[key]
+        return found if found.holds() else None
+    if held.entry is not None:
         record = request.store.plan(held.entry, key)
         if record is not None:
             try:
@@ -97,15 +104,19 @@ def choose(
             runs = {each.built.engine.name: ended(timed(each.route)) for each in found}
             figures = _choice.measure(ended(eager), runs)
         choice = _allowed(request, held, figures, {each.built.engine.name: each for each in found}, doubt)
-        held.choices[_key(request, held)] = choice
-        held.ledger.scales[_key(request, held)] = _choice.scale(request.call)
+        key = _key(request, held)
+        if not choice.steady:
+            choice = replace(choice, until=time.monotonic() + _AGAIN * _LONGER ** held.doubtful[key])
+            held.doubtful[key] += 1
+        held.choices[key] = choice
+        held.ledger.scales[key] = _choice.scale(request.call)
         best = next((each for each in found if each.built.engine.name == choice.name), None)
     finally:
         for each in found:
             if each is not best:
                 each.route.close()
     kept = "stays eager" if choice.name == EAGER else f"is served by {choice.name}"
-    busy = "" if choice.steady else " (on a busy machine: the next process measures again)"
+    busy = "" if choice.steady else " (on a busy machine: measured again later)"
     text, figures_by = "%s %s; a call in turn with eager work takes: %s%s", dict(choice.seconds)
     name = request.name
     tell(logging.INFO, "chosen", name, text, name, kept, choice, busy, engine=choice.name, figures=figures_by)

@@ -102,7 +102,7 @@ def _use(
     choice = _router.known(request, held) if state.chooses else None
     if choice is not None and choice.name == EAGER:
         _came_from_disk(state, held)
-        return _by_choice(state, request, held), result
+        return _by_choice(state, request, held, choice), result
     scale = _choice.scale(request.call) if state.chooses else 0
     chosen = "" if choice is None else choice.name
     _trt.note(request, held)
@@ -181,7 +181,7 @@ def _use(
         _router.remember(request, held, choice)
         if choice.name == EAGER:
             route.close()
-            return _by_choice(state, request, held), result
+            return _by_choice(state, request, held, choice), result
     _verified.publish(request, held, built)
     if choice is not None and choice.name != chosen:
         place = choice.name + slot
@@ -313,11 +313,15 @@ def _lacks_kernel(request: Request, fault: RuntimeError) -> bool:
 _HALVES = frozenset({"float16", "bfloat16"})
 
 
-def _by_choice(state: Any, request: Request, held: Held) -> Eager:
-    """The eager method is right whatever changes; but an engine may be faster once what was read has changed."""
+def _by_choice(state: Any, request: Request, held: Held, choice: _choice.Choice) -> Eager:
+    """The eager method is right whatever changes; but an engine may be faster once what was read has changed.
+
+    Or once the machine has less to do, where it was too busy for the figures to mean much.
+    """
     _drop_covered(state, held)
     _drop_unmeasured(state, held)
-    loser = Eager(_router.SLOWER, _unread(request, held), kind="slower")
+    unread = _unread(request, held)
+    loser = Eager(_router.SLOWER, lambda: choice.holds() and unread(), kind="slower")
     state.slower[id(held), _choice.scale(request.call)] = held, loser
     state.seen[held.version.identity] = held.version
     return loser

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,33 @@ def test_figures_of_a_busy_machine_are_not_kept(monkeypatch: pytest.MonkeyPatch)
     hybrid_infer.release(layer)
     twice(layer, Block.forward.__get__(layer), X)
     assert len(times) == 2
+
+
+def test_an_eager_choice_of_a_busy_machine_is_measured_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time after a longer one; and an engine that is faster then serves."""
+
+    class Hot(Block):
+        forward = inference()(Block.forward)
+
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    times = decided(monkeypatch, steady=False, eager=1.0, onnxruntime=9.0)
+    layer = Hot()
+
+    def calls() -> None:
+        for _ in range(2 * _dispatch._REST):
+            same(layer(X), Block.forward(layer, X))
+
+    calls()
+    for later, measured in ((59.0, 1), (2.0, 2), (290.0, 2), (20.0, 3)):
+        now[0] += later
+        calls()
+        assert len(times) == measured, later
+    decided(monkeypatch, eager=9.0, onnxruntime=1.0)
+    assert not counts()["hits"]
+    now[0] += 1e5
+    calls()
+    assert counts()["hits"]
 
 
 @pytest.mark.parametrize(
