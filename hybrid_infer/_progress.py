@@ -70,7 +70,8 @@ def steps(items: Iterable[_Item], what: str) -> Iterator[_Item]:
             stream.flush()
             yield item
     finally:
-        _lines.remove(None)
+        with suppress(ValueError):  # in a forked child, which has forgotten them
+            _lines.remove(None)
         stream.write(_CLEAR)
         stream.flush()
 
@@ -106,7 +107,7 @@ def working(what: str) -> Iterator[None]:
         yield
     finally:
         line.stop()
-        with _LOCK:
+        with _LOCK, suppress(ValueError):
             _lines.remove(line)
 
 
@@ -121,6 +122,7 @@ class _Line:
         self._done = threading.Event()
         self._drawing = threading.Lock()
         self._visible = False
+        self._guards: list[Any] = []  # streams that clear the line before they are written to
         self._drawer = threading.Thread(target=self._draw, name="hybrid_infer progress", daemon=True)
         self._started = time.monotonic()
 
@@ -153,16 +155,23 @@ class _Line:
     @contextmanager
     def _guarded(self) -> Iterator[None]:
         """What the program writes meanwhile finds the line below it empty."""
-        guarded = []
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and stream.isatty() and "write" not in getattr(stream, "__dict__", {"write": None}):
                 stream.write = self._before(stream.write)  # type: ignore[method-assign]
-                guarded.append(stream)
+                self._guards.append(stream)
         try:
             yield
         finally:
-            for stream in guarded:
-                vars(stream).pop("write", None)
+            self._unguard()
+
+    def _unguard(self) -> None:
+        for stream in self._guards:
+            vars(stream).pop("write", None)
+
+    def abandon(self) -> None:
+        """In a forked child nothing draws, and what the drawing thread held when it was forked is held for ever."""
+        self._drawing, self._done, self._visible = threading.Lock(), threading.Event(), False
+        self._unguard()
 
     def _before(self, write: Callable[[str], int]) -> Callable[[str], int]:
         def cleared(text: str) -> int:
@@ -182,3 +191,16 @@ def _columns() -> int:
         return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     except (OSError, ValueError, AttributeError):
         return 80
+
+
+def _enter_child() -> None:
+    global _LOCK
+    _LOCK = threading.Lock()
+    for line in _lines:
+        if line is not None:
+            line.abandon()
+    _lines.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_enter_child)

@@ -153,3 +153,30 @@ def test_a_capture_is_shown(tmp_path: Path) -> None:
     """
     sent, left = at_a_terminal(program, tmp_path, columns=100)
     assert left == ["result 4.0"] and "hybrid_infer: capturing __main__.slow" in sent
+
+
+FORKING = """
+import os, signal, sys, time
+from hybrid_infer import _progress
+
+with _progress.working("preparing a.Layer.forward"):
+    time.sleep(1.3)
+    [line] = _progress._lines
+    with line._drawing, _progress._LOCK:  # as the thread that draws has them at whatever moment
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)
+    if child == 0:
+        print("said by the child", flush=True)
+        with _progress.working("something else"):
+            assert "write" not in vars(sys.stdout)
+if child == 0:
+    os._exit(0)
+print("ended with", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.processes
+def test_a_process_that_is_forked_meanwhile_waits_for_no_thread_that_draws(tmp_path: Path) -> None:
+    _, left = at_a_terminal(FORKING, tmp_path)
+    assert left == ["said by the child", "ended with 0"]
