@@ -190,6 +190,8 @@ def _renew() -> None:
     _LOCK = threading.Lock()
     for each in list(_FAMILIES.values()):
         each.lock = threading.Lock()
+        for held in each.held:
+            held.ranges.renew_after_fork()
 
 
 def renew_after_fork() -> None:

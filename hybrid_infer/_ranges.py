@@ -44,6 +44,10 @@ class Ranges:
         self.noted: set[Any] = set()
         self.widening: Widening | None = None
 
+    def renew_after_fork(self) -> None:
+        """Another thread of the parent may have held the lock, and none of it is there to build a wider plan."""
+        self.lock, self.widening = threading.Lock(), None
+
 
 def rows(version: Version, call: Call) -> tuple[tuple[int, ...], ...]:
     """What decides the sizes of a call: shapes, then each integer that varies."""

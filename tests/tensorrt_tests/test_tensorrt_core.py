@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -377,3 +378,18 @@ def test_paddle(world: World) -> None:
             np.testing.assert_allclose(wrapped(x).numpy(), plain(x).numpy(), rtol=1e-5, atol=1e-5)
     assert engines(wrapped)[-1:] == [["tensorrt"]]
     assert world.counts["Refitter.refit_cuda_engine_async"] >= 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
+def test_a_forked_child_waits_for_no_thread_of_its_parent(world: World) -> None:
+    wrapped, plain = layer()
+    check(wrapped, plain, 2)
+    family = wrapped.forward.__hybrid_infer__.states[id(wrapped)][1].family
+    ranges = family.held[0].ranges
+    ranges.widening = object()  # a plan that only the parent's thread would finish
+    with ranges.lock:  # as a thread has it that reads the record
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if ranges.lock.acquire(timeout=1) and ranges.widening is None else 1)
+    ranges.widening = None
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
