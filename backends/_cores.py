@@ -98,6 +98,7 @@ def _nothing() -> None:
 
 _lock = threading.Lock()
 _yielders: dict[str, Yield] = {}
+_ended: set[str] = set()  # frameworks whose threads a hand-over ends
 
 
 def yielder(framework: str) -> Yield:
@@ -111,6 +112,12 @@ def yielder(framework: str) -> Yield:
         if found is None:
             found = _yielders[framework] = _make(framework) if _fork.generation() == 0 else _nothing
         return found
+
+
+def ends_threads(framework: str) -> bool:
+    """Does a hand-over end the threads of `framework`, so that its next parallel region makes them anew?"""
+    yielder(framework)
+    return framework in _ended
 
 
 def _enter_child() -> None:
@@ -130,7 +137,11 @@ def _make(framework: str) -> Yield:
         try:
             # NOLOAD: the runtime that is in use, never another copy, whose pool would be another one too.
             library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-            return _pause(library) if family == "libgomp" else _sleep_at_once(library)
+            if family != "libgomp":
+                return _sleep_at_once(library)
+            found = _pause(library)
+            _ended.add(framework)
+            return found
         except (OSError, AttributeError):
             continue
     return _nothing
