@@ -19,21 +19,23 @@ def bars(results: Sequence[dict[str, Any]], setting: str, names: Sequence[str], 
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(11, 4.2), layout="constrained")
-    width = 0.84 / len(names)
+    width = 0.84 / max(sum(name in result["gain"][setting] for name in names) for result in results)
     for n, name in enumerate(names):
         places, heights, low, high = [], [], [], []
         for i, result in enumerate(results):
-            gain = result["gain"][setting].get(name)
-            if gain is None:
+            there = [each for each in names if each in result["gain"][setting]]  # some are of one framework only
+            if name not in there:
                 continue
-            places.append(i - 0.42 + (n + 0.5) * width)
+            gain = result["gain"][setting][name]
+            places.append(i + (there.index(name) + 0.5 - len(there) / 2) * width)
             heights.append(gain["ratio"])
             low.append(max(0.0, gain["ratio"] - gain["low"]))
             high.append(max(0.0, gain["high"] - gain["ratio"]))
         axes.bar(places, heights, width * 0.92, label=name, color=_COLOURS[n % len(_COLOURS)])
         axes.errorbar(places, heights, yerr=[low, high], fmt="none", ecolor="#333333", elinewidth=0.8, capsize=1.5)
     axes.axhline(1.0, color="#333333", linewidth=1)
-    axes.text(len(results) - 0.45, 1.02, "eager", ha="right", va="bottom", fontsize=8, color="#333333")
+    axes.set_xlim(-0.5, len(results) - 0.35)
+    axes.text(len(results) - 0.36, 1.01, "eager", ha="right", va="bottom", fontsize=8, color="#333333")
     axes.set_xticks(range(len(results)), [result["model"] for result in results], fontsize=9)
     axes.set_ylabel("times as fast as eager")
     axes.set_title(f"float32, {_measure.machine()['cores']} cores, {setting}", loc="left", fontsize=11)
