@@ -189,7 +189,7 @@ def _absent(names: Sequence[str]) -> list[str]:
 
 
 _LATER = {
-    "enable_cinn": (False, "the fusing compiler comes with the GPU executor, which is not there yet"),
+    "enable_cinn": (False, "the native executor fuses in any case, and serves on a GPU"),
     "enable_new_ir": (False, "internal to Paddle"),
     "exp_enable_use_cutlass": (False, "internal to Paddle"),
 }
@@ -201,7 +201,7 @@ def _announce(options: Options) -> None:
         if getattr(options, name) != default:
             found.append(f"{_shown(name, getattr(options, name))} ({text})")
     if options.device not in (None, "cpu") and not options.with_trt:
-        found.append(f"device={options.device!r} (this version computes on the CPU)")
+        found.append(f"device={options.device!r} (a method computes where the tensors of its call are)")
     for name, usual in (("collect_shape", False), ("trt_precision_mode", "float32"), ("trt_use_static", False)):
         if getattr(options, name) != usual and not options.with_trt and "tensorrt" not in options.backend:
             found.append(f"{_shown(name, getattr(options, name))} (for with_trt=True)")

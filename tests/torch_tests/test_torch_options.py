@@ -79,8 +79,8 @@ def test_an_unknown_option_is_a_type_error_with_the_nearest_name() -> None:
         ({"enable_new_ir": True}, "internal to Paddle"),
         ({"exp_enable_use_cutlass": True}, "internal to Paddle"),
         ({"delete_pass_lists": ["matmul_add_fuse", "prune"]}, "does not have: matmul_add_fuse"),
-        ({"device": "gpu:0"}, "computes on the CPU"),
-        ({"device": "cuda"}, "computes on the CPU"),
+        ({"device": "gpu:0"}, "where the tensors of its call are"),
+        ({"device": "cuda"}, "where the tensors of its call are"),
         ({"trt_use_static": True, "enable_new_ir": True, "collect_shape": True}, "(for with_trt=True)"),
     ],
 )
