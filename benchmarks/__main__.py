@@ -1,12 +1,29 @@
-"""Run every benchmark, or those that are named: ``python -m benchmarks [name ...]``. JSON goes to out/benchmarks."""
+"""Run every benchmark, or those that are named: ``python -m benchmarks [name ...]``. JSON goes to out/benchmarks.
+
+A run of them all also writes docs/benchmarks/cpu.md.
+"""
 
 from __future__ import annotations
 
+import datetime
 import sys
 import time
 from collections.abc import Callable
 
-from benchmarks import _measure, first_call, hybrid, imports, memory, overhead, peers, precision, steady, store, tiny
+from benchmarks import (
+    _measure,
+    _page,
+    first_call,
+    hybrid,
+    imports,
+    memory,
+    overhead,
+    peers,
+    precision,
+    steady,
+    store,
+    tiny,
+)
 
 BENCHMARKS: dict[str, Callable[[int], str]] = {
     "imports": imports.main,
@@ -31,10 +48,14 @@ def main() -> int:
     machine = _measure.machine()
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     print(f"{machine['cores']} cores, load {machine['load']}, Python {machine['python']}; {versions}\n")
+    tables = {}
     for name in options.names or BENCHMARKS:
         start = time.perf_counter()
-        print(BENCHMARKS[name](options.rounds))
+        tables[name] = BENCHMARKS[name](options.rounds)
+        print(tables[name])
         print(f"  [{name}: {time.perf_counter() - start:.0f} s]\n", file=sys.stderr, flush=True)
+    if not options.names:
+        _page.write(machine, datetime.date.today().isoformat(), tables)
     return 0
 
 
