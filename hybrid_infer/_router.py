@@ -128,7 +128,7 @@ def _charged(request: Request, found: Sequence[Candidate], figures: Figures) -> 
     seconds = dict(figures.seconds)
     for engine in (each.built.engine for each in found):
         charge = getattr(engine, "charge", None)
-        if charge is not None:
+        if charge is not None and engine.name in seconds:
             seconds[engine.name] *= charge(_engines.engine_options(request, engine))
     return Figures(seconds, figures.steady)
 

@@ -66,8 +66,10 @@ def test_an_engine_that_is_faster_serves(measured: list[Mapping[str, float]]) ->
 
 
 def test_a_method_that_no_engine_makes_faster_stays_eager_and_says_so(
-    measured: list[Mapping[str, float]], caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    times = decided(monkeypatch, eager=3e-6, onnxruntime=9e-6)  # on a busy machine it could be the other way round
+
     class Tiny(Block):
         @inference(fallback="error")  # which it is not: nothing failed
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -77,7 +79,7 @@ def test_a_method_that_no_engine_makes_faster_stays_eager_and_says_so(
     with caplog.at_level(logging.INFO, "hybrid_infer"), torch.no_grad():
         for _ in range(200):
             assert torch.equal(layer(X), X + 1)
-    assert len(measured) == 1 and measured[0]["onnxruntime"] * 1.05 > measured[0]["eager"]
+    assert len(times) == 1
     assert counts()["fallbacks"] == {_router.SLOWER: 199}
     assert counts()["captures"] == 1 and counts()["bindings"] == 0
     assert not [r for r in caplog.records if r.levelno > logging.INFO]
