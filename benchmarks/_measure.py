@@ -61,9 +61,6 @@ def _once(run: Run) -> float:
     return time.perf_counter() - start
 
 
-median_of = statistics.median
-
-
 def ratio(above: Sequence[float], below: Sequence[float]) -> dict[str, float]:
     """Ratio of medians, and the quartiles of the ratios round by round as its spread."""
     quartiles = statistics.quantiles([a / b for a, b in zip(above, below, strict=True)], n=4)

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import io
 import logging
-import math
+import statistics
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -138,7 +138,7 @@ def measure(case: models.Case, rounds: int) -> dict[str, Any]:
             IN_TURN: _measure.in_turn(whole, rounds, block_s=0.2),
             PROGRAM: _measure.in_turn(inside, min(rounds, ROUNDS), block_s=0.2),
         }
-        eager = _measure.median_of(seconds[PROGRAM][EAGER])
+        eager = statistics.median(seconds[PROGRAM][EAGER])
         return {
             "model": case.name,
             "framework": case.framework,
@@ -146,7 +146,7 @@ def measure(case: models.Case, rounds: int) -> dict[str, Any]:
                 setting: {name: _measure.ratio(found[EAGER], found[name]) for name in methods if name != EAGER}
                 for setting, found in seconds.items()
             },
-            "share": programs.STEPS * _measure.median_of(seconds[ALONE][EAGER]) / eager,
+            "share": programs.STEPS * statistics.median(seconds[ALONE][EAGER]) / eager,
             "difference": {
                 name: float((method(*tensors) - expected).abs().max()) for name, method in methods.items()
             },
@@ -200,7 +200,7 @@ def _possible(result: dict[str, Any], setting: str) -> list[str]:
 
 def _mean(found: Sequence[dict[str, Any]], name: str) -> str:
     ratios = [gains[name]["ratio"] for gains in found if name in gains]
-    return f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}" if len(ratios) == len(found) else "-"
+    return f"{statistics.geometric_mean(ratios):.2f}" if len(ratios) == len(found) else "-"
 
 
 def main(rounds: int) -> str:

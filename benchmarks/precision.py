@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import math
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,14 +45,10 @@ def show(results: Sequence[dict[str, Any]]) -> str:
     for framework in ("torch", "paddle"):
         found = [result["over_eager"] for result in results if result["framework"] == framework]
         if found:
-            means = [f"{_mean([each[name]['ratio'] for each in found]):.2f}" for name in PRECISIONS]
+            means = [f"{statistics.geometric_mean(each[name]['ratio'] for each in found):.2f}" for name in PRECISIONS]
             rows.append((f"geometric mean, {framework}", *means, "", "", ""))
     head = ("over eager in float32", *PRECISIONS, "its error", "its error", "served by")
     return _measure.table("bfloat16, the method alone; largest error over largest value", head, rows)
-
-
-def _mean(ratios: Sequence[float]) -> float:
-    return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
 def main(rounds: int) -> str:

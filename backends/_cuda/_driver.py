@@ -7,10 +7,9 @@ function works in the context that is current in the calling thread, which a fra
 from __future__ import annotations
 
 import ctypes
-import functools
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 _LIBRARY = "libcuda.so.1"
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
@@ -124,28 +123,36 @@ class Driver:
         return found.value or 0
 
 
+_Kind = TypeVar("_Kind", bound=Driver)
 _starting = threading.Lock()
+_loaded: dict[str, Any] = {}  # by the name of the class
 
 
 def enter_child() -> None:
     """In a forked child: CUDA cannot be used there once the parent has, and says so when it is asked."""
     global _starting
     _starting = threading.Lock()
-    _loaded.cache_clear()
+    _loaded.clear()
 
 
-@functools.cache
-def _loaded() -> Driver:
-    return Driver(ctypes.CDLL(_LIBRARY))
+def load(kind: type[_Kind]) -> _Kind:
+    """The driver of this machine, with the calls of `kind`; one for all who ask.
+
+    Raises DriverError where there is none, or where it cannot be started.
+    """
+    with _starting:
+        found = _loaded.get(kind.__name__)
+        if found is None:
+            try:
+                found = _loaded[kind.__name__] = kind(ctypes.CDLL(_LIBRARY))
+            except OSError as error:
+                raise DriverError(f"the NVIDIA driver is not installed ({error})") from error
+        return found
 
 
 def driver() -> Driver:
-    """The driver of this machine. Raises DriverError where there is none, or where it cannot be started."""
-    with _starting:
-        try:
-            return _loaded()
-        except OSError as error:
-            raise DriverError(f"the NVIDIA driver is not installed ({error})") from error
+    """The driver of this machine. Raises DriverError."""
+    return load(Driver)
 
 
 def missing() -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import functools
-import threading
 
 from hybrid_infer.backends import _fork
-from hybrid_infer.backends._cuda._driver import Driver, DriverError
+from hybrid_infer.backends._cuda import _driver
+from hybrid_infer.backends._cuda._driver import Driver
+from hybrid_infer.backends._cuda._driver import missing as missing
 from hybrid_infer.backends.native._device import Properties
 
 _MULTIPROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
@@ -73,36 +73,9 @@ class Launcher(Driver):
         )  # fmt: skip
 
 
-_starting = threading.Lock()
-
-
-@functools.cache
-def _loaded() -> Launcher:
-    return Launcher(ctypes.CDLL("libcuda.so.1"))
-
-
-def _enter_child() -> None:
-    global _starting
-    _starting = threading.Lock()
-    _loaded.cache_clear()
-
-
-_fork.in_child(_enter_child)
+_fork.in_child(_driver.enter_child)
 
 
 def launcher() -> Launcher:
     """The driver of this machine. Raises DriverError where there is none."""
-    with _starting:
-        try:
-            return _loaded()
-        except OSError as error:
-            raise DriverError(f"the NVIDIA driver is not installed ({error})") from error
-
-
-def missing() -> str:
-    """Why no NVIDIA GPU can be used by this process, with the remedy; empty if one can."""
-    try:
-        found = launcher().count()
-    except DriverError as error:
-        return f"{error}: install NVIDIA's driver, or give the container its GPU"
-    return "" if found else "the NVIDIA driver finds no GPU (is CUDA_VISIBLE_DEVICES empty?)"
+    return _driver.load(Launcher)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from hybrid_infer.backends._source import subgraphs
+from hybrid_infer.backends.tensorrt._bypass import bypass
 
 #: Computed in the narrow type.
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"})
@@ -152,20 +153,8 @@ def declare(model: Any, names: frozenset[str], precision: str) -> None:
 
     low = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}[precision]
     graph = model.graph
-    kept, renamed = [], {}
-    for node in graph.node:
-        if node.op_type == "Cast" and node.input[0] in names:
-            renamed[node.output[0]] = node.input[0]
-        else:
-            kept.append(node)
-    nodes = []
-    for node in kept:
-        copy = type(node).FromString(node.SerializeToString())
-        for i, name in enumerate(copy.input):
-            copy.input[i] = renamed.get(name, name)
-        nodes.append(copy)
-    del graph.node[:]
-    graph.node.extend(nodes)
+    casts = (node for node in graph.node if node.op_type == "Cast" and node.input[0] in names)
+    bypass(graph, {node.output[0]: node.input[0] for node in casts})
     for value in graph.input:
         if value.name in names:
             value.type.tensor_type.elem_type = low

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from typing import Any
 
 from hybrid_infer.backends._source import subgraphs
+from hybrid_infer.backends.tensorrt._bypass import bypass
 
 
 def turn(model: Any, weights: Collection[str]) -> dict[str, tuple[int, ...]]:
@@ -38,16 +39,7 @@ def turn(model: Any, weights: Collection[str]) -> dict[str, tuple[int, ...]]:
         renamed.update((node.output[0], name) for node in nodes)
     if not found:
         return found
-    nodes = []
-    for node in graph.node:
-        if node.output and node.output[0] in renamed:
-            continue
-        copy = type(node).FromString(node.SerializeToString())
-        for i, name in enumerate(copy.input):
-            copy.input[i] = renamed.get(name, name)
-        nodes.append(copy)
-    del graph.node[:]
-    graph.node.extend(nodes)
+    bypass(graph, renamed)
     for value in graph.input:
         if value.name in found:
             sizes = [type(size).FromString(size.SerializeToString()) for size in value.type.tensor_type.shape.dim]
