@@ -1,7 +1,7 @@
 """What a forked child must know: which objects it inherited from its parent, and that their threads are not here.
 
-Destroying an inherited session waits for worker threads that do not exist in the child, for ever; so does pausing
-an inherited OpenMP pool. Objects of that kind are registered here and made immortal in the child.
+Destroying an inherited session waits for worker threads that do not exist in the child, for ever; so does a region
+of an inherited OpenMP pool. Objects of that kind are registered here and made immortal in the child.
 """
 
 from __future__ import annotations

@@ -137,16 +137,16 @@ class Program:
             pacer = self._pacer
             if pacer is None:
                 return session.run(self._outputs, feeds, None)
-            crowd = _cores.CROWD
-            crowd.enter()
+            hand_over = pacer.hand_over
             try:
-                if (hand_over := pacer.hand_over) is not None:
-                    hand_over()
+                if hand_over is not None:
+                    hand_over.begin()
                 start = perf_counter()
                 results = session.run(self._outputs, feeds, None)
                 seconds = perf_counter() - start
             finally:
-                crowd.leave()
+                if hand_over is not None:
+                    hand_over.end()
             if seconds > _cores.NOT_WORTH_IT or hand_over is not None:
                 pacer.note(seconds)
             return results

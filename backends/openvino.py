@@ -35,7 +35,7 @@ from typing import Any
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions, Graph
-from hybrid_infer.backends import _cores, _fork, _ir, _nans, _program, _threads
+from hybrid_infer.backends import _fork, _ir, _nans, _program, _threads
 
 NAME = "openvino"
 
@@ -69,14 +69,6 @@ class OpenVino:
         if importlib.util.find_spec("openvino") is None:
             return "the package openvino is not installed: pip install 'hybrid_infer[openvino]'"
         return _inherited
-
-    def charge(self, options: EngineOptions) -> float:
-        """Its threads spin for a while after a run. Those that the framework then makes anew are at times put on one
-        core with their master: in turn with eager work of a torch that had two threads, one turn in four took twice as
-        long, in some processes every one, of which a short measurement need not see any.
-        """
-        handed_over = options.handover and options.threads > 1 and _cores.ends_threads(options.framework)
-        return 1.25 if handed_over else 1.0
 
     def version(self) -> str:
         try:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -102,7 +102,7 @@ def choose(
         with held.ledger.timed("measure"), _without_gradients(request), measuring:
             ended = _ended(request, first)
             runs = {each.built.engine.name: ended(timed(each.route)) for each in found}
-            figures = _charged(request, found, _choice.measure(ended(eager), runs))
+            figures = _choice.measure(ended(eager), runs)
         choice = _allowed(request, held, figures, {each.built.engine.name: each for each in found}, doubt)
         key = _key(request, held)
         if not choice.steady:
@@ -121,16 +121,6 @@ def choose(
     name = request.name
     tell(logging.INFO, "chosen", name, text, name, kept, choice, busy, engine=choice.name, figures=figures_by)
     return choice, best or first
-
-
-def _charged(request: Request, found: Sequence[Candidate], figures: Figures) -> Figures:
-    """The figures, with what an engine may cost a program beyond what so short a measurement shows."""
-    seconds = dict(figures.seconds)
-    for engine in (each.built.engine for each in found):
-        charge = getattr(engine, "charge", None)
-        if charge is not None and engine.name in seconds:
-            seconds[engine.name] *= charge(_engines.engine_options(request, engine))
-    return Figures(seconds, figures.steady)
 
 
 def _ended(request: Request, first: Candidate) -> Callable[[Run], Run]:

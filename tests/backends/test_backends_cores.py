@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
-import threading
-import types
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from hybrid_infer.backends import _cores, _program
+from hybrid_infer.backends import _cores
 
 LONG, SHORT = 10 * _cores.WORTH_IT, _cores.NOT_WORTH_IT / 10
 
@@ -38,63 +36,6 @@ def test_a_run_that_had_to_wait_for_its_cores_does_not_count_as_long() -> None:
     assert pacer_after(SHORT, *[LONG] * 60).hand_over is not None  # the shapes have grown
 
 
-def test_several_threads_inside_are_a_crowd_until_one_is_alone_for_a_while() -> None:
-    crowd = _cores.Crowd()
-    for _ in range(3):
-        crowd.enter()
-        assert not crowd.left
-        crowd.leave()
-    crowd.enter()
-    crowd.enter()
-    assert crowd.left
-    crowd.leave()
-    crowd.leave()
-    for _ in range(_cores._DISPERSED):
-        assert crowd.left
-        crowd.enter()
-        crowd.leave()
-    assert not crowd.left
-
-
-def test_no_pool_is_given_back_in_a_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight threads whose runs are long enough each."""
-    paused: list[int] = []
-    monkeypatch.setattr(_cores, "CROWD", _cores.Crowd())
-
-    class Call:
-        argtypes: Any = None
-        restype: Any = None
-
-        def __call__(self, how: int) -> None:
-            paused.append(how)
-
-    pause = _cores._pause(types.SimpleNamespace(omp_pause_resource_all=Call()))  # type: ignore[arg-type]
-    program, together = _program.Program.__new__(_program.Program), threading.Barrier(8)
-    monkeypatch.setattr(program, "_session", types.SimpleNamespace(run=lambda *_: together.wait(60)), raising=False)
-    pacer = pacer_after(LONG)
-    pacer.hand_over = pause
-    for name, value in {"_used": None, "_names": (), "_weights": {}, "_outputs": [], "_pacer": pacer}.items():
-        monkeypatch.setattr(program, name, value, raising=False)
-
-    def work() -> None:
-        for _ in range(20):
-            program.run([])
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(paused) <= 8, "each may have been the first one inside, once"
-    together = threading.Barrier(1)
-    pacer.note(LONG)
-    before = len(paused)
-    for _ in range(_cores._DISPERSED + 5):
-        pacer.hand_over = pause
-        program.run([])
-    assert len(paused) - before >= 4
-
-
 def python(code: str, **environment: str) -> str:
     """Run `code` in an interpreter whose OpenMP settings are those given."""
     settings = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_NUM_THREADS")
@@ -110,43 +51,177 @@ def test_without_a_framework_there_is_nothing_to_do() -> None:
     code = """
 from hybrid_infer.backends import _cores
 before = open("/proc/self/maps").read().count("omp") if __import__("os").path.exists("/proc/self/maps") else 0
-_cores.yielder("torch")()
-_cores.yielder("paddle")()
-print(_cores.yielder("torch") is _cores._nothing)
+found = _cores.of("torch"), _cores.of("paddle")
+for each in found:
+    each.begin()
+    each.end()
+print([type(each).__name__ for each in found])
 """
-    assert python(code) == "True"
+    assert python(code) == "['Nothing', 'Nothing']"
 
 
+# Threads that wait for their next region spin without an end here, unless they are put to sleep.
 TORCH = """
-import os, torch
-from hybrid_infer.backends import _cores
-torch.set_num_threads(4)
+import ctypes, glob, os, threading, time
+os.environ["GOMP_SPINCOUNT"] = "infinite"
+import torch
+from hybrid_infer.backends import _cores, _libgomp
+del os.environ["GOMP_SPINCOUNT"]
+tasks = lambda: {int(task.split("/")[-2]) for task in glob.glob("/proc/self/task/*/stat")}
+
+def states(of):
+    return "".join(sorted(open(f"/proc/self/task/{each}/stat").read().rpartition(")")[2].split()[0] for each in of))
+
+def become(of, expected):
+    end = time.monotonic() + 10
+    while states(of) != expected and time.monotonic() < end:
+        time.sleep(0.01)
+    return states(of)
+
+torch.set_num_threads(2)  # a pool that is larger than the machine never spins for long
+before = tasks()
 a = torch.ones(1000, 1000)
-threads = lambda: len(os.listdir("/proc/self/task"))
-(a * 2).sum()
-with_pool = threads()
-_cores.yielder("torch")()
-freed = with_pool - threads()
-(a * 2).sum()
-print(freed > 0, freed == 0, threads() == with_pool, int((a * 2).sum()))
+assert int((a * 2).sum()) == 2_000_000
+pool = tasks() - before
+hand_over = _cores.of("torch")
 """
+
+
+def on_linux(code: str, **environment: str) -> list[str]:
+    if not Path("/proc/self/task").exists():
+        pytest.skip("reads Linux's /proc")
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("a thread needs a core of its own to spin on")
+    pytest.importorskip("torch")
+    return python(TORCH + code, **environment).splitlines()
 
 
 @pytest.mark.torch
 @pytest.mark.processes
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads Linux's /proc")
-def test_torch_gives_its_threads_back_and_works_on() -> None:
-    pytest.importorskip("torch")
-    assert python(TORCH) == "True False True 2000000"
+def test_torch_threads_sleep_while_the_engine_runs_and_are_the_same_ones_afterwards() -> None:
+    code = """
+print(type(hand_over).__name__, len(pool), become(pool, "R"))
+for _ in range(3):
+    hand_over.begin()
+    print(become(pool, "S"))
+    hand_over.end()
+    assert int((a * 2).sum()) == 2_000_000
+    print(become(pool, "R"), tasks() - before == pool)
+"""
+    assert on_linux(code) == ["Asleep 1 R", *["S", "R True"] * 3]
+
+
+@pytest.mark.torch
+@pytest.mark.processes
+def test_a_hand_over_that_was_interrupted_is_ended_by_the_next_one() -> None:
+    code = """
+hand_over.end()
+hand_over.begin()
+hand_over.begin()
+print(become(pool, "S"))
+hand_over.end()
+hand_over.end()
+print(become(pool, "R"), int((a * 2).sum()), tasks() - before == pool)
+"""
+    assert on_linux(code) == ["S", "R 2000000 True"]
+
+
+@pytest.mark.torch
+@pytest.mark.processes
+def test_a_signal_that_wakes_a_thread_early_costs_only_that_sleep() -> None:
+    code = """
+import signal
+signal.signal(signal.SIGUSR1, lambda *_: None)
+hand_over.begin()
+become(pool, "S")
+ctypes.CDLL(None).syscall(234, os.getpid(), min(pool), signal.SIGUSR1)  # tgkill
+print(become(pool, "R"))
+hand_over.end()
+print(become(pool, "R"))
+hand_over.begin()
+print(become(pool, "S"))
+hand_over.end()
+print(int((a * 2).sum()))
+"""
+    if platform.machine() != "x86_64":
+        pytest.skip("knows the number of the system call on x86-64")
+    assert on_linux(code) == ["R", "R", "S", "2000000"]
+
+
+@pytest.mark.torch
+@pytest.mark.processes
+def test_each_thread_hands_its_own_pool_over() -> None:
+    code = """
+found = []
+
+def work():
+    for _ in range(20):
+        right = int((a * 2).sum()) == 2_000_000
+        hand_over.begin()
+        time.sleep(0.001)
+        hand_over.end()
+        found.append(right)
+
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+hand_over.begin()
+print(len(found), all(found), become(pool, "S"))
+hand_over.end()
+"""
+    assert on_linux(code) == ["80 True S"]
+
+
+@pytest.mark.torch
+@pytest.mark.processes
+def test_a_pool_of_one_thread_and_one_that_is_not_there_yet() -> None:
+    code = """
+for _ in range(2):
+    hand_over.begin()
+    hand_over.end()
+    torch.set_num_threads(1)
+    hand_over.begin()
+    hand_over.end()
+    thread = threading.Thread(target=lambda: (hand_over.begin(), hand_over.end()))
+    thread.start(); thread.join()
+    torch.set_num_threads(2)
+print(int((a * 2).sum()))
+"""
+    assert on_linux(code) == ["2000000"]
 
 
 @pytest.mark.torch
 @pytest.mark.processes
 @pytest.mark.parametrize("setting", ["OMP_WAIT_POLICY=passive", "GOMP_SPINCOUNT=1000"])
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads Linux's /proc")
 def test_the_users_own_setting_stands(setting: str) -> None:
     pytest.importorskip("torch")
-    assert python(TORCH, **dict([setting.split("=")])) == "False True True 2000000"
+    code = "import torch\nfrom hybrid_infer.backends import _cores\nprint(type(_cores.of('torch')).__name__)"
+    assert python(code, **dict([setting.split("=")])) == "Nothing"
+    assert python(code) == ("Asleep" if sys.platform == "linux" else "Nothing")
+
+
+@pytest.mark.torch
+@pytest.mark.processes
+def test_a_run_that_raises_gives_the_threads_back() -> None:
+    code = """
+import types
+from hybrid_infer._errors import EngineError
+from hybrid_infer.backends import _program
+
+def fail(*_):
+    raise RuntimeError(become(pool, "S"))
+
+pacer = _cores.Pacer("torch")
+pacer.note(1.0)
+engine = types.SimpleNamespace(name="one", wire=str, reason=str)
+graph = types.SimpleNamespace(input_specs=(), output_specs=(), outputs=())
+session = types.SimpleNamespace(run=fail, shared=False, closed=False)
+try:
+    _program.Program(engine, session, (), {}, graph, pacer).run([])
+except EngineError as error:
+    print(error.__cause__, become(pool, "R"), int((a * 2).sum()))
+"""
+    assert on_linux(code) == ["S R 2000000"]
 
 
 @pytest.mark.paddle
@@ -156,11 +231,14 @@ def test_paddle_threads_are_told_to_sleep_once_per_thread() -> None:
     code = """
 import threading, paddle
 from hybrid_infer.backends import _cores
-hand_over = _cores.yielder("paddle")
-print(hand_over.__name__)
-thread = threading.Thread(target=lambda: (hand_over(), hand_over()))
+hand_over = _cores.of("paddle")
+calls, call = [], hand_over._call
+hand_over._call = lambda how: (calls.append((threading.get_ident(), how)), call(how))
+work = lambda: [(hand_over.begin(), hand_over.end()) for _ in range(3)]
+thread = threading.Thread(target=work)
 thread.start(); thread.join()
-hand_over()
+work()
 assert float(paddle.ones([300, 300]).matmul(paddle.ones([300, 300])).sum()) == 300.0 ** 3
+print(type(hand_over).__name__, [how for _, how in calls])
 """
-    assert python(code).splitlines()[-1] == "sleep_at_once"
+    assert python(code).splitlines()[-1] == "SleepAtOnce [0, 0]"

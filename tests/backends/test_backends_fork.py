@@ -157,7 +157,7 @@ print(codes)
     assert done.stdout == f"{[0] * 8}\n", done.stderr
 
 
-def test_child_never_pauses_a_pool() -> None:
+def test_child_never_touches_an_inherited_pool() -> None:
     pytest.importorskip("torch")
     done = run(
         """
@@ -165,13 +165,15 @@ import torch
 a = torch.randn(600, 600)
 a @ a
 (a * 2).sum()
-hand_over = _cores.yielder("torch")
-hand_over()
+hand_over = _cores.of("torch")
+hand_over.begin()
+hand_over.end()
 a @ a
 pid = os.fork()
 if not pid:
-    hand_over()
-    _cores.yielder("torch")()
+    for each in (hand_over, _cores.of("torch")):
+        each.begin()
+        each.end()
     os._exit(7)
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """

@@ -13,8 +13,6 @@ from torch_support import Block, counts, same, twice
 import hybrid_infer
 from hybrid_infer import _choice, _probes, inference
 from hybrid_infer._errors import EngineError
-from hybrid_infer.backends import _cores
-from hybrid_infer.frontends.torch import TorchFrontend
 
 pytestmark = pytest.mark.torch
 
@@ -163,23 +161,3 @@ def test_an_engine_that_takes_too_long_to_examine_is_not_considered(monkeypatch:
     layer = Hot()
     twice(layer, Affine.forward.__get__(layer), X)
     assert [route.program.engine for route in routes(layer)] == ["onnxruntime"]
-
-
-@pytest.mark.parametrize(
-    ("threads", "seconds", "serves"), [(2, 0.9, "onnxruntime"), (2, 0.7, "openvino"), (1, 0.9, "openvino")]
-)
-def test_openvino_has_to_be_a_quarter_faster_where_the_threads_of_torch_are_handed_over(
-    monkeypatch: pytest.MonkeyPatch, threads: int, seconds: float, serves: str
-) -> None:
-    pytest.importorskip("openvino")
-    monkeypatch.setattr(_cores, "ends_threads", lambda framework: framework == "torch")
-    monkeypatch.setattr(TorchFrontend, "threads", lambda self: threads)
-    decided(monkeypatch, eager=9.0, onnxruntime=1.0, openvino=seconds)
-
-    class Hot(Affine):
-        forward = inference()(Affine.forward)
-
-    layer = Hot()
-    with torch.no_grad():
-        layer(X)
-    assert [route.program.engine for route in routes(layer)] == [serves]
