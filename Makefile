@@ -11,6 +11,7 @@ comma := ,
 INSTALLED := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 DEMO_CACHE := out/demo-cache
 EXAMPLES := sentence_embedding transformer_blocks reference_example
+ONCE := train_save_finetune saved_methods tensorrt_layer image_search
 
 .PHONY: help install demo test test-gpu test-tensorrt check bench bench-gpu bench-tensorrt docs clean
 .NOTPARALLEL:
@@ -35,8 +36,10 @@ demo: $(INSTALLED) ## run the examples from an empty cache, most of them twice: 
 			HYBRID_INFER_CACHE_DIR=$(DEMO_CACHE) $(RUN) examples/$$example.py; \
 		done; \
 	done
-	@printf '\n== examples/image_search.py\n'
-	@HYBRID_INFER_CACHE_DIR=$(DEMO_CACHE) $(RUN) examples/image_search.py
+	@set -e; for example in $(ONCE); do \
+		printf '\n== examples/%s.py\n' $$example; \
+		HYBRID_INFER_CACHE_DIR=$(DEMO_CACHE) $(RUN) examples/$$example.py; \
+	done
 
 test: $(INSTALLED) ## run every test; ARGS="..." is handed to pytest
 	@mkdir -p out

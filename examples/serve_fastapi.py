@@ -175,7 +175,7 @@ def check(eager: Forecaster, hybrid: HybridForecaster) -> None:
     )
     counts = _table.served("HybridForecaster.forward")
     print(f"\n  static model from disk   {_table.source(counts)}")
-    print(f"  calls of the method      {counts['hits']} from memory, 0 eager, 0 fallbacks")
+    print(f"  calls of the method      {_table.calls(counts)}")
     print(f"  largest difference       {largest:.1e}, in {2 * REQUESTS * (len(steady[0]) + 1)} answers, all compared")
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from hybrid_infer import _stats
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -87,3 +89,17 @@ def test_what_can_be_saved_answers_as_the_eager_one(framework: str, tmp_path: Pa
     for case in ("two methods", "a function", "nested arguments", "a flag with two values", "softmaxes in bfloat16"):
         assert case in told
     assert "forward, encode; 4 weights" in told and "pair_0, pair_1, more_gain" in told
+
+
+def test_a_method_that_stays_eager_by_choice_is_no_failure_of_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(REPOSITORY / "examples"))
+    import _table
+
+    import hybrid_infer
+
+    counts = {"hits": 0, "eager_calls": 3, "fallbacks": {_stats.SLOWER: 3}}
+    monkeypatch.setattr(hybrid_infer, "stats", lambda: {"there.Layer.forward": counts})
+    assert _table.calls(_table.served("Layer.forward")).startswith("0 from memory, 3 eager: no engine is faster")
+    counts["fallbacks"] = {_stats.SLOWER: 2, "it cannot be captured": 1}
+    with pytest.raises(SystemExit, match="was not served by an engine"):
+        _table.served("Layer.forward")
