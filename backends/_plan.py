@@ -12,6 +12,7 @@ from typing import Any
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import Graph
+from hybrid_infer.backends import _nonfinite
 from hybrid_infer.backends._faults import avoid_faults
 from hybrid_infer.backends._source import read, subgraphs
 
@@ -19,6 +20,9 @@ from hybrid_infer.backends._source import read, subgraphs
 BOUND = "bound.onnx"
 #: The model with its weights as inputs, in the order of the graph, to be fed at each run.
 LIVE = "live.onnx"
+
+#: The model for calls in which the others may have lost a NaN, with its weights as inputs; only if there may be such.
+MENDED = "mended.onnx"
 
 #: The names of the weights that neither model has, as a list: the engine does not find them where nothing reads them.
 UNREAD = "unread.json"
@@ -30,19 +34,29 @@ _MICROSOFT = "com.microsoft"
 
 
 def prepare(graph: Graph, optimise: bool) -> dict[str, bytes]:
-    """`BOUND`, `LIVE` and `UNREAD` of `graph`, computing in float32 where it says bfloat16. Raises EngineError.
+    """`BOUND`, `LIVE`, `UNREAD`, perhaps `MENDED` of `graph`, in float32 where it says bfloat16. Raises EngineError.
 
     With `optimise`, products with transposed weights are spelled so that no engine computes the transposed copies.
     """
     model = read(graph, "onnxruntime")
     weights = [name for name in graph.weights if name is not None]
     avoid_faults(model)
+    kinds = _nonfinite.types(model)
+    _nonfinite.open_clips(model, kinds)
+    _nonfinite.keep(model, kinds)
+    files = {}
+    if suspects := _nonfinite.suspects(model, kinds):
+        mended = type(model).FromString(model.SerializeToString())
+        _nonfinite.mend(mended, suspects, kinds)
+        _drop_unread(mended, weights)
+        files[MENDED] = mended.SerializeToString()
+        _nonfinite.watch(model, suspects, kinds)
     if optimise:
         _fuse_transposed_weights(model, set(weights))
     unread = _drop_unread(model, weights)
     live = model.SerializeToString()
     _stub(model, [name for name in weights if name not in unread])
-    return {BOUND: model.SerializeToString(), LIVE: live, UNREAD: json.dumps(unread).encode()}
+    return {BOUND: model.SerializeToString(), LIVE: live, UNREAD: json.dumps(unread).encode(), **files}
 
 
 def bound(graph: Graph, files: Mapping[str, bytes]) -> Graph:

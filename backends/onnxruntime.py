@@ -14,12 +14,12 @@ from typing import Any
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions, Graph
-from hybrid_infer.backends import _faults, _fork, _plan, _program, _threads
+from hybrid_infer.backends import _faults, _fork, _nonfinite, _plan, _program, _threads
 
 NAME = "onnxruntime"
 
 #: Moves whenever `_plan.prepare` writes something else for the same graph.
-_PLAN_FORMAT = 3
+_PLAN_FORMAT = 4
 
 #: How each element type travels between NumPy and this engine.
 _WIRE = {
@@ -111,7 +111,8 @@ class OnnxRuntime:
             self.wire(spec.dtype)
         if files is None:
             files = self.prepare(graph, options)
-        bound, live = (files[_plan.BOUND],), (files[_plan.LIVE],)
+        mended = [files[_plan.MENDED]] if _plan.MENDED in files else []
+        bound, live = (files[_plan.BOUND], *mended), (files[_plan.LIVE], *mended)
         return _program.load(self, _sessions, bound, live, _plan.bound(graph, files), weights, options)
 
     def reason(self, error: Exception) -> str:
@@ -159,11 +160,44 @@ class _Session(_program.Session):
         if _faults.ends_when_empty(model[0]):
             self.run = _wary(self.run)
         self._session = session
+        self._watched = _Watched(self.run, model[1], weights, options) if len(model) > 1 else None
+        if self._watched is not None:
+            self.run = self._watched
         self._weights = (values, list(weights.values()))
         self.hold(lease)
 
     def foreign(self) -> object:
-        return self._session
+        return self._session, self._watched
+
+
+class _Watched:
+    """Runs of a graph that tells where the engine may have lost a NaN, and then of the graph in which it loses none."""
+
+    def __init__(
+        self, run: Callable[..., Any], mended: bytes, weights: Mapping[str, Any], options: EngineOptions
+    ) -> None:
+        self._run, self._mended, self._weights, self._options = run, mended, weights, options
+        self._making = threading.Lock()
+        self._session: Any = None
+
+    def __call__(self, outputs: list[str], feeds: dict[str, Any], settings: None) -> Sequence[Any]:
+        found = self._run([*outputs, _nonfinite.FLAG], feeds, settings)
+        return self._again(outputs, feeds) if found.pop() else found
+
+    def _again(self, outputs: list[str], feeds: dict[str, Any]) -> Sequence[Any]:
+        found: list[Any] = self._exact().run([*outputs, _nonfinite.FLAG], {**self._weights, **feeds})
+        if found.pop():
+            raise _program.Refused("a NaN, or an infinity that may become one, meets an operation that would lose it")
+        return found
+
+    def _exact(self) -> Any:
+        """The session of the other graph, on the calling thread alone: such calls are rare."""
+        with self._making:
+            if self._session is None:
+                runtime = _import()
+                settings = _settings(runtime, self._options, 1)
+                self._session = runtime.InferenceSession(self._mended, settings, providers=["CPUExecutionProvider"])
+            return self._session
 
 
 def _wary(run: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
