@@ -16,7 +16,7 @@ from torch.export import Dim
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Captured, Expr, Graph, TensorSpec, Tracee
-from hybrid_infer.frontends import _torch_attention, _torch_guards
+from hybrid_infer.frontends import _torch_arithmetic, _torch_attention, _torch_guards
 from hybrid_infer.frontends._torch_reasons import NO_FORM, called_at, explained, first_line, line_of, writers_of
 
 OPSET = 20  # the last one that the onnx release required by paddle2onnx knows
@@ -145,7 +145,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             exported = torch.onnx.export(
                 program, (), dynamo=True, opset_version=OPSET, input_names=names,
                 output_names=list(captured.graph.outputs), verbose=False,
-                custom_translation_table=_torch_attention.translations(),
+                custom_translation_table={**_torch_attention.translations(), **_torch_arithmetic.translations()},
             )  # fmt: skip
         except Exception as fault:
             while fault.__cause__ is not None:  # the exporter wraps what went wrong in advice on how to report it

@@ -1,0 +1,135 @@
+"""NaNs and infinities come out of a served method where they come out of the eager one, under the default options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch_support import counts, same, served
+
+import hybrid_infer
+from hybrid_infer import StaticModelError, inference
+
+ODD = [float("nan"), float("inf"), float("-inf")]
+
+
+class Network(torch.nn.Module):
+    """Convolutions, a pool and a classifier, as in a ResNet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, 16, 3, padding=1, bias=False)
+        self.norm = torch.nn.BatchNorm2d(16)
+        self.pool = torch.nn.MaxPool2d(3, 2, 1)
+        self.second = torch.nn.Conv2d(16, 16, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.pool(torch.relu(self.norm(self.first(x)))))
+
+
+def odd(x: torch.Tensor) -> list[torch.Tensor]:
+    found = []
+    for value in ODD:
+        for place in (0, x.numel() // 2 + 1, -1):
+            spoiled = x.clone()
+            spoiled.view(-1)[place] = value
+            found.append(spoiled)
+    return found
+
+
+def alike(hot: Callable[..., Any], eager: Callable[..., Any], x: torch.Tensor, tolerance: float = 1e-4) -> None:
+    with torch.no_grad():
+        for each in (x, *odd(x), x):
+            same(hot(each), eager(each), tolerance)
+
+
+def test_a_network_with_a_pool() -> None:
+    torch.manual_seed(0)
+    layer = Network().eval()
+    hot = inference(layer, backend="onnxruntime")
+    alike(hot, Network.forward.__get__(layer), torch.randn(2, 3, 16, 16))
+    assert counts()["eager_calls"] == 0
+
+
+def test_a_first_call_with_a_nan_is_served_from_then_on() -> None:
+    layer = Network().eval()
+    hot = inference(layer, backend="onnxruntime", fallback="error")
+    with torch.no_grad():
+        for x in (*odd(torch.randn(2, 3, 16, 16)), torch.randn(2, 3, 16, 16)):
+            same(hot(x), Network.forward(layer, x), 1e-4)
+    served(captures=1)
+
+
+def test_a_weight_that_is_nan() -> None:
+    layer = Network().eval()
+    hot = inference(layer, backend="onnxruntime")
+    x = torch.randn(2, 3, 16, 16)
+    with torch.no_grad():
+        same(hot(x), Network.forward(layer, x), 1e-4)
+        layer.first.weight[3, 1, 1, 1] = torch.nan
+        same(hot(x), Network.forward(layer, x), 1e-4)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        lambda x: x.amax(-1), lambda x: x.min(0).values, lambda x: F.normalize(x, dim=-1), lambda x: x.clamp(min=0.1),
+        lambda x: x.clamp(max=0.1), lambda x: x.sign(), lambda x: torch.atan2(x, x + 1), lambda x: x % 0.3,
+        lambda x: 0.3 % x, lambda x: x.max(), lambda x: torch.linalg.vector_norm(x, float("inf"), dim=1),
+    ],
+    ids=["amax", "min", "normalize", "clamp_min", "clamp_max", "sign", "atan2", "remainder", "divisor", "all", "norm"],
+)  # fmt: skip
+def test_single_operators_are_served(method: Callable[..., Any]) -> None:
+    torch.manual_seed(1)
+    alike(inference(method, backend="onnxruntime", fallback="error"), method, torch.randn(5, 24))
+
+
+class Recurrent(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.LSTM(6, 5, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)[0]
+
+
+@pytest.mark.parametrize(
+    "method", [lambda x: x.argmax(-1), lambda x: x.topk(3).values, lambda x: x.sort(-1).indices, Recurrent().eval()],
+    ids=["argmax", "topk", "sort", "lstm"],
+)  # fmt: skip
+def test_what_the_engine_has_no_exact_form_of_is_answered_eagerly(method: Callable[..., Any]) -> None:
+    torch.manual_seed(2)
+    eager = method.forward if isinstance(method, torch.nn.Module) else method
+    hot = inference(method, backend="onnxruntime")
+    alike(hot, eager, torch.randn(2, 4, 6), 1e-5)
+    before = counts()["eager_calls"]
+    assert before > 0
+    with torch.no_grad():
+        hot(torch.randn(2, 4, 6))
+    assert counts()["eager_calls"] == before
+
+
+def test_a_saved_model_gives_the_nan_or_refuses_it(tmp_path: Path) -> None:
+    layer = Network().eval()
+    x = torch.randn(2, 3, 16, 16)
+    hybrid_infer.save(layer, str(tmp_path / "network"), [hybrid_infer.InputSpec.from_tensor(x)])
+    loaded = hybrid_infer.load(str(tmp_path / "network"), backend="onnxruntime")
+    with torch.no_grad():
+        for each in odd(x):
+            same(loaded(each), layer(each), 1e-4)
+    hybrid_infer.save(Recurrent().eval(), str(tmp_path / "lstm"), [hybrid_infer.InputSpec([2, 4, 6])])
+    loaded = hybrid_infer.load(str(tmp_path / "lstm"), backend="onnxruntime")
+    with pytest.raises(StaticModelError, match="NaN"):
+        loaded(torch.full((2, 4, 6), torch.nan))
+
+
+def test_a_remainder_of_a_large_quotient() -> None:
+    """``x - y * floor(x / y)`` loses all digits of it, which no comparison with small arguments tells."""
+    hot = inference(lambda x, y: x % y, backend="onnxruntime", fallback="error")
+    y = torch.tensor([0.1, 0.3, -1.7, 3.0])
+    for x in (torch.tensor([0.5, -0.5, 1.5, 2.5]), torch.tensor([1e8, -1e8, 1e7, 1e30])):
+        assert torch.equal(hot(x, y), x % y)
