@@ -40,8 +40,8 @@ class Held:
         self.plans: dict[str, Prepared] = {}
         self.stored: set[str] = set()  # of these, the ones that are on disk
         self.verified: set[str] = set()  # by `_verified.name`
-        self.taken: set[str] = set()  # plans that this process uses although no comparison told anything
-        self.ties: Counter[str] = Counter()  # comparisons of a plan that told nothing
+        self.taken: set[str] = set()  # the same, of plans that are used although no comparison told anything
+        self.ties: Counter[str] = Counter()  # the same: comparisons that told nothing
         self.refused: dict[str, str] = {}  # why an engine is not used, by `_verified.scope` of its plan
         self.told: set[str] = set()  # of these, the ones that are on disk
         self.ranges = Ranges()

@@ -125,7 +125,7 @@ def _use(
     route = _compile.bind(request, held, family, built)
     if built.meanwhile is not None:
         route.stand_in(built.meanwhile)
-    comparable = True
+    comparable, verdict = True, _verified.name(built.plan, request.options)
     if _to_compare(state, held, built, ready is None):
         try:
             if result is NOTHING:
@@ -135,21 +135,21 @@ def _use(
             if not _lacks_kernel(request, fault):
                 raise
             comparable = False
-            held.taken.add(built.plan)
+            held.taken.add(verdict)
             _log.info("%s: not compared with the eager method, which fails for this element type", state.method.name)
         try:
             if result is not NOTHING:
                 _check(request, route, result)
                 built.verified = True
         except _verify.Inconclusive as fault:
-            held.ties[built.plan] += 1
+            held.ties[verdict] += 1
             _log.debug("%s: verification was inconclusive: %s", state.method.name, fault)
-            if held.ties[built.plan] < _TIES:
+            if held.ties[verdict] < _TIES:
                 route.close()
                 if outcome is not None:
                     _publish(request, family, held, outcome)
                 return None, result
-            held.taken.add(built.plan)
+            held.taken.add(verdict)
         except (_verify.Disagreement, EngineError) as fault:
             moved = not route.valid()
             route.close()
@@ -215,7 +215,8 @@ def _to_compare(state: Any, held: Held, built: Built, anew: bool) -> bool:
     mode = state.method.options.verify
     if mode == "first" and anew:
         return True
-    return mode != "off" and not built.verified and built.plan not in held.taken
+    taken = _verified.name(built.plan, state.method.options) in held.taken
+    return mode != "off" and not built.verified and not taken
 
 
 def _renewed(state: Any, request: Request, held: Held, place: str, scale: int) -> Compiled | None:

@@ -126,6 +126,40 @@ def test_a_comparison_that_tells_nothing_verifies_nothing(monkeypatch: pytest.Mo
     assert len(checks) == 5, "the comparison that told something is the last one"
 
 
+def test_a_plan_taken_by_wide_tolerances_is_not_taken_by_close_ones(
+    monkeypatch: pytest.MonkeyPatch, checks: Checks
+) -> None:
+    """Integers that differ where the floats agree tell nothing; with closer tolerances these floats do not agree."""
+
+    def shifted(arrays: list[Any]) -> list[Any]:
+        floats, integers = arrays
+        integers = integers.copy()
+        integers[0] += 1
+        return [floats * 1.05, integers]
+
+    spoil(monkeypatch, shifted)
+
+    class Picked(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(4))
+
+        @inference(backend="openvino", rtol=1.0)
+        def wide(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.weight * x, (x * 3).to(torch.int64).sum(-1)
+
+    layer = Picked()
+    with torch.no_grad():
+        for _ in range(4):
+            layer.wide(X)
+        assert counts()["hits"] >= 1, "three comparisons told nothing"
+        close = copy.deepcopy(layer)
+        close.wide = inference(close.wide, backend="openvino", rtol=1e-4)  # type: ignore[method-assign]
+        expected = close.weight * X, (X * 3).to(torch.int64).sum(-1)
+        for _ in range(3):
+            same(close.wide(X), expected)
+
+
 def test_what_the_eager_method_cannot_compute_is_not_verified(monkeypatch: pytest.MonkeyPatch, checks: Checks) -> None:
     def fail(_: Any) -> Any:
         raise RuntimeError("not implemented for this type")
