@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -130,10 +131,15 @@ def open_dims(version: Version) -> Dims:
 
 
 def together(dims: Dims) -> list[Dims]:
-    """Sets of dimensions to be given one size: all on one axis (a batch is of one size), all, and each alone."""
+    """Sets of dimensions to be given one size: all on one axis (a batch is of one size), on two axes, all, each alone.
+
+    One set after the other makes a graph close to sizes for which it is wrong: what is right for each of two axes alone
+    may be wrong for both.
+    """
     axes = [frozenset(place for place in dims if place[1] == axis) for axis in sorted({axis for _, axis in dims})]
+    pairs = [one | other for one, other in itertools.combinations(axes, 2)]
     alone = [frozenset([place]) for place in sorted(dims)]
-    return list(dict.fromkeys([*axes, *([dims] if dims else []), *alone]))
+    return list(dict.fromkeys([*axes, *pairs, *([dims] if dims else []), *alone]))
 
 
 def at(shapes: Shapes, places: Dims, size: int) -> tuple[tuple[int, ...], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from static_support import BOTH, close, kit, points
 
-from hybrid_infer import HybridInferError, InputSpec, SpecError, inference, load, save
+from hybrid_infer import HybridInferError, InputSpec, SpecError, _saved_stage, inference, load, save
 
 
 @pytest.fixture(scope="module", params=BOTH)
@@ -171,6 +172,37 @@ def test_a_size_that_changes_the_rank_is_never_answered_wrongly(own: Any, tmp_pa
             assert found.shape == expected.shape
             close(found, expected)
     assert not refused, "each has a graph of its own"
+
+
+def test_two_sizes_of_one_together_are_never_answered_wrongly(own: Any, tmp_path: Path) -> None:
+    """Each alone is right: a tracer that takes sizes for two or more finds no product of them to be one."""
+
+    class Product(own.Layer):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x * 2 if x.shape[0] * x.shape[1] == 1 else x + 1
+
+    layer = _made(own, Product)
+    save(layer, tmp_path / "model", [InputSpec([None, None, None])], trainable=False)
+    static = load(tmp_path / "model")
+    served = 0
+    for shape in ((2, 3, 4), (1, 3, 4), (2, 1, 4), (2, 3, 1), (1, 3, 1), (1, 1, 4), (1, 1, 1), (1, 1, 7)):
+        x = points(1, shape[0] * shape[1] * shape[2]).reshape(shape)
+        try:
+            found = static(x)
+        except SpecError:
+            continue
+        served += 1
+        close(found, _eager(own, layer, x))
+    assert own.name == "paddle" or served >= 5  # Paddle's graph is for the sizes that it was traced with
+
+
+@pytest.mark.parametrize("axes", [2, 3, 4])
+def test_any_two_axes_are_checked_at_sizes_of_one_together(axes: int) -> None:
+    dims = frozenset((tensor, axis) for tensor in range(2) for axis in range(axes))
+    checked = _saved_stage.together(dims)
+    for one, other in itertools.combinations(range(axes), 2):
+        assert frozenset(place for place in dims if place[1] in (one, other)) in checked
+    assert len(checked) == len(set(checked)) and dims in checked
 
 
 def test_what_the_method_itself_does_not_take_is_refused(own: Any, tmp_path: Path) -> None:
