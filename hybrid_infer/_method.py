@@ -321,16 +321,16 @@ def imported(name: str) -> Any:
     return _frontend(name) if name in sys.modules else None
 
 
-def frontend_of_values(values: Any) -> Any:
-    """The frontend of the first tensor among some values, nested ones included."""
+def frontend_of_values(values: Any, of: Callable[[Any], Any] = frontend_of) -> Any:
+    """The frontend of the first tensor among some values, nested ones included; `of` tells that of one."""
     for value in values:
-        found = frontend_of(value)
+        found = of(value)
         if found is None and isinstance(value, dict):
-            found = frontend_of_values(value.values())
+            found = frontend_of_values(value.values(), of)
         elif found is None and isinstance(value, (list, tuple)):
-            found = frontend_of_values(value)
+            found = frontend_of_values(value, of)
         elif found is None and dataclasses.is_dataclass(value) and not isinstance(value, type):
-            found = frontend_of_values(getattr(value, f.name) for f in dataclasses.fields(value))
+            found = frontend_of_values((getattr(value, f.name) for f in dataclasses.fields(value)), of)
         if found is not None:
             return found
     return None

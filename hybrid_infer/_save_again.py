@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from hybrid_infer import _engines, _rewriting, _spec, _static_bindings, _static_call
 from hybrid_infer._errors import EngineError, SpecError
-from hybrid_infer._model import Model, Plan
+from hybrid_infer._model import Model, Plan, Saved
 from hybrid_infer._saved_stage import OPTIONS
 
 _log = logging.getLogger("hybrid_infer")
@@ -41,17 +42,27 @@ def without_programs(model: Model) -> Model:
 
 
 def add_plans(model: Model) -> None:
-    """Have the engine that is used by default prepare every graph."""
-    options = _static_call.engine_options(OPTIONS, _static_call.arrays())
-    for method in model.methods.values():
-        for saved in method.versions:
-            for engine in _engines.engines_for(OPTIONS, "cpu"):
-                try:
-                    graph = _rewriting.rewrite(OPTIONS, engine, saved.graph(), None)
-                    files = engine.prepare(graph, options)
-                except EngineError as fault:
-                    _log.debug("%s: no plan: %s", engine.name, fault)
-                    continue
-                plan = Plan(graph.weights, graph.inputs, partial(dict, files))
-                saved.plans[_engines.plan_name(OPTIONS, engine, options)] = plan
-                break
+    """Have the engine that is used by default on each kind of device that is here prepare every graph."""
+    for device in ("cpu", "cuda:0"):
+        try:
+            engines = _engines.engines_for(OPTIONS, device)
+        except EngineError as fault:
+            _log.debug("no plan for %s: %s", device, fault)
+            continue
+        for method in model.methods.values():
+            for saved in method.versions:
+                _add_plan(saved, engines, device)
+
+
+def _add_plan(saved: Saved, engines: Sequence[Any], device: str) -> None:
+    for engine in engines:
+        options = _static_call.engine_options(OPTIONS, _static_call.arrays(), engine, device)
+        try:
+            graph = _rewriting.rewrite(OPTIONS, engine, saved.graph(), None)
+            files = engine.prepare(graph, options)
+        except EngineError as fault:
+            _log.debug("%s: no plan: %s", engine.name, fault)
+            continue
+        plan = Plan(graph.weights, graph.inputs, partial(dict, files))
+        saved.plans[_engines.plan_name(OPTIONS, engine, options)] = plan
+        return

@@ -91,7 +91,8 @@ def load(
 ) -> StaticLayer:
     """Read a static model. None of the code that made it is needed; called with arrays, neither is its framework.
 
-    Loading runs no code from the file, and imports nothing that the file names.
+    It computes where the tensors of a call are: those of a GPU, CuPy's arrays among them, stay there. Loading runs no
+    code from the file, and imports nothing that the file names.
 
     Parameters
     ----------

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +21,9 @@ from hybrid_infer._signature import Signatures, Unsupported, builder, constants
 from hybrid_infer._static_bindings import Bindings
 from hybrid_infer._types import EngineOptions, Graph, Program
 
+_log = logging.getLogger("hybrid_infer")
+
+CUPY = "cupy"
 _MEMO = 256  # signatures of one method that are kept ready
 
 
@@ -27,39 +32,44 @@ class Programs:
 
     def __init__(self, model: Model, options: Options) -> None:
         self.model, self.options = model, options
-        self._programs: dict[tuple[int, str], Program] = {}
+        self._programs: dict[tuple[int, str, str, bool], Program] = {}
         self._arrays: dict[str, Any] = {}
         self._lock = threading.Lock()
         _EVERY.add(self)
 
     def renew_after_fork(self) -> None:
         self._lock = threading.Lock()
-        _INHERITED.append(self._programs)  # to destroy a parent's session would hang
-        self._programs = {}
+        _INHERITED.append((self._programs, self._arrays))  # to destroy a parent's session would hang
+        self._programs, self._arrays = {}, {}
 
     def clear(self) -> None:
         """Forget every program: the next call binds the weights anew. Calls in flight keep theirs."""
         with self._lock:
             self._programs, self._arrays = {}, {}
 
-    def of(self, saved: Saved, frontend: Any) -> Program:
-        """Raises StaticModelError where no engine takes the graph."""
-        key = (id(saved), frontend.name)
+    def of(self, saved: Saved, frontend: Any, device: str = "cpu", *, copying: bool = False) -> Program:
+        """The program for tensors on `device`; if `copying`, one that takes copies of them on the CPU.
+
+        Raises StaticModelError where no engine takes the graph.
+        """
+        key = (id(saved), frontend.name, device, copying)
         with self._lock:
             found = self._programs.get(key)
             if found is None or not found.usable():
-                found = self._programs[key] = self._load(saved, frontend)
+                found = self._programs[key] = self._load(saved, frontend, device, copying)
             return found
 
-    def _load(self, saved: Saved, frontend: Any) -> Program:
-        options = engine_options(self.options, frontend)
-        try:
-            engines = _engines.engines_for(self.options, "cpu")
-        except EngineError as fault:
-            raise StaticModelError(self.model.path, str(fault)) from fault
-        reasons = []
-        for engine in engines:
+    def _load(self, saved: Saved, frontend: Any, device: str, copying: bool) -> Program:
+        reasons: list[str] = []
+        for engine in self._engines(device, reasons):
+            in_place = getattr(engine, "in_place", False)
+            if copying and in_place:
+                continue
+            if getattr(engine, "ranged", False):
+                reasons.append(f"{engine.name}: serves decorated methods alone")
+                continue
             try:
+                options = engine_options(self.options, frontend, engine, device)
                 plan = saved.plans.get(_engines.plan_name(self.options, engine, options))
                 if plan is None:
                     graph = _rewriting.rewrite(self.options, engine, saved.graph(), None)
@@ -68,18 +78,43 @@ class Programs:
                     assert saved.version.graph is not None
                     graph = replace(saved.version.graph, weights=plan.weights, inputs=plan.inputs)
                     files = plan.read()
-                program: Program = engine.load(graph, self._weights(saved, graph, engine), options, files)
+                program: Program = engine.load(graph, self._weights(saved, graph, engine, options), options, files)
             except EngineError as fault:
                 reasons.append(str(fault))
-            else:
-                _rewriting.announce(self.options, engine)
-                return program
+                continue
+            _rewriting.announce(self.options, engine)
+            if device != "cpu" and not in_place and not copying and self.options.device != "cpu":
+                why = "; ".join(reasons) or "it was asked for"
+                text = "%s: %s computes on the CPU, and tensors on %s are copied there and back: %s"
+                _log.warning(text, self.model.path, engine.name, device, why)
+            return program
         raise StaticModelError(self.model.path, f"no engine can run it: {'; '.join(reasons)}")
 
-    def _weights(self, saved: Saved, graph: Graph, engine: Any) -> list[Any]:
-        found = []
+    def _engines(self, device: str, reasons: list[str]) -> Iterator[Any]:
+        """Those to try, in order: on `device`, then on the CPU; why none can be had there goes to `reasons`."""
+        if self.options.device == "cpu":
+            device = "cpu"
+        tried: list[Any] = []
+        # Where the user names the engines, there are no others.
+        for place in dict.fromkeys((device,) if self.options.backend else (device, "cpu")):
+            options = self.options if place == device else replace(self.options, with_trt=False)
+            try:
+                fresh = [each for each in _engines.engines_for(options, place) if each not in tried]
+            except EngineError as fault:
+                reasons.append(str(fault))
+                continue
+            yield from fresh
+            tried += fresh
+
+    def _weights(self, saved: Saved, graph: Graph, engine: Any, options: EngineOptions) -> list[Any]:
+        found: list[Any] = []
         for name, weight in zip(graph.weights, saved.version.weights, strict=True):
-            found.append(None if name is None else self._array(weight.name, engine.wire(weight.dtype)))
+            if name is None:
+                found.append(None)
+            elif getattr(engine, "in_place", False):
+                found.append(self._tensor(weight.name, options.memory))
+            else:
+                found.append(self._array(weight.name, engine.wire(weight.dtype)))
         return found
 
     def _array(self, name: str, wire: str) -> Any:
@@ -90,6 +125,25 @@ class Programs:
             wide = _tensors.widened(array) if dtype == "bfloat16" else array
             self._arrays[key] = wide.astype(wire, copy=False)
         return self._arrays[key]
+
+    def _tensor(self, name: str, memory: Any) -> Any:
+        """A weight on a GPU; one tensor for all programs there."""
+        key = f"{type(memory).__name__} {memory.device} {name}"
+        if key not in self._arrays:
+            try:
+                self._arrays[key] = _uploaded(*self.model.tensors[name], memory)
+            except Exception as error:  # of the framework: out of memory
+                raise EngineError(memory.device, f"the weight {name}: {' '.join(str(error).split())[:300]}") from error
+        return self._arrays[key]
+
+
+def _uploaded(dtype: str, array: Any, memory: Any) -> Any:
+    """A stored array as a tensor on a GPU, moved as bytes: NumPy has no bfloat16."""
+    import numpy as np
+
+    with memory.scope():
+        data = memory.upload(np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8))
+        return memory.view(data, array.shape, dtype)
 
 
 _EVERY: weakref.WeakSet[Programs] = weakref.WeakSet()
@@ -105,15 +159,24 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_enter_child)
 
 
-def engine_options(options: Options, frontend: Any) -> EngineOptions:
+def engine_options(options: Options, frontend: Any, engine: Any = None, device: str = "cpu") -> EngineOptions:
+    """What an engine is told that is to serve tensors on `device`. Raises EngineError where it cannot reach them."""
+    framework = frontend.name if frontend.name in ("torch", "paddle") else ""
+    in_place = getattr(engine, "in_place", False)
     return EngineOptions(
         threads=frontend.threads(),
         optimise=options.switch_ir_optim,
-        handover=options.core_handover and bool(frontend.name),
-        framework=frontend.name,
-        device=options.device or "cpu",
-        precision=_rewriting.precision(options),
+        handover=options.core_handover and bool(framework),
+        framework=framework,
+        device=device if in_place else "cpu",
+        precision=_rewriting.precision(options, "" if engine is None else engine.name),
+        memory=frontend.memory(device) if in_place else None,
+        extra={"memory_pool_init_size_mb": options.memory_pool_init_size_mb} if in_place else {},
     )
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 class StaticMethod:
@@ -151,15 +214,31 @@ class StaticMethod:
             self._memo[key] = route
             while len(self._memo) > _MEMO:
                 self._memo.popitem(last=False)
-        return route.run(tensors)
+        try:
+            return route.run(tensors)
+        except EngineError as fault:
+            if not route.in_place:
+                raise StaticModelError(self._programs.model.path, str(fault)) from fault
+            return self._instead(values, tensors, frontend, fault)
 
-    def _route(self, values: Sequence[Any], tensors: Sequence[Any], frontend: Any) -> _Route:
+    def _route(
+        self, values: Sequence[Any], tensors: Sequence[Any], frontend: Any, *, copying: bool = False
+    ) -> _Route:
         saved, layout = self._bindings.find(values, frontend)
-        program = self._programs.of(saved, frontend)
         places = {id(tensor): i for i, tensor in reversed(list(enumerate(tensors)))}
         order = [places[id(tensor)] for tensor in layout.tensors]
         devices = [frontend.describe(tensor)[2] for tensor in layout.tensors]
+        program = self._programs.of(saved, frontend, devices[0] if devices else "cpu", copying=copying)
         return _Route(self._programs, self._method, saved, program, frontend, order, layout.ints, devices)
+
+    def _instead(self, values: Sequence[Any], tensors: Sequence[Any], frontend: Any, fault: EngineError) -> Any:
+        """This one call on the CPU: what a GPU lacked, memory above all, it may have at the next."""
+        path = self._programs.model.path
+        _log.warning("%s: a call is computed on the CPU, with copies of its tensors: %s", path, fault)
+        try:
+            return self._route(values, tensors, frontend, copying=True).run(tensors)
+        except (EngineError, StaticModelError) as again:
+            raise StaticModelError(path, f"{fault}; {again}") from fault
 
     def forget(self) -> None:
         self._memo.clear()
@@ -177,38 +256,39 @@ class _Route:
         assert graph is not None
         self.usable, self._program, self._order = program.usable, program, order
         self._model, self._version = programs.model, version
+        self.in_place = bool(getattr(program, "in_place", False))
+        self._device = devices[0] if devices else "cpu"
         wires = program.input_dtypes[: len(order)]
         self._exporters = [
-            frontend.exporter(spec.dtype, wire) if device == "cpu" else exporter(frontend, spec.dtype, wire)
+            _itself if self.in_place
+            else frontend.exporter(spec.dtype, wire) if device == "cpu" else exporter(frontend, spec.dtype, wire)
             for spec, wire, device in zip(version.tensors, wires, devices, strict=True)
-        ]
+        ]  # fmt: skip
         self._ints = [n for n, own in zip(ints, version.ints, strict=True) if own is None]
         self._frontend = frontend
         self._importers = [
-            frontend.importer(spec.dtype, wire, devices[0] if devices else "cpu")
+            _itself if self.in_place else frontend.importer(spec.dtype, wire, self._device)
             for spec, wire in zip(graph.output_specs, program.output_dtypes, strict=True)
         ]
         self._kinds = leaf_kinds(version.results)
         self._build = builder(resolved(version.results, method.fields), constants(frontend))
 
     def run(self, tensors: Sequence[Any]) -> Any:
-        """Raises StaticModelError."""
+        """Raises EngineError."""
         import numpy as np
 
         given = [tensors[i] for i in self._order]
         arrays = [export(tensor) for export, tensor in zip(self._exporters, given, strict=True)]
         arrays += [np.asarray(n, dtype=np.int64) for n in self._ints]
-        try:
-            found = self._program.run(arrays)
-        except EngineError as fault:
-            raise StaticModelError(self._model.path, str(fault)) from fault
+        found = self._program.run(arrays)
         computed = [bring(array) for bring, array in zip(self._importers, found, strict=True)]
         leaves = []
         for (origin, index), kind in zip(self._version.sources, self._kinds, strict=True):
             if origin == "x":
                 leaves.append(given[index])
             elif origin == "w":
-                leaves.append(tensor_of(self._frontend, *self._model.tensors[self._version.weights[index].name]))
+                stored = self._model.tensors[self._version.weights[index].name]
+                leaves.append(tensor_of(self._frontend, *stored, self._device))
             else:
                 leaves.append(int(computed[index]) if kind == "i" else computed[index])
         return self._build(leaves)
@@ -219,16 +299,16 @@ def exporter(frontend: Any, dtype: str, wire: str) -> Callable[[Any], Any]:
     export: Callable[[Any], Any] = frontend.exporter(dtype, wire)
 
     def fetch(tensor: Any) -> Any:
-        return export(tensor if frontend.describe(tensor)[2] == "cpu" else tensor.cpu())
+        return export(tensor.cpu() if frontend.name != CUPY and frontend.describe(tensor)[2] != "cpu" else tensor)
 
     return fetch
 
 
-def tensor_of(frontend: Any, dtype: str, array: Any) -> Any:
+def tensor_of(frontend: Any, dtype: str, array: Any, device: str = "cpu") -> Any:
     """A stored array as a tensor with memory of its own."""
     if dtype == "bfloat16":
-        return frontend.importer("bfloat16", "float32", "cpu")(_tensors.widened(array))
-    return frontend.importer(dtype, dtype, "cpu")(array.copy())
+        return frontend.importer("bfloat16", "float32", device)(_tensors.widened(array))
+    return frontend.importer(dtype, dtype, device)(array.copy())
 
 
 def stored_of(frontend: Any, tensor: Any) -> tuple[str, Any]:
@@ -240,8 +320,19 @@ def stored_of(frontend: Any, tensor: Any) -> tuple[str, Any]:
 
 def frontend_of(values: Any) -> Any:
     """The frontend of the tensors of a call, or that of arrays."""
-    found = _method.frontend_of_values(values)
+    found = _method.frontend_of_values(values, frontend_of_tensor)
     return arrays() if found is None else found
+
+
+def frontend_of_tensor(value: Any) -> Any:
+    """The frontend of a framework's tensor or a CuPy array; None for anything else. Imports neither."""
+    found = _method.frontend_of(value)
+    if found is None and CUPY in sys.modules and type(value).__module__.partition(".")[0] == CUPY:
+        from hybrid_infer.frontends.cupy import FRONTEND
+
+        if isinstance(value, FRONTEND.tensor_type):
+            return FRONTEND
+    return found
 
 
 def arrays() -> Any:

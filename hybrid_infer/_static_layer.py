@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from hybrid_infer import _method, _static_call, _trainable
+from hybrid_infer import _static_call, _trainable
 from hybrid_infer._errors import StaticModelError
 from hybrid_infer._model import Model
 from hybrid_infer._options import Options
@@ -159,7 +159,7 @@ class StaticLayer:
 
     def _checked(self, name: str, stored: str, value: Any) -> tuple[str, Any]:
         dtype, array = self._model.tensors[stored]
-        frontend = _method.frontend_of(value) or _static_call.arrays()
+        frontend = _static_call.frontend_of_tensor(value) or _static_call.arrays()
         if not hasattr(value, "shape"):
             raise StaticModelError(self._model.path, f"the weight {name} is given as a {type(value).__name__}")
         found, shape, _ = frontend.describe(value)

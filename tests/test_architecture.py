@@ -31,7 +31,7 @@ HEAVY = ("torch", "paddle", "onnx", "onnxruntime", "openvino", "cupy", "tensorrt
 #: The one file of each framework or engine; those beside it whose names begin likewise belong to it.
 SERVED = {
     "torch": "frontends/", "paddle": "frontends/", "paddle2onnx": "frontends/", "onnxscript": "frontends/",
-    "onnxruntime": "backends/", "openvino": "backends/", "cupy": "backends/", "tensorrt": "backends/",
+    "onnxruntime": "backends/", "openvino": "backends/", "cupy": "frontends/", "tensorrt": "backends/",
 }  # fmt: skip
 
 # Path.rglob does not follow the links by which two of the rooms are reached.

@@ -61,6 +61,9 @@ class ArrayFrontend:
             return lambda array: array
         return lambda array: array.astype(dtype)
 
+    def memory(self, device: str) -> None:
+        """Arrays of NumPy lie on no GPU."""
+
     def threads(self) -> int:
         """As many as the processors that this process may use."""
         import os

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fake_cublaslt import FakeLt
-from fake_cuda import FakeCuda, host_compiler
+from fake_cuda import FakeCuda, HostMemory, host_compiler
 from fake_cudnn import FakeCudnn
 from kernel_support import COMPILER
 
 from hybrid_infer.backends._cuda import _memory
 from hybrid_infer.backends.native import _cublaslt, _cudnn, _driver, _libraries, _nvrtc
+
+# Static models are tested on these doubles too.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "static"))
 
 
 @pytest.fixture
@@ -50,3 +54,17 @@ def cublaslt(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> FakeLt:
     monkeypatch.setattr(_cublaslt, "missing", lambda: "")
     monkeypatch.setattr(_cublaslt, "_bindings", lambda: fake)
     return fake
+
+
+@pytest.fixture
+def on_a_gpu(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> HostMemory:
+    """Every tensor of the host passes for one on a GPU."""
+    from hybrid_infer.frontends.torch import TorchFrontend
+
+    memory, describe = HostMemory(), TorchFrontend.describe
+    memory.device = "cuda:0"
+    monkeypatch.setattr(TorchFrontend, "describe", lambda self, tensor: (*describe(self, tensor)[:2], "cuda:0"))
+    monkeypatch.setattr(TorchFrontend, "memory", lambda self, device: memory)
+    monkeypatch.setattr(_driver, "missing", lambda: "")
+    monkeypatch.setenv("HYBRID_INFER_BACKEND", "native")
+    return memory

@@ -14,7 +14,7 @@ from support import served
 
 import hybrid_infer
 from hybrid_infer._types import EngineOptions, Graph
-from hybrid_infer.backends.native import _driver, engine, gpu
+from hybrid_infer.backends.native import engine, gpu
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -61,20 +61,6 @@ def check(layer: Any, captured: list[Any], *tensors: Any, tolerance: float = 3e-
         np.testing.assert_allclose(found.float(), expected.float(), rtol=tolerance, atol=tolerance)
         tensors = tuple(t if not t.is_floating_point() else t * 0.5 + 0.1 for t in tensors)
     return program, memory
-
-
-@pytest.fixture
-def on_a_gpu(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> HostMemory:
-    """Every tensor of the host passes for one on a GPU."""
-    from hybrid_infer.frontends.torch import TorchFrontend
-
-    memory, describe = HostMemory(), TorchFrontend.describe
-    memory.device = "cuda:0"
-    monkeypatch.setattr(TorchFrontend, "describe", lambda self, tensor: (*describe(self, tensor)[:2], "cuda:0"))
-    monkeypatch.setattr(TorchFrontend, "memory", lambda self, device: memory)
-    monkeypatch.setattr(_driver, "missing", lambda: "")
-    monkeypatch.setenv("HYBRID_INFER_BACKEND", "native")
-    return memory
 
 
 def test_a_decorated_layer(on_a_gpu: HostMemory, cuda: FakeCuda, store: Path) -> None:

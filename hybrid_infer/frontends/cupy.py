@@ -1,0 +1,89 @@
+"""CuPy's arrays where a framework's tensors would stand: for static models on a GPU, in a process that has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import cached_property
+from typing import Any
+
+from hybrid_infer._errors import EngineError
+
+
+class CupyFrontend:
+    """As much of ``Frontend`` as calling a saved model takes; CuPy is imported by whoever holds an array.
+
+    bfloat16 is that of ``ml_dtypes``, as everywhere in CuPy.
+    """
+
+    name = "cupy"
+
+    @cached_property
+    def tensor_type(self) -> type:
+        import cupy
+
+        return cupy.ndarray
+
+    @cached_property
+    def tensor_types(self) -> frozenset[type]:
+        return frozenset({self.tensor_type})
+
+    @cached_property
+    def constant_types(self) -> tuple[type, ...]:
+        import numpy as np
+
+        return (np.dtype,)
+
+    def constant(self, kind: type, text: str) -> Any:
+        import numpy as np
+
+        return np.dtype(text)
+
+    @staticmethod
+    def key(array: Any) -> Hashable:
+        return array.dtype, array.shape, array.data.device_id
+
+    def describe(self, array: Any) -> tuple[str, tuple[int, ...], str]:
+        return array.dtype.name, tuple(array.shape), f"cuda:{array.data.device_id}"
+
+    def refuse(self, array: Any) -> str:
+        from hybrid_infer._types import DTYPES
+
+        return "" if array.dtype.name in DTYPES else f"an array of element type {array.dtype}"
+
+    def exporter(self, dtype: str, wire: str) -> Callable[[Any], Any]:
+        """Copies to the host, in the order of the current stream, and waits for them."""
+        import cupy
+
+        return lambda array: cupy.asnumpy(array).astype(wire, copy=False)
+
+    def importer(self, dtype: str, wire: str, device: str) -> Callable[[Any], Any]:
+        from hybrid_infer.frontends._cupy_memory import CupyMemory
+
+        memory = CupyMemory(device)
+
+        def bring(array: Any) -> Any:
+            import numpy as np
+
+            held = np.ascontiguousarray(array, memory.kind(dtype)).reshape(array.shape)
+            with memory.scope():
+                data = memory.upload(np.frombuffer(held.tobytes(), np.uint8))
+                return memory.view(data, held.shape, dtype)
+
+        return bring
+
+    def memory(self, device: str) -> Any:
+        """Raises EngineError where this CuPy is none that an engine can work with."""
+        from hybrid_infer.frontends._cupy_memory import CupyMemory, unfit
+
+        if reason := unfit():
+            raise EngineError("CuPy", reason)
+        return CupyMemory(device)
+
+    def threads(self) -> int:
+        """Of an engine on the CPU: as many as the processors that this process may use."""
+        from hybrid_infer.frontends.arrays import FRONTEND as arrays
+
+        return arrays.threads()
+
+
+FRONTEND = CupyFrontend()
