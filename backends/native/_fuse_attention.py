@@ -2,6 +2,8 @@
 
 ``softmax(scale * q @ k.T + mask) @ v``, where the scale may stand before or after the product, on one operand or
 both, as a product or a quotient; Paddle adds a zero to it; torch replaces the NaN of a row that is masked whole by 0.
+Where products are in half precision and the softmax is not, as under autocast, the casts between them go: the step
+computes what lies between in float32 in any case.
 A mask of truths takes the place of the scores instead: ``where(mask, fill, scores)`` or ``where(mask, scores, fill)``.
 """
 
@@ -35,6 +37,12 @@ def _fuse(finder: Finder, step: Step) -> bool:
         return False
     found = _Match()
     weights, user, steps = step.inputs[0], step, [step]
+    cast = finder.made_by(weights, "Cast")
+    if cast is not None and finder.dtype(cast.inputs[0]) == "float32":
+        if not finder.only_for(weights, user):
+            return False
+        weights, user = cast.inputs[0], cast
+        steps.append(cast)
     softmax = finder.made_by(weights, "Softmax")
     guard = finder.made_by(weights, "Where")
     if guard is not None:
@@ -58,6 +66,8 @@ def _fuse(finder: Finder, step: Step) -> bool:
     rank, v = len(shape), step.inputs[1]
     k, order = _keys(finder, turned)
     shapes = [finder.shape(name) or () for name in (q, k, v)]
+    if len({finder.dtype(name) for name in (q, k, v, step.outputs[0])}) > 1:
+        return False
     if any(len(each) != rank for each in shapes) or (finder.shape(product.outputs[0]) or ())[-1] != shapes[2][-2]:
         return False
     attributes: dict[str, Any] = {"scale": found.scale, "zero_nan": found.zero_nan, "k_turned": order is None}
@@ -110,12 +120,17 @@ def _guarded(finder: Finder, guard: Step) -> Step | None:
 def _scores(finder: Finder, found: _Match, name: str, user: Step, steps: list[Step]) -> Step | None:
     """The product of queries and keys below scale and mask, if nothing else reads what lies between."""
     while True:
-        step = finder.made_by(name, "MatMul", "Add", "Mul", "Div", "Where")
+        step = finder.made_by(name, "MatMul", "Add", "Mul", "Div", "Where", "Cast")
         if step is None or not finder.only_for(name, user):
             return None
         steps.append(step)
         if step.op == "MatMul":
             return step
+        if step.op == "Cast":
+            if not _widens(finder, step):
+                return None
+            name, user = step.inputs[0], step
+            continue
         if step.op == "Where":
             below = _filled(finder, found, step)
             if not below:
@@ -126,7 +141,7 @@ def _scores(finder: Finder, found: _Match, name: str, user: Step, steps: list[St
             if (zero := finder.operand_and_number(step)) is not None and zero[1] == 0:
                 name, user = zero[0], step
                 continue
-            sums = [each for each in step.inputs if finder.made_by(each, "MatMul", "Mul", "Div", "Add") is not None]
+            sums = [each for each in step.inputs if _may_be_scores(finder, each)]
             if found.mask or found.scale != 1 or not sums or not _is_mask(finder, step, sums[0]):
                 return None
             found.mask = next(each for each in step.inputs if each != sums[0])
@@ -137,6 +152,18 @@ def _scores(finder: Finder, found: _Match, name: str, user: Step, steps: list[St
             return None
         found.scale *= scaled[1]
         name, user = scaled[0], step
+
+
+def _may_be_scores(finder: Finder, name: str) -> bool:
+    cast = finder.made_by(name, "Cast")
+    return finder.made_by(name, "MatMul", "Mul", "Div", "Add") is not None or (
+        cast is not None and _widens(finder, cast)
+    )
+
+
+def _widens(finder: Finder, cast: Step) -> bool:
+    """Does a cast keep the values? What is rounded on purpose stays so."""
+    return finder.dtype(cast.inputs[0]) in ("float16", "bfloat16") and finder.dtype(cast.outputs[0]) == "float32"
 
 
 def _filled(finder: Finder, found: _Match, step: Step) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions, Graph, Memory
-from hybrid_infer.backends import _source
+from hybrid_infer.backends import _precision, _source
 from hybrid_infer.backends._cuda import _memory
 from hybrid_infer.backends._cuda._driver import DriverError
 from hybrid_infer.backends.native import _build, _driver, _libraries, _plan
@@ -53,8 +53,8 @@ class NativeGpu:
         return f"{NAME}-gpu-{_FORMAT}-{architecture}-{options.precision}-{passes}"
 
     def native(self, precision: str) -> bool:
-        """Only in float32 so far: what is asked for in another type comes as casts in the graph."""
-        return precision == "float32"
+        """In all: products are computed in that type, with sums in float32 (see `hybrid_infer.backends._precision`)."""
+        return True
 
     def doubts(self, files: Mapping[str, bytes]) -> str:
         return ""
@@ -70,9 +70,12 @@ class NativeGpu:
         from hybrid_infer.backends.native import _passes
 
         _, gpu = self._gpu(options)
-        made = _passes.plan(
-            _source.read(graph, NAME, widen=False), without=() if options.optimise else tuple(_passes.PASSES)
-        )
+        model = _source.read(graph, NAME, widen=False)
+        if options.precision != "float32":
+            model = _lowered(model, graph, options.precision)
+        made = _passes.plan(model, without=() if options.optimise else tuple(_passes.PASSES))
+        if options.precision != "float32":
+            made.decide("precision", "", f"products of float32 are computed in {options.precision}, as autocast does")
         files = _build.build(made, gpu.architecture)
         text, blob = _plan.dump(made)
         return {PLAN: text, CONSTANTS: blob, **files}
@@ -127,6 +130,16 @@ class NativeGpu:
 
 
 ENGINE = NativeGpu()
+
+
+def _lowered(model: Any, graph: Graph, precision: str) -> Any:
+    """`model` with its float32 products in `precision`. Weights stay as they are, and are rounded as they are read."""
+    if model.functions:
+        from onnx import inliner
+
+        model = inliner.inline_local_functions(model)
+    _precision.lower(model, precision, [name for name in graph.weights if name is not None])
+    return model
 
 
 def _tensors(options: EngineOptions) -> Memory:
