@@ -191,7 +191,7 @@ class _Group:
             "conditions": [_guards.text(c, places, int_places) for c in version.conditions],
             "reads": [".".join((*r.path, r.name)) for r in version.reads],
             "served_by": sorted({r.program.engine for r in routes} | ({"eager"} if slower else set())),
-            "weights": sorted({"live" if r.live else "bound" for r in routes}),
+            "weights": sorted({"live" if r.follows else "bound" for r in routes}),
             "choices": list(_choices(held)),
             "not_considered": dict(ledger.unfit),
             "largest_error": dict(ledger.errors),

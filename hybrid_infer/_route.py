@@ -56,18 +56,22 @@ class Compiled:
         ]
         self._places = [(id(box), key, id(tensor)) for box, key, tensor in slots]
         self._loose = [id(tensor) for _, _, tensor in subject.loose_tensors()]
-        self._unchanged = frontend.watch(slots, values=not live)
+        #: Is a written weight seen by the next call, with no new program?
+        self.follows = live or bool(getattr(program, "reads_weights", False))
+        self._unchanged = frontend.watch(slots, values=not self.follows)
         # Constants of the graph, which are fed at no call.
         self._constant = frontend.watch(subject.loose_tensors()) if self._loose else _always
         watched = {id(tensor) for _, _, tensor in slots}
         self._attributes = subject.attributes.arm(version.reads, subject.census, watched)
         self._code = subject.code_unchanged
         self._usable = program.usable
-        in_place = getattr(program, "in_place", False)
+        self._in_place = in_place = bool(getattr(program, "in_place", False))
         #: Does its plan reach as far as a call? Some are built for ranges of sizes.
         self._reaches: Callable[[Any], bool] | None = getattr(program, "serves", None)
         self.differentiable = [group[0].tensor for group in kept if frontend.can_require_grad(group[0].tensor)]
-        self._fixed = self._weight_arrays(kept, graph) if live else []
+        self._fixed = self._weight_arrays(kept, graph) if live and not in_place else []
+        #: What a live program that works in place is fed: tensors, which the check of a call vouches for.
+        self._fed = [t if name is not None else None for name, t in zip(graph.weights, self.weights, strict=True)]
         wires = program.input_dtypes[-len(graph.inputs) :] if graph.inputs else ()
         count = len(version.tensors)
         self._exporters = [
@@ -152,9 +156,6 @@ class Compiled:
         dtypes = {w.name: w.dtype for w in self.held.version.weights}
         for group in kept:
             dtype = dtypes[group[0].name]
-            if getattr(self.program, "in_place", False):
-                found.append(functools.partial(_itself, group[0].tensor))
-                continue
             wire = "float32" if dtype == "bfloat16" else dtype
             export, tensor = self.frontend.exporter(dtype, wire), group[0].tensor
             if wire == dtype:
@@ -178,7 +179,9 @@ class Compiled:
             import numpy as np
 
             arrays += [np.asarray(ints[i], dtype=np.int64) for i in self.ints]
-        if self.live:
+        if self.live and self._in_place:
+            arrays = self._fed + arrays
+        elif self.live:
             fixed = iter(self._fixed)
             arrays = [None if name is None else next(fixed)() for name in self.graph.weights] + arrays
         found = self.program.run(arrays)

@@ -79,7 +79,7 @@ class Graphs:
         self._found: OrderedDict[Hashable, Captured] = OrderedDict()
         self._met: OrderedDict[Hashable, int] = OrderedDict()
         self._refused: set[Hashable] = set()
-        self._making = False
+        self._making = self._closed = False
 
     def get(self, key: Hashable) -> Captured | None:
         with self._lock:
@@ -113,6 +113,8 @@ class Graphs:
                 evicted = []
                 if captured is None:
                     self._refused.add(key)
+                elif self._closed:  # while it was made
+                    evicted.append(captured)
                 else:
                     self._found[key] = captured
                     while len(self._found) > self._most:
@@ -123,6 +125,7 @@ class Graphs:
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             found = list(self._found.values())
             self._found.clear()
         for each in found:

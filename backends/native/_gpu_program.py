@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import operator
 import threading
 import weakref
 from collections import OrderedDict
@@ -25,11 +24,11 @@ from hybrid_infer.backends.native import _modules, _schedule, _size
 from hybrid_infer.backends.native._arena import Arena, Arenas
 from hybrid_infer.backends.native._bound import Bound
 from hybrid_infer.backends.native._build import Kernels
-from hybrid_infer.backends.native._cuda_access import VECTOR
 from hybrid_infer.backends.native._device import Device, Properties
 from hybrid_infer.backends.native._plan import BYTES, NAME, Plan, refuse
 from hybrid_infer.backends.native._schedule import Offer, Schedule
 from hybrid_infer.backends.native._size import Atom
+from hybrid_infer.backends.native._weights import Weights, aligned
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -45,6 +44,8 @@ class Program:
 
     engine = NAME
     in_place = True
+    #: What is written to a weight where it lies is seen by the next call: no new program has to be made for it.
+    reads_weights = True
     shared = False
 
     def __init__(
@@ -58,10 +59,11 @@ class Program:
         self._memory: Memory = options.memory
         self._plan, self._kernels, self._device, self._gpu, self._offers = plan, kernels, device, gpu, offers
         self._live = options.live
-        self._count = (len(graph.weights) if self._live else 0) + len(graph.inputs)
+        self._own = len(graph.inputs)
+        self._count = (len(graph.weights) if self._live else 0) + self._own
         kept = [i for i, name in enumerate(graph.weights) if name is not None]
         first = len(graph.weights) if self._live else 0
-        self._weight_places = kept if self._live else []
+        self._weight_places = kept
         self._argument_places = [first + i for i, name in enumerate(graph.inputs) if name is not None]
         names = [name for name in (*graph.weights, *graph.inputs) if name is not None]
         if names != plan.inputs:
@@ -69,15 +71,18 @@ class Program:
         self._weight_count, self._read = len(kept), set(plan.uses()) | set(plan.outputs)
         self._lock = threading.Lock()
         self._schedules: OrderedDict[Hashable, Schedule] = OrderedDict()
-        self._arenas, self._graphs, self._turn, self._closed = Arenas(), Graphs(_GRAPHS, _AFTER), 0, False
-        self._fed: list[Any] = []
+        self._arenas, self._closed = Arenas(), False
+        #: The graphs that were made and not let go: those of the present weights.
+        self._captured: list[Graphs] = []
+        self._weights: Weights | None = None
         with self._memory.scope():
             device.enter(self._memory.index)
             self._modules = [_modules.module(device, self._memory.index, cubin) for cubin in kernels.modules]
             self._constants = self._upload()
-            self._weights = [] if self._live else self._own([weights[i] for i in kept])
+            if not self._live:
+                self._bind(weights)
         _fork.protect(self)
-        weakref.finalize(self, _let_go, self._graphs, self.generation).atexit = False
+        weakref.finalize(self, _let_go, self._captured, self.generation).atexit = False
 
     def usable(self) -> bool:
         return not self._closed and self.generation == _fork.generation()
@@ -89,9 +94,9 @@ class Program:
     def close(self) -> None:
         self._closed = True
         with self._lock:
-            graphs, self._graphs = self._graphs, Graphs(_GRAPHS, _AFTER)
             self._schedules.clear()
-        _let_go(graphs, self.generation)
+            self._weights = None
+        _let_go(self._captured, self.generation)
         self._arenas.clear()
 
     def run(self, arrays: Sequence[Any]) -> list[Any]:
@@ -110,9 +115,11 @@ class Program:
 
     def _run(self, arrays: Sequence[Any]) -> list[Any]:
         memory, plan = self._memory, self._plan
-        if self._live:
-            self._feed([arrays[i] for i in self._weight_places])
         stream = memory.stream()
+        weights = self._weights
+        if weights is None or (self._live and not weights.same(arrays)):
+            weights = self._bind(arrays[: self._count - self._own])
+        weights.refresh(stream)
         tensors, shapes, numbers = [], [], []
         for name, i in zip(plan.inputs[self._weight_count :], self._argument_places, strict=True):
             tensor, shape, number = self._argument(name, arrays[i], stream)
@@ -132,10 +139,10 @@ class Program:
             # The program's own graph will run on this block whenever it likes: no other call may.
             arena = Arena()
         with arena.lock:
-            if not memory.capturing() and self._replay(arena, stream, key, schedule, shapes, (given, results)):
+            if not memory.capturing() and self._replay(arena, weights, stream, key, schedule, shapes, (given, results)):
                 return outputs
             bound = self._bound(arena, key, schedule)
-            bound.run([*map(memory.pointer, self._weights), *given, *results], stream)
+            bound.run([*weights.addresses, *given, *results], stream)
         return outputs
 
     def _argument(self, name: str, tensor: Any, stream: int) -> tuple[Any, tuple[int, ...], int | None]:
@@ -144,54 +151,29 @@ class Program:
         if _on_host(tensor):
             number = int(tensor)
             return (memory.upload(tensor) if name in self._read else None), (), number
-        tensor = self._aligned(memory.ready(tensor), stream)
+        tensor = aligned(memory, self._device, memory.ready(tensor), stream)
         dtype, shape = memory.describe(tensor)
         if dtype != value.dtype or (value.shape is not None and len(shape) != len(value.shape)):
             raise refuse(f"{name!r} is {dtype} of rank {len(shape)} where the plan takes {value.dtype} {value.shape}")
         return tensor, tuple(shape), None
 
-    def _aligned(self, tensor: Any, stream: int) -> Any:
-        """Itself, or a copy where a vector load would not be allowed to begin."""
-        memory = self._memory
-        pointer = memory.pointer(tensor)
-        if not pointer % VECTOR:
-            return tensor
-        dtype, shape = memory.describe(tensor)
-        moved = memory.empty(shape, dtype)
-        self._device.copy(memory.pointer(moved), pointer, math.prod(shape) * BYTES[dtype], stream)
-        return moved
-
-    def _own(self, weights: Sequence[Any]) -> list[Any]:
-        """Weights where they lie; those with gaps, or oddly placed, as copies."""
-        stream = self._memory.stream()
-        found = []
-        for name, weight in zip(self._plan.inputs, weights, strict=False):
-            if weight is None:
-                raise refuse(f"no tensor was given for the weight {name!r}")
-            tensor = self._aligned(self._memory.ready(weight), stream)
-            value, (dtype, shape) = self._plan.values[name], self._memory.describe(tensor)
-            if dtype != value.dtype or tuple(shape) != value.fixed():
-                raise refuse(f"the weight {name!r} is {dtype} {tuple(shape)} where the plan takes {value}")
-            found.append(tensor)
-        return found
-
-    def _feed(self, weights: list[Any]) -> None:
-        """Take the weights of a live call; those of the last one stay as they are, which is seen by identity."""
+    def _bind(self, given: Sequence[Any]) -> Weights:
+        """Read these weights from now on; graphs that have the addresses of others are let go."""
         with self._lock:
-            if len(weights) == len(self._fed) and all(map(operator.is_, weights, self._fed)):
-                return
-            fresh = self._own(weights)
-            pointers = [*map(self._memory.pointer, fresh)]
-            moved = pointers != [*map(self._memory.pointer, self._weights)]
-            # Only what lies where the caller put it stays current when its values change.
-            self._fed = weights if pointers == [*map(self._memory.pointer, weights)] else []
-            self._weights = fresh
-            graphs = self._graphs if moved else None
-            if moved:
-                self._graphs = Graphs(_GRAPHS, _AFTER)
-                weakref.finalize(self, _let_go, self._graphs, self.generation).atexit = False
-        if graphs is not None:
-            _let_go(graphs, self.generation)
+            if self._closed:
+                raise refuse("the program is closed")
+            before = self._weights
+            if before is not None and before.same(given):  # by another thread, meanwhile
+                return before
+            found = Weights(self._memory, self._device, self._plan, given, self._weight_places, Graphs(_GRAPHS, _AFTER))
+            gone: list[Graphs] = []
+            if before is not None and before.addresses == found.addresses:
+                found.graphs = before.graphs
+            else:
+                gone, self._captured[:] = list(self._captured), [found.graphs]
+            self._weights = found
+        _let_go(gone, self.generation)
+        return found
 
     def _schedule(self, key: Hashable, shapes: Sequence[tuple[int, ...]], numbers: Sequence[int | None]) -> Schedule:
         with self._lock:
@@ -231,18 +213,18 @@ class Program:
         return self._modules[module].function(name, shared)
 
     def _replay(
-        self, arena: Arena, stream: int, key: Hashable, schedule: Schedule, shapes: Sequence[tuple[int, ...]],
-        pointers: tuple[list[int], list[int]],
+        self, arena: Arena, weights: Weights, stream: int, key: Hashable, schedule: Schedule,
+        shapes: Sequence[tuple[int, ...]], pointers: tuple[list[int], list[int]],
     ) -> bool:  # fmt: skip
         """Answer by a captured graph; False where there is none."""
-        graphs, place = self._graphs, (stream, key)
+        graphs, place = weights.graphs, (stream, key)
         captured = graphs.get(place)
         if captured is None:
             sizes = self._sizes(schedule, shapes)
             if sum(map(sum, sizes)) > LARGEST or not graphs.due(place):
                 return False
             try:
-                captured = graphs.add(place, lambda: self._capture(arena, key, schedule, sizes))
+                captured = graphs.add(place, lambda: self._capture(arena, weights, key, schedule, sizes))
             except Exception as error:
                 _log.info("%s: not captured as a CUDA graph: %s", NAME, error)
                 return False
@@ -258,13 +240,13 @@ class Program:
         return [n if name in self._read else 0 for n, name in zip(inputs, names, strict=True)], outputs
 
     def _capture(
-        self, arena: Arena, key: Hashable, schedule: Schedule, sizes: tuple[list[int], list[int]]
+        self, arena: Arena, weights: Weights, key: Hashable, schedule: Schedule, sizes: tuple[list[int], list[int]]
     ) -> Captured:
         """Record one run as a graph, on a stream of its own, between buffers that stay where they are."""
         memory, device = self._memory, self._device
         inputs, outputs = ([block(memory, nbytes) for nbytes in part] for part in sizes)
         bound = self._bound(arena, key, schedule)
-        bases = [*map(memory.pointer, self._weights), *(each.pointer for each in (*inputs, *outputs))]
+        bases = [*weights.addresses, *(each.pointer for each in (*inputs, *outputs))]
         stream = device.stream()
         try:
             graph = device.capture(stream, lambda: bound.run(bases, stream))
@@ -274,7 +256,7 @@ class Program:
             [Buffer(each.pointer, nbytes, each.owner) for each, nbytes in zip(part, counts, strict=True)]
             for part, counts in zip((inputs, outputs), sizes, strict=True)
         )
-        kept = (arena.block, bound, self._weights, self._constants, self._modules)
+        kept = (arena.block, bound, weights, self._constants, self._modules)
         return Captured(cast(Driver, device), graph, taken, given, kept)
 
     def _upload(self) -> Any:
@@ -305,10 +287,10 @@ def _on_host(tensor: Any) -> bool:
     return isinstance(tensor, np.ndarray)
 
 
-def _let_go(graphs: Graphs, generation: int) -> None:
-    if generation == _fork.generation():
+def _let_go(captured: list[Graphs], generation: int) -> None:
+    while captured and generation == _fork.generation():
         try:
-            graphs.close()
+            captured.pop().close()
         except DriverError as error:
             _log.debug("%s: graphs were not released: %s", NAME, error)
 

@@ -163,6 +163,43 @@ def test_weights_are_read_where_they_lie(cuda: FakeCuda) -> None:
         check(plan, program, graph, {"x": sample((2, 3, WIDTH)), "g": held[0].array, "w": held[1].array.copy()})
 
 
+@pytest.mark.parametrize("live", [False, True])
+def test_a_weight_with_gaps_is_copied_at_each_call(live: bool, cuda: FakeCuda) -> None:
+    """Launched, captured and replayed between buffers that stay where they are."""
+    torch = pytest.importorskip("torch")
+    made = mlp()
+    graph, memory = graph_of(made, ["g", "w"]), HostMemory()
+    plan = _passes.plan(made)
+    scale, weight = torch.from_numpy(sample((WIDTH,), 1)), torch.from_numpy(sample((WIDTH, WIDTH), 2)).t()
+    program = gpu.ENGINE.load(graph, [] if live else [scale, weight], options(memory, live=live))
+    for seed in range(4):
+        weight.copy_(torch.from_numpy(sample((WIDTH, WIDTH), 10 + seed)))
+        x = sample((2, 3, WIDTH), seed)
+        expected = _interpret.run(plan, {"x": x, "g": scale.numpy(), "w": weight.numpy()})
+        found = program.run([*([scale, weight] if live else []), torch.from_numpy(x)])
+        np.testing.assert_allclose(found[0].numpy(), expected[0], rtol=2e-5, atol=2e-5)
+    assert cuda.count["cuStreamBeginCapture_v2"] == 1 and cuda.count["cuGraphLaunch"] == 3
+
+
+def test_a_graph_that_is_captured_while_its_program_is_closed_is_let_go(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hybrid_infer.backends.native import _gpu_program
+
+    plan, program, graph, weights = loaded(HostMemory(numpy=True))
+    feeds, capture = {"x": sample((2, 3, WIDTH)), **weights}, _gpu_program.Program._capture
+
+    def closing(self: Any, *arguments: Any) -> Any:
+        found = capture(self, *arguments)
+        program.close()
+        return found
+
+    monkeypatch.setattr(_gpu_program.Program, "_capture", closing)
+    for _ in range(2):
+        check(plan, program, graph, feeds)
+    assert not cuda.live["ready graph"] and not program.usable()
+
+
 def test_live_weights_may_be_others_at_each_call(cuda: FakeCuda) -> None:
     memory = HostMemory(numpy=True)
     plan, program, graph, _ = loaded(memory, live=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -120,18 +121,65 @@ def test_a_device_without_memory_left_is_answered_eagerly(on_a_gpu: HostMemory, 
     assert "CUDA out of memory" in str(hybrid_infer.stats())
 
 
-def test_a_weight_that_changes_is_seen(on_a_gpu: HostMemory, cuda: FakeCuda) -> None:
+@pytest.mark.parametrize("weights", ["auto", "bound", "live"])
+def test_a_weight_that_is_written_to_is_read_where_it_lies(
+    weights: str, on_a_gpu: HostMemory, cuda: FakeCuda
+) -> None:
+    """One program and its graphs for all values, whatever the option: kernels read the framework's tensors in place."""
     torch.manual_seed(0)
-    layer = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4)).eval()
-    for weights in ("auto", "live"):
-        fast = hybrid_infer.inference(copy.deepcopy(layer), weights=weights)
-        plain = copy.deepcopy(layer)
-        x = torch.randn(3, 8)
-        with torch.no_grad():
-            for _ in range(4):
+    plain = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4)).eval()
+    fast = hybrid_infer.inference(copy.deepcopy(plain), weights=weights)
+    x, other = torch.randn(3, 8), {name: each * 0.5 for name, each in plain.state_dict().items()}
+
+    def add(layer: Any) -> None:
+        layer[0].weight += 0.25
+
+    def unseen(layer: Any) -> None:
+        layer[2].bias.data.copy_(torch.arange(4.0))
+
+    with torch.no_grad():
+        for change in (lambda layer: None, add, unseen, lambda layer: layer.load_state_dict(other), add):
+            for each in (fast, plain):
+                change(each)
+            for _ in range(2):
                 torch.testing.assert_close(fast(x), plain(x), rtol=3e-5, atol=3e-5)
-                for each in (fast, plain):
-                    each[0].weight += 0.25
+    served(captures=1, bindings=1)
+    assert cuda.count["cuStreamBeginCapture_v2"] == 1 and cuda.count["cuGraphLaunch"] == 9
+    (version,) = hybrid_infer.explain(fast).to_dict()["methods"][0]["versions"]
+    assert version["weights"] == ["live"]
+
+
+@pytest.mark.parametrize("weights", ["auto", "live"])
+def test_a_weight_that_is_replaced_takes_its_graphs_with_it(
+    weights: str, on_a_gpu: HostMemory, cuda: FakeCuda
+) -> None:
+    torch.manual_seed(0)
+    plain = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4)).eval()
+    fast = hybrid_infer.inference(copy.deepcopy(plain), weights=weights)
+    x, held = torch.randn(3, 8), []
+
+    def data(layer: Any) -> None:
+        held.append(layer[0].weight.data)  # what is freed may be given out again at the same address
+        layer[0].weight.data = layer[0].weight.data * 2
+
+    def object_(layer: Any) -> None:
+        held.append(layer[2].bias)
+        layer[2].bias = torch.nn.Parameter(layer[2].bias + 1)
+
+    def moved(layer: Any) -> None:  # as `to` and `cuda` do it
+        held.append([each.data for each in layer.parameters()])
+        layer._apply(torch.clone)
+
+    with torch.no_grad():
+        for n, change in enumerate((lambda layer: None, data, object_, moved, data, data, data, object_)):
+            for each in (fast, plain):
+                change(each)
+            for _ in range(3):
+                torch.testing.assert_close(fast(x), plain(x), rtol=3e-5, atol=3e-5)
+            assert cuda.count["cuStreamBeginCapture_v2"] == n + 1
+    served(captures=1)
+    gc.collect()
+    assert cuda.live["ready graph"] == 1
 
 
 class Encoder(torch.nn.Module):
