@@ -238,7 +238,7 @@ class StaticMethod:
         try:
             return self._route(values, tensors, frontend, copying=True).run(tensors)
         except (EngineError, StaticModelError) as again:
-            raise StaticModelError(path, f"{fault}; {again}") from fault
+            raise StaticModelError(path, f"{fault}; {again.reason}") from fault
 
     def forget(self) -> None:
         self._memo.clear()

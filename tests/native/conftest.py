@@ -15,8 +15,8 @@ from kernel_support import COMPILER
 from hybrid_infer.backends._cuda import _memory
 from hybrid_infer.backends.native import _cublaslt, _cudnn, _driver, _libraries, _nvrtc
 
-# Static models are tested on these doubles too.
-sys.path.append(str(Path(__file__).resolve().parents[1] / "static"))
+# Static models are tested on these doubles too; Paddle's memory on the host is that of TensorRT's tests.
+sys.path.extend(str(Path(__file__).resolve().parents[1] / room) for room in ("static", "tensorrt_tests"))
 
 
 @pytest.fixture
