@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from hybrid_infer import _engines, _progress, _ranges, _rewriting, _trt, _verified, _verify
-from hybrid_infer._errors import EngineError, StanceError
+from hybrid_infer._errors import EngineError, GraphRefused, PassingFault, StanceError
 from hybrid_infer._family import GRAPH, Family, Held, Prepared
 from hybrid_infer._log import tell
 from hybrid_infer._options import Options
@@ -23,11 +24,16 @@ _log = logging.getLogger("hybrid_infer")
 
 
 class Built:
-    """A program of an engine, whether its plan was made just now, and whether it is known to be right."""
+    """A program of an engine, whether its plan was made just now, and whether it is known to be right.
 
-    def __init__(self, engine: Any, program: Any, plan: str, prepared: Prepared, fresh: bool, verified: bool) -> None:
+    ``profile``: the sizes that the plan is for, where the engine builds for ranges of them.
+    """
+
+    def __init__(
+        self, engine: Any, program: Any, plan: str, prepared: Prepared, fresh: bool, verified: bool, profile: Any = None
+    ) -> None:
         self.engine, self.program, self.plan, self.prepared = engine, program, plan, prepared
-        self.fresh, self.verified = fresh, verified
+        self.fresh, self.verified, self.profile = fresh, verified, profile
         #: While this holds, it stands in for an engine whose plan for such sizes is being built.
         self.meanwhile: Callable[[], bool] | None = None
 
@@ -43,16 +49,17 @@ class Meanwhile(EngineError):
 def build(request: Request, held: Held, graph: Graph | None, chosen: str = "") -> Built:
     """A program of the engine called `chosen`, else of the first one that can run the version.
 
-    Raises EngineError, DamagedEntry where the graph is needed and the store has it no longer, and StanceError where a
-    plan would have to be made and none may be.
+    Raises EngineError (PassingFault where another try may succeed), DamagedEntry where the graph is needed and the
+    store has it no longer, and StanceError where a plan would have to be made and none may be.
     """
     reasons = []
     unbuilt: StanceError | None = None
     outgrown: Meanwhile | None = None
+    later: Callable[[], bool] | None = None
     for engine in sorted(_engines.engines(request), key=lambda each: each.name != chosen):
         try:
             built = build_with(request, held, graph, engine)
-            built.meanwhile = None if outgrown is None else outgrown.pending
+            built.meanwhile = later if outgrown is None else outgrown.pending
             return built
         except _ranges.Outgrown as error:
             if not request.frozen:
@@ -61,13 +68,15 @@ def build(request: Request, held: Held, graph: Graph | None, chosen: str = "") -
         except EngineError as error:
             reasons.append(str(error))
             _trt.passed_over(request, held, engine, str(error))
+            if _verified.passing(error):
+                later = _verified.waiting(held)
         except StanceError as error:
             unbuilt = unbuilt or error
     if outgrown is not None:
         raise outgrown
     if unbuilt is not None:
         raise unbuilt
-    raise EngineError("no engine can run it", "; ".join(reasons))
+    raise (EngineError if later is None else PassingFault)("no engine can run it", "; ".join(reasons))
 
 
 def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -> Built:
@@ -79,8 +88,11 @@ def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -
     profile = _ranges.profile_for(request, held, engine) if getattr(engine, "ranged", False) else None
     options = _engines.engine_options(request, engine, profile)
     plan = _engines.plan_name(request.options, engine, options)
-    if reason := _verified.refusal(request, held, engine, plan):
-        raise EngineError(engine.name, reason)
+    for key in (plan,) if profile is None else (plan, _engines.plan_key(request, engine)):
+        if reason := _verified.refusal(request, held, engine, key):
+            raise EngineError(engine.name, reason)
+        if (failed := _verified.postponed(request, held, key)) is not None:
+            raise PassingFault(engine.name, failed.reason)
     prepared, fresh = held.plans.get(plan), False
     if prepared is None and held.entry is not None:
         prepared = _stored_plan(request, held, plan, engine)
@@ -93,16 +105,29 @@ def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -
         _rewritten(request, engine, graph or held.graph())
     with held.ledger.timed("load"), _progress.working(f"loading {request.name} into {engine.name}"):
         weights = _weights(request, held.version, prepared.graph, engine)
-        program = engine.load(prepared.graph, weights, options, prepared.files)
+        try:
+            with _of_the_moment(engine):
+                program = engine.load(prepared.graph, weights, options, prepared.files)
+        except EngineError as error:
+            if _verified.passing(error):
+                _verified.leave_out(request, held, engine, plan, error)
+            raise
     _rewriting.announce(request.options, engine)
     held.plans[plan] = prepared
-    if profile is not None:
-        _ranges.settled(request, held, engine, profile)
-        if request.options.switch_ir_debug:
-            whole = graph or held.graph()
-            _rewriting.report(request.options, request.store, request.name, engine, whole, program.report())
+    if profile is not None and request.options.switch_ir_debug:
+        whole = graph or held.graph()
+        _rewriting.report(request.options, request.store, request.name, engine, whole, program.report())
     verified = not fresh and _verified.recorded(request, held, plan)
-    return Built(engine, program, plan, prepared, fresh, verified)
+    return Built(engine, program, plan, prepared, fresh, verified, profile)
+
+
+@contextlib.contextmanager
+def _of_the_moment(engine: Any) -> Iterator[None]:
+    """A fault of this machine's, in an engine's work, is an engine's fault that passes."""
+    try:
+        yield
+    except (MemoryError, OSError) as fault:
+        raise PassingFault(engine.name, str(fault) or type(fault).__name__) from fault
 
 
 def _prepare(
@@ -113,10 +138,12 @@ def _prepare(
         rewritten = _rewritten(request, engine, graph or held.graph())
         start = time.perf_counter()
         try:
-            files = engine.prepare(rewritten, options)
+            with _of_the_moment(engine):
+                files = engine.prepare(rewritten, options)
         except EngineError as error:
             if not _trt.stopping():
-                _verified.refuse(request, held, engine, plan, error.reason)
+                key = _engines.plan_key(request, engine) if isinstance(error, GraphRefused) else plan
+                _verified.leave_out(request, held, engine, key, error)
             raise
     took, name = time.perf_counter() - start, request.name
     tell(logging.DEBUG, "built", name, "%s was built for %s", name, engine.name, engine=engine.name, seconds=took)
@@ -129,6 +156,8 @@ def _widen(request: Request, held: Held, graph: Graph | None, engine: Any, profi
     def prepare() -> None:
         options = _engines.engine_options(request, engine, profile)
         plan = _engines.plan_name(request.options, engine, options)
+        if reason := _verified.refusal(request, held, engine, plan):
+            raise EngineError(engine.name, reason)
         if plan not in held.plans and (held.entry is None or _stored_plan(request, held, plan, engine) is None):
             held.plans[plan] = _prepare(request, held, graph, engine, options, plan)
 

@@ -91,7 +91,6 @@ class State:
         self._transparent, self._ambient, self._grad = frontend.transparent, frontend.ambient, frontend.grad_enabled
         self._always = method.options.verify == "always"
         self._ranged = _trt.asked(method.options)
-        self.chooses = not method.options.backend and not self._always and not _trt.names_the_order(method.options)
         _STATES.add(self)
 
     def _adopt_parameters(self) -> None:
@@ -275,7 +274,8 @@ class State:
         )
         opens = errand.open
         self.met.note(call, (len(args), frozenset(kwargs)))
-        scale = _choice.scale(call) if self.chooses else 0
+        chooses = self._chooses(call)
+        scale = _choice.scale(call) if chooses else 0
         for (_, at), (held, loser) in list(self.slower.items()):
             if at == scale and held.version.fits(call) and held.version.varies(opens) and loser.valid():
                 self.remember(key, loser)
@@ -313,7 +313,7 @@ class State:
         )
         request = Request(
             self.frontend, method.options, method.function, method.name, self.parameters, layout, call, subject, store,
-            live, (len(args), frozenset(kwargs)), frozen, errand,
+            live, (len(args), frozenset(kwargs)), frozen, errand, chooses=chooses,
         )  # fmt: skip
         shown = contextlib.nullcontext() if errand.forked else _progress.working(f"preparing {method.name}")
         with shown:
@@ -321,6 +321,13 @@ class State:
         if route is not None:
             self.remember(key, route)
         return route, result
+
+    def _chooses(self, call: Call) -> bool:
+        """Is the engine for such a call chosen by measurement?"""
+        options = self.method.options
+        if options.backend or self._always:
+            return False
+        return not _trt.names_the_order(options, call.tensors[0].device if call.tensors else "cpu")
 
     def _subject(self, owner: tuple[Any, ...], layout: Any) -> Subject:
         method = self.method

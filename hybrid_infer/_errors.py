@@ -82,6 +82,14 @@ class EngineError(HybridInferError):
         return f"{self.engine}{' ' if self.reason.startswith('has no ') else ': '}{self.reason}"
 
 
+class PassingFault(EngineError):
+    """The same for a cause of the moment: memory, the disk, the driver, an interruption. It is tried again later."""
+
+
+class GraphRefused(EngineError):
+    """The same for a cause that lies in the graph, whatever the sizes for which a plan is asked for."""
+
+
 class TraceError(HybridInferError):
     """A frontend could not trace a call; ``reason`` is for the user, ``remedy`` says what usually helps."""
 

@@ -7,11 +7,13 @@ call outside of it is answered by the next engine while a wider plan is built in
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hybrid_infer import _guards
+from hybrid_infer import _guards, _verified
 from hybrid_infer._errors import EngineError
 from hybrid_infer._spec import ranges_of
 
@@ -36,11 +38,16 @@ class Outgrown(EngineError):
 
 
 class Ranges:
-    """What is known of one version in this process. ``record``: see the engine's; None before it was read."""
+    """What is known of one version in this process.
+
+    ``record``: see the engine's; None before it was read. ``wider``: the profile of a plan that was built beside that
+    of the record, and that no call has verified yet.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.record: Any = None
+        self.wider: Any = None
         self.noted: set[Any] = set()
         self.widening: Widening | None = None
 
@@ -84,14 +91,28 @@ def note(request: Request, held: Held, engine: Any) -> None:
 
 
 def settled(request: Request, held: Held, engine: Any, profile: Any) -> None:
-    """A plan for `profile` is there: from now on calls within it are its."""
+    """A plan for `profile` was found to be right: from now on calls within it are its."""
     if request.options.trt_use_static:
         return  # each call has a plan of its own
-    shapes = engine.record
+    ranges, shapes = held.ranges, engine.record
     news = shapes.Shapes({}, profile)
-    with held.ranges.lock:
-        held.ranges.record = shapes.merged(held.ranges.record, news)
+    with ranges.lock:
+        if ranges.wider == profile:
+            ranges.wider = None
+        if ranges.record is not None and ranges.record.profile == profile:
+            return
+        ranges.record = shapes.merged(ranges.record or shapes.Shapes(), news)
     _write(request, held, engine, news)
+
+
+def rejected(request: Request, held: Held, profile: Any) -> bool:
+    """A plan for `profile` was found to be wrong; True where there is no other one, whose sizes are still served."""
+    ranges = held.ranges
+    with ranges.lock:
+        if ranges.wider == profile:
+            ranges.wider = None
+        settled = None if ranges.record is None else ranges.record.profile
+    return settled in (None, profile) and not request.options.trt_use_static
 
 
 def keep(request: Request, held: Held, engine: Any) -> None:
@@ -124,6 +145,9 @@ def profile_for(request: Request, held: Held, engine: Any) -> Any:
         return profiles.united(profiles.hull([*known, met], record.usual(met)), wishes)
     if profiles.covers(record.profile, met):
         return record.profile
+    wider = held.ranges.wider
+    if wider is not None and profiles.covers(wider, met):
+        return wider
     raise Outgrown(engine.name, profiles.grown(record.profile, met, _allowed(held.version, request.call)))
 
 
@@ -161,25 +185,27 @@ class Widening:
     ) -> None:
         self._request, self._held, self._engine, self.profile = request, held, engine, profile
         self._prepare = prepare
-        self._done = False
-        self.failed = False
+        #: Of the monotonic clock; after a failure whose cause does not pass, never.
+        self._until = math.inf
 
     def pending(self) -> bool:
-        """Is the plan still to come? Once it failed it never comes, and what answers meanwhile goes on answering."""
-        return self.failed or not self._done
+        """Is the plan still to come, or not to be tried again yet? What answers meanwhile goes on answering."""
+        return time.monotonic() < self._until
 
     def run(self) -> None:
         name = self._request.name
         try:
             self._prepare()
-            settled(self._request, self._held, self._engine, self.profile)
+            with self._held.ranges.lock:
+                self._held.ranges.wider = self.profile
+            self._until = 0.0
             _log.info("%s: %s has a plan for more sizes", name, self._engine.name)
         except Exception as fault:
-            self.failed = True
+            if _verified.passing(fault):
+                self._until = _verified.until(self._held)
             self._held.ledger.unfit[self._engine.name] = str(fault)
             _log.warning("%s: %s serves no more sizes than before: %s", name, self._engine.name, fault)
         finally:
-            self._done = True
             del self._prepare
 
 

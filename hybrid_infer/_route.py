@@ -65,7 +65,7 @@ class Compiled:
         self._attributes = subject.attributes.arm(version.reads, subject.census, watched)
         self._code = subject.code_unchanged
         self._usable = program.usable
-        self._in_place = in_place = bool(getattr(program, "in_place", False))
+        self.in_place = in_place = bool(getattr(program, "in_place", False))
         #: Does its plan reach as far as a call? Some are built for ranges of sizes.
         self._reaches: Callable[[Any], bool] | None = getattr(program, "serves", None)
         self.differentiable = [group[0].tensor for group in kept if frontend.can_require_grad(group[0].tensor)]
@@ -92,6 +92,7 @@ class Compiled:
         self._simple = version.results == ["t"] and self._sources == (("y", 0),) and not live and not self.ints
         self.computed = len(graph.outputs)
         self.scales: set[int] = set()  # of the calls for which it was chosen
+        self.temporary = False
         self.mark: object = None  # of the store: it keeps the entry in use for as long as this lives
         self.tensor_sources = [s for s, k in zip(self._sources, self._kinds, strict=True) if k == "t"]
         self.tensor_outputs = sorted({i for origin, i in self.tensor_sources if origin == "y"})
@@ -107,6 +108,7 @@ class Compiled:
 
     def stand_in(self, while_: Callable[[], bool]) -> None:
         """It is valid no longer than `while_` says."""
+        self.temporary = True
         usable = self.program.usable
         self._usable = lambda: usable() and while_()
 
@@ -179,7 +181,7 @@ class Compiled:
             import numpy as np
 
             arrays += [np.asarray(ints[i], dtype=np.int64) for i in self.ints]
-        if self.live and self._in_place:
+        if self.live and self.in_place:
             arrays = self._fed + arrays
         elif self.live:
             fixed = iter(self._fixed)

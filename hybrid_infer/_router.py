@@ -191,7 +191,7 @@ def _join(
             held.ledger.unfit[engine.name] = str(fault)
             # Unless another thread changed a weight meanwhile.
             if _verify.of_engine(fault) and candidate.route.valid():
-                _verified.refuse(request, held, engine, built.plan, str(fault))
+                _verified.leave_out(request, held, engine, built.plan, fault)
             found.remove(candidate)
             candidate.route.close()
 

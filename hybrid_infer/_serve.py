@@ -17,6 +17,7 @@ from hybrid_infer import (
     _engines,
     _gradients,
     _probes,
+    _ranges,
     _router,
     _stance,
     _tracing,
@@ -27,7 +28,7 @@ from hybrid_infer import (
 from hybrid_infer._busy import NOTHING, transparent
 from hybrid_infer._choice import EAGER
 from hybrid_infer._compile import Built
-from hybrid_infer._errors import EngineError
+from hybrid_infer._errors import EngineError, PassingFault
 from hybrid_infer._family import Family, Held
 from hybrid_infer._log import tell
 from hybrid_infer._request import Outcome, Request
@@ -81,7 +82,7 @@ def _use_alone(
 ) -> tuple[Any, Any]:
     """The same by one thread at a time; the others find its program, where each would have made one of its own."""
     wait = _AHEAD if request.errand.ahead else _WAIT if outcome is not None else 0.0
-    settled = not state.chooses or request.frozen or _router.known(request, held) is not None
+    settled = not request.chooses or request.frozen or _router.known(request, held) is not None
     reason = "another thread measures engines"
     with contextlib.nullcontext(True) if settled else _router.alone(wait) as measures:
         if measures:
@@ -99,11 +100,11 @@ def _use(
 ) -> tuple[Any, Any]:
     from hybrid_infer.cache import DamagedEntry
 
-    choice = _router.known(request, held) if state.chooses else None
+    choice = _router.known(request, held) if request.chooses else None
     if choice is not None and choice.name == EAGER:
         _came_from_disk(state, held)
         return _by_choice(state, request, held, choice), result
-    scale = _choice.scale(request.call) if state.chooses else 0
+    scale = _choice.scale(request.call) if request.chooses else 0
     chosen = "" if choice is None else choice.name
     _trt.note(request, held)
     slot = _trt.slot(request, held, _engines.engines)
@@ -117,6 +118,8 @@ def _use(
         built = _compile.build(request, held, graph, chosen)
     except _compile.Meanwhile as fault:
         return Eager(fault.reason, fault.pending, kind="busy"), result
+    except PassingFault as fault:
+        return _later(state, request, family, held, str(fault), result, outcome)
     except EngineError as fault:
         return _unserved(state, request, family, held, str(fault), result)
     except DamagedEntry:
@@ -154,7 +157,7 @@ def _use(
             moved = not route.valid()
             route.close()
             if not moved:
-                return _without(state, request, family, held, built, fault, result)
+                return _without(state, request, family, held, built, fault, result, outcome)
             # Another thread changed a weight meanwhile: each result is right for its moment. Verified next time.
             _log.debug("%s: changed while it was verified: %s", state.method.name, fault)
             if outcome is not None:
@@ -162,7 +165,7 @@ def _use(
             return None, result
     if built.fresh:
         state.counters.count("builds")
-    if state.chooses and choice is None and comparable and not request.frozen and not request.subject.speaks():
+    if request.chooses and choice is None and comparable and not request.frozen and not request.subject.speaks():
         try:
             choice, built, route = _choose(state, request, held, family, built, route, graph, call, result)
         except EngineError as fault:
@@ -182,7 +185,10 @@ def _use(
         if choice.name == EAGER:
             route.close()
             return _by_choice(state, request, held, choice), result
+    if built.profile is not None:
+        _ranges.settled(request, held, built.engine, built.profile)
     _verified.publish(request, held, built)
+    held.ledger.unfit.pop(built.engine.name, None)
     if choice is not None and choice.name != chosen:
         place = choice.name + slot
         ready = state.routes.get((id(held), place))
@@ -192,14 +198,16 @@ def _use(
             return again, result
     state.counters.count("bindings")
     if ready is not None:
-        if ready.serves(request.call):  # else its plan was too narrow, and no weight has changed
+        # Else its plan was too narrow, or its time is over, and no weight has changed; and what works in place is given
+        # changed weights at no more than the cost of copying them, while to feed them takes a plan of its own.
+        if ready.serves(request.call) and not ready.temporary and not ready.in_place:
             state.rebinds[id(held), place] += 1
         _drop(state, ready)
     _drop_covered(state, held)
-    if state.chooses and choice is None and request.frozen:
+    if request.chooses and choice is None and request.frozen:
         route.only_while(_stance.frozen)  # where compiling is allowed, it is measured first
     else:
-        _drop_unmeasured(state, held)
+        _drop_unmeasured(state, request, held)
     route.mark = held.hold()
     route.scales.add(scale)
     state.routes[id(held), place] = route
@@ -231,9 +239,9 @@ def _renewed(state: Any, request: Request, held: Held, place: str, scale: int) -
     return again
 
 
-def _drop_unmeasured(state: Any, held: Held) -> None:
+def _drop_unmeasured(state: Any, request: Request, held: Held) -> None:
     """Let go of a program that served only as long as nothing might be measured."""
-    unmeasured = state.routes.get((id(held), "")) if state.chooses else None
+    unmeasured = state.routes.get((id(held), "")) if request.chooses else None
     if unmeasured is not None:
         _drop(state, unmeasured)
 
@@ -320,7 +328,7 @@ def _by_choice(state: Any, request: Request, held: Held, choice: _choice.Choice)
     Or once the machine has less to do, where it was too busy for the figures to mean much.
     """
     _drop_covered(state, held)
-    _drop_unmeasured(state, held)
+    _drop_unmeasured(state, request, held)
     unread = _unread(request, held)
     loser = Eager(_router.SLOWER, lambda: choice.holds() and unread(), kind="slower")
     state.slower[id(held), _choice.scale(request.call)] = held, loser
@@ -335,18 +343,26 @@ def _check(request: Request, route: Compiled, result: Any) -> None:
 
 
 def _without(
-    state: Any, request: Request, family: Family, held: Held, built: Built, fault: Exception, result: Any
-) -> tuple[Any, Any]:
+    state: Any, request: Request, family: Family, held: Held, built: Built, fault: Exception, result: Any,
+    outcome: Outcome | None,
+) -> tuple[Any, Any]:  # fmt: skip
     """An engine computes something else than the eager method: the next one is tried; with none left, none serves."""
     if isinstance(fault, _verify.Unlike):
         return _unserved(state, request, family, held, str(fault), result)
     level = logging.WARNING if request.options.backend else logging.INFO
-    _verified.refuse(request, held, built.engine, built.plan, str(fault), level)
-    reasons = []
+    _verified.leave_out(request, held, built.engine, built.plan, fault, level)
+    if built.profile is not None and _ranges.rejected(request, held, built.profile):
+        _verified.leave_out(request, held, built.engine, _engines.plan_key(request, built.engine), fault)
+    reasons, passing = [], False
     for engine in _engines.engines(request):
-        reasons.append((engine.name, _verified.refusal(request, held, engine, _engines.plan_key(request, engine))))
+        key = _engines.plan_key(request, engine)
+        reason, failed = _verified.refusal(request, held, engine, key), _verified.postponed(request, held, key)
+        passing = passing or (not reason and failed is not None)
+        reasons.append((engine.name, reason or ("" if failed is None else failed.reason)))
     if not all(reason for _, reason in reasons):
         raise _Another(result)
+    if passing:
+        return _later(state, request, family, held, _verified.together(reasons), result, outcome)
     return _unserved(state, request, family, held, _verified.together(reasons), result)
 
 
@@ -371,6 +387,17 @@ def _unserved(
     if result is not NOTHING and not request.errand.ahead:
         state.note(reason, "", "build")
     return refused(request, failed), result
+
+
+def _later(
+    state: Any, request: Request, family: Family, held: Held, reason: str, result: Any, outcome: Outcome | None
+) -> tuple[Any, Any]:
+    """No engine serves the version now, for a cause that passes: nothing is remembered, and it is tried again later."""
+    if outcome is not None:
+        _publish(request, family, held, outcome)
+    if result is not NOTHING and not request.errand.ahead:
+        state.note(reason, "", "build")
+    return Eager(reason, _verified.waiting(held), kind="build"), result
 
 
 def _drop(state: Any, route: Compiled) -> None:

@@ -38,9 +38,11 @@ def asked(options: Options) -> bool:
     return options.collect_shape or not _engine().missing()
 
 
-def names_the_order(options: Options) -> bool:
-    """Is TensorRT the first engine, without a measurement? Where it cannot be had, the others are measured."""
-    return options.with_trt and not options.collect_shape and not _engine().missing()
+def names_the_order(options: Options, device: str) -> bool:
+    """Is TensorRT the first engine for tensors there, without a measurement? Else the others are measured."""
+    if not options.with_trt or options.collect_shape:
+        return False
+    return not (unfit(_engine(), device) or _engine().missing())
 
 
 def wanted(options: Options, device: str) -> bool:

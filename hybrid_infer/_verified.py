@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybrid_infer import _keys, _rewriting
+from hybrid_infer._errors import PassingFault
 
 if TYPE_CHECKING:
     from hybrid_infer._compile import Built
@@ -15,6 +18,26 @@ if TYPE_CHECKING:
     from hybrid_infer._request import Request
 
 _log = logging.getLogger("hybrid_infer")
+
+#: Seconds until what failed for a cause that passes is tried again, and how often they are doubled at the most.
+_PAUSE, _DOUBLED = 300.0, 4
+#: What engines say of such causes.
+_MOMENT = re.compile(
+    r"out.of.memory|bad_?alloc|insufficient memory|not enough (memory|space)|no space left|too many open files|"
+    r"(cannot|could not be|failed to) allocated?",
+    re.IGNORECASE,
+)
+
+
+class Postponed(NamedTuple):
+    """What is tried again at ``until`` of the monotonic clock; it has failed ``times`` before."""
+
+    reason: str
+    until: float
+    times: int
+
+    def pending(self) -> bool:
+        return time.monotonic() < self.until
 
 
 def name(plan: str, options: Options) -> str:
@@ -68,6 +91,47 @@ def publish(request: Request, held: Held, built: Built) -> None:
     if news:
         meta = {"verified": built.plan, "engine": built.engine.name, "error": error}
         request.store.publish_plan(held.entry, key, meta, {})
+
+
+def passing(fault: BaseException | None) -> bool:
+    """Does a failure lie in the moment, so that it says nothing about the graph and the engine?"""
+    while fault is not None:
+        if isinstance(fault, (PassingFault, MemoryError, OSError)) or _MOMENT.search(str(fault)):
+            return True
+        fault = fault.__cause__
+    return False
+
+
+def leave_out(
+    request: Request, held: Held, engine: Any, plan: str, fault: Exception, level: int = logging.INFO
+) -> None:
+    """Leave an engine out for a version that it failed on: for good or, where the cause passes, for a while."""
+    reason = str(getattr(fault, "reason", fault))
+    if not passing(fault):
+        refuse(request, held, engine, plan, reason, level)
+        return
+    key = scope([plan], request.options)
+    times = held.postponed[key].times + 1 if key in held.postponed else 0
+    held.postponed[key] = Postponed(reason, time.monotonic() + _PAUSE * 2 ** min(times, _DOUBLED), times)
+    held.ledger.unfit[engine.name] = reason
+    _log.log(level, "%s is not served by %s for now: %s", request.name, engine.name, reason)
+
+
+def postponed(request: Request, held: Held, plan: str) -> Postponed | None:
+    """What failed a short while ago, and is not to be tried again yet."""
+    found: Postponed | None = held.postponed.get(scope([plan], request.options)) if held.postponed else None
+    return found if found is not None and found.pending() else None
+
+
+def until(held: Held) -> float:
+    """When the last of what was postponed for a version is tried again, on the monotonic clock."""
+    return max((each.until for each in held.postponed.values()), default=0.0)
+
+
+def waiting(held: Held) -> Callable[[], bool]:
+    """Is it still too early for all of that?"""
+    end = until(held)
+    return lambda: time.monotonic() < end
 
 
 def refuse(request: Request, held: Held, engine: Any, plan: str, reason: str, level: int = logging.INFO) -> None:

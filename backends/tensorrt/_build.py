@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybrid_infer._errors import EngineError
-from hybrid_infer.backends.tensorrt._logger import ERRORS, logger
+from hybrid_infer._errors import EngineError, GraphRefused, PassingFault
+from hybrid_infer.backends.tensorrt._logger import ERRORS, Said, logger
 from hybrid_infer.backends.tensorrt._model import Model
 from hybrid_infer.backends.tensorrt._nodes import Complaint, Group, refused
 from hybrid_infer.backends.tensorrt._profiles import Range
@@ -84,7 +84,7 @@ def _interruptible(work: Callable[[], Built], progress: Progress) -> Built:
 
 def _build(
     module: Any, model: Model, ranges: Mapping[str, Range], settings: Mapping[str, Any], timing: bytes,
-    progress: Progress, said: object,
+    progress: Progress, said: Said,
 ) -> Built:  # fmt: skip
     said_by = logger(module)
     builder: trt.Builder = module.Builder(said_by)
@@ -93,7 +93,7 @@ def _build(
     )
     config: trt.IBuilderConfig = builder.create_builder_config()
     if network is None or config is None:
-        raise EngineError(NAME, f"its builder could not be started: {said}")
+        raise PassingFault(NAME, f"its builder could not be started: {said or 'no reason'}")
     parser: trt.OnnxParser = module.OnnxParser(network, said_by)
     # Alive for as long as the parser is.
     zeros = ctypes.create_string_buffer(max((stub.nbytes for stub in model.stubs.values()), default=0) or 1)
@@ -108,8 +108,10 @@ def _build(
     cache = _timing_cache(config, timing)
     plan: trt.IHostMemory = builder.build_serialized_network(network, config)
     if plan is None:
-        reason = "its build was stopped" if progress.cancelled else f"its builder gave no plan: {said or 'no reason'}"
-        raise EngineError(NAME, reason)
+        if progress.cancelled:
+            raise PassingFault(NAME, "its build was stopped")
+        kind = EngineError if said.lasting() else PassingFault
+        raise kind(NAME, f"its builder gave no plan: {said or 'no reason'}")
     found = Built(bytes(plan), _serialised(cache))
     del parser, watching, zeros
     return found
@@ -132,7 +134,8 @@ def _parse(module: Any, parser: trt.OnnxParser, network: trt.INetworkDefinition,
                 for i in range(asked.num_subgraphs)
             ]
             complaints += _complaints(asked)
-    raise EngineError(NAME, refused(_operators(model), complaints, groups))
+    kind = GraphRefused if complaints or any(not group.supported for group in groups) else PassingFault
+    raise kind(NAME, refused(_operators(model), complaints, groups))
 
 
 def _complaints(parser: trt.OnnxParser) -> list[Complaint]:

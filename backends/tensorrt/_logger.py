@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from hybrid_infer.backends.tensorrt import _causes
+
 if TYPE_CHECKING:
     import tensorrt as trt
 
@@ -27,15 +29,19 @@ class Errors:
         self._lock = threading.Lock()
         self._said: deque[tuple[int, str]] = deque(maxlen=_KEPT)
         self._count = 0
+        self._scarce = 0  # when memory was last said to be short, even if TensorRT could do with less
 
     def add(self, severity: int, message: str) -> None:
         text = " ".join(message.split())
-        if severity < _WARNING:
-            with self._lock:
-                self._count += 1
+        if severity > _WARNING:
+            return
+        with self._lock:
+            self._count += 1
+            if severity < _WARNING:
                 self._said.append((self._count, text))
-        if severity <= _WARNING:
-            _log.debug("tensorrt: %s", text)
+            if _causes.of_the_moment(text):
+                self._scarce = self._count
+        _log.debug("tensorrt: %s", text)
 
     @contextmanager
     def since(self) -> Iterator[Said]:
@@ -47,15 +53,26 @@ class Errors:
             return [text for n, text in self._said if n > count]
 
 
+    def lasting_after(self, count: int) -> bool:
+        return self._scarce <= count and _causes.lasting(self.after(count))
+
+
 class Said:
     """The errors since some moment."""
 
     def __init__(self, errors: Errors, count: int) -> None:
         self._errors, self._count = errors, count
 
+    def __bool__(self) -> bool:
+        return bool(str(self))
+
     def __str__(self) -> str:
         """The first of them, which is the cause of the others; empty if there is none."""
         return next(iter(self._errors.after(self._count)), "")
+
+    def lasting(self) -> bool:
+        """Do they lie in what TensorRT was given, rather than in the moment?"""
+        return self._errors.lasting_after(self._count)
 
 
 ERRORS = Errors()

@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hybrid_infer._errors import EngineError
+from hybrid_infer._errors import GraphRefused
 from hybrid_infer._types import Graph
 from hybrid_infer.backends._source import read, subgraphs
 from hybrid_infer.backends.tensorrt import _batchnorm, _precision, _turn
@@ -65,7 +65,7 @@ class Model(NamedTuple):
 def model(graph: Graph, precision: str, *, fed: Collection[str] = (), live: bool = False) -> Model:
     """What TensorRT parses for `graph`, computing float32 in `precision`.
 
-    `fed` names weights that have to be inputs, whatever their type; if `live`, all are. Raises EngineError.
+    `fed` names weights that have to be inputs, whatever their type; if `live`, all are. Raises GraphRefused.
     """
     from onnx import TensorProto, inliner
 
@@ -94,12 +94,12 @@ def _check(proto: Any) -> None:
 
     for entry in proto.opset_import:
         if entry.domain in ("", "ai.onnx") and entry.version not in OPSETS:
-            raise EngineError(NAME, f"the graph has opset {entry.version}; TensorRT reads {OPSETS[0]} to {OPSETS[-1]}")
+            raise GraphRefused(NAME, f"the graph has opset {entry.version}; TensorRT reads {OPSETS[0]} to {OPSETS[-1]}")
     known = {getattr(TensorProto, onnx) for onnx in _ONNX.values()}
     for value in (*proto.graph.input, *proto.graph.output):
         kind = value.type.tensor_type.elem_type
         if kind not in known:
-            raise EngineError(NAME, f"has no element type {TensorProto.DataType.Name(kind).lower()} ({value.name})")
+            raise GraphRefused(NAME, f"has no element type {TensorProto.DataType.Name(kind).lower()} ({value.name})")
 
 
 def _raise_opset(proto: Any) -> None:
@@ -120,7 +120,7 @@ def _stub(proto: Any, name: str) -> tuple[int, ...]:
     outside = TensorProto(name=name, data_type=kind.elem_type, data_location=TensorProto.EXTERNAL)
     for size in kind.shape.dim:
         if not size.HasField("dim_value"):
-            raise EngineError(NAME, f"the weight {name!r} has no fixed shape in the graph")
+            raise GraphRefused(NAME, f"the weight {name!r} has no fixed shape in the graph")
         outside.dims.append(size.dim_value)
     entry = outside.external_data.add()
     entry.key, entry.value = "location", _LOCATION

@@ -25,6 +25,11 @@ def unknown(wanted: Collection[str], stubs: Mapping[str, Stub]) -> str:
     return ""
 
 
+def unfit(name: str, dtype: str) -> str:
+    """Why a live tensor of some type cannot be made into a weight, all of which are floats; empty if it can."""
+    return "" if dtype in TYPES else f"the weight {name!r} is {dtype} where the plan takes one of {', '.join(TYPES)}"
+
+
 def fitted(tensor: Any, stub: Stub, memory: Memory) -> Any:
     """A live weight as the plan has it: itself where it is so already, else a copy on the device."""
     if stub.order is not None:

@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybrid_infer._errors import EngineError
+from hybrid_infer._errors import EngineError, PassingFault
 from hybrid_infer._types import Graph, Memory
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends._cuda import _driver, _graphs, _memory
@@ -125,6 +125,7 @@ class Program:
         self, module: Any, loaded: Loaded, graph: Graph, names: Sequence[str | None], fed: Mapping[str, Any],
         profile: Profile, memory: Memory, captures: bool,
     ) -> None:  # fmt: skip
+        self._specs = graph.input_specs
         self.input_dtypes = tuple(spec.dtype for spec in graph.input_specs)
         self.output_dtypes = tuple(spec.dtype for spec in graph.output_specs)
         self.profile = profile
@@ -177,15 +178,25 @@ class Program:
         loaded = self._loaded
         if loaded is None or self.generation != _fork.generation():
             raise EngineError(NAME, "the program is closed, or was loaded by the process that this one was forked from")
-        with self._memory.scope():
-            arguments = [
-                self._argument(name, array)
-                for name, array in zip(self._names, arrays, strict=True) if name is not None
-            ]  # fmt: skip
-            rows = tuple(each.row for each in arguments)
-            stream = self._memory.stream()
-            found = self._captured(loaded, arguments, rows, stream)
-            return self._plain(loaded, arguments, rows, stream) if found is None else found
+        if len(arrays) != len(self._names):
+            raise EngineError(NAME, f"{len(arrays)} arrays given to a program that takes {len(self._names)}")
+        try:
+            with self._memory.scope():
+                return self._run(loaded, arrays)
+        except EngineError:
+            raise
+        except Exception as error:  # of the framework: out of memory
+            raise PassingFault(NAME, " ".join(str(error).split())[:300] or type(error).__name__) from error
+
+    def _run(self, loaded: Loaded, arrays: Sequence[Any]) -> list[Any]:
+        arguments = [
+            self._argument(i, name, array)
+            for i, (name, array) in enumerate(zip(self._names, arrays, strict=True)) if name is not None
+        ]  # fmt: skip
+        rows = tuple(each.row for each in arguments)
+        stream = self._memory.stream()
+        found = self._captured(loaded, arguments, rows, stream)
+        return self._plain(loaded, arguments, rows, stream) if found is None else found
 
     # One run
 
@@ -196,12 +207,20 @@ class Program:
         pointer = self._memory.pointer(tensor) or _memory.ALIGNMENT
         return Argument(name, pointer, shape, shape, dtype, False, tensor)
 
-    def _argument(self, name: str, array: Any) -> Argument:
-        """A tensor of the framework, or an integer in a NumPy array."""
+    def _argument(self, i: int, name: str, array: Any) -> Argument:
+        """A tensor of the framework, or an integer in a NumPy array; the one for the i-th of the program's names."""
         if type(array).__module__.partition(".")[0] != "numpy":
             if name in self._host:
                 raise EngineError(NAME, f"the values of {name!r} decide sizes, and it lies on the device")
-            return self._of_device(name, array)
+            found = self._of_device(name, array)
+            if i >= self._weights:
+                spec = self._specs[i - self._weights]
+                # TensorRT takes an address, and would read whatever lies there.
+                if found.dtype != spec.dtype:
+                    raise EngineError(NAME, f"{name!r} has the data type {found.dtype}, where {spec.dtype} is taken")
+                if len(found.shape) != len(spec.shape):
+                    raise EngineError(NAME, f"{name!r} has rank {len(found.shape)}, where {len(spec.shape)} is taken")
+            return found
         row = (int(array),)
         if name in self._host:
             return Argument(name, int(array.ctypes.data), (), row, "int64", True, array)

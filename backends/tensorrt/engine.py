@@ -9,17 +9,21 @@ graphs).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from hybrid_infer._errors import EngineError
+from hybrid_infer._errors import EngineError, GraphRefused, PassingFault
 from hybrid_infer._types import EngineOptions, Graph, Memory
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends._cuda import _memory
 from hybrid_infer.backends.tensorrt import _keys, _probe, _profiles, _refit, _shapes
 from hybrid_infer.backends.tensorrt._progress import Progress
+
+if TYPE_CHECKING:
+    from hybrid_infer.backends.tensorrt import _run
 
 NAME = "tensorrt"
 
@@ -68,11 +72,19 @@ class TensorRt:
         return dtype
 
     def prepare(self, graph: Graph, options: EngineOptions) -> dict[str, bytes]:
-        """Build a plan, which takes seconds to minutes. Raises EngineError, with the nodes that TensorRT refuses."""
+        """Build a plan, which takes seconds to minutes. Raises EngineError, with the nodes that TensorRT refuses.
+
+        One that is a GraphRefused holds for all sizes, a PassingFault for the moment.
+        """
+        with _faults():
+            return self._prepare(graph, options)
+
+    def _prepare(self, graph: Graph, options: EngineOptions) -> dict[str, bytes]:
         from hybrid_infer.backends.tensorrt import _build, _model
 
         for spec in (*graph.input_specs, *graph.output_specs):
-            self.wire(spec.dtype)
+            if spec.dtype not in _model.DTYPES:
+                raise GraphRefused(NAME, f"has no element type {spec.dtype}")
         module = _probe.module()
         profile = options.extra.get("profile") or _profiles.fallback(graph.input_specs)
         ranges = {
@@ -94,7 +106,10 @@ class TensorRt:
                     _log.debug("tensorrt: fed at each run, since they cannot be refitted: %s", ", ".join(stuck.names))
                     fed = (*fed, *stuck.names)
         if timing is not None and built.timing:
-            timing.update(lambda theirs: _build.merged_timing(module, built.timing, theirs))
+            try:
+                timing.update(lambda theirs: _build.merged_timing(module, built.timing, theirs))
+            except Exception as fault:  # the plan is there all the same
+                _log.debug("tensorrt: timings of kernels are not kept: %s", fault)
         facts = {"stubs": _refit.to_json(made.stubs), "fed": list(made.fed), "profile": _profiles.to_json(profile)}
         return {PLAN: built.plan, FACTS: json.dumps(facts).encode()}
 
@@ -104,17 +119,23 @@ class TensorRt:
         weights: Sequence[Any],
         options: EngineOptions,
         files: Mapping[str, bytes] | None = None,
-    ) -> Any:
+    ) -> _run.Program:
         """A program that runs on ``options.memory``; `weights` are tensors there, in the graph's order.
 
         The plan's weights are copies, made on the device; those that it cannot refit are read where they lie, and the
         program keeps them alive. Raises EngineError.
         """
+        if files is None:
+            files = self.prepare(graph, options)
+        with _faults():
+            return self._load(graph, weights, options, files)
+
+    def _load(
+        self, graph: Graph, weights: Sequence[Any], options: EngineOptions, files: Mapping[str, bytes]
+    ) -> _run.Program:
         from hybrid_infer.backends.tensorrt import _load, _run
 
         module, memory = _probe.module(), _memory_of(options)
-        if files is None:
-            files = self.prepare(graph, options)
         try:
             facts = json.loads(files[FACTS])
             stubs, profile = _refit.from_json(facts["stubs"]), _profiles.from_json(facts["profile"])
@@ -135,6 +156,17 @@ class TensorRt:
                 fed = {name: given[name] for name in fed_names}
             captures = bool(options.extra.get("graphs", True))
             return _run.Program(module, loaded, graph, names, fed, profile, memory, captures)
+
+
+@contextlib.contextmanager
+def _faults() -> Iterator[None]:
+    """What TensorRT's bindings and the framework raise, as faults of the moment: nothing is known of the graph."""
+    try:
+        yield
+    except EngineError:
+        raise
+    except Exception as fault:  # a framework out of memory, a constructor of TensorRT's that gives nothing
+        raise PassingFault(NAME, " ".join(str(fault).split())[:300] or type(fault).__name__) from fault
 
 
 def _by_name(graph: Graph, weights: Sequence[Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,3 +36,20 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(_probe, "version", lambda: module().__version__)  # type: ignore[attr-defined]
     monkeypatch.setattr(_probe, "gpu", lambda index: _driver.Gpu(made.gpu, 9, 0))
     return made
+
+
+@pytest.fixture
+def on_the_host(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The CPU's tensors are said to be a GPU's."""
+    from host_memory import PaddleHost, TorchHost
+
+    from hybrid_infer import _background, _trt
+    from hybrid_infer.frontends import paddle, torch
+
+    monkeypatch.setattr(_trt, "DEVICES", ("cpu",))
+    monkeypatch.setattr(torch.TorchFrontend, "memory", lambda self, device: TorchHost(device))
+    monkeypatch.setattr(paddle.PaddleFrontend, "memory", lambda self, device: PaddleHost(device))
+    _trt._say_absent.cache_clear()
+    _trt._say_passed_over.cache_clear()
+    yield
+    _background.wait()

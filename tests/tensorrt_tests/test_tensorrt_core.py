@@ -5,89 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from decorated import LASTING, Odd, builds, check, engines, layer, record, stats_fallbacks, unfit
 from double import World
-from host_memory import PaddleHost, TorchHost
 
 import hybrid_infer
-from hybrid_infer import InputSpec, _background, _trt, inference, stats
+from hybrid_infer import InputSpec, _background, _trt, inference
 
 torch = pytest.importorskip("torch")
-
-
-@pytest.fixture(autouse=True)
-def on_the_host(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The CPU's tensors are said to be a GPU's."""
-    from hybrid_infer.frontends import paddle, torch
-
-    monkeypatch.setattr(_trt, "DEVICES", ("cpu",))
-    monkeypatch.setattr(torch.TorchFrontend, "memory", lambda self, device: TorchHost(device))
-    monkeypatch.setattr(paddle.PaddleFrontend, "memory", lambda self, device: PaddleHost(device))
-    _trt._say_absent.cache_clear()
-    _trt._say_passed_over.cache_clear()
-    yield
-    _background.wait()
-
-
-class Layer(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = torch.nn.Linear(4, 4)
-
-    def forward(self, x: Any) -> Any:
-        return torch.relu(self.linear(x)) + 1
-
-
-class Odd(torch.nn.Module):
-    def forward(self, x: Any) -> Any:
-        return torch.acos(torch.tanh(x)) * 2
-
-
-def layer(kind: type = Layer, **options: Any) -> tuple[Any, Any]:
-    """A wrapped layer, and one of the same weights that is not."""
-    torch.manual_seed(0)
-    plain = kind().eval()
-    torch.manual_seed(0)
-    return inference(kind().eval(), with_trt=True, **options), plain
-
-
-def engines(wrapped: Any) -> list[list[str]]:
-    (method,) = hybrid_infer.explain(wrapped).to_dict()["methods"]
-    return [version["served_by"] for version in method["versions"]]
-
-
-def unfit(wrapped: Any) -> dict[str, str]:
-    (method,) = hybrid_infer.explain(wrapped).to_dict()["methods"]
-    return {name: why for version in method["versions"] for name, why in version["not_considered"].items()}
-
-
-def check(wrapped: Any, plain: Any, *sizes: int) -> None:
-    with torch.no_grad():
-        for n in sizes:
-            x = torch.randn(n, 4)
-            torch.testing.assert_close(wrapped(x), plain(x))
-
-
-def counts() -> dict[str, int]:
-    total: dict[str, int] = {}
-    for each in stats().values():
-        for name, number in each.items():
-            if isinstance(number, int):
-                total[name] = total.get(name, 0) + number
-    return total
-
-
-def builds(world: World) -> int:
-    return world.counts["Builder.build_serialized_network"]
-
-
-def record(store: Path) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text()) for path in sorted(store.rglob("trt_shapes.json"))]
+pytestmark = pytest.mark.usefixtures("on_the_host")
 
 
 # First
@@ -98,10 +28,6 @@ def test_it_is_tried_first_and_serves(world: World) -> None:
     check(wrapped, plain, 3, 3, 3)
     assert engines(wrapped) == [["tensorrt"]] and builds(world) == 1
     assert not any(stats_fallbacks())
-
-
-def stats_fallbacks() -> list[Any]:
-    return [each["fallbacks"] for each in stats().values() if each["fallbacks"]]
 
 
 def test_equal_blocks_share_one_plan_and_the_next_process_builds_none(world: World) -> None:
@@ -222,6 +148,7 @@ def test_a_wider_plan_that_fails_leaves_the_next_engine_in_place(
     wrapped, plain = layer()
     check(wrapped, plain, 3, 4)
     world.false["Builder.build_serialized_network"] = None
+    world.said["Builder.build_serialized_network"] = LASTING
     check(wrapped, plain, 9)
     _background.wait()
     check(wrapped, plain, 9, 9, 4)
@@ -338,6 +265,7 @@ def test_refused_nodes_are_named_and_the_next_engine_serves(world: World, caplog
 
 def test_what_was_refused_is_not_tried_again_by_the_next_process(world: World) -> None:
     world.false["Builder.build_serialized_network"] = None
+    world.said["Builder.build_serialized_network"] = LASTING
     wrapped, plain = layer()
     check(wrapped, plain, 3)
     assert builds(world) == 1
