@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,7 +26,10 @@ ALL = [(name, form) for name in ENGINES for form in FORMS]
 
 
 #: What an engine has no arithmetic for, and refuses.
-REFUSED = {"openvino": ("float64",)}  # the CPU plugin would compute it in float32
+REFUSED = {
+    "openvino": ("float64",),  # the CPU plugin would compute it in float32
+    "tensorrt": ("float64", "int16"),  # it has no such tensors
+}
 
 
 def needs(name: str) -> None:
@@ -37,11 +41,20 @@ def needs(name: str) -> None:
 
 
 class Loader:
-    """Loads graphs with one engine in one form, and runs a program as if its weights were bound."""
+    """Loads graphs with one engine in one form, and runs a program as if its weights were bound.
+
+    ``exchanged``: in which type a tensor of another one is exchanged.
+    """
+
+    exchanged: Mapping[str, str] = {"bfloat16": "float32"}
 
     def __init__(self, name: str, form: str) -> None:
         self.engine, self.form, self.programs = engine(name), form, []
         needs(name)
+
+    def again(self, form: str) -> Loader:
+        """One for the same engine in another form."""
+        return type(self)(self.engine.name, form)
 
     def options(self, **more: Any) -> EngineOptions:
         extra = {"workers": 0} if self.form == "shared" else {}
@@ -132,11 +145,13 @@ def test_bfloat16_is_exchanged_and_computed_as_float32(loader: Loader) -> None:
     x, w, f = (rng.standard_normal(shape).astype("float32") for shape in ((3, 4), (4, 4), (4,)))
     run = loader.load(built, [w, np.ones(4, "float32")])
     program = loader.programs[-1]
-    assert (program.input_dtypes, program.output_dtypes) == (("float32", "float32", "bool"), ("float32",) * 2)
+    narrow = loader.exchanged["bfloat16"]
+    assert (program.input_dtypes, program.output_dtypes) == ((narrow, "float32", "bool"), (narrow,) * 2)
     product = (x @ w + f) * 2.0
+    rounded = 1e-5 if narrow == "float32" else 4e-2
     for condition, expected in ((True, product + 1.5), (False, -product)):
         y, o = run([x, f, np.array(condition)])
-        np.testing.assert_allclose(o, expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(o, expected, rtol=rounded, atol=rounded)
         np.testing.assert_allclose(y.std(axis=-1), 1, rtol=1e-2)
 
 
@@ -318,11 +333,11 @@ def test_lowest_optimisation_computes_the_same(loader: Loader) -> None:
     np.testing.assert_array_equal(run([x])[0], x + 1)
 
 
-@pytest.mark.parametrize("name", ENGINES)
-def test_live_weights_are_read_at_each_run(name: str) -> None:
-    needs(name)
-    program = engine(name).load(linear(), [], EngineOptions(threads=2, live=True))
+def test_live_weights_are_read_at_each_run(loader: Loader) -> None:
+    live = loader.again("live")
     w, b, x = np.eye(4, dtype="float32"), np.zeros(4, "float32"), np.arange(8, dtype="float32").reshape(2, 4)
+    live.load(linear())
+    (program,) = live.programs
     np.testing.assert_array_equal(program.run([w, b, x])[0], x)
     w *= 3
     b += 1
