@@ -160,7 +160,8 @@ class State:
                 result = route.run(tensors, ints)  # type: ignore[union-attr]
         except EngineError as fault:
             result = self.method.function(*owner, *args, **kwargs)  # where it fails as well, the call is at fault
-            self.note(str(fault), "", "build")
+            # An engine may find only at a run that a weight was changed; the next call binds it anew.
+            self.note(str(fault), "", "build" if route.valid() else "busy")
             return result
         except Exception as fault:  # an argument is not what its signature tells: a sparse tensor, where one was dense
             result = self.method.function(*owner, *args, **kwargs)

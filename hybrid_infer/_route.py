@@ -126,6 +126,8 @@ class Compiled:
 
     def broken(self) -> str:
         """What changed since this was made, where `valid` says that something did."""
+        if getattr(self.program, "outdated", False):
+            return "a weight"
         checks = {"an attribute": self._attributes, "code": self._code, "a constant tensor": self._constant,
                   "its process": self.program.usable, "the stance": self._usable}  # fmt: skip
         try:

@@ -143,6 +143,14 @@ class Memory(Protocol):
         """A copy of a NumPy array on the device."""
         ...
 
+    def spread(self, tensors: Sequence[Any]) -> Callable[[], Callable[[], bool]]:
+        """Remember values spread over `tensors`, on the device, for an engine that has copied them.
+
+        What comes back, called after work was enqueued that may have written to them, enqueues a comparison with what
+        was remembered; what that gives waits for the comparison and says whether the values are the same.
+        """
+        ...
+
     def synchronize(self) -> None:
         """Wait for the work of the current stream."""
         ...

@@ -59,8 +59,6 @@ def refit(
         kept = []  # until the refit is enqueued: what is let go of after that is reused after it, in the stream's order
         for name in wanted:
             stub = stubs[name]
-            if fault := _refit.unfit(name, memory.describe(weights[name])[0]):
-                raise EngineError(NAME, fault)
             tensor = _refit.fitted(weights[name], stub, memory)
             kept.append(tensor)
             if fault := _refit.misfit(name, memory.describe(tensor), stub):

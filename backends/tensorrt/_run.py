@@ -115,6 +115,9 @@ class Program:
     names : of the inputs in the order in which they are given, None for those that the graph does not use.
     fed : weights that the engine reads as inputs, where they lie, by name.
     profile : the sizes that it serves, of the inputs alone.
+    compare : asks whether weights that were copied are as they were then, see ``Memory.spread``; None if none were.
+
+    ``outdated``: a run has found that they are not; the program is to be loaded anew.
     """
 
     engine = NAME
@@ -123,12 +126,12 @@ class Program:
 
     def __init__(
         self, module: Any, loaded: Loaded, graph: Graph, names: Sequence[str | None], fed: Mapping[str, Any],
-        profile: Profile, memory: Memory, captures: bool,
+        profile: Profile, memory: Memory, captures: bool, compare: Callable[[], Callable[[], bool]] | None = None,
     ) -> None:  # fmt: skip
         self._specs = graph.input_specs
         self.input_dtypes = tuple(spec.dtype for spec in graph.input_specs)
         self.output_dtypes = tuple(spec.dtype for spec in graph.output_specs)
-        self.profile = profile
+        self.profile, self._compare, self.outdated = profile, compare, False
         self.generation = _fork.generation()
         self._module, self._memory = module, memory
         self._names, self._outputs = tuple(names), tuple(graph.outputs)
@@ -150,7 +153,7 @@ class Program:
     # What the rest of the library asks
 
     def usable(self) -> bool:
-        return self._loaded is not None and self.generation == _fork.generation()
+        return self._loaded is not None and not self.outdated and self.generation == _fork.generation()
 
     def serves(self, rows: Rows) -> bool:
         """Is the plan valid for these sizes?"""
@@ -182,7 +185,14 @@ class Program:
             raise EngineError(NAME, f"{len(arrays)} arrays given to a program that takes {len(self._names)}")
         try:
             with self._memory.scope():
-                return self._run(loaded, arrays)
+                if self._compare is None or self._memory.capturing():  # where nothing may be waited for
+                    return self._run(loaded, arrays)
+                unchanged = self._compare()
+                found = self._run(loaded, arrays)  # enqueued before the answer is waited for, so that the GPU has work
+                if not unchanged():
+                    self.outdated = True
+                    raise EngineError(NAME, "weights that it has copied were written to where no counter tells")
+                return found
         except EngineError:
             raise
         except Exception as error:  # of the framework: out of memory

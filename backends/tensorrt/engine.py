@@ -145,17 +145,23 @@ class TensorRt:
         with memory.scope():
             _memory.reserve(memory, int(options.extra.get("memory_pool_init_size_mb", 0)))
             loaded = _load.load(module, plan)
-            names: Sequence[str | None] = graph.inputs
-            fed: dict[str, Any] = {}
+            captures = bool(options.extra.get("graphs", True))
             if options.live:
                 names = (*graph.weights, *graph.inputs)
-            else:
-                given = _by_name(graph, weights)
-                _load.refit(module, loaded, stubs, given, memory)
-                memory.synchronize()  # calls on other streams do not wait for the refit
-                fed = {name: given[name] for name in fed_names}
-            captures = bool(options.extra.get("graphs", True))
-            return _run.Program(module, loaded, graph, names, fed, profile, memory, captures)
+                return _run.Program(module, loaded, graph, names, {}, profile, memory, captures)
+            given = _by_name(graph, weights)
+            for name in stubs:
+                if fault := _refit.unfit(name, memory.describe(given[name])[0]):
+                    raise EngineError(NAME, fault)
+            fed = {name: given[name] for name in fed_names}
+            copied = [given[name] for name in stubs] + [
+                each for each in fed.values() if memory.pointer(memory.ready(each)) != memory.pointer(each)
+            ]
+            # Before they are copied: what is written between the two is seen.
+            compare = memory.spread(copied) if copied else None
+            _load.refit(module, loaded, stubs, given, memory)
+            memory.synchronize()  # calls on other streams do not wait for the refit
+            return _run.Program(module, loaded, graph, graph.inputs, fed, profile, memory, captures, compare)
 
 
 @contextlib.contextmanager

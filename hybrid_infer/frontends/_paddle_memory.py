@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -54,6 +54,11 @@ class PaddleMemory:
 
     def upload(self, array: Any) -> Any:
         return self._paddle.to_tensor(array, place=self._place)
+
+    def spread(self, tensors: Sequence[Any]) -> Callable[[], Callable[[], bool]]:
+        from hybrid_infer.frontends._paddle_spread import Spread
+
+        return Spread(tensors).compare
 
     def synchronize(self) -> None:
         self._paddle.device.synchronize(self.device)

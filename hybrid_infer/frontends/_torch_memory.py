@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 
@@ -17,6 +17,7 @@ class TorchMemory:
         self._device = torch.device(device)
         self.index = self._device.index or 0
         self.device = device
+        self._side: Any = None
 
     def stream(self) -> int:
         return int(self._torch.cuda.current_stream(self._device).cuda_stream)
@@ -49,6 +50,22 @@ class TorchMemory:
 
     def upload(self, array: Any) -> Any:
         return self._torch.tensor(array, device=self._device)
+
+    def spread(self, tensors: Sequence[Any]) -> Callable[[], Callable[[], bool]]:
+        from hybrid_infer.frontends._torch_spread import Spread
+
+        return Spread(tensors, self._aside).compare
+
+    @contextmanager
+    def _aside(self, following: bool) -> Iterator[None]:
+        """On a stream beside the current one; `following` what that one has been given so far."""
+        cuda = self._torch.cuda
+        if self._side is None:
+            self._side = cuda.Stream(self._device)
+        if following:
+            self._side.wait_stream(cuda.current_stream(self._device))
+        with cuda.stream(self._side):
+            yield
 
     def synchronize(self) -> None:
         self._torch.cuda.current_stream(self._device).synchronize()

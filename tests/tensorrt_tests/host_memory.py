@@ -8,6 +8,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from hybrid_infer.frontends._paddle_memory import PaddleMemory
 from hybrid_infer.frontends._torch_memory import TorchMemory
 
@@ -30,7 +32,9 @@ class _Host:
         return contextlib.nullcontext()
 
 
-class TorchHost(_Host, TorchMemory): ...
+class TorchHost(_Host, TorchMemory):
+    def _aside(self, following: bool) -> Any:
+        return contextlib.nullcontext()
 
 
 class PaddleHost(_Host, PaddleMemory):
@@ -39,6 +43,18 @@ class PaddleHost(_Host, PaddleMemory):
 
     def upload(self, array: Any) -> Any:
         return self._paddle.to_tensor(array)
+
+
+def install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the CPU's tensors taken for a GPU's."""
+    from hybrid_infer import _trt
+    from hybrid_infer.frontends import paddle, torch
+
+    monkeypatch.setattr(_trt, "DEVICES", ("cpu",))
+    monkeypatch.setattr(torch.TorchFrontend, "memory", lambda self, device: TorchHost(device))
+    monkeypatch.setattr(paddle.PaddleFrontend, "memory", lambda self, device: PaddleHost(device))
+    _trt._say_absent.cache_clear()
+    _trt._say_passed_over.cache_clear()
 
 
 class HostDriver:
