@@ -11,6 +11,7 @@ from typing import Any
 
 import hybrid_infer
 from benchmarks import _bare, _measure, models
+from hybrid_infer import _stats
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +45,16 @@ def subject(case: models.Case, backend: str = "onnxruntime") -> Iterator[Subject
             found = models.first_tensor(fast.call())
         difference = float((found - models.first_tensor(eager.call())).abs().max())
         yield Subject(eager.call, fast.call, lambda: session.run(None, feed), work.call, difference)
+
+
+def served(decorated: Any) -> str:
+    """Which engines serve a decorated layer or method, or that the eager one does, or why, for a table."""
+    reasons = fallbacks()
+    if reasons.keys() == {_stats.SLOWER}:
+        return "the eager method"
+    (told,) = hybrid_infer.explain(decorated).to_dict()["methods"]
+    engines = sorted({engine for version in told["versions"] for engine in version["served_by"]} - {"eager"})
+    return "; ".join(reasons) or ", ".join(engines)
 
 
 def fallbacks() -> dict[str, int]:

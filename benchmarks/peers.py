@@ -85,8 +85,12 @@ PEERS: dict[str, dict[str, Peer]] = {
 
 
 class Forms(NamedTuple):
-    """The method in each form by name, the tensors of a call, eager work of its cost, and why a peer is missing."""
+    """The method in each form by name, the tensors of a call, eager work of its cost, and why a peer is missing.
 
+    `hot`: the layer whose method is decorated.
+    """
+
+    hot: Any
     methods: dict[str, programs.Method]
     tensors: list[Any]
     work: _measure.Run
@@ -115,7 +119,7 @@ def _forms(case: models.Case) -> Iterator[Forms]:
                 missing[name] = f"{type(fault).__name__}: {first[:120]}"
                 continue
             methods[name] = method
-        yield Forms(methods, tensors, work.call, missing)
+        yield Forms(hot.layer, methods, tensors, work.call, missing)
 
 
 def _in_turn(method: programs.Method, tensors: Sequence[Any], work: _measure.Run) -> _measure.Run:
@@ -128,7 +132,7 @@ def _in_turn(method: programs.Method, tensors: Sequence[Any], work: _measure.Run
 
 def measure(case: models.Case, rounds: int) -> dict[str, Any]:
     logging.disable(logging.WARNING)
-    with _forms(case) as (methods, tensors, work, missing):
+    with _forms(case) as (hot, methods, tensors, work, missing):
         expected = methods[EAGER](*tensors)
         alone = {name: functools.partial(method, *tensors) for name, method in methods.items()}
         whole = {name: _in_turn(method, tensors, work) for name, method in methods.items()}
@@ -152,7 +156,7 @@ def measure(case: models.Case, rounds: int) -> dict[str, Any]:
             },
             "seconds": seconds,
             "missing": missing,
-            "served": "the eager method" if _subject.fallbacks() else "an engine",
+            "served": _subject.served(hot),
         }
 
 

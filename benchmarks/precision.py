@@ -17,11 +17,11 @@ def measure(case: models.Case, rounds: int) -> dict[str, Any]:
     logging.disable(logging.WARNING)
     with _measure.store(), _subject.no_grad(case.framework):
         plain = case.build()
-        methods = {"eager": plain.method()}
+        methods, hot = {"eager": plain.method()}, {}
         for precision in PRECISIONS:
-            hot = case.build()
-            hybrid_infer.inference(hot.layer, backend="auto", precision_mode=precision)
-            methods[precision] = hot.method()
+            hot[precision] = case.build()
+            hybrid_infer.inference(hot[precision].layer, backend="auto", precision_mode=precision)
+            methods[precision] = hot[precision].method()
         tensors = plain.tensors()
         expected = methods["eager"](*tensors)
         found = {name: [method(*tensors) for _ in range(3)][-1] for name, method in methods.items()}
@@ -32,7 +32,7 @@ def measure(case: models.Case, rounds: int) -> dict[str, Any]:
             "framework": case.framework,
             "over_eager": {name: _measure.ratio(seconds["eager"], seconds[name]) for name in PRECISIONS},
             "error": {name: float((found[name] - expected).abs().max()) / largest for name in PRECISIONS},
-            "fallbacks": _subject.fallbacks(),
+            "served": ", ".join(_subject.served(hot[precision].layer) for precision in PRECISIONS),
         }
 
 
@@ -41,7 +41,7 @@ def show(results: Sequence[dict[str, Any]]) -> str:
     for result in results:
         speeds = [_measure.ratio_text(result["over_eager"][name]) for name in PRECISIONS]
         errors = [f"{result['error'][name]:.0e}" for name in PRECISIONS]
-        rows.append((result["model"], *speeds, *errors, "; ".join(result["fallbacks"]) or "engine"))
+        rows.append((result["model"], *speeds, *errors, result["served"]))
     for framework in ("torch", "paddle"):
         found = [result["over_eager"] for result in results if result["framework"] == framework]
         if found:

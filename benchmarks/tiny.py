@@ -60,7 +60,7 @@ def measure(framework: str, rounds: int) -> list[dict[str, Any]]:
             ratio = _measure.ratio(seconds["eager"], seconds["decorated"])
             found.append({
                 "layer": f"{framework}, {name}", "seconds": seconds, "over_eager": ratio,
-                "served": "the eager method" if _subject.fallbacks() else "an engine",
+                "served": _subject.served(hot),
             })  # fmt: skip
     return found
 
