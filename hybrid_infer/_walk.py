@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import builtins
 import importlib.util
+import inspect
+import operator
 import sys
 import types
 from collections import deque
@@ -23,6 +25,9 @@ Test = Callable[[Any], bool]
 _COMPILED = "_torchdynamo_orig_callable"
 #: What asks a logger whether it would write a message; else its level has no part in results.
 _LEVELS = frozenset({"isEnabledFor", "getEffectiveLevel"})
+#: What reaches attributes by names that no code holds. Code that calls one by its own name is seen to do so; an object
+#: that is one of them under another name is met here.
+_READERS = frozenset(map(id, (getattr, vars, dir, inspect.getattr_static, operator.attrgetter, operator.methodcaller)))
 _MAX_OBJECTS = 100_000
 
 
@@ -238,6 +243,7 @@ class Walk(Classes):
             return self.layer(value)
         if value is ABSENT:
             return b"0"
+        self.dynamic |= id(value) in _READERS
         if isinstance(value, types.FunctionType):
             return self.function(value)
         if isinstance(value, type):

@@ -19,6 +19,40 @@ case("instance_call", "class C:\n def __call__(s, x): return x * 2\nc = C()\ndef
 case(
     "instance_operator", "class C:\n def __mul__(s, x): return x * 2\nc = C()\ndef f(x): return c * x", "x * 2", "x * 3"
 )
+# What reads attributes by names that no code mentions, under a name of the program's own.
+case("get", "class C: k = 2\ng = getattr\ndef f(x): return x * g(C, 'k')", "k = 2", "k = 3")
+case("get_kept", "class C: k = 2\nt = {'g': getattr}\ndef f(x): return x * t['g'](C, 'k')", "k = 2", "k = 3")
+case("variables", "class C: k = 2\ng = vars\ndef f(x): return x * g(C)['k']", "k = 2", "k = 3")
+case(
+    "getter_kind",
+    "from operator import attrgetter as a\nclass C: k = 2\ndef f(x): return x * a('k')(C)",
+    "k = 2",
+    "k = 3",
+)
+case(
+    "caller_kind",
+    "from operator import methodcaller as m\nclass C:\n def k(): return 2\ndef f(x): return x * m('k')(C)",
+    "return 2",
+    "return 3",
+)
+case(
+    "getter_kind_kept",
+    "import operator\na = operator.attrgetter\nclass C: k = 2\ndef f(x): return x * a('k')(C)",
+    "k = 2",
+    "k = 3",
+)
+case(
+    "getter",
+    "from operator import attrgetter\ng = attrgetter('k')\nclass C: k = 2\ndef f(x): return g(C)",
+    "k = 2",
+    "k = 3",
+)
+case(
+    "getter_of_items",
+    "from operator import itemgetter\ng = itemgetter('k')\nd = dict(k=2)\ndef f(x): return g(d)",
+    "k=2",
+    "k=3",
+)
 case("slots", "class C:\n __slots__ = ('k', 'n')\nc = C()\nc.k = 2\ndef f(x): return x * c.k", "c.k = 2", "c.k = 3")
 case(
     "private_slot",
