@@ -17,11 +17,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from hybrid_infer import _method
+from hybrid_infer._errors import HybridInferError
 from hybrid_infer._imports import Finder
 
 #: The modules in which the frameworks keep the root of all layers, and its name there.
 _ROOTS = {"torch.nn.modules.module": "Module", "paddle.nn.layer.layers": "Layer"}
 FORWARD = "forward"
+#: Held while classes are patched: what two threads patch at once could not be put back in any order.
+_ONE = threading.RLock()
+_PATIENCE = 60.0  # seconds
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -51,7 +55,8 @@ class Recording:
         self.main: Any = None  # the main module of that time, which `runpy` takes away at the end
         self._began = self._ended = 0.0
         self._here = threading.local()
-        self._patches: list[tuple[type, str, Any]] = []
+        self._patches: list[tuple[type, str, Any, Any]] = []
+        self._patching = threading.Lock()  # a thread of the program may be about to, where all is being put back
         self._known: set[type] = set()
         self._active = False  # what is imported meanwhile may keep a patched function: torch.fx does
 
@@ -64,23 +69,34 @@ class Recording:
         """Record what is called meanwhile, on every thread.
 
         Of layers that there are already, the methods are timed from the first call of a layer of their class on; at
-        once where it is one of `kinds`.
+        once where it is one of `kinds`. Raises HybridInferError where another thread records for a minute.
         """
+        if not _ONE.acquire(timeout=_PATIENCE):
+            raise HybridInferError("another thread of this process is at suggest(): run one after the other")
+        self._active = True
         finder = Finder(_ROOTS, self._loaded)
         sys.meta_path.insert(0, finder)
         try:
             for name in _ROOTS:
                 if hasattr(sys.modules.get(name), _ROOTS[name]):
                     self._loaded(sys.modules[name])
-            self._active = True
             for kind in kinds:
                 self._meet(kind)
             yield
         finally:
+            try:
+                self._restore()
+                if finder in sys.meta_path:
+                    sys.meta_path.remove(finder)
+            finally:
+                _ONE.release()
+
+    def _restore(self) -> None:
+        with self._patching:
             self._active = False
-            sys.meta_path.remove(finder)
-            for kind, name, original in reversed(self._patches):
-                setattr(kind, name, original)
+            for kind, name, original, replacement in reversed(self._patches):
+                if vars(kind).get(name) is replacement:  # else the program has patched it in turn, around ours
+                    setattr(kind, name, original)
             self._patches.clear()
 
     def _loaded(self, module: types.ModuleType) -> None:
@@ -103,8 +119,10 @@ class Recording:
         self._patch(kind, "__call__", __call__)
 
     def _patch(self, kind: type, name: str, replacement: Any) -> None:
-        self._patches.append((kind, name, vars(kind)[name]))
-        setattr(kind, name, replacement)
+        with self._patching:
+            if self._active:
+                self._patches.append((kind, name, vars(kind)[name], replacement))
+                setattr(kind, name, replacement)
 
     def _meet(self, kind: type) -> None:
         """Have the methods of a class of the program timed; of the frameworks' classes their calls tell enough."""
