@@ -127,9 +127,20 @@ def test_a_saved_model_gives_the_nan_or_refuses_it(tmp_path: Path) -> None:
         loaded(torch.full((2, 4, 6), torch.nan))
 
 
-def test_a_remainder_of_a_large_quotient() -> None:
-    """``x - y * floor(x / y)`` loses all digits of it, which no comparison with small arguments tells."""
-    hot = inference(lambda x, y: x % y, backend="onnxruntime", fallback="error")
+@pytest.mark.parametrize(
+    "method",
+    [
+        lambda x, y: x % y, lambda x, y: x // y, lambda x, y: torch.div(x, y, rounding_mode="floor"),
+        lambda x, y: x % 0.1, lambda x, y: x // 0.1, lambda x, y: 6.0 // y,
+        lambda x, y: torch.div(x.long(), 3, rounding_mode="floor"),
+        lambda x, y: torch.div(x.long(), (y * 10).long(), rounding_mode="trunc"),
+    ],
+    ids=["remainder", "floor", "mode", "by_number", "floor_by_number", "of_number", "whole", "trunc"],
+)  # fmt: skip
+def test_divisions_of_large_numbers(method: Callable[..., Any]) -> None:
+    """What the exporter makes of them is wrong in all digits, or by one, which no comparison with small ones tells."""
+    hot = inference(method, backend="onnxruntime", fallback="error")
     y = torch.tensor([0.1, 0.3, -1.7, 3.0])
-    for x in (torch.tensor([0.5, -0.5, 1.5, 2.5]), torch.tensor([1e8, -1e8, 1e7, 1e30])):
-        assert torch.equal(hot(x, y), x % y)
+    for numbers in ([0.5, -0.5, 1.5, 2.5], [6.0, -9.0, 1e7, 1e10], [1e8, -1e8, 1e7, 7.0]):
+        x = torch.tensor(numbers)
+        assert torch.equal(hot(x, y), method(x, y))
