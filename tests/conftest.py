@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import exported
 import pytest
 
 import hybrid_infer
@@ -18,6 +19,7 @@ _OUTSIDE = tempfile.TemporaryDirectory(prefix="hybrid_infer-tests-", ignore_clea
 os.environ["HYBRID_INFER_CACHE_DIR"] = _OUTSIDE.name
 #: Whether or not it is faster at a test's small sizes; also for what is decorated when a test's module is imported.
 os.environ["HYBRID_INFER_BACKEND"] = "onnxruntime"
+exported.RECORDER.start()
 
 
 @pytest.fixture(autouse=True)
@@ -50,3 +52,11 @@ def reset() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("error", hybrid_infer.CacheWarning)
         yield
+
+
+@pytest.fixture(autouse=True)
+def known_operators() -> Iterator[None]:
+    """What the exporters write for a test's models, the native engine is tested with, or excludes with a reason."""
+    yield
+    unknown = exported.RECORDER.unknown()
+    assert not unknown, f"{sorted(unknown)}: name them in tests/native/excluded_operators.txt, with the reason"
