@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import importlib.util
-import statistics
 import sys
-import time
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks import _measure, gpu
+from benchmarks import _gpu_measure, _measure, gpu
+from benchmarks._gpu_models import MODELS
 
 
 def missing() -> str:
@@ -20,56 +18,44 @@ def missing() -> str:
     return gpu.missing() or engine("tensorrt").missing()
 
 
-def peer(layer: Any, given: Sequence[Any], kind: Any) -> gpu.Run:
+def peer(layer: Any, given: Sequence[Any]) -> Any:
     """The layer compiled by torch_tensorrt, whole."""
     import torch_tensorrt
 
-    made = torch_tensorrt.compile(
-        copy.deepcopy(layer), ir="dynamo", inputs=list(given), enabled_precisions={kind}, min_block_size=1
+    kinds = {each.dtype for each in layer.parameters()}
+    return torch_tensorrt.compile(
+        layer, ir="dynamo", inputs=list(given), enabled_precisions=kinds, min_block_size=1
     )
-    return lambda: made(*given)
 
 
 def measure(name: str, dtype: str, batch: int, rounds: int) -> dict[str, Any]:
-    """Milliseconds, first call in seconds, peak memory and error against float64 of each."""
+    """Milliseconds, first call in seconds and error against float64 of each; peak memory in processes of their own."""
     import torch
 
     import hybrid_infer
 
     torch.manual_seed(0)
-    kind = getattr(torch, dtype)
-    layer, arguments = gpu.MODELS[name](batch)
-    exact = copy.deepcopy(layer).eval().double()
+    model = MODELS[name]
+    ours: list[Any] = []
 
-    def on(tensor: Any, wanted: Any) -> Any:
-        return tensor.cuda().to(wanted) if tensor.is_floating_point() else tensor.cuda()
+    def tensorrt(layer: Any, given: Sequence[Any]) -> Any:
+        ours.append(hybrid_infer.inference(layer, with_trt=True, verify="off"))
+        return ours[-1]
 
-    layer = layer.eval().cuda().to(kind)
-    given = [on(each, kind) for each in arguments]
-    native = hybrid_infer.inference(copy.deepcopy(layer), backend="native", verify="off")
-    ours = hybrid_infer.inference(copy.deepcopy(layer), with_trt=True, verify="off")
-    compiled = torch.compile(copy.deepcopy(layer), mode="max-autotune")
-    runs: dict[str, gpu.Run] = {
-        "eager": lambda: layer(*given), "torch.compile": lambda: compiled(*given), "native": lambda: native(*given),
-        "tensorrt": lambda: ours(*given),
+    peers: dict[str, _gpu_measure.Peer] = {
+        gpu.COMPILED: gpu.compiled("max-autotune"), gpu.NATIVE: gpu.native, "tensorrt": tensorrt
     }  # fmt: skip
-    with torch.inference_mode():
-        if importlib.util.find_spec("torch_tensorrt") is not None:
-            runs["torch_tensorrt"] = peer(layer, given, kind)
-        build = {}
-        for which, run in runs.items():
-            start = time.perf_counter()
-            run()
-            torch.cuda.synchronize()
-            build[which] = time.perf_counter() - start
-        milliseconds = gpu.times(runs, rounds)
-        memory = {which: gpu.peak(run) for which, run in runs.items()}
-        truth = exact.cuda()(*(on(each.float().to(kind), torch.float64) for each in arguments))
-        errors = {which: float((run().double() - truth).abs().max()) for which, run in runs.items()}
-    (told,) = hybrid_infer.explain(ours).to_dict()["methods"]
-    served = sorted({engine for version in told["versions"] for engine in version["served_by"]})
-    return {"model": name, "dtype": dtype, "batch": batch, "build_s": build, "ms": milliseconds, "peak": memory,
-            "error": errors, "served_by": served}  # fmt: skip
+    if importlib.util.find_spec("torch_tensorrt") is not None:
+        peers["torch_tensorrt"] = peer
+    with _measure.store():
+        found = _gpu_measure.compare(model.layer(), lambda: model.arguments(batch), dtype, peers, rounds)
+        methods = hybrid_infer.explain(ours[-1]).to_dict()["methods"]
+        arguments = ("--model", name, "--dtype", dtype, "--batch", str(batch), "--form")
+        memory = {
+            form: _measure.child("benchmarks._gpu_process", *arguments, form)["peak"] for form in ("eager", "tensorrt")
+        }
+    served = sorted({engine for each in methods for version in each["versions"] for engine in version["served_by"]})
+    return {"model": name, "dtype": dtype, "batch": batch, **found, "peak": memory, "served_by": served}
 
 
 def show(results: Sequence[dict[str, Any]]) -> str:
@@ -77,33 +63,32 @@ def show(results: Sequence[dict[str, Any]]) -> str:
     peers = ("eager", "torch.compile", "native", "torch_tensorrt")
     rows = []
     for each in results:
-        median = {which: statistics.median(figures) for which, figures in each["ms"].items()}
+        median = _gpu_measure.medians(each)
         ratios = (f"{median[p] / median['tensorrt']:.2f}" if p in median else "-" for p in peers)
         rows.append((
-            f"{each['model']}, {each['dtype']}, batch {each['batch']}", f"{median['tensorrt']:.3f}", *ratios,
-            f"{each['peak']['tensorrt'] / each['peak']['eager']:.2f}", f"{each['build_s']['tensorrt']:.1f}",
+            gpu.label(each), f"{median['tensorrt']:.3f}", *ratios,
+            f"{each['peak']['tensorrt'] / each['peak']['eager']:.2f}", f"{each['first_s']['tensorrt']:.1f}",
             ", ".join(each["served_by"]),
         ))  # fmt: skip
     head = ("", "TensorRT, ms", *(f"over {p}" for p in peers), "memory to eager's", "first call, s", "served by")
     return _measure.table("TensorRT", head, rows)
 
 
-def main(rounds: int, models: Sequence[str] = tuple(gpu.MODELS)) -> str:
+def main(rounds: int, models: Sequence[str] = tuple(MODELS)) -> str:
     told = gpu.machine()
-    print(f"{told['device']}; driver {'; '.join(told['driver'])}; CUDA {told['cuda']}; {told['date']}\n")
-    with _measure.store():
-        results = [measure(name, d, batch, rounds) for name in models for d in gpu.DTYPES for batch in gpu.BATCHES]
+    print(gpu.described(told))
+    results = [measure(name, d, batch, rounds) for name in models for d in gpu.DTYPES for batch in gpu.BATCHES]
     _measure.save("tensorrt", {"gpu": told, "results": results})
     return show(results)
 
 
 if __name__ == "__main__":
     parser = _measure.arguments(__doc__ or "")
-    parser.add_argument("models", nargs="*", metavar="model", help=f"which of {', '.join(gpu.MODELS)} (default: all)")
+    parser.add_argument("models", nargs="*", metavar="model", help=f"which of {', '.join(MODELS)} (default: all)")
     asked = parser.parse_args()
-    if unknown := set(asked.models) - set(gpu.MODELS):
+    if unknown := set(asked.models) - set(MODELS):
         parser.error(f"no model is called {', '.join(sorted(unknown))}")
     if why := missing():
         print(f"nothing was measured: {why}")
         sys.exit(0)
-    print(main(asked.rounds, asked.models or tuple(gpu.MODELS)))
+    print(main(asked.rounds, asked.models or tuple(MODELS)))

@@ -1,0 +1,54 @@
+"""One peer in a process of its own: seconds of its first call above loading the framework, and the peak of its memory.
+
+The layer is on the GPU, and the framework has computed something there, before the clock starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import Any
+
+from benchmarks._gpu_models import MODELS
+
+FORMS = ("eager", "native", "tensorrt")
+
+
+def measure(name: str, dtype: str, batch: int, form: str) -> dict[str, Any]:
+    """``first_s``; ``peak``: bytes that torch's allocator has held at most, weights included."""
+    import torch
+
+    torch.manual_seed(0)
+    kind = getattr(torch, dtype)
+    layer = MODELS[name].layer().eval().to(kind).cuda()
+    drawn = MODELS[name].arguments(batch)
+    given = [each.cuda().to(kind) if each.is_floating_point() else each.cuda() for each in drawn]
+    (torch.ones(64, 64, device="cuda", dtype=kind) @ torch.ones(64, 64, device="cuda", dtype=kind)).sum().item()
+    torch.cuda.reset_peak_memory_stats()
+    with torch.inference_mode():
+        start = time.perf_counter()
+        call: Any = layer
+        if form != "eager":
+            import hybrid_infer
+
+            # Memory is measured as it is needed, not as it is reserved.
+            options: dict[str, Any] = {"with_trt": True} if form == "tensorrt" else {"backend": "native"}
+            call = hybrid_infer.inference(layer, verify="off", memory_pool_init_size_mb=0, **options)
+        call(*given)
+        torch.cuda.synchronize()
+        first = time.perf_counter() - start
+        for _ in range(4):  # captured and replayed
+            call(*given)
+        torch.cuda.synchronize()
+    return {"first_s": first, "peak": int(torch.cuda.max_memory_allocated())}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=MODELS, required=True)
+    parser.add_argument("--dtype", required=True)
+    parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--form", choices=FORMS, required=True)
+    asked = parser.parse_args()
+    print(json.dumps(measure(asked.model, asked.dtype, asked.batch, asked.form)))

@@ -1,0 +1,213 @@
+"""The benchmark of a GPU, as far as it goes without one: floors, figures in turn, errors, goals, tables, the page."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from benchmarks import _floors, _gpu_measure, _gpu_page, gpu
+from benchmarks._gpu_models import MODELS
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+def test_the_floor_of_a_linear_layer_is_what_a_hand_computes() -> None:
+    layer = torch.nn.Linear(8, 4).half()
+    work = _floors.work(layer, [torch.zeros(3, 8).half()])
+    assert work == (2 * (8 * 4 + 4 + 3 * 8 + 3 * 4), 2 * 3 * 8 * 4)
+    floors = _floors.floors(work, _floors.Roof(bandwidth=1e6, arithmetic=1e3))
+    assert floors == pytest.approx({"bytes": 0.144, "arithmetic": 192.0, "floor": 192.0})
+
+
+def test_shared_weights_are_moved_once_and_every_result_counts() -> None:
+    class Twice(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = torch.nn.Linear(4, 4, bias=False)
+            self.second = self.first
+            self.register_buffer("scale", torch.ones(4))
+
+        def forward(self, x: Any) -> Any:
+            return self.second(self.first(x)) * self.scale, [x + 1]
+
+    work = _floors.work(Twice(), [torch.zeros(2, 4)])
+    assert work == (4 * (16 + 4 + 8 + 8 + 8), 2 * 2 * (2 * 4 * 4))
+
+
+def test_convolutions_and_attention_are_arithmetic() -> None:
+    conv = _floors.work(torch.nn.Conv2d(3, 8, 3, padding=1), [torch.zeros(2, 3, 5, 5)])
+    assert conv.operations == 2 * 2 * 25 * 8 * 3 * 9
+
+    class Attention(torch.nn.Module):
+        def forward(self, q: Any, k: Any, v: Any) -> Any:
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+    shape = (2, 4, 6, 8)
+    attention = _floors.work(Attention(), [torch.zeros(shape)] * 3)
+    assert attention.operations == 2 * 2 * (2 * 4) * 6 * 6 * 8
+
+
+@pytest.mark.parametrize(
+    "name, bandwidth",
+    [("NVIDIA H100 80GB HBM3", 3.35e12), ("NVIDIA H100 PCIe", 2e12), ("NVIDIA H100 NVL", 3.9e12),
+     ("NVIDIA H200", 4.8e12), ("NVIDIA A100-SXM4-40GB", 1.555e12), ("NVIDIA A100-SXM4-80GB", 2.039e12)],
+)  # fmt: skip
+def test_roofs_go_by_the_whole_name(name: str, bandwidth: float) -> None:
+    ceiling = _floors.roof(name)
+    assert ceiling is not None and ceiling.bandwidth == bandwidth
+    assert _floors.roof("NVIDIA TITAN V") is None
+
+
+#: Weights of the layer in millions, and operations of a call of one item in units of 1e9, as they are told of them.
+TOLD = {
+    "DiT blocks 28x1152, 256 tokens": (669, 230), "BERT-base, 128 tokens": (109, 22.3),
+    "BERT-base, 512 tokens": (109, 96), "ViT-B": (86, 35), "ResNet-50": (23.5, 8.2), "UNet block 640x32x32": (9.8, 21),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_models_are_what_they_are_called(name: str) -> None:
+    """Built without memory for their weights."""
+    pytest.importorskip("transformers")
+    model = MODELS[name]
+    with torch.device("meta"):
+        layer, given = model.layer().eval(), model.arguments(1)
+    millions, billions = TOLD[name]
+    assert sum(each.numel() for each in layer.parameters()) / 1e6 == pytest.approx(millions, rel=0.05)
+    assert _floors.work(layer, given).operations / 1e9 == pytest.approx(billions, rel=0.05)
+    assert set(TOLD) == set(MODELS) and model.products == ("ResNet" not in name and "UNet" not in name)
+
+
+class Clock:
+    """Stands for CUDA's events: a call takes as many milliseconds as it says."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def event(self) -> Any:
+        clock = self
+
+        class Event:
+            def record(self) -> None:
+                self.at = clock.now
+
+            def synchronize(self) -> None: ...
+
+            def elapsed_time(self, end: Any) -> float:
+                return float(end.at - self.at)
+
+        return Event()
+
+
+def test_runs_are_timed_in_turn_each_first_as_often() -> None:
+    clock, order, count = Clock(), [], Counter[str]()
+
+    def run(name: str, milliseconds: float) -> None:
+        clock.now += milliseconds
+        count[name] += 1
+        if not order or order[-1] != name:
+            order.append(name)
+
+    runs = {"slow": lambda: run("slow", 3.0), "quick": lambda: run("quick", 0.5)}
+    found = _gpu_measure.in_turn(runs, 4, clock.event)
+    assert found == {"slow": [3.0] * 4, "quick": [0.5] * 4}
+    # Neighbours in two turns are one entry: each turn begins with the other one.
+    assert order == [*["slow", "quick"] * 3, "slow"] and count["slow"] == count["quick"]
+
+
+def test_errors_are_the_largest_over_all_draws() -> None:
+    draws = [[torch.tensor([1.0, 2.0])], [torch.tensor([4.0])]]
+    calls = {"right": lambda x: x * 2, "off": lambda x: x * 2.5}
+    found = _gpu_measure.errors(calls, lambda x: x * 2, draws, lambda x: x.double())
+    assert found == {"right": 0.0, "off": 2.0}
+
+
+def test_peers_are_compared_on_copies_of_one_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the host for a GPU."""
+    clock = Clock()
+    for kind in (torch.Tensor, torch.nn.Module):
+        monkeypatch.setattr(kind, "cuda", lambda self: self)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: clock.event())
+    made: list[Any] = []
+
+    def peer(layer: Any, given: Any) -> Any:
+        made.append((layer, given))
+        return layer
+
+    layer = torch.nn.Linear(4, 3)
+    found = _gpu_measure.compare(layer, lambda: [torch.randn(2, 4)], "bfloat16", {"peer": peer}, 3)
+    assert set(found) == {"first_s", "ms", "error"} and all(set(each) == {"eager", "peer"} for each in found.values())
+    assert made[0][0] is not layer and made[0][0].weight.dtype == made[0][1][0].dtype == torch.bfloat16
+    assert 0 < found["error"]["eager"] == found["error"]["peer"] < 0.1
+    assert len(found["ms"]["peer"]) == 3
+
+
+def row(name: str = "ViT-B", batch: int = 8, **other: Any) -> dict[str, Any]:
+    return {
+        "model": name, "dtype": "float16", "batch": batch,
+        "ms": {"eager": [4.0, 6.0, 5.0], "torch.compile": [2.0] * 3, "max-autotune": [1.2] * 3, "native": [1.0] * 3},
+        "error": {"eager": 1e-3, "native": 1.5e-3}, "work": {"nbytes": 2_000_000, "operations": 3_000_000_000},
+        "floors": {"bytes": 0.1, "arithmetic": 0.9, "floor": 0.9}, "cold_s": 3.0, "warm_s": 0.4,
+        "peak": {"eager": 100 << 20, "native": 90 << 20}, "fallbacks": [], **other,
+    }  # fmt: skip
+
+
+def test_goals_are_those_of_the_row() -> None:
+    found = {each.what: each for each in gpu.goals(row())}
+    assert all(each.met for each in found.values())
+    assert found["over the floor"].figure == pytest.approx(1 / 0.9) and "over eager" not in found
+    single = {each.what: each for each in gpu.goals(row("ResNet-50", 1))}
+    assert single["over eager"].figure == 5 and "over the floor" not in single
+    slow = row("ViT-B", 1, ms={"eager": [2.0], "torch.compile": [1.0], "max-autotune": [0.9], "native": [1.0]})
+    assert [each.what for each in gpu.goals(slow) if not each.met] == ["over eager", "over max-autotune"]
+    others = row(cold_s=6.0, warm_s=0.6, peak={"eager": 10, "native": 11}, error={"eager": 1e-3, "native": 3e-3})
+    assert [each.what for each in gpu.goals(others) if not each.met] == [
+        "memory to eager's", "error to eager's", "first call, cold store, s", "first call, warm store, s"
+    ]  # fmt: skip
+    assert not any(each.met for each in gpu.goals(row(fallbacks=["it was refused"])))
+
+
+def test_tables_name_every_figure_and_the_goals_that_are_missed() -> None:
+    text = gpu.show([row(), row(batch=1, fallbacks=["CUDA out of memory"], floors=None)])
+    for words in ("5.000", "5.00", "1.20", "2.0", "3.0", "0.900", "1.11", "100", "90", "1.50e-03", "3.00", "0.40",
+                  "ViT-B, float16, batch 1: answered eagerly: CUDA out of memory"):  # fmt: skip
+        assert words in text, words
+    assert "  none" in gpu.show([row()])
+    assert "over max-autotune 0.50, where at least 1 is the goal" in gpu.show([row(ms={
+        "eager": [4.0], "torch.compile": [2.0], "max-autotune": [0.5], "native": [1.0]})])  # fmt: skip
+
+
+def test_what_was_not_run_is_listed() -> None:
+    pairs = itertools.product(MODELS, gpu.DTYPES, gpu.BATCHES)
+    every = [{"model": name, "dtype": dtype, "batch": batch} for name, dtype, batch in pairs]
+    assert len(every) == 24 and not gpu.not_run(every)
+    assert gpu.not_run(every[1:]) == ["DiT blocks 28x1152, 256 tokens, float16, batch 1"]
+
+
+def test_the_page_holds_the_figures_and_says_what_was_not_run() -> None:
+    page = _gpu_page.PAGE.read_text(encoding="utf-8")
+    assert "Nothing on this page was run on a GPU yet" in page
+    told = {"device": "NVIDIA H100, sm_90, 132 multiprocessors", "driver": ["NVIDIA H100, 580.1"], "cuda": "13.0",
+            "date": "2026-01-01", "versions": {"torch": "2.13"}}  # fmt: skip
+    once = _gpu_page.filled(page, gpu.described(told), "2026-01-01", gpu.show([row()]), ["ResNet-50, float16, batch 1"])
+    for words in ("2026-01-01", "sm_90", "580.1", "torch 2.13", "**Not run:** ResNet-50, float16, batch 1."):
+        assert words in once, words
+    assert "Nothing on this page" not in once
+    assert _gpu_page.filled(once, gpu.described(told), "2026-01-01", gpu.show([row()]), []).count("Measured by") == 1
+    with pytest.raises(ValueError, match="no place for figures"):
+        _gpu_page.filled("# On a GPU", "", "", "", [])
+
+
+def test_without_a_gpu_there_is_a_reason_and_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hybrid_infer.backends.native import _driver
+
+    monkeypatch.setattr(_driver, "missing", lambda: "the NVIDIA driver is not installed")
+    assert gpu.missing() == "the NVIDIA driver is not installed"
+    monkeypatch.setattr(_driver, "missing", lambda: "")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "without CUDA" in gpu.missing()
