@@ -15,7 +15,7 @@ from support import served
 
 import hybrid_infer
 from hybrid_infer._types import EngineOptions, Graph
-from hybrid_infer.backends.native import engine, gpu
+from hybrid_infer.backends.native import _driver, _nvrtc, engine, gpu
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -119,6 +119,61 @@ def test_a_device_without_memory_left_is_answered_eagerly(on_a_gpu: HostMemory, 
         on_a_gpu.limit = 10
         torch.testing.assert_close(fast(x), layer(x))
     assert "CUDA out of memory" in str(hybrid_infer.stats())
+
+
+def small() -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()).eval(), torch.randn(3, 8)
+
+
+def answered(layer: Any, x: Any, times: int = 1, **options: Any) -> str:
+    """What the counters say after right answers."""
+    with torch.no_grad():
+        fast = hybrid_infer.inference(copy.deepcopy(layer), **options)
+        for _ in range(times):
+            torch.testing.assert_close(fast(x), layer(x), rtol=3e-5, atol=3e-5)
+    return str(hybrid_infer.stats())
+
+
+def test_without_a_driver_calls_are_answered_eagerly_with_the_reason(
+    on_a_gpu: HostMemory, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_driver, "missing", lambda: "the NVIDIA driver is not installed: install it")
+    for backend in ("native", "auto"):
+        monkeypatch.setenv("HYBRID_INFER_BACKEND", backend)
+        hybrid_infer.reset_stats()
+        assert "the NVIDIA driver is not installed: install it" in answered(*small(), times=2)
+    assert not cuda.streams
+
+
+def test_a_gpu_of_another_architecture_has_a_plan_of_its_own(on_a_gpu: HostMemory, cuda: FakeCuda) -> None:
+    """Beside the other one: each GPU finds its own again."""
+    compiled = []
+    for major in (9, 8, 9, 8):
+        cuda.attributes[75] = major
+        answered(*small())
+        compiled.append(cuda.compiler.calls)  # type: ignore[attr-defined]
+    served(captures=1)
+    assert compiled == [compiled[0], 2 * compiled[0], 2 * compiled[0], 2 * compiled[0]]
+
+
+def test_without_a_compiler_a_plan_cannot_be_made_but_one_that_is_there_is_used(
+    on_a_gpu: HostMemory, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered(*small())
+    monkeypatch.setattr(_nvrtc, "missing", lambda: "the package cuda-bindings is not installed")
+    answered(*small())
+    served(captures=1)
+    cuda.attributes[75] = 8
+    assert "the package cuda-bindings is not installed" in answered(*small())
+
+
+@pytest.mark.parametrize("call, code", [("cuModuleLoadData", 209), ("cuModuleGetFunction", 500)])
+def test_kernels_that_the_driver_refuses_are_a_reason(
+    call: str, code: int, on_a_gpu: HostMemory, cuda: FakeCuda
+) -> None:
+    cuda.fail[call] = code
+    assert call in answered(*small())
 
 
 @pytest.mark.parametrize("weights", ["auto", "bound", "live"])
