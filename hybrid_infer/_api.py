@@ -93,7 +93,8 @@ def inference(
     switch_ir_optim : False: none of our passes but those that another option demands, and the engine's own optimisation
         at its lowest.
     switch_ir_debug : write the graph after every pass to ``v1/debug`` of the store; the log says where (INFO).
-    enable_cinn : demand the fusing compiler of the GPU executor.
+    enable_cinn : take the native engine, with its fusing compiler, for tensors on a GPU without measuring; one warning
+        where it cannot be had. Without it, it is measured there like any other.
     with_trt, trt_precision_mode, trt_use_static, collect_shape : TensorRT, its precision, its profiles.
     enable_new_ir, exp_enable_use_cutlass : accepted for programs written for Paddle; without effect.
     delete_pass_lists : names of passes to leave out, of "identity", "fold", "prune" and "precision".

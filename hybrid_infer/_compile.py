@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _engines, _progress, _ranges, _rewriting, _trt, _verified, _verify
+from hybrid_infer import _cinn, _engines, _progress, _ranges, _rewriting, _trt, _verified, _verify
 from hybrid_infer._errors import EngineError, GraphRefused, PassingFault, StanceError
 from hybrid_infer._family import GRAPH, Family, Held, Prepared
 from hybrid_infer._log import tell
@@ -68,6 +68,7 @@ def build(request: Request, held: Held, graph: Graph | None, chosen: str = "") -
         except EngineError as error:
             reasons.append(str(error))
             _trt.passed_over(request, held, engine, str(error))
+            _cinn.passed_over(request, engine, str(error))
             if _verified.passing(error):
                 later = _verified.waiting(held)
         except StanceError as error:

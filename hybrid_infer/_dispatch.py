@@ -15,6 +15,7 @@ from typing import Any
 from hybrid_infer import (
     _background,
     _choice,
+    _cinn,
     _compile,
     _family,
     _gradients,
@@ -328,7 +329,8 @@ class State:
         options = self.method.options
         if options.backend or self._always:
             return False
-        return not _trt.names_the_order(options, call.tensors[0].device if call.tensors else "cpu")
+        device = call.tensors[0].device if call.tensors else "cpu"
+        return not (_trt.names_the_order(options, device) or _cinn.names_the_order(options, device))
 
     def _subject(self, owner: tuple[Any, ...], layout: Any) -> Subject:
         method = self.method

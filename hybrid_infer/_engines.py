@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from hybrid_infer import _keys, _rewriting, _trt, _verified
+from hybrid_infer import _cinn, _keys, _rewriting, _trt, _verified
 from hybrid_infer._errors import EngineError
 from hybrid_infer._options import Options
 from hybrid_infer._request import Request
@@ -22,6 +22,7 @@ def engines_for(options: Options, device: str) -> list[Any]:
     from hybrid_infer import backends
 
     first = [backends.engine(_trt.NAME)] if _trt.wanted(options, device) else []
+    first += [backends.engine(_cinn.NAME, device)] if _cinn.wanted(options, device) else []
     names = [n for n in options.backend if n in (*backends.ENGINES, *backends.BY_NAME)]
     found, reasons = [], []
     for each in [*first, *([backends.engine(n, device) for n in names] if names else backends.candidates(device))]:

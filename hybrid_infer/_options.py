@@ -189,7 +189,6 @@ def _absent(names: Sequence[str]) -> list[str]:
 
 
 _LATER = {
-    "enable_cinn": (False, "the native executor fuses in any case, and serves on a GPU"),
     "enable_new_ir": (False, "internal to Paddle"),
     "exp_enable_use_cutlass": (False, "internal to Paddle"),
 }

@@ -94,7 +94,8 @@ def engine_options(request: Request, engine: Any, profile: Any) -> EngineOptions
         extra["profile"] = profile
     return EngineOptions(
         threads=request.frontend.threads(),
-        optimise=asked.switch_ir_optim,
+        # A demand for the fusing compiler goes before the wish that nothing be optimised.
+        optimise=asked.switch_ir_optim or (asked.enable_cinn and getattr(engine, "name", "") == "native"),
         live=request.live,
         framework=request.frontend.name,
         device=device,

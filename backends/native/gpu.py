@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hybrid_infer._errors import EngineError
+from hybrid_infer._errors import EngineError, PassingFault
 from hybrid_infer._types import EngineOptions, Graph, Memory
 from hybrid_infer.backends import _precision, _source
 from hybrid_infer.backends._cuda import _memory
@@ -111,7 +111,7 @@ class NativeGpu:
         except EngineError:
             raise
         except Exception as error:  # of the framework: out of memory
-            raise refuse(" ".join(str(error).split())[:300] or type(error).__name__) from error
+            raise PassingFault(NAME, " ".join(str(error).split())[:300] or type(error).__name__) from error
 
     def explain(self, files: Mapping[str, bytes]) -> list[str]:
         """What the planner decided, one line each, from what `prepare` gave."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_cuda import FakeCuda, HostMemory
+from native_support import ops
 from support import served
 
 import hybrid_infer
 from hybrid_infer._types import EngineOptions, Graph
-from hybrid_infer.backends.native import _driver, _nvrtc, engine, gpu
+from hybrid_infer.backends.native import _driver, _nvrtc, _plan, engine, gpu
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -174,6 +176,73 @@ def test_kernels_that_the_driver_refuses_are_a_reason(
 ) -> None:
     cuda.fail[call] = code
     assert call in answered(*small())
+
+
+def test_memory_that_is_short_when_a_program_is_loaded_is_asked_for_again(
+    on_a_gpu: HostMemory, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine is not given up for a cause that passes."""
+    from hybrid_infer import _verified
+
+    layer, x = small()
+    upload = on_a_gpu.upload
+
+    def short(array: Any) -> Any:
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(on_a_gpu, "upload", short)
+    with torch.no_grad():
+        fast = hybrid_infer.inference(copy.deepcopy(layer))
+        torch.testing.assert_close(fast(x), layer(x))
+        assert "CUDA out of memory" in str(hybrid_infer.explain(fast)) + str(hybrid_infer.stats())
+        monkeypatch.setattr(on_a_gpu, "upload", upload)
+        monkeypatch.setattr(_verified.time, "monotonic", lambda clock=_verified.time.monotonic: clock() + 1e6)
+        for _ in range(2):
+            torch.testing.assert_close(fast(x), layer(x), rtol=3e-5, atol=3e-5)
+    assert cuda.streams
+
+
+def test_enable_cinn_takes_the_native_engine_without_a_measurement(
+    on_a_gpu: HostMemory, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("HYBRID_INFER_BACKEND")
+    plans, prepare = [], gpu.NativeGpu.prepare
+
+    def noted(self: Any, *arguments: Any) -> Any:
+        found = prepare(self, *arguments)
+        plans.append(_plan.restore(found[gpu.PLAN], found[gpu.CONSTANTS]))
+        return found
+
+    monkeypatch.setattr(gpu.NativeGpu, "prepare", noted)
+    answered(*small(), times=2, enable_cinn=True, switch_ir_optim=False)
+    served(captures=1, bindings=1)
+    assert not on_a_gpu.waits and ops(plans[0])["gemm"] == 1  # fused all the same
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+def test_enable_cinn_says_why_the_native_engine_cannot_be_had(
+    on_a_gpu: HostMemory, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from hybrid_infer import _cinn
+
+    monkeypatch.delenv("HYBRID_INFER_BACKEND")
+    monkeypatch.setattr(_driver, "missing", lambda: "the NVIDIA driver is not installed")
+    _cinn._say_absent.cache_clear()
+    with caplog.at_level(logging.WARNING, "hybrid_infer"):
+        answered(*small(), times=2, enable_cinn=True)
+    told = [each for each in caplog.messages if "enable_cinn=True:" in each]
+    assert len(told) == 1 and "the NVIDIA driver is not installed" in told[0]
+    monkeypatch.setattr(_driver, "missing", lambda: "")
+
+    class Sums(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.cumsum(x, 1)
+
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "hybrid_infer"):
+        answered(Sums().eval(), torch.randn(3, 8), times=2, enable_cinn=True)
+    told = [each for each in caplog.messages if "enable_cinn=True:" in each]
+    assert len(told) == 1 and "has no kernel for CumSum" in told[0]
 
 
 @pytest.mark.parametrize("weights", ["auto", "bound", "live"])

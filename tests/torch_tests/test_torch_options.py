@@ -105,6 +105,18 @@ def test_options_of_later_capabilities_do_not_fail() -> None:
     assert counts()["eager_calls"] == 0
 
 
+def test_enable_cinn_says_once_that_it_is_for_gpus(caplog: pytest.LogCaptureFixture) -> None:
+    from hybrid_infer import _cinn
+
+    _cinn._say_absent.cache_clear()
+    layer = inference(Block(), enable_cinn=True)
+    with caplog.at_level(logging.WARNING, "hybrid_infer"):
+        twice(layer, Block.forward.__get__(layer), X)
+    told = [record.getMessage() for record in caplog.records if "enable_cinn" in record.getMessage()]
+    assert len(told) == 1 and "on the device 'cpu'" in told[0]
+    assert counts()["eager_calls"] == 0
+
+
 def test_options_by_position_as_the_reference_has_them(tmp_path: Any) -> None:
     layer = inference(Block(), False, str(tmp_path / "d"), 100, "float32", True)
     twice(layer, Block.forward.__get__(layer), X)
