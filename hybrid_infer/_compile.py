@@ -135,12 +135,12 @@ def _prepare(
     request: Request, held: Held, graph: Graph | None, engine: Any, options: EngineOptions, plan: str
 ) -> Prepared:
     """Have an engine make a plan, for a version that it has not refused. Raises EngineError, DamagedEntry."""
-    with held.ledger.timed("build"), _progress.working(f"building {request.name} for {engine.name}"):
+    with held.ledger.timed("build"), _progress.working(f"building {request.name} for {engine.name}") as tell_part:
         rewritten = _rewritten(request, engine, graph or held.graph())
         start = time.perf_counter()
         try:
             with _of_the_moment(engine):
-                files = engine.prepare(rewritten, options)
+                files = engine.prepare(rewritten, _trt.telling(options, tell_part))
         except EngineError as error:
             if not _trt.stopping():
                 key = _engines.plan_key(request, engine) if isinstance(error, GraphRefused) else plan

@@ -39,21 +39,6 @@ def _terminal() -> Any:
         return None
 
 
-def bar(what: str) -> Callable[[float], None]:
-    """A function that draws how much is done, from 0 to 1, on standard error if that is a terminal; gone at 1."""
-    stream = _terminal()
-    if stream is None:
-        return lambda part: None
-    started = time.monotonic()
-
-    def draw(part: float) -> None:
-        line = f"{what} [{'#' * int(_WIDTH * part):<{_WIDTH}}] {part:4.0%}  {time.monotonic() - started:.0f} s"
-        stream.write("\r\x1b[K" if part >= 1 else f"\r\x1b[K{line}")
-        stream.flush()
-
-    return draw
-
-
 def steps(items: Iterable[_Item], what: str) -> Iterator[_Item]:
     """The items one by one, with a bar on standard error while they are worked on, if that is a terminal."""
     stream = _terminal()
@@ -77,14 +62,15 @@ def steps(items: Iterable[_Item], what: str) -> Iterator[_Item]:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """Show at a terminal, once the body has taken a second, what is done and for how long; no part of it is known.
+def working(what: str) -> Iterator[Callable[[float], None]]:
+    """Show at a terminal, once the body has taken a second, what is done and for how long.
 
-    One line at a time: what is begun inside of another replaces its text, and what another thread does is not shown.
+    Gives what may be told, by any thread, which part of it is done, from 0 to 1: then a bar is shown as well. One line
+    at a time: what is begun inside of another replaces its text, and what another thread does is not shown.
     """
     stream = _terminal()
     if stream is None:
-        yield
+        yield _unseen
         return
     with _LOCK:
         outer = _lines[-1] if _lines else None
@@ -92,23 +78,26 @@ def working(what: str) -> Iterator[None]:
         if line is not None:
             _lines.append(line)
     if line is None:
-        mine = outer is not None and outer.thread == threading.get_ident()
-        before = outer.what if outer is not None else ""
-        if mine and outer is not None:
-            outer.what = what
+        if outer is None or outer.thread != threading.get_ident():
+            yield _unseen
+            return
+        before, outer.text = outer.text, (what, None)
         try:
-            yield
+            yield outer.tell
         finally:
-            if mine and outer is not None:
-                outer.what = before
+            outer.text = before
         return
     line.start()
     try:
-        yield
+        yield line.tell
     finally:
         line.stop()
         with _LOCK, suppress(ValueError):
             _lines.remove(line)
+
+
+def _unseen(part: float) -> None:
+    """There is no line to show it on."""
 
 
 class _Line:
@@ -118,7 +107,9 @@ class _Line:
     """
 
     def __init__(self, what: str) -> None:
-        self.what, self.thread = what, threading.get_ident()
+        #: What is done, and which part of it, if that is known: replaced as one, since another thread draws.
+        self.text: tuple[str, float | None] = (what, None)
+        self.thread = threading.get_ident()
         self._done = threading.Event()
         self._drawing = threading.Lock()
         self._visible = False
@@ -129,6 +120,9 @@ class _Line:
     def start(self) -> None:
         self._drawer.start()
 
+    def tell(self, part: float) -> None:
+        self.text = (self.text[0], part)
+
     def stop(self) -> None:
         self._done.set()
         self._drawer.join()
@@ -138,7 +132,12 @@ class _Line:
             return
         with suppress(OSError, ValueError), self._guarded():  # the terminal may go away
             for sign in itertools.cycle("|/-\\"):
-                text = f"hybrid_infer: {self.what} {sign} {time.monotonic() - self._started:.0f} s"
+                what, part = self.text
+                if part is None:
+                    shown = f"{what} {sign}"
+                else:  # the figure first, since a long line is cut
+                    shown = f"{part:4.0%} [{'#' * int(_WIDTH * part):<{_WIDTH}}] {what}"
+                text = f"hybrid_infer: {shown} {time.monotonic() - self._started:.0f} s"
                 with self._drawing:
                     _tell(_BELOW.format(text[: _columns() - 1]))
                     self._visible = True

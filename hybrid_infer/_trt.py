@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hybrid_infer import _progress, _ranges, _rewriting
+from hybrid_infer import _ranges, _rewriting
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions
 
@@ -88,7 +89,7 @@ def engine_options(request: Request, engine: Any, profile: Any) -> EngineOptions
         "memory_pool_init_size_mb": asked.memory_pool_init_size_mb,
         "timing": _Timings(request.store),
         "debug": asked.switch_ir_debug,
-        "progress": _reporter(f"{request.name}: TensorRT builds a plan"),
+        "progress": _going_on,
     }
     if profile is not None:
         extra["profile"] = profile
@@ -105,15 +106,21 @@ def engine_options(request: Request, engine: Any, profile: Any) -> EngineOptions
     )
 
 
-def _reporter(what: str) -> Callable[[float], bool]:
-    """Draws a bar; has the build stop where the program ends."""
-    bar = _progress.bar(what)
+def _going_on(part: float) -> bool:
+    """A build stops where the program ends."""
+    return not stopping()
+
+
+def telling(options: EngineOptions, tell: Callable[[float], None]) -> EngineOptions:
+    """The same for a build whose progress is shown."""
+    if "progress" not in options.extra:
+        return options
 
     def report(part: float) -> bool:
-        bar(part)
+        tell(part)
         return not stopping()
 
-    return report
+    return replace(options, extra={**options.extra, "progress": report})
 
 
 def stopping() -> bool:

@@ -64,18 +64,20 @@ def _interruptible(work: Callable[[], Built], progress: Progress) -> Built:
 
     def run() -> None:
         try:
-            found.append(work())
+            if not progress.cancelled:
+                found.append(work())
         except BaseException as fault:
             faults.append(fault)
 
     thread = threading.Thread(target=run, name="hybrid_infer TensorRT build", daemon=True)
-    thread.start()
     try:
+        thread.start()
         while thread.is_alive():
             thread.join(_POLL)
     except BaseException:
         progress.cancelled = True
-        thread.join()
+        if thread.is_alive():  # else it was interrupted before it had begun
+            thread.join()
         raise
     if faults:
         raise faults[0]

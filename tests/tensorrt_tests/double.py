@@ -19,12 +19,15 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 import real_bindings
 from onnx import TensorProto, helper
 
 from hybrid_infer import _tensors
 from hybrid_infer._types import Graph
 from hybrid_infer.backends import _source
+from hybrid_infer.backends._cuda import _driver
+from hybrid_infer.backends.tensorrt import _probe
 
 LISTED: dict[str, Any] = json.loads(real_bindings.LISTED.read_text(encoding="utf-8"))
 
@@ -65,6 +68,23 @@ class World:
     models: list[Any] = field(default_factory=list)
     profiles: list[dict[str, Any]] = field(default_factory=list)
     scratch: int = 1000
+
+
+def install(monkeypatch: pytest.MonkeyPatch) -> World:
+    """Have the engine find the double where it looks for TensorRT and for a GPU."""
+    made = World()
+    modules: dict[str, Any] = {}
+
+    def found() -> Any:
+        if made.release not in modules:
+            modules[made.release] = module(made)
+        return modules[made.release]
+
+    monkeypatch.setattr(_probe, "missing", lambda: "")
+    monkeypatch.setattr(_probe, "module", found)
+    monkeypatch.setattr(_probe, "version", lambda: found().__version__)
+    monkeypatch.setattr(_probe, "gpu", lambda index: _driver.Gpu(made.gpu, 9, 0))
+    return made
 
 
 def array_at(pointer: int, dtype: str, shape: tuple[int, ...]) -> Any:
