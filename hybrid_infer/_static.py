@@ -99,7 +99,7 @@ def load(
     path : what ``save()`` wrote; a static model of Paddle (``.json`` or ``.pdmodel`` with ``.pdiparams``, or their
         common stem); an ONNX file; a program of ``torch.export`` (``.pt2``).
     backend, device, precision_mode, with_trt, trt_precision_mode, switch_ir_optim, core_handover : as of
-        ``inference()``.
+        ``inference()``; TensorRT does not serve static models yet, which a warning says.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def load(
     >>> load(path)(np.float32([[-1, 2]]))
     array([[0., 2.]], dtype=float32)
     """
-    from hybrid_infer import _artefact, _model
+    from hybrid_infer import _artefact, _model, _trt
     from hybrid_infer._static_layer import StaticLayer
 
     options = _options.make(
@@ -127,6 +127,7 @@ def load(
             "core_handover": core_handover,
         }
     )  # fmt: skip
+    options = _trt.static(options)
     place = os.fspath(path)
     if _artefact.is_model(place):
         return StaticLayer(_model.read(place), options)

@@ -56,6 +56,15 @@ def wanted(options: Options, device: str) -> bool:
     return not reason
 
 
+def static(options: Options) -> Options:
+    """The options of a static model that ``load()`` gives, which TensorRT does not serve: the user is told, once."""
+    if not options.with_trt:
+        return options
+    unserved = "static models that load() gives are not served by it; inference(layer, with_trt=True) is"
+    _say_absent(_engine().missing() or unserved)
+    return replace(options, with_trt=False)
+
+
 def unfit(engine: Any, device: str) -> str:
     """Why an engine that works on a GPU's memory cannot serve calls whose tensors are on `device`."""
     if not getattr(engine, "in_place", False) or device.partition(":")[0] in DEVICES:
