@@ -104,15 +104,14 @@ def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -
         prepared, fresh = _prepare(request, held, graph, engine, options, plan), True
     elif request.options.switch_ir_debug:
         _rewritten(request, engine, graph or held.graph())
-    with held.ledger.timed("load"), _progress.working(f"loading {request.name} into {engine.name}"):
-        weights = _weights(request, held.version, prepared.graph, engine)
+    while True:
         try:
-            with _of_the_moment(engine):
-                program = engine.load(prepared.graph, weights, options, prepared.files)
+            program = _load(request, held, engine, options, prepared)
+            break
         except EngineError as error:
-            if _verified.passing(error):
-                _verified.leave_out(request, held, engine, plan, error)
-            raise
+            if not _made_anew(request, held, engine, plan, fresh, error):
+                raise
+        prepared, fresh = _prepare(request, held, graph, engine, options, plan), True
     _rewriting.announce(request.options, engine)
     held.plans[plan] = prepared
     if profile is not None and request.options.switch_ir_debug:
@@ -120,6 +119,36 @@ def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -
         _rewriting.report(request.options, request.store, request.name, engine, whole, program.report())
     verified = not fresh and _verified.recorded(request, held, plan)
     return Built(engine, program, plan, prepared, fresh, verified, profile)
+
+
+def _load(request: Request, held: Held, engine: Any, options: EngineOptions, prepared: Prepared) -> Any:
+    with held.ledger.timed("load"), _progress.working(f"loading {request.name} into {engine.name}"):
+        weights = _weights(request, held.version, prepared.graph, engine)
+        with _of_the_moment(engine):
+            return engine.load(prepared.graph, weights, options, prepared.files)
+
+
+def _made_anew(request: Request, held: Held, engine: Any, plan: str, fresh: bool, error: EngineError) -> bool:
+    """Is a plan to be made anew that its engine did not take? Then it is put aside; else the engine is left out.
+
+    One may have been made under libraries or a driver of which its key says nothing.
+    """
+    if _verified.passing(error):
+        _verified.leave_out(request, held, engine, plan, error)
+        return False
+    if not getattr(engine, "executable_plans", False):
+        return False
+    if fresh:
+        _verified.leave_out(request, held, engine, plan, error)
+        return False
+    if request.frozen:
+        return False
+    held.plans.pop(plan, None)
+    held.stored.discard(plan)
+    stored = None if held.entry is None else request.store.plan(held.entry, plan)
+    if stored is not None:
+        request.store.set_aside(stored, f"is made anew: {error}")
+    return True
 
 
 @contextlib.contextmanager

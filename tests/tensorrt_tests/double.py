@@ -47,7 +47,8 @@ class World:
     ``refused``: operators that the parser does not take. ``stuck``: weights that it cannot refit. ``host``: inputs and
     outputs that it wants on the host. ``dependent``: outputs whose sizes it does not tell before a run. ``false``:
     methods, as "Class.method", that fail, each with what it returns or raises, and ``said`` what they log as an error.
-    ``wrong``: plans, by number, that compute something else. The rest says what was asked of it.
+    ``wrong``: plans, by number, that compute something else. ``libraries``: of other ones it takes no plan. The rest
+    says what was asked of it.
     """
 
     release: str = "11.4"
@@ -59,6 +60,7 @@ class World:
     false: dict[str, Any] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
     wrong: set[int] = field(default_factory=set)
+    libraries: int = 0
     steps: int = 3
     at_step: Callable[[int], None] | None = None
     counts: Counter[str] = field(default_factory=Counter)
@@ -359,7 +361,8 @@ class _Behaviour:
         self.world.profiles.append({} if profile is None else {**profile.shapes, **profile.values})
         config.cache.entries.add(b"%d" % len(self.world.models))
         self.world.timings.append(b",".join(sorted(config.cache.entries)))
-        facts = {"gpu": self.world.gpu, "release": self.world.release, "profile": self.world.profiles[-1],
+        facts = {"gpu": self.world.gpu, "libraries": self.world.libraries, "release": self.world.release,
+                 "profile": self.world.profiles[-1],
                  "detailed": "profiling_verbosity" in config.__dict__,
                  "wrong": len(self.world.profiles) in self.world.wrong}  # fmt: skip
         return self.new(
@@ -376,7 +379,7 @@ class _Behaviour:
         assert thing.engine_host_code_allowed is False
         facts, _, model = plan.removeprefix(_MAGIC).partition(b"\n")
         found = json.loads(facts) if plan.startswith(_MAGIC) else {}
-        if (found.get("gpu"), found.get("release")) != (self.world.gpu, self.world.release):
+        if any(found.get(name) != getattr(self.world, name) for name in ("gpu", "release", "libraries")):
             self.say(thing.logger, "Serialization assertion failed: the plan is of another GPU or version")
             return None
         proto = onnx.ModelProto.FromString(model)

@@ -138,6 +138,35 @@ def test_a_wider_plan_is_tried_again_where_its_failure_passes(
     assert (engines(wrapped)[-1] == ["tensorrt"]) == (said == NO_MEMORY)
 
 
+# Plans that TensorRT does not take
+
+
+def test_a_plan_of_other_libraries_is_made_anew_once(world: World) -> None:
+    """Of such as its key does not hold: that of another version or GPU is not even tried."""
+    wrapped, plain = layer()
+    check(wrapped, plain, 3)
+    world.libraries = 1
+    next_process()
+    again, _ = layer()
+    with pytest.warns(hybrid_infer.CacheWarning, match="is made anew: tensorrt: it does not take the plan: Serial"):
+        check(again, plain, 3)
+    assert builds(world) == 2 and engines(again) == [["tensorrt"]]
+    next_process()
+    last, _ = layer()
+    check(last, plain, 3)
+    assert builds(world) == 2 and engines(last) == [["tensorrt"]]
+
+
+def test_a_plan_that_cannot_be_given_its_weights_is_not_built_again(world: World) -> None:
+    world.false["Refitter.get_missing_weights"] = ["made by the parser"]
+    for _ in range(2):
+        wrapped, plain = layer()
+        check(wrapped, plain, 3, 3)
+        assert builds(world) == 1 and engines(wrapped) == [["onnxruntime"]]
+        assert "it misses weights: made by the parser" in unfit(wrapped)["tensorrt"]
+        next_process()
+
+
 # Plans that compute something else
 
 
