@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from hybrid_infer.backends._source import subgraphs
+from hybrid_infer.backends._source import reads, subgraphs
 
 #: Computed in the narrow type.
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"})
@@ -81,7 +81,7 @@ class _Narrow:
         for node in graph.node:
             places = self._places(node, computed)
             if places is None:
-                for name in sorted(_reads(node)):
+                for name in sorted(reads(node)):
                     widen(name)
                 for inner in _inner(node):
                     self.rewrite(inner, outer=False)
@@ -135,7 +135,7 @@ class _Narrow:
             if node.op_type == "Cast" and node.input[0] in self._weights and lows.get(node.input[0]) == node.output[0]
         }  # fmt: skip
         for name, cast in casts.items():
-            readers = [node for node in nodes if node is not cast and name in _reads(node)]
+            readers = [node for node in nodes if node is not cast and name in reads(node)]
             if not readers and name not in {value.name for value in graph.output}:
                 self.declared.append(name)
 
@@ -157,14 +157,6 @@ def _inner(node: Any) -> Iterator[Any]:
         if attribute.HasField("g"):
             yield attribute.g
         yield from attribute.graphs
-
-
-def _reads(node: Any) -> set[str]:
-    names = set(node.input)
-    for inner in subgraphs([node]):
-        names.update(value.name for value in inner.output)
-        names.update(name for each in inner.node for name in each.input)
-    return names
 
 
 def _types(model: Any) -> dict[str, int]:

@@ -64,6 +64,15 @@ def subgraphs(nodes: Any) -> Iterator[Any]:
                 yield from subgraphs(inner.node)
 
 
+def reads(node: Any) -> set[str]:
+    """The names that a node reads, and those that graphs inside of it do."""
+    names = set(node.input)
+    for inner in subgraphs([node]):
+        names.update(value.name for value in inner.output)
+        names.update(name for each in inner.node for name in each.input)
+    return names
+
+
 def _scopes(model: Any) -> Iterator[Any]:
     """Everything in `model` that holds nodes: its graph, graphs inside nodes, functions and graphs inside these."""
     yield model.graph

@@ -13,7 +13,7 @@ from hybrid_infer.backends.tensorrt import _profiles
 from hybrid_infer.backends.tensorrt._profiles import Profile
 
 #: Moves whenever the graph that TensorRT is given, or what is kept beside its plan, changes for the same input.
-FORMAT = 1
+FORMAT = 2
 
 #: Bytes that a kernel may use as scratch memory while TensorRT tries it.
 WORKSPACE = 4 << 30

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from hybrid_infer._errors import GraphRefused
 from hybrid_infer._types import Graph
 from hybrid_infer.backends._source import read, subgraphs
-from hybrid_infer.backends.tensorrt import _batchnorm, _precision, _turn
+from hybrid_infer.backends.tensorrt import _batchnorm, _dead, _precision, _turn
 
 NAME = "tensorrt"
 
@@ -55,11 +55,15 @@ class Stub(NamedTuple):
 
 
 class Model(NamedTuple):
-    """``data``: the serialised ModelProto. ``stubs``: the weights that are refitted. ``fed``: those that are inputs."""
+    """``data``: the serialised ModelProto. ``stubs``: the weights that are refitted. ``fed``: those that are inputs.
+
+    ``unread``: those that no result needs, and that it does not have.
+    """
 
     data: bytes
     stubs: Mapping[str, Stub]
     fed: tuple[str, ...]
+    unread: tuple[str, ...] = ()
 
 
 def model(graph: Graph, precision: str, *, fed: Collection[str] = (), live: bool = False) -> Model:
@@ -76,7 +80,8 @@ def model(graph: Graph, precision: str, *, fed: Collection[str] = (), live: bool
     _batchnorm.expand(proto)
     kinds = {value.name: value.type.tensor_type.elem_type for value in proto.graph.input}
     named = {getattr(TensorProto, onnx): name for name, onnx in _ONNX.items()}
-    weights = [name for name in graph.weights if name is not None]
+    unread = _dead.drop(proto.graph, [name for name in graph.weights if name is not None])
+    weights = [name for name in graph.weights if name is not None and name not in unread]
     stubs = [name for name in weights if not live and name not in fed and named[kinds[name]] in _FLOATS]
     orders = _turn.turn(proto, stubs)
     if precision != "float32":
@@ -85,7 +90,7 @@ def model(graph: Graph, precision: str, *, fed: Collection[str] = (), live: bool
             _raise_opset(proto)
         kinds = {value.name: value.type.tensor_type.elem_type for value in proto.graph.input}
     found = {name: Stub(named[kinds[name]], _stub(proto, name), orders.get(name)) for name in stubs}
-    return Model(proto.SerializeToString(), found, tuple(name for name in weights if name not in found))
+    return Model(proto.SerializeToString(), found, tuple(name for name in weights if name not in found), unread)
 
 
 def _check(proto: Any) -> None:

@@ -110,7 +110,10 @@ class TensorRt:
                 timing.update(lambda theirs: _build.merged_timing(module, built.timing, theirs))
             except Exception as fault:  # the plan is there all the same
                 _log.debug("tensorrt: timings of kernels are not kept: %s", fault)
-        facts = {"stubs": _refit.to_json(made.stubs), "fed": list(made.fed), "profile": _profiles.to_json(profile)}
+        facts = {
+            "stubs": _refit.to_json(made.stubs), "fed": list(made.fed), "unread": list(made.unread),
+            "profile": _profiles.to_json(profile),
+        }  # fmt: skip
         return {PLAN: built.plan, FACTS: json.dumps(facts).encode()}
 
     def load(
@@ -139,7 +142,8 @@ class TensorRt:
         try:
             facts = json.loads(files[FACTS])
             stubs, profile = _refit.from_json(facts["stubs"]), _profiles.from_json(facts["profile"])
-            fed_names, plan = [str(name) for name in facts["fed"]], files[PLAN]
+            fed_names, unread = ([str(name) for name in facts[kind]] for kind in ("fed", "unread"))
+            plan = files[PLAN]
         except (KeyError, ValueError, TypeError) as error:
             raise EngineError(NAME, f"its plan is not whole: {error}") from error
         with memory.scope():
@@ -147,7 +151,7 @@ class TensorRt:
             loaded = _load.load(module, plan)
             captures = bool(options.extra.get("graphs", True))
             if options.live:
-                names = (*graph.weights, *graph.inputs)
+                names = (*(None if name in unread else name for name in graph.weights), *graph.inputs)
                 return _run.Program(module, loaded, graph, names, {}, profile, memory, captures)
             given = _by_name(graph, weights)
             for name in stubs:

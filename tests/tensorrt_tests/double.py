@@ -98,6 +98,24 @@ def array_at(pointer: int, dtype: str, shape: tuple[int, ...]) -> Any:
     return np.frombuffer(raw, dtype).reshape(shape)
 
 
+def _read(nodes: Any) -> set[str]:
+    """The names that nodes read, those inside of their graphs among them."""
+    found = {name for node in nodes for name in node.input}
+    for graph in _source.subgraphs(nodes):
+        found.update(name for node in graph.node for name in node.input)
+        found.update(value.name for value in graph.output)
+    return found
+
+
+def _needed(model: Any) -> set[str]:
+    """The values that the outputs of a model depend on."""
+    found = {value.name for value in model.graph.output}
+    for node in reversed(model.graph.node):
+        if found.intersection(node.output):
+            found |= _read([node])
+    return found
+
+
 def _wide(model: Any) -> bytes:
     """The model in float32 where it says bfloat16, in which ONNX Runtime has no products on a processor."""
     inputs, outputs = (tuple(value.name for value in values) for values in (model.graph.input, model.graph.output))
@@ -324,7 +342,7 @@ class _Behaviour:
         if name in self.world.stuck:
             return False
         thing.refittable.add(name)
-        return name in {tensor.name for tensor in thing.model.graph.initializer}
+        return name in {tensor.name for tensor in thing.model.graph.initializer} & _read(thing.model.graph.node)
 
     def INetworkDefinition_num_inputs(self, thing: Any) -> int:
         return len(thing.model.graph.input)
@@ -383,7 +401,9 @@ class _Behaviour:
             self.say(thing.logger, "Serialization assertion failed: the plan is of another GPU or version")
             return None
         proto = onnx.ModelProto.FromString(model)
+        needed = _needed(proto)  # it removes layers without an effect, and their weights
         weights = {t.name: None for t in proto.graph.initializer if t.data_location == TensorProto.EXTERNAL}
+        weights = {name: None for name in weights if name in needed}
         profile = {name: tuple(map(tuple, part)) for name, part in found["profile"].items()}
         kept = {name: found[name] for name in ("detailed", "wrong")}
         return self.new("ICudaEngine", model=proto, weights=weights, profile=profile, **kept)
