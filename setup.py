@@ -47,7 +47,7 @@ EXTRAS = {
         "nvidia-cuda-runtime>=13",
     ],
     # The package with the builder; as it is installed it fetches NVIDIA's libraries. The engine was held against the
-    # bindings of 10.16 and 11.4, and not yet run.
+    # bindings of 10.13, 10.16 and 11.4, and not yet run.
     "tensorrt": ["tensorrt>=10.13,<12"],
     # `make docs`; ruff breaks the lines of signatures. The theme gets no new features: held below a next major release.
     "docs": ["mkdocs-material>=9.7,<10", "mkdocstrings[python]>=1,<2", "ruff>=0.14"],

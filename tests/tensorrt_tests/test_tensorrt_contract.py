@@ -103,7 +103,7 @@ def test_flags_are_looked_up_by_name_since_their_numbers_differ() -> None:
     numbers = {release: LISTED[release]["classes"] for release in RELEASES}
     network = {r: c["NetworkDefinitionCreationFlag"]["members"]["STRONGLY_TYPED"] for r, c in numbers.items()}
     strip = {r: c["BuilderFlag"]["members"]["STRIP_PLAN"] for r, c in numbers.items()}
-    assert network == {"10.16": 1, "11.4": 0} and strip == {"10.16": 19, "11.4": 18}
+    assert network == {"10.13": 1, "10.16": 1, "11.4": 0} and strip == {"10.13": 19, "10.16": 19, "11.4": 18}
 
 
 @pytest.mark.parametrize(

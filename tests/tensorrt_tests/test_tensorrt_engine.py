@@ -58,7 +58,7 @@ def expected(x: Any, w: Any, b: Any) -> Any:
 # Building
 
 
-@pytest.mark.parametrize("release", ["10.16", "11.4"])
+@pytest.mark.parametrize("release", ["10.13", "10.16", "11.4"])
 def test_a_plan_is_built_refitted_and_run_in_place(world: World, memory: TorchHost, release: str) -> None:
     world.release = release
     w, b, x = tensors((4, 4), (4,), (5, 4))
