@@ -15,7 +15,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 LISTED = HERE / "bindings.json"
-#: The releases that the engine is checked with, from the oldest that it serves. The wheel has the bindings alone: 1.3 MB.
+#: The releases that the engine is checked with, from the oldest that it serves. A wheel has the bindings alone: 1.3 MB.
 RELEASES = ("10.13", "10.16", "11.4")
 PACKAGE = "tensorrt_cu13_bindings"
 
