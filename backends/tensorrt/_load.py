@@ -29,6 +29,8 @@ class Loaded:
     def report(self, module: Any) -> str:
         """What TensorRT tells of the engine's layers, as JSON; in detail if it was built so."""
         inspector: trt.EngineInspector = self.engine.create_engine_inspector()
+        if inspector is None:
+            return ""
         return str(inspector.get_engine_information(module.LayerInformationFormat.JSON))
 
 

@@ -86,8 +86,9 @@ def module() -> Any:
     with _importing:
         try:
             import tensorrt
-        except ImportError as error:
-            # The package is there and the vendor's libraries are not, which it fetches when it is installed.
+        except Exception as error:
+            # The package is there and the vendor's libraries, which it fetches when it is installed, are not: of these
+            # it raises whatever loading them does.
             raise EngineError(NAME, f"TensorRT's libraries cannot be loaded ({error}): {INSTALL}") from error
         _loaded = True
         return tensorrt

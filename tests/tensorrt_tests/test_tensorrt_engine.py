@@ -410,6 +410,22 @@ def test_the_inspectors_report(world: World, memory: TorchHost) -> None:
     assert json.loads(program.report()) == {"Layers": ["MatMul", "Add"]}
 
 
+def test_an_inspector_that_is_not_to_be_had_costs_its_report_alone(world: World, memory: TorchHost) -> None:
+    world.false["ICudaEngine.create_engine_inspector"] = None
+    assert loaded(memory, tensors((4, 4), (4,)), extra={"debug": True}).report() == ""
+
+
+def test_timings_that_cannot_be_kept_cost_no_plan(world: World, memory: TorchHost) -> None:
+    class Full:
+        def read(self) -> bytes:
+            return b""
+
+        def update(self, merge: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+    assert ENGINE.prepare(linear(), options(memory, wide(), extra={"timing": Full()}))[PLAN]
+
+
 # Graphs
 
 

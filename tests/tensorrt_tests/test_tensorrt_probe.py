@@ -7,6 +7,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,6 +137,18 @@ def test_a_package_without_its_libraries_and_an_old_one(monkeypatch: pytest.Monk
     assert "TensorRT 10.9.0.34 is too old, 10.13 is needed" in _probe.missing()
     Old.__version__ = "10.13.0.1"
     assert _probe.missing() == ""
+
+
+@pytest.mark.parametrize("fault", ["OSError('libnvinfer.so.10: cannot open shared object file')", "RuntimeError('no')"])
+def test_a_package_whose_libraries_do_not_load(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It loads them itself, and what it then raises is not always an ImportError."""
+    (tmp_path / "tensorrt").mkdir()
+    (tmp_path / "tensorrt" / "__init__.py").write_text(f"raise {fault}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "tensorrt", raising=False)
+    monkeypatch.setattr(_driver, "missing", lambda: "")
+    words = fault.partition("'")[2].partition("'")[0]
+    assert _probe.missing() == f"TensorRT's libraries cannot be loaded ({words}): pip install 'hybrid_infer[tensorrt]'"
 
 
 def test_a_gpu_is_told_by_its_name_and_capability() -> None:
