@@ -34,6 +34,11 @@ NAME = "tensorrt"
 _IDLE, _STREAMS = 4, 8
 
 
+#: Engines and contexts in graphs that programs capture by themselves: kept for good, since nobody says when such a graph
+#: goes, and it may be launched after the weights have changed, and the engine with them.
+_LENT: list[tuple[Loaded, Lane]] = []
+
+
 class Argument(NamedTuple):
     """What one input is given: its address, its sizes, and what keeps the address valid.
 
@@ -185,10 +190,12 @@ class Program:
             raise EngineError(NAME, f"{len(arrays)} arrays given to a program that takes {len(self._names)}")
         try:
             with self._memory.scope():
-                if self._compare is None or self._memory.capturing():  # where nothing may be waited for
-                    return self._run(loaded, arrays)
+                capturing = self._memory.capturing()
+                if self._compare is None or capturing:  # where nothing may be waited for
+                    return self._run(loaded, arrays, capturing)
                 unchanged = self._compare()
-                found = self._run(loaded, arrays)  # enqueued before the answer is waited for, so that the GPU has work
+                # Enqueued before the answer is waited for, so that the GPU has work.
+                found = self._run(loaded, arrays, capturing)
                 if not unchanged():
                     self.outdated = True
                     raise EngineError(NAME, "weights that it has copied were written to where no counter tells")
@@ -198,15 +205,15 @@ class Program:
         except Exception as error:  # of the framework: out of memory
             raise PassingFault(NAME, " ".join(str(error).split())[:300] or type(error).__name__) from error
 
-    def _run(self, loaded: Loaded, arrays: Sequence[Any]) -> list[Any]:
+    def _run(self, loaded: Loaded, arrays: Sequence[Any], capturing: bool) -> list[Any]:
         arguments = [
             self._argument(i, name, array)
             for i, (name, array) in enumerate(zip(self._names, arrays, strict=True)) if name is not None
         ]  # fmt: skip
         rows = tuple(each.row for each in arguments)
         stream = self._memory.stream()
-        found = self._captured(loaded, arguments, rows, stream)
-        return self._plain(loaded, arguments, rows, stream) if found is None else found
+        found = None if capturing else self._captured(loaded, arguments, rows, stream)
+        return self._plain(loaded, arguments, rows, stream, capturing) if found is None else found
 
     # One run
 
@@ -236,10 +243,12 @@ class Program:
             return Argument(name, int(array.ctypes.data), (), row, "int64", True, array)
         return self._of_device(name, self._memory.upload(array))._replace(row=row)
 
-    def _plain(self, loaded: Loaded, arguments: Sequence[Argument], rows: Rows, stream: int) -> list[Any]:
-        """A run whose kernels are launched one by one."""
+    def _plain(
+        self, loaded: Loaded, arguments: Sequence[Argument], rows: Rows, stream: int, capturing: bool
+    ) -> list[Any]:
+        """A run whose kernels are launched one by one, or go into a graph of the program's own."""
         with ERRORS.since() as said:
-            lane = self._take(loaded, stream)
+            lane = self._take(loaded, stream, capturing)
             try:
                 lane.bind([*arguments, *self._fed], rows, self._outputs)
                 places = [self._result(lane, i) for i in range(len(self._outputs))]
@@ -249,7 +258,10 @@ class Program:
                 raise EngineError(NAME, f"{error.reason}: {said}" if str(said) else error.reason) from error
             except RuntimeError as error:  # of TensorRT's own inference of sizes
                 raise EngineError(NAME, f"{error}") from error
-            self._give(stream, lane)
+            if capturing:
+                _LENT.append((loaded, lane))
+            else:
+                self._give(stream, lane)
         return [place() for place in places]
 
     def _result(self, lane: Lane, i: int) -> Callable[[], Any]:
@@ -275,11 +287,12 @@ class Program:
         lane.place(name, self._memory.pointer(tensor) or _memory.ALIGNMENT)
         return lambda: tensor
 
-    def _take(self, loaded: Loaded, stream: int) -> Lane:
+    def _take(self, loaded: Loaded, stream: int, capturing: bool) -> Lane:
         with self._lock:
-            waiting = self._idle.get(stream)
-            if waiting:
-                return waiting.pop()
+            places = [stream, *reversed(self._idle)] if capturing else [stream]  # a new one would take memory
+            for place in places:
+                if waiting := self._idle.get(place):
+                    return waiting.pop()
         return Lane(self._module, loaded.engine, stream)
 
     def _give(self, stream: int, lane: Lane) -> None:
@@ -300,7 +313,7 @@ class Program:
     ) -> list[Any] | None:
         """A run that is one launch, where these sizes were captured; None where they were not."""
         graphs, memory = self._graphs, self._memory
-        if graphs is None or memory.capturing():
+        if graphs is None:
             return None
         key = stream, rows
         graph = graphs.get(key)

@@ -18,7 +18,7 @@ from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions, Graph
 from hybrid_infer.backends import engine as by_name
 from hybrid_infer.backends._cuda import _driver, _graphs, _memory
-from hybrid_infer.backends.tensorrt import _profiles
+from hybrid_infer.backends.tensorrt import _profiles, _run
 from hybrid_infer.backends.tensorrt.engine import FACTS, PLAN
 
 torch = pytest.importorskip("torch")
@@ -469,6 +469,25 @@ def test_what_the_program_itself_captures_is_left_alone(world: World, memory: To
     for _ in range(_graphs.AFTER + 2):
         program.run(tensors((5, 4)))
     assert not driver.graphs and not driver.launched
+
+
+def test_a_graph_of_the_programs_own_keeps_its_context(
+    world: World, memory: TorchHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is made while a stream captures, where memory may not be taken, and none that was captured is used again."""
+    monkeypatch.setattr(_run, "_LENT", [])
+    program = loaded(memory, tensors((4, 4), (4,)))
+    program.run(tensors((5, 4)))
+    memory.current, memory.under_capture = 8, True
+    program.run(tensors((5, 4)))
+    assert world.counts["ICudaEngine.create_execution_context"] == 1
+    memory.current, memory.under_capture = 7, False
+    for _ in range(2):
+        program.run(tensors((5, 4)))
+    assert world.counts["ICudaEngine.create_execution_context"] == 2
+    engine = program._loaded
+    program.close()
+    assert [kept for kept, _ in _run._LENT] == [engine]  # the graph may outlive the program
 
 
 @pytest.mark.parametrize("fails", ["capture", "stream"])
