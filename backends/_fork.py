@@ -39,15 +39,20 @@ def protect(thing: Inherited) -> None:
     _live.add(thing)
 
 
+def keep(thing: object) -> None:
+    """Keep an object for as long as the process lives, and beyond its clean-up."""
+    # A reference that is never given back: a list in this module would be emptied, and the sessions in it destroyed, when
+    # the interpreter shuts down.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
 def _after_fork() -> None:
     global _generation
     _generation += 1
     for callback in _callbacks:
         callback()
     for thing in list(_live):
-        # A reference that is never given back: a list in this module would be emptied, and the sessions in it
-        # destroyed, when the child's interpreter shuts down.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing.inherit()))
+        keep(thing.inherit())
     _live.clear()
 
 

@@ -34,11 +34,6 @@ NAME = "tensorrt"
 _IDLE, _STREAMS = 4, 8
 
 
-#: Engines and contexts in graphs that programs capture by themselves: kept for good, since nobody says when such a graph
-#: goes, and it may be launched after the weights have changed, and the engine with them.
-_LENT: list[tuple[Loaded, Lane]] = []
-
-
 class Argument(NamedTuple):
     """What one input is given: its address, its sizes, and what keeps the address valid.
 
@@ -259,7 +254,9 @@ class Program:
             except RuntimeError as error:  # of TensorRT's own inference of sizes
                 raise EngineError(NAME, f"{error}") from error
             if capturing:
-                _LENT.append((loaded, lane))
+                # Nobody says when that graph goes. It may be launched after the weights have changed, and this program
+                # has gone with them.
+                _fork.keep((loaded, lane))
             else:
                 self._give(stream, lane)
         return [place() for place in places]

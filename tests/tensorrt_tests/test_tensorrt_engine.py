@@ -16,9 +16,10 @@ from host_memory import HostDriver, TorchHost
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions, Graph
+from hybrid_infer.backends import _fork
 from hybrid_infer.backends import engine as by_name
 from hybrid_infer.backends._cuda import _driver, _graphs, _memory
-from hybrid_infer.backends.tensorrt import _profiles, _run
+from hybrid_infer.backends.tensorrt import _profiles
 from hybrid_infer.backends.tensorrt.engine import FACTS, PLAN
 
 torch = pytest.importorskip("torch")
@@ -475,7 +476,8 @@ def test_a_graph_of_the_programs_own_keeps_its_context(
     world: World, memory: TorchHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None is made while a stream captures, where memory may not be taken, and none that was captured is used again."""
-    monkeypatch.setattr(_run, "_LENT", [])
+    kept: list[Any] = []
+    monkeypatch.setattr(_fork, "keep", kept.append)
     program = loaded(memory, tensors((4, 4), (4,)))
     program.run(tensors((5, 4)))
     memory.current, memory.under_capture = 8, True
@@ -485,9 +487,7 @@ def test_a_graph_of_the_programs_own_keeps_its_context(
     for _ in range(2):
         program.run(tensors((5, 4)))
     assert world.counts["ICudaEngine.create_execution_context"] == 2
-    engine = program._loaded
-    program.close()
-    assert [kept for kept, _ in _run._LENT] == [engine]  # the graph may outlive the program
+    assert [engine for engine, _ in kept] == [program._loaded]  # which the graph may outlive
 
 
 @pytest.mark.parametrize("fails", ["capture", "stream"])
