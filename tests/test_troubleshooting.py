@@ -49,6 +49,7 @@ def test_a_message_that_the_page_shows_leads_to_where_it_is_shown() -> None:
         ("it writes in place (add_) to a tensor that is read again", "state-between-calls"),
         ("it replaces the tensor self.state", "state-between-calls"),
         ("openvino: Exception from src/x.cpp", "engines"),
+        ("tensorrt: its run could not be started", "engines"),
         ("its static model cannot be given these arguments: TypeError: sparse", "engines"),
         ("ONNX has no form of torch's operator svd", "operators"),
         ("paddle2onnx refused the program: no converter", "operators"),
