@@ -23,7 +23,8 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "busy",
         r"being compiled in the background|^another thread|the stance is 'eager'|neither used nor moved|"
-        r"has gaps in its memory|where no counter tells|^compiling it in the background failed|^the process that traced",
+        r"has gaps in its memory|where no counter tells|^compiling it in the background failed|"
+        r"^the process that traced",
     ),
     Section("max-versions", r"^it has max_versions="),
     Section("hooks", r"has a hook \("),
@@ -77,7 +78,10 @@ SECTIONS: tuple[Section, ...] = (
     Section("tensors-out-of-sight", r"no layer, closure or global|neither an argument nor held"),
     Section("no-framework", r"holds no layer or tensor|nor the objects that it uses hold"),
     Section("sizes-that-vary", r"where sizes vary|that varies|is computed|cannot vary|neither an input nor a constant"),
-    Section("engines", r"^no engine|^(onnxruntime|openvino|native|tensorrt|null)\b|cannot be given these arguments|^pass "),
+    Section(
+        "engines",
+        r"^no engine|^(onnxruntime|openvino|native|tensorrt|null)\b|cannot be given these arguments|^pass ",
+    ),
     Section("tracers", r""),
 )
 
