@@ -41,8 +41,8 @@ def protect(thing: Inherited) -> None:
 
 def keep(thing: object) -> None:
     """Keep an object for as long as the process lives, and beyond its clean-up."""
-    # A reference that is never given back: a list in this module would be emptied, and the sessions in it destroyed, when
-    # the interpreter shuts down.
+    # A reference that is never given back: a list in this module would be emptied, and the sessions in it destroyed,
+    # when the interpreter shuts down.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
