@@ -76,20 +76,20 @@ class Attributes:
         groups = self.frontend.groups if isinstance(value, self.frontend.layer_type) else ()
         if name == "__dict__" or name in groups:
             held = state if name == "__dict__" else state[name]
-            return "group", _keys.digest([(k, self._kind(v)) for k, v in held.items()])
+            return "group", _keys.digest([(k, self._kind(v, census)) for k, v in held.items()])
         box = self._box(value, name)
         if box is not None:
             held = box[name]
             if isinstance(held, self.frontend.tensor_type):
                 return "tensor", ""
             if isinstance(held, self.frontend.layer_type):
-                return "layer", class_path(type(held))
+                return "layer", _which(held, census)
             if has_state(held) and not isinstance(held, (*_CODE, dict, list)) and id(held) in census.paths:
                 if id(held) in whole or not self.notes(held):
-                    return "value", self.describe(held, ".".join((*census.paths[id(value)], name)))
-                return "object", class_path(type(held))
+                    return "value", self.describe(held, ".".join((*census.paths[id(value)], name)), census)
+                return "object", _which(held, census)
             held = self.frontend.spelling(value, name, held)
-            return "value", self.describe(held, ".".join((*census.paths[id(value)], name)))
+            return "value", self.describe(held, ".".join((*census.paths[id(value)], name)), census)
         for kind in type(value).__mro__:
             if name in vars(kind):
                 if kind in (object, self.frontend.layer_type):
@@ -101,7 +101,7 @@ class Attributes:
                     return "method", class_path(kind)
                 if isinstance(held, self.frontend.tensor_type):
                     raise Opaque(f"{class_path(kind)}.{name} is a tensor held by a class")
-                return "class", self.describe(held, f"{class_path(kind)}.{name}")
+                return "class", self.describe(held, f"{class_path(kind)}.{name}", census)
         return "missing", ""
 
     def _box(self, value: Any, name: str) -> dict[str, Any] | None:
@@ -115,16 +115,16 @@ class Attributes:
                     return inner
         return None
 
-    def _kind(self, value: Any) -> str:
+    def _kind(self, value: Any, census: Census) -> str:
         if value is None:
             return "none"
-        return "tensor" if isinstance(value, self.frontend.tensor_type) else class_path(type(value))
+        return "tensor" if isinstance(value, self.frontend.tensor_type) else _which(value, census)
 
-    def describe(self, value: Any, where: str) -> str:
+    def describe(self, value: Any, where: str, census: Census) -> str:
         """A digest of a value that is the same in every process. Raises Opaque."""
-        return _keys.digest(self._data(value, where, ()))
+        return _keys.digest(self._data(value, where, (), census))
 
-    def _data(self, value: Any, where: str, above: tuple[int, ...]) -> Any:
+    def _data(self, value: Any, where: str, above: tuple[int, ...], census: Census) -> Any:
         if type(value) in (type(None), bool, int, float, complex, str, bytes):
             return value
         if id(value) in above:
@@ -133,7 +133,7 @@ class Attributes:
         if isinstance(value, self.frontend.tensor_type):
             return ["tensor"]
         if isinstance(value, self.frontend.layer_type):
-            return ["layer", class_path(type(value))]
+            return ["layer", _which(value, census)]
         if isinstance(value, self.frontend.constant_types):
             return ["constant", class_path(type(value)), str(value)]
         value = undecorated(value)
@@ -144,13 +144,13 @@ class Attributes:
             return ["code", code.digest]
         if type(value) is dict:
             items = [
-                [self._data(k, f"{where} key", inside), self._data(v, f"{where}[{k!r}]", inside)]
+                [self._data(k, f"{where} key", inside, census), self._data(v, f"{where}[{k!r}]", inside, census)]
                 for k, v in value.items()
             ]
             return ["dict", items]
         if type(value) in (list, tuple):
             kind = type(value).__name__
-            return ["sequence", kind, [self._data(v, f"{where}[{i}]", inside) for i, v in enumerate(value)]]
+            return ["sequence", kind, [self._data(v, f"{where}[{i}]", inside, census) for i, v in enumerate(value)]]
         try:
             return ["plain", _keys.digest(value)] if not isinstance(value, enum.Enum) else self._walked(value, where)
         except _keys.Unhashable:
@@ -158,7 +158,7 @@ class Attributes:
         if has_state(value) and _state.native_base(type(value)) is None and not any(_state.slots(value, type(value))):
             kind = class_path(type(value))
             state = sorted(vars(value).items())
-            return ["object", kind, [[k, self._data(v, f"{where}.{k}", inside)] for k, v in state]]
+            return ["object", kind, [[k, self._data(v, f"{where}.{k}", inside, census)] for k, v in state]]
         return self._walked(value, where)
 
     def _walked(self, value: Any, where: str) -> Any:
@@ -279,6 +279,11 @@ class Attributes:
             if path in paths and len(path) > 1:
                 found += [vars(layer)[name] for name in self.frontend.hooks if name in vars(layer)]
         return found
+
+
+def _which(value: Any, census: Census) -> str:
+    """The class of an object, and where it stands first: what is held in two places is told from its equals by that."""
+    return f"{class_path(type(value))} {'.'.join(census.paths.get(id(value), ()))}".rstrip()
 
 
 def _all(census: Census) -> set[int]:

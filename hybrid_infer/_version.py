@@ -12,7 +12,7 @@ from hybrid_infer._attributes import Read
 from hybrid_infer._types import Condition, Graph, TensorSpec
 
 #: Raised when the meaning of a field changes; another number is never read.
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
