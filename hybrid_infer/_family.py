@@ -45,6 +45,8 @@ class Held:
         self.refused: dict[str, str] = {}  # why an engine is not used, by `_verified.scope` of its plan
         self.told: set[str] = set()  # of these, the ones that are on disk
         self.postponed: dict[str, Any] = {}  # what failed for a cause that passes, likewise; on no disk
+        #: Which results carry a gradient, by which arguments and weights require one.
+        self.carried: dict[tuple[tuple[bool, ...], tuple[bool, ...]], tuple[bool, ...]] = {}
         self.ranges = Ranges()
         self.choices: dict[str, Any] = {}  # of a `Choice`, by what it was made among
         self.doubtful: Counter[str] = Counter()  # of those, how often one was made on a busy machine

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
+from hybrid_infer._log import LOGGER as _log
 from hybrid_infer._signature import Signatures
+
+_PATTERNS = 256  # of arguments and weights that require a gradient, for one static model
 
 
 def wanted(frontend: Any, tensors: Sequence[Any], route: Any) -> bool:
@@ -41,16 +45,41 @@ class Eagerly:
 
 def differentiable(call: Eagerly, route: Any, tensors: Sequence[Any], ints: Any) -> Any:
     """The result of a route, connected to the tensors and weights that require a gradient. Raises EngineError."""
-    frontend = call.frontend
+    frontend, again = call.frontend, call.again(route)
+    carried = _carried(call, route, tensors)
+    if not any(carried):
+        with frontend.no_grad():
+            return route.run(tensors, ints)
+    connected = list(compress(route.tensor_outputs, carried))
     kept: list[Any] = []
 
     def forward() -> list[Any]:
         with frontend.no_grad():
             kept.extend(route.compute(tensors, ints))
-        return [kept[i] for i in route.tensor_outputs]
+        return [kept[i] for i in connected]
+
+    def eagerly(*inputs: Any) -> list[Any]:
+        return list(compress(again(*inputs), carried))
 
     weights = [w for w in route.differentiable if frontend.requires_grad(w)]
-    found = frontend.eager_backward(call.again(route), forward, tensors, weights)
-    for i, tensor in zip(route.tensor_outputs, found, strict=True):
+    for i, tensor in zip(connected, frontend.eager_backward(eagerly, forward, tensors, weights), strict=True):
         kept[i] = tensor
     return route.assemble(kept, tensors)
+
+
+def _carried(call: Eagerly, route: Any, tensors: Sequence[Any]) -> tuple[bool, ...]:
+    """Which of the computed results carry a gradient eagerly: some are detached, or depend on nothing that needs one.
+
+    No graph tells, so the eager method is run once for each choice of what requires a gradient.
+    """
+    needs, known = call.frontend.requires_grad, route.held.carried
+    pattern = tuple(map(needs, tensors)), tuple(map(needs, route.differentiable))
+    if pattern not in known:
+        if len(known) >= _PATTERNS:
+            known.clear()
+        try:
+            known[pattern] = tuple(map(needs, call.again(route)(*tensors)))
+        except Exception:  # of a framework that has no kernel for a type; the backward pass will say so
+            _log.debug("%s: which results carry a gradient is not known", route.held.version.method, exc_info=True)
+            return (True,) * len(route.tensor_outputs)
+    return known[pattern]  # type: ignore[no-any-return]
