@@ -100,6 +100,9 @@ def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -
     if prepared is None and request.frozen:
         what = f"its static model is there, but has no plan of {engine.name} for this machine"
         raise StanceError(request.name, what, "Run it once on this machine under the stance 'default'")
+    if prepared is None and profile is not None and request.errand.forked:
+        # Nobody waits for this call: an engine that takes no minutes to build answers the next ones meanwhile.
+        raise _ranges.Outgrown(engine.name, profile)
     if prepared is None:
         prepared, fresh = _prepare(request, held, graph, engine, options, plan), True
     elif request.options.switch_ir_debug:

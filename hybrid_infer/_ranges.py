@@ -138,14 +138,15 @@ def profile_for(request: Request, held: Held, engine: Any) -> Any:
     profiles, met = engine.profiles, rows(held.version, request.call)
     if request.options.trt_use_static:
         return profiles.exact(met)
-    record = _record(request, held, engine)
+    record, wider = _record(request, held, engine), held.ranges.wider
     if record.profile is None:
+        if wider is not None and profiles.covers(wider, met):  # built while another engine answered
+            return wider
         wishes = profiles.declared(ranges_of(request.options.input_spec, held.version))
         known = [each for each in record.seen if profiles.covers(profiles.hull([each], met), each)]
         return profiles.united(profiles.hull([*known, met], record.usual(met)), wishes)
     if profiles.covers(record.profile, met):
         return record.profile
-    wider = held.ranges.wider
     if wider is not None and profiles.covers(wider, met):
         return wider
     raise Outgrown(engine.name, profiles.grown(record.profile, met, _allowed(held.version, request.call)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import logging
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ import numpy as np
 import pytest
 from fake_cuda import FakeCuda, HostMemory
 from native_support import ops
-from support import served
+from support import counts, served
 
 import hybrid_infer
+from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions, Graph
 from hybrid_infer.backends.native import _driver, _nvrtc, _plan, engine, gpu
 
@@ -218,6 +220,40 @@ def test_enable_cinn_takes_the_native_engine_without_a_measurement(
     served(captures=1, bindings=1)
     assert not on_a_gpu.waits and ops(plans[0])["gemm"] == 1  # fused all the same
     assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+def test_it_serves_while_tensorrt_builds_in_the_background(
+    on_a_gpu: HostMemory, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hybrid_infer import _background
+    from hybrid_infer.backends.tensorrt import _probe
+    from hybrid_infer.backends.tensorrt.engine import TensorRt
+
+    go, begun = threading.Event(), threading.Event()
+
+    def slowly(self: Any, *arguments: Any) -> Any:
+        begun.set()
+        assert go.wait(60)
+        raise EngineError("tensorrt", "its build was stopped")
+
+    monkeypatch.delenv("HYBRID_INFER_BACKEND")
+    monkeypatch.setattr(_probe, "missing", lambda: "")
+    monkeypatch.setattr(TensorRt, "plan_key", lambda self, options: f"tensorrt {options.extra.get('profile')}")
+    monkeypatch.setattr(TensorRt, "version", lambda self: "11.4")
+    monkeypatch.setattr(TensorRt, "prepare", slowly)
+    layer, x = small()
+    with torch.no_grad():
+        fast = hybrid_infer.inference(copy.deepcopy(layer), with_trt=True, background=True)
+        torch.testing.assert_close(fast(x), layer(x))
+        assert begun.wait(60)
+        for _ in range(3):
+            torch.testing.assert_close(fast(x), layer(x), rtol=3e-5, atol=3e-5)
+        assert cuda.count["cuGraphLaunch"] and counts()["eager_calls"] == 1
+        go.set()
+        _background.wait()
+        torch.testing.assert_close(fast(x), layer(x), rtol=3e-5, atol=3e-5)
+    (version,) = hybrid_infer.explain(fast).to_dict()["methods"][0]["versions"]
+    assert version["served_by"] == ["native"]
 
 
 def test_enable_cinn_says_why_the_native_engine_cannot_be_had(

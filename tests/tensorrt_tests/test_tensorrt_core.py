@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,34 @@ def test_a_size_outside_the_profile_is_answered_by_the_next_engine_while_a_wider
     assert engines(wrapped)[-1] == ["tensorrt"] and builds(world) == before + 1
     assert [[[4, 4], [9, 4], [9, 4]]] in [each["profile"] for each in record(store)]
     assert not any(stats_fallbacks())
+
+
+def test_in_the_background_the_next_engine_serves_while_it_builds_and_then_it_does(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hybrid_infer.backends.tensorrt.engine import TensorRt
+
+    go, begun, prepare = threading.Event(), threading.Event(), TensorRt.prepare
+
+    def slowly(self: Any, *arguments: Any) -> Any:
+        begun.set()
+        assert go.wait(60)
+        return prepare(self, *arguments)
+
+    monkeypatch.setattr(TensorRt, "prepare", slowly)
+    wrapped, plain = layer(background=True)
+    check(wrapped, plain, 3)
+    assert begun.wait(60)
+    check(wrapped, plain, 3, 3, 3)
+    assert engines(wrapped) == [["onnxruntime"]]
+    (counted,) = hybrid_infer.stats().values()
+    assert counted["eager_calls"] == 1 and counted["hits"] == 3
+    go.set()
+    _background.wait()
+    check(wrapped, plain, 3)  # which finds that a plan is there
+    _background.wait()
+    check(wrapped, plain, 3)
+    assert engines(wrapped) == [["tensorrt"]] and builds(world) == 1
 
 
 def test_sizes_that_creep_up_need_few_plans(world: World) -> None:
