@@ -54,9 +54,10 @@ def explain(target: Any) -> Explanation:
     """What happened to the calls of a decorated method, and why: static models, engines, refusals, times.
 
     Of each static model: what it takes, which dimensions vary and what made them so, whether it was captured by this
-    process or came from disk, the engine chosen with the figures of all candidates, the largest difference from the
-    eager method, the time of each step and the bytes. Of calls that the eager method answers: the reason. What is
-    kept for it is written where a call finds no program that is ready, so that it costs other calls nothing.
+    process or came from disk, the engine chosen with the figures of all candidates, what the native engine's planner
+    decided, the largest difference from the eager method, the time of each step and the bytes. Of calls that the eager
+    method answers: the reason. What is kept for it is written where a call finds no program that is ready, so that it
+    costs other calls nothing.
 
     Parameters
     ----------
@@ -194,6 +195,7 @@ class _Group:
             "weights": sorted({"live" if r.follows else "bound" for r in routes}),
             "choices": list(_choices(held)),
             "not_considered": dict(ledger.unfit),
+            "decisions": _decisions(held, routes),
             "largest_error": dict(ledger.errors),
             "seconds": {step: ledger.seconds[step] for step in STEPS if step in ledger.seconds},
             "bytes": _sizes(held),
@@ -232,6 +234,21 @@ def _choices(held: Held) -> Iterator[dict[str, Any]]:
             # Of all tensors of a call together.
             "elements": None if scale is None or least is None else [least, (1 << (2 * scale + 1)) - 1],
         }
+
+
+def _decisions(held: Held, routes: Iterable[Any]) -> dict[str, list[dict[str, str]]]:
+    """What the planners of the engines that serve a version decided, in order, of those that tell."""
+    from hybrid_infer import backends
+
+    device = held.version.tensors[0].device if held.version.tensors else "cpu"
+    found: dict[str, list[dict[str, str]]] = {}
+    for route in routes:
+        name = route.program.engine
+        tell = getattr(backends.engine(name, device), "decisions", None)
+        prepared = next((plan for plan in list(held.plans.values()) if plan.graph is route.graph), None)
+        if tell is not None and prepared is not None and name not in found:
+            found[name] = tell(prepared.files)
+    return found
 
 
 def _sizes(held: Held) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -122,6 +123,10 @@ def _of_version(version: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "choice", f"{size}{choice['engine']} of {figures}{'' if choice['steady'] else ' (on a busy machine)'}"
     for engine, why in version["not_considered"].items():
         yield "left out", f"{engine}: {why}"
+    for engine, decisions in version["decisions"].items():
+        alike = Counter(f"{each['rule']}: {each['why']}" for each in decisions)
+        for what, times in alike.items():
+            yield "planned", f"{engine}, {what}{'' if times == 1 else f' ({times} times)'}"
     for engine, error in version["largest_error"].items():
         yield "error", f"{error:.3g} at most ({engine} against eager)"
     if version["seconds"]:

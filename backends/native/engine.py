@@ -88,11 +88,9 @@ class Native:
         model = files[PLAN], files[CONSTANTS]
         return _program.load(self, _sessions, model, model, graph, weights, options)
 
-    def explain(self, files: Mapping[str, bytes]) -> list[str]:
-        """What the planner decided, one line each, from what `prepare` gave."""
-        from hybrid_infer.backends.native import _passes
-
-        return _passes.explain(_plan.restore(files[PLAN], files[CONSTANTS]))
+    def decisions(self, files: Mapping[str, bytes]) -> list[dict[str, str]]:
+        """What the planner decided, in order, from what `prepare` gave: ``rule``, ``step`` (may be empty), ``why``."""
+        return list(_plan.restore(files[PLAN], files[CONSTANTS]).decisions)
 
     def reason(self, error: Exception) -> str:
         """The error's message on one line."""

@@ -113,11 +113,9 @@ class NativeGpu:
         except Exception as error:  # of the framework: out of memory
             raise PassingFault(NAME, " ".join(str(error).split())[:300] or type(error).__name__) from error
 
-    def explain(self, files: Mapping[str, bytes]) -> list[str]:
-        """What the planner decided, one line each, from what `prepare` gave."""
-        from hybrid_infer.backends.native import _passes
-
-        return _passes.explain(_plan.restore(values_of(files, PLAN), values_of(files, CONSTANTS)))
+    def decisions(self, files: Mapping[str, bytes]) -> list[dict[str, str]]:
+        """What the planner decided, in order, from what `prepare` gave: ``rule``, ``step`` (may be empty), ``why``."""
+        return list(_plan.restore(values_of(files, PLAN), values_of(files, CONSTANTS)).decisions)
 
     def _gpu(self, options: EngineOptions) -> tuple[Device, Properties]:
         """The device of `options` and what it is. Raises EngineError."""

@@ -142,7 +142,7 @@ def test_the_next_process_compiles_nothing(cuda: FakeCuda) -> None:
     memory, graph = HostMemory(numpy=True), graph_of(mlp(), ["g", "w"])
     files = gpu.ENGINE.prepare(graph, options(memory))
     compiled = cuda.compiler.calls  # type: ignore[attr-defined]
-    assert compiled and any("kernels serve" in line for line in gpu.ENGINE.explain(files))
+    assert compiled and any("kernels serve" in each["why"] for each in gpu.ENGINE.decisions(files))
     held = [Array.of(sample((WIDTH,), 1), "float32"), Array.of(sample((WIDTH, WIDTH), 2), "float32")]
     first, second = (gpu.ENGINE.load(graph, held, options(memory), files) for _ in range(2))
     x = Array.of(sample((2, 4, WIDTH), 3), "float32")

@@ -6,6 +6,7 @@ import copy
 import gc
 import logging
 import threading
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,24 @@ def test_a_decorated_layer(on_a_gpu: HostMemory, cuda: FakeCuda, store: Path) ->
     assert (3 << 20) in on_a_gpu.allocated
     kept = {path.suffix for path in store.rglob("plans/*/*") if path.is_file()}
     assert kept == {".json", ".bin", ".cubin"}
+
+
+def test_what_the_planner_decided_is_explained(on_a_gpu: HostMemory, cuda: FakeCuda) -> None:
+    torch.manual_seed(0)
+    layer, mask = Encoder(16, 2).eval(), torch.ones(2, 1, 1, 5, dtype=torch.bool)
+    with torch.no_grad():
+        fast = hybrid_infer.inference(layer)
+        fast(torch.randn(2, 5, 16), mask)
+    told = hybrid_infer.explain(fast)
+    (version,) = told.to_dict()["methods"][0]["versions"]
+    decisions = version["decisions"]["native"]
+    assert {"attention", "gemm", "rows", "elementwise", "layout", "memory", "kernels"} - {
+        each["rule"] for each in decisions
+    } <= {"layout", "elementwise"}  # of which this layer has none
+    assert all(each["why"] for each in decisions)
+    text = str(told)
+    assert "planned" in text and "native, gemm: adds its bias (" in text and " times)" in text
+    assert "is one step" in text and "values share one arena" in text and "kernels serve" in text
 
 
 def test_chosen_by_measurement_that_waits_for_the_work(
@@ -307,6 +326,31 @@ def test_a_weight_that_is_written_to_is_read_where_it_lies(
     assert cuda.count["cuStreamBeginCapture_v2"] == 1 and cuda.count["cuGraphLaunch"] == 9
     (version,) = hybrid_infer.explain(fast).to_dict()["methods"][0]["versions"]
     assert version["weights"] == ["live"]
+
+
+def test_everything_is_let_go_with_the_layer(
+    on_a_gpu: HostMemory, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The arena, the buffers of graphs, the graphs, the kernels."""
+    held: list[weakref.ref[Any]] = []
+    empty = on_a_gpu.empty
+
+    def noted(shape: Any, dtype: str) -> Any:
+        made = empty(shape, dtype)
+        held.append(weakref.ref(made))
+        return made
+
+    monkeypatch.setattr(on_a_gpu, "empty", noted)
+    layer, x = small()
+    with torch.no_grad():
+        fast = hybrid_infer.inference(copy.deepcopy(layer))
+        for n in (3, 2, 3, 2, 3):
+            fast(x[:n])
+    assert cuda.live["ready graph"] and cuda.live["module"] and any(each() is not None for each in held)
+    del fast
+    gc.collect()
+    assert not cuda.live["ready graph"] and not cuda.live["module"] and not cuda.live["stream"]
+    assert not [each for each in held if each() is not None]
 
 
 @pytest.mark.parametrize("weights", ["auto", "live"])

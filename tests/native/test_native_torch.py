@@ -110,6 +110,14 @@ def test_an_encoder_layer_with_a_mask_and_a_convolutional_block(plans: list[_pla
     assert [line[0] for line in row.attributes["code"]] == ["Mul", "Add", "Sigmoid", "Mul"]
 
 
+def test_the_interpreter_explains_its_plan() -> None:
+    layer = hybrid_infer.inference(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).eval(), backend="native")
+    with torch.no_grad():
+        layer(torch.ones(2, 4))
+    (version,) = hybrid_infer.explain(layer).to_dict()["methods"][0]["versions"]
+    assert {"gemm", "memory"} <= {each["rule"] for each in version["decisions"]["native"]}
+
+
 def test_unasked_it_is_chosen_on_a_gpu_alone() -> None:
     from hybrid_infer import backends
     from hybrid_infer.backends.native import gpu
