@@ -15,12 +15,14 @@ from hybrid_infer._family import GRAPH, Family, Held, Prepared
 from hybrid_infer._log import tell
 from hybrid_infer._options import Options
 from hybrid_infer._request import Outcome, Request
-from hybrid_infer._route import Compiled
+from hybrid_infer._route import Compiled, for_a_while
 from hybrid_infer._signature import Signatures, Unsupported
 from hybrid_infer._types import EngineOptions, Graph
 from hybrid_infer._version import Version
 
 _log = logging.getLogger("hybrid_infer")
+
+_WAIT = 1.0  # seconds for which a call waits for somebody else's plan, and after which the next one looks again
 
 
 class Built:
@@ -38,14 +40,6 @@ class Built:
         self.meanwhile: Callable[[], bool] | None = None
 
 
-class Meanwhile(EngineError):
-    """No engine can answer a call until a plan for its sizes is there; ``pending`` says whether it is still to come."""
-
-    def __init__(self, fault: EngineError, pending: Callable[[], bool]) -> None:
-        super().__init__(fault.engine, fault.reason)
-        self.pending = pending
-
-
 def build(request: Request, held: Held, graph: Graph | None, chosen: str = "") -> Built:
     """A program of the engine called `chosen`, else of the first one that can run the version.
 
@@ -54,16 +48,18 @@ def build(request: Request, held: Held, graph: Graph | None, chosen: str = "") -
     """
     reasons = []
     unbuilt: StanceError | None = None
-    outgrown: Meanwhile | None = None
+    outgrown: _ranges.Meanwhile | None = None
     later: Callable[[], bool] | None = None
     for engine in sorted(_engines.engines(request), key=lambda each: each.name != chosen):
         try:
             built = build_with(request, held, graph, engine)
             built.meanwhile = later if outgrown is None else outgrown.pending
             return built
+        except _ranges.Meanwhile:
+            raise
         except _ranges.Outgrown as error:
             if not request.frozen:
-                outgrown = Meanwhile(error, _widen(request, held, graph, engine, error.profile))
+                outgrown = _ranges.Meanwhile(error, _widen(request, held, graph, engine, error.profile))
             reasons.append(str(error))
         except EngineError as error:
             reasons.append(str(error))
@@ -104,7 +100,7 @@ def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -
         # Nobody waits for this call: an engine that takes no minutes to build answers the next ones meanwhile.
         raise _ranges.Outgrown(engine.name, profile)
     if prepared is None:
-        prepared, fresh = _prepare(request, held, graph, engine, options, plan), True
+        prepared, fresh = _prepare(request, held, graph, engine, options, plan)
     elif request.options.switch_ir_debug:
         _rewritten(request, engine, graph or held.graph())
     while True:
@@ -114,7 +110,7 @@ def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -
         except EngineError as error:
             if not _made_anew(request, held, engine, plan, fresh, error):
                 raise
-        prepared, fresh = _prepare(request, held, graph, engine, options, plan), True
+        prepared, fresh = _prepare(request, held, graph, engine, options, plan)
     _rewriting.announce(request.options, engine)
     held.plans[plan] = prepared
     if profile is not None and request.options.switch_ir_debug:
@@ -165,8 +161,30 @@ def _of_the_moment(engine: Any) -> Iterator[None]:
 
 def _prepare(
     request: Request, held: Held, graph: Graph | None, engine: Any, options: EngineOptions, plan: str
+) -> tuple[Prepared, bool]:
+    """Have an engine make a plan, for a version that it has not refused; was it made just now?
+
+    One that takes minutes is made by one thread or process at a time, and published at once, so that the others find
+    it. Raises EngineError (Meanwhile where another one makes it) and DamagedEntry.
+    """
+    if held.entry is None or not getattr(engine, "executable_plans", False):
+        return _made(request, held, graph, engine, options, plan), True
+    with request.store.lock(f"plan-{plan}", _WAIT) as alone:
+        if not alone:
+            fault = EngineError(engine.name, "another thread or process builds its plan")
+            raise _ranges.Meanwhile(fault, for_a_while(_WAIT))
+        found = held.plans.get(plan) or _stored_plan(request, held, plan, engine)
+        if found is not None:
+            return found, False
+        prepared = _made(request, held, graph, engine, options, plan)
+        held.plans[plan] = prepared
+        _verified.store(request, held, engine, plan, prepared)
+        return prepared, True
+
+
+def _made(
+    request: Request, held: Held, graph: Graph | None, engine: Any, options: EngineOptions, plan: str
 ) -> Prepared:
-    """Have an engine make a plan, for a version that it has not refused. Raises EngineError, DamagedEntry."""
     with held.ledger.timed("build"), _progress.working(f"building {request.name} for {engine.name}") as tell_part:
         rewritten = _rewritten(request, engine, graph or held.graph())
         start = time.perf_counter()
@@ -192,7 +210,7 @@ def _widen(request: Request, held: Held, graph: Graph | None, engine: Any, profi
         if reason := _verified.refusal(request, held, engine, plan):
             raise EngineError(engine.name, reason)
         if plan not in held.plans and (held.entry is None or _stored_plan(request, held, plan, engine) is None):
-            held.plans[plan] = _prepare(request, held, graph, engine, options, plan)
+            held.plans[plan], _ = _prepare(request, held, graph, engine, options, plan)
 
     return _ranges.widen(request, held, engine, profile, prepare).pending
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hybrid_infer import _guards, _verified
-from hybrid_infer._errors import EngineError
+from hybrid_infer._errors import EngineError, PassingFault
 from hybrid_infer._spec import ranges_of
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hybrid_infer")
 
+
+_AGAIN = 5.0  # seconds until a plan that another process builds is looked for again
 
 #: Where the route of the engine stands that answers until a wider plan is there.
 MEANWHILE = "@meanwhile"
@@ -35,6 +37,14 @@ class Outgrown(EngineError):
     def __init__(self, engine: str, profile: Any) -> None:
         super().__init__(engine, "its plan is for other sizes; a wider one is being built")
         self.profile = profile
+
+
+class Meanwhile(PassingFault):
+    """A call is answered eagerly until a plan is there; ``pending`` says whether it is still to come."""
+
+    def __init__(self, fault: EngineError, pending: Callable[[], bool]) -> None:
+        super().__init__(fault.engine, fault.reason)
+        self.pending = pending
 
 
 class Ranges:
@@ -149,7 +159,27 @@ def profile_for(request: Request, held: Held, engine: Any) -> Any:
         return record.profile
     if wider is not None and profiles.covers(wider, met):
         return wider
+    theirs = _of_others(request, held, engine)
+    if theirs is not None and profiles.covers(theirs, met):
+        return theirs
     raise Outgrown(engine.name, profiles.grown(record.profile, met, _allowed(held.version, request.call)))
+
+
+def _of_others(request: Request, held: Held, engine: Any) -> Any:
+    """The profile of a plan that another process has built meanwhile, and that is taken over; None if none has."""
+    from hybrid_infer import _engines  # which asks here under what name a route is kept
+
+    if held.entry is None:
+        return None
+    ranges, shapes = held.ranges, engine.record
+    found = shapes.from_bytes(request.store.note(held.entry, shapes.NAME)).profile
+    if found in (None, ranges.record.profile):
+        return None
+    if request.store.plan(held.entry, _engines.plan_key(request, engine, found)) is None:
+        return None  # of the ranges of several processes, for which there is no plan yet
+    with ranges.lock:
+        ranges.record = shapes.Shapes(ranges.record.seen, found)
+    return found
 
 
 def _allowed(version: Version, call: Call) -> Callable[[Any], bool]:
@@ -202,7 +232,9 @@ class Widening:
             self._until = 0.0
             _log.info("%s: %s has a plan for more sizes", name, self._engine.name)
         except Exception as fault:
-            if _verified.passing(fault):
+            if isinstance(fault, Meanwhile):
+                self._until = time.monotonic() + _AGAIN
+            elif _verified.passing(fault):
                 self._until = _verified.until(self._held)
             self._held.ledger.unfit[self._engine.name] = str(fault)
             _log.warning("%s: %s serves no more sizes than before: %s", name, self._engine.name, fault)

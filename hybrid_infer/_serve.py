@@ -116,7 +116,7 @@ def _use(
     graph = outcome.graph if outcome else None
     try:
         built = _compile.build(request, held, graph, chosen)
-    except _compile.Meanwhile as fault:
+    except _ranges.Meanwhile as fault:
         return Eager(fault.reason, fault.pending, kind="busy"), result
     except PassingFault as fault:
         return _later(state, request, family, held, str(fault), result, outcome)

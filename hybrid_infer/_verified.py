@@ -13,7 +13,7 @@ from hybrid_infer._errors import PassingFault
 
 if TYPE_CHECKING:
     from hybrid_infer._compile import Built
-    from hybrid_infer._family import Held
+    from hybrid_infer._family import Held, Prepared
     from hybrid_infer._options import Options
     from hybrid_infer._request import Request
 
@@ -75,22 +75,27 @@ def publish(request: Request, held: Held, built: Built) -> None:
         return
     error = held.ledger.errors.get(built.engine.name)
     if built.plan not in held.stored:
-        held.stored.add(built.plan)
-        meta = {
-            "engine": built.engine.name,
-            "version": built.engine.version(),
-            "passes": list(_rewriting.passes(request.options, built.engine)),
-            "weights": list(built.prepared.graph.weights),
-            "inputs": list(built.prepared.graph.inputs),
-            "error": error,
-            "verified": key if built.verified else "",
-        }
-        stored = request.store.publish_plan(held.entry, built.plan, meta, built.prepared.files)
+        stored = store(request, held, built.engine, built.plan, built.prepared, key if built.verified else "")
         # Another process may have been faster, and may not have verified it.
         news = news and stored is not None and stored.meta.get("verified") != key
     if news:
         meta = {"verified": built.plan, "engine": built.engine.name, "error": error}
         request.store.publish_plan(held.entry, key, meta, {})
+
+
+def store(request: Request, held: Held, engine: Any, plan: str, prepared: Prepared, verified: str = "") -> Any:
+    """Put a plan beside its version, which is on disk; `verified` names its verification, if there was one."""
+    held.stored.add(plan)
+    meta = {
+        "engine": engine.name,
+        "version": engine.version(),
+        "passes": list(_rewriting.passes(request.options, engine)),
+        "weights": list(prepared.graph.weights),
+        "inputs": list(prepared.graph.inputs),
+        "error": held.ledger.errors.get(engine.name) if verified else None,
+        "verified": verified,
+    }
+    return request.store.publish_plan(held.entry, plan, meta, prepared.files)
 
 
 def passing(fault: BaseException | None) -> bool:

@@ -6,6 +6,8 @@ import json
 import logging
 import os
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +215,50 @@ def test_declared_ranges_make_the_profile(world: World) -> None:
     wrapped, plain = layer(input_spec=[spec])
     check(wrapped, plain, 5, 8, 32)
     assert world.profiles == [{"x0": ((5, 4), (8, 4), (32, 4))}] and builds(world) == 1
+
+
+# Several at once
+
+
+def test_a_plan_is_built_once_whoever_asks_for_it(world: World) -> None:
+    """Threads here, and processes by the same lock: whoever comes second does not wait for the minutes of a build."""
+    collecting, plain = layer(collect_shape=True)
+    check(collecting, plain, 3)  # the static model is there, and no plan
+    wrapped = [layer()[0] for _ in range(3)]
+    world.steps, world.at_step = 30, lambda step: time.sleep(0.1)
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(check, each, plain, 3) for each in wrapped]:
+            done.result()
+    assert builds(world) == 1
+    assert any("another thread or process builds its plan" in reason for each in stats_fallbacks() for reason in each)
+    time.sleep(1.1)
+    for each in wrapped:
+        check(each, plain, 3)
+        assert engines(each) == [["tensorrt"]]
+    assert builds(world) == 1
+
+
+def test_a_wider_plan_of_another_process_is_taken_over(world: World) -> None:
+    first, plain = layer()
+    check(first, plain, 3, 4)
+    hybrid_infer._family._FAMILIES.clear()
+    second, _ = layer()
+    check(second, plain, 4)
+    check(first, plain, 9)
+    _background.wait()
+    check(first, plain, 9)
+    before = builds(world)
+    check(second, plain, 9, 8)
+    _background.wait()
+    assert builds(world) == before and ["tensorrt"] in engines(second)
+    assert not any("onnxruntime" in names for names in engines(second))
+
+
+def test_a_wider_plan_is_kept_even_if_no_call_comes_any_more(world: World, store: Path) -> None:
+    wrapped, plain = layer()
+    check(wrapped, plain, 3, 4, 9)
+    _background.wait()
+    assert len(list(store.rglob("engine.plan"))) == builds(world)
 
 
 # Options
