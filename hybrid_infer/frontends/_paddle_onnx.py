@@ -15,6 +15,7 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Graph, TensorSpec
+from hybrid_infer.frontends._paddle_division import with_floor_division
 
 _OPSET = 17
 _TIMEOUT_S = 600
@@ -222,8 +223,8 @@ def finish(model_bytes: bytes, weights: Sequence[str], inputs: Sequence[str | No
         del inner.value_info[:]
         for value in [*inner.input, *inner.output]:
             value.type.tensor_type.ClearField("shape")
-        _replace_nodes(inner, _with_scalar_conditions(inner.node))
-    nodes = _with_scalar_conditions(nodes)
+        _replace_nodes(inner, _with_scalar_conditions(with_floor_division(inner.node)))
+    nodes = _with_scalar_conditions(with_floor_division(nodes))
     del graph.node[:], graph.input[:], graph.output[:], graph.value_info[:]
     graph.node.extend([*heads, *nodes])
     graph.input.extend(declared)
