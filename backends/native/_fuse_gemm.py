@@ -15,7 +15,8 @@ from hybrid_infer.backends.native._rewrite import Finder, drop_dead, repeat, sor
 
 
 def fuse_gemm(plan: Plan) -> None:
-    plan.steps = [_plain(Finder(plan), step) for step in plan.steps]
+    finder = Finder(plan)  # of types and shapes alone, which stay as they are
+    plan.steps = [_plain(finder, step) for step in plan.steps]
     repeat(plan, _fuse)
     drop_dead(plan)
     sort_steps(plan)

@@ -26,7 +26,7 @@ PLAN = "plan.json"
 CONSTANTS = "constants.bin"
 
 #: Moves whenever the planner or the kernels' interface write something else for the same graph.
-_FORMAT = 1
+_FORMAT = 2
 
 _NOT_HERE = ("uint16", "uint32", "uint64")
 

@@ -142,6 +142,27 @@ def test_sizes_do_not_grow_with_the_depth_of_a_graph() -> None:
     compare(plan, made, {"x": sample((2, 3, 2, 4)), "fixed": sample((2, 16, 2, 4), 1)})
 
 
+def test_planning_takes_no_more_looks_at_the_whole_graph_than_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at each step for each step would take seconds of a deep model."""
+    from hybrid_infer.backends.native import _rewrite
+
+    looks = []
+    init = _rewrite.Finder.__init__
+
+    def noted(self: Any, plan: Any) -> None:
+        looks.append(plan)
+        init(self, plan)
+
+    monkeypatch.setattr(_rewrite.Finder, "__init__", noted)
+    counts = []
+    for depth in (10, 20):
+        nodes = [node("Cos" if n % 2 else "Sin", [f"x{n}"], [f"x{n + 1}"]) for n in range(depth)]
+        looks.clear()
+        _passes.plan(model(nodes, {"x0": ("float32", (4, 4))}, [f"x{depth}"]))
+        counts.append(len(looks))
+    assert counts[0] == counts[1] < 40
+
+
 def test_the_truth_of_a_size_is_not_decided_before_it_is_known() -> None:
     """An empty dimension is false."""
     nodes = [
