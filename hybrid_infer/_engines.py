@@ -62,7 +62,9 @@ def plan_key(request: Request, engine: Any, profile: Any = None) -> str:
 
 def plan_name(options: Options, engine: Any, told: EngineOptions) -> str:
     """The same of options and what the engine is told."""
-    return _keys.digest([engine.plan_key(told), _rewriting.passes(options, engine), _machine()])
+    # A plan for a GPU goes with it from one host to the next.
+    machine = "" if getattr(engine, "names_machine", False) else _machine()
+    return _keys.digest([engine.plan_key(told), _rewriting.passes(options, engine), machine])
 
 
 @functools.cache

@@ -222,7 +222,8 @@ class Engine(Protocol):
 
     ``reservation``: in what it may differ from the eager method on other arguments than those it was verified with,
     for which it is probed before it is chosen; empty if in nothing. Of one with a true attribute ``in_place``,
-    weights and arguments are tensors (see `Program`); one with a true ``ranged`` builds plans for ranges of sizes.
+    weights and arguments are tensors (see `Program`); one with a true ``ranged`` builds plans for ranges of sizes; the
+    ``plan_key`` of one with a true ``names_machine`` says all of the machine that a plan depends on.
     """
 
     name: str

@@ -40,6 +40,8 @@ class TensorRt:
     reservation = ""
     in_place = True
     ranged = True
+    #: Its keys name all of a machine that decides about a plan: the GPU.
+    names_machine = True
     #: A plan is code: the core loads one only from where nobody but this user can have put it.
     executable_plans = True
     #: What the core keeps beside the plans of a static model, and the functions that decide about it.

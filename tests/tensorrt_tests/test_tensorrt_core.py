@@ -77,6 +77,25 @@ def test_plans_come_from_disk_and_are_verified_once(world: World, store: Path) -
     assert list(store.rglob("engine.plan"))
 
 
+def test_a_plan_goes_with_the_gpu_whatever_the_processor_beside_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hybrid_infer import _engines
+
+    wrapped, plain = layer()
+    check(wrapped, plain, 3)
+    monkeypatch.setattr(_engines, "_machine", lambda: "another processor")
+    hybrid_infer._family._FAMILIES.clear()
+    again, _ = layer()
+    check(again, plain, 3)
+    assert builds(world) == 1 and engines(again) == [["tensorrt"]]
+    world.gpu = "another GPU"
+    hybrid_infer._family._FAMILIES.clear()
+    last, _ = layer()
+    check(last, plain, 3)
+    assert builds(world) == 2 and engines(last) == [["tensorrt"]]
+
+
 def test_a_plan_that_others_could_have_written_is_made_anew(
     world: World, store: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -68,6 +68,17 @@ def test_weights_are_refitted() -> None:
     assert served_by(layer) == ["tensorrt"]
 
 
+def test_a_write_that_no_counter_tells_is_seen() -> None:
+    layer, plain, x = inference(encoder(), with_trt=True), encoder(), torch.randn(2, 9, 64).cuda()
+    agree(layer, plain, x)
+    for _ in range(3):
+        for each in (layer, plain):
+            each.linear1.weight.data *= 1.5
+        for _ in range(6):  # the last of them as a CUDA graph
+            agree(layer, plain, x)
+    assert served_by(layer) == ["tensorrt"]
+
+
 def test_sizes_grow() -> None:
     layer, plain = inference(encoder(), with_trt=True), encoder()
     for tokens in (8, 9, 20, 20, 70, 70, 12):

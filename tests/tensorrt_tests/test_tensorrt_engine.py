@@ -129,12 +129,15 @@ def test_live_weights_are_arguments(world: World, memory: TorchHost) -> None:
     assert world.flags == [set()] and not world.counts["Refitter.set_named_weights"]
 
 
-def test_half_precision_is_in_the_graph_and_in_the_weights(world: World, memory: TorchHost) -> None:
+@pytest.mark.parametrize(("precision", "tolerance"), [("float16", 5e-3), ("bfloat16", 5e-2)])
+def test_half_precision_is_in_the_graph_and_in_the_weights(
+    world: World, memory: TorchHost, precision: str, tolerance: float
+) -> None:
     w, b, x = tensors((4, 4), (4,), (5, 4))
-    program = loaded(memory, [w, b], precision="float16")
+    program = loaded(memory, [w, b], precision=precision)
     (y,) = program.run([x])
     assert y.dtype is torch.float32
-    torch.testing.assert_close(y, expected(x, w, b), rtol=5e-3, atol=5e-3)
+    torch.testing.assert_close(y, expected(x, w, b), rtol=tolerance, atol=tolerance)
     assert not torch.equal(y, expected(x, w, b))
 
 
