@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 _LIBRARY = "libcuda.so.1"
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+_NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 _THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: other threads go on allocating
 
 
@@ -81,6 +82,18 @@ class Driver:
 
     def synchronize(self, stream: int) -> None:
         self._call("cuStreamSynchronize", ctypes.c_void_p(stream))
+
+    def event(self) -> int:
+        """A new event, which measures no time."""
+        return self._handle("cuEventCreate", _NO_TIMING)
+
+    def record(self, event: int, stream: int) -> None:
+        """Have `event` stand for what `stream` has been given so far."""
+        self._call("cuEventRecord", ctypes.c_void_p(event), ctypes.c_void_p(stream))
+
+    def wait(self, stream: int, event: int) -> None:
+        """Have what `stream` is given from now on wait for what `event` stands for."""
+        self._call("cuStreamWaitEvent", ctypes.c_void_p(stream), ctypes.c_void_p(event), ctypes.c_uint(0))
 
     def finish(self) -> None:
         """Wait for all work of the current context."""

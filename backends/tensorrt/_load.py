@@ -48,7 +48,7 @@ def load(module: Any, plan: bytes) -> Loaded:
 def refit(
     module: Any, loaded: Loaded, stubs: Mapping[str, Stub], weights: Mapping[str, Any], memory: Memory
 ) -> None:
-    """Give an engine its weights, from where they lie on the device, in the order of the current stream.
+    """Give an engine its weights, from where they lie on the device, and wait until it has them.
 
     `weights` are live tensors by name. Raises EngineError.
     """
@@ -58,7 +58,7 @@ def refit(
         wanted = refitter.get_all_weights()
         if fault := _refit.unknown(wanted, stubs):
             raise EngineError(NAME, fault)
-        kept = []  # until the refit is enqueued: what is let go of after that is reused after it, in the stream's order
+        kept = []
         for name in wanted:
             stub = stubs[name]
             tensor = _refit.fitted(weights[name], stub, memory)
@@ -75,3 +75,4 @@ def refit(
             raise EngineError(NAME, f"it misses weights: {', '.join(sorted(missing)[:4])}")
         if wanted and not refitter.refit_cuda_engine_async(memory.stream()):
             raise EngineError(NAME, f"it could not be given its weights: {said or 'no reason'}")
+        memory.synchronize()  # the refitter and the weights are needed until then; calls on other streams do not wait

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hybrid_infer._errors import EngineError, PassingFault
 from hybrid_infer._types import Graph, Memory
 from hybrid_infer.backends import _fork
-from hybrid_infer.backends._cuda import _driver, _graphs, _memory
+from hybrid_infer.backends._cuda import _aside, _driver, _graphs, _memory
 from hybrid_infer.backends.tensorrt import _profiles
 from hybrid_infer.backends.tensorrt._load import Loaded
 from hybrid_infer.backends.tensorrt._logger import ERRORS
@@ -248,7 +248,7 @@ class Program:
                 lane.bind([*arguments, *self._fed], rows, self._outputs)
                 places = [self._result(lane, i) for i in range(len(self._outputs))]
                 scratch = _memory.block(self._memory, lane.scratch)
-                lane.execute(scratch, stream)
+                self._execute(lane, scratch, stream)
             except EngineError as error:  # and the lane is let go
                 raise EngineError(NAME, f"{error.reason}: {said}" if str(said) else error.reason) from error
             except RuntimeError as error:  # of TensorRT's own inference of sizes
@@ -260,6 +260,20 @@ class Program:
             else:
                 self._give(stream, lane)
         return [place() for place in places]
+
+    def _execute(self, lane: Lane, scratch: _memory.Block, stream: int) -> None:
+        """In the order of `stream`: on the default one, TensorRT would wait for its own work at every run.
+
+        All memory was taken before, in that order. Where it is taken in the run itself, it has to be the same stream.
+        """
+        if stream != _aside.USUAL or None in lane.shapes:
+            lane.execute(scratch, stream)
+            return
+        try:
+            with _aside.aside(_driver.driver(), self._memory.index).following() as beside:
+                lane.execute(scratch, beside)
+        except _driver.DriverError as error:
+            raise EngineError(NAME, str(error)) from error
 
     def _result(self, lane: Lane, i: int) -> Callable[[], Any]:
         """Have an output written somewhere; gives what makes a tensor of it once the run is enqueued."""

@@ -166,7 +166,6 @@ class TensorRt:
             # Before they are copied: what is written between the two is seen.
             compare = memory.spread(copied) if copied else None
             _load.refit(module, loaded, stubs, given, memory)
-            memory.synchronize()  # calls on other streams do not wait for the refit
             return _run.Program(module, loaded, graph, graph.inputs, fed, profile, memory, captures, compare)
 
 

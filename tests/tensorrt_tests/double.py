@@ -70,6 +70,7 @@ class World:
     models: list[Any] = field(default_factory=list)
     profiles: list[dict[str, Any]] = field(default_factory=list)
     scratch: int = 1000
+    streams: list[int] = field(default_factory=list)
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> World:
@@ -507,6 +508,7 @@ class _Behaviour:
         ctypes.memset(pointer, 0xAB, size)  # the memory is there, and nobody else's
 
     def IExecutionContext_execute_async_v3(self, thing: Any, stream: int) -> bool:
+        self.world.streams.append(stream)
         for value, result in zip(thing.engine.model.graph.output, self._run(thing), strict=True):
             name, result = value.name, np.ascontiguousarray(result)
             pointer = thing.places.get(name, 0)

@@ -65,6 +65,7 @@ class HostDriver:
         self.launched: list[tuple[int, int]] = []
         self.copied = 0
         self.streams: set[int] = set()
+        self.order: list[tuple[str, int, int]] = []
         self._numbers = itertools.count(100)
 
     def stream(self) -> int:
@@ -76,6 +77,15 @@ class HostDriver:
 
     def synchronize(self, stream: int) -> None:
         assert stream in self.streams
+
+    def event(self) -> int:
+        return next(self._numbers)
+
+    def record(self, event: int, stream: int) -> None:
+        self.order.append(("record", event, stream))
+
+    def wait(self, stream: int, event: int) -> None:
+        self.order.append(("wait", stream, event))
 
     def finish(self) -> None: ...
 

@@ -18,7 +18,7 @@ from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions, Graph
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends import engine as by_name
-from hybrid_infer.backends._cuda import _driver, _graphs, _memory
+from hybrid_infer.backends._cuda import _aside, _driver, _graphs, _memory
 from hybrid_infer.backends.tensorrt import _profiles
 from hybrid_infer.backends.tensorrt.engine import FACTS, PLAN
 
@@ -393,7 +393,7 @@ def test_many_threads_and_streams_have_contexts_of_their_own(world: World, memor
         list(pool.map(work, range(1, 5)))
     assert world.counts["ICudaEngine.create_execution_context"] <= 4
     before = world.counts["ICudaEngine.create_execution_context"]
-    for stream in range(20):
+    for stream in range(1, 21):
         memory.current = stream
         work(1)
     assert world.counts["ICudaEngine.create_execution_context"] - before in (19, 20)
@@ -454,6 +454,36 @@ def test_sizes_that_come_again_become_one_launch(world: World, memory: TorchHost
     assert len({y.data_ptr() for y in results}) == len(results)  # nobody's result is overwritten
     program.close()
     assert not driver.graphs
+
+
+def test_work_of_the_default_stream_goes_beside_it_in_its_order(
+    world: World, memory: TorchHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorRT waits for its own work at every run that it is given the default stream for."""
+    made = HostDriver()
+    monkeypatch.setattr(_driver, "driver", lambda: made)
+    monkeypatch.setattr(_aside, "_known", {})
+    memory.current = 0
+    w, b, x = tensors((4, 4), (4,), (5, 4))
+    program = loaded(memory, [w, b])
+    for _ in range(2):
+        torch.testing.assert_close(program.run([x])[0], expected(x, w, b))
+    (beside,) = made.streams  # one, which is kept
+    assert world.streams == [beside] * 2
+    (_, before, _), (_, _, _), (_, after, _), (_, _, _) = made.order[:4]
+    once = [("record", before, 0), ("wait", beside, before), ("record", after, beside), ("wait", 0, after)]
+    assert made.order == once * 2
+    world.false["IExecutionContext.execute_async_v3"] = False
+    with pytest.raises(EngineError, match="its run could not be started"):
+        program.run([x])
+    assert made.order[-1] == ("wait", 0, after)
+
+
+def test_outputs_that_are_given_memory_in_the_run_stay_on_the_default_stream(world: World, memory: TorchHost) -> None:
+    world.dependent, memory.current = {"i"}, 0
+    program = ENGINE.load(selecting(), [], options(memory, _profiles.hull([((1,),), ((9,),)], ((4,),))))
+    program.run([torch.tensor([0.0, 1.0])])
+    assert world.streams == [0]
 
 
 def test_graphs_are_bounded_and_kept_by_stream(world: World, memory: TorchHost, driver: HostDriver) -> None:

@@ -73,6 +73,16 @@ class Library:
 
     def _cuGraphDestroy(self, graph: Any) -> None: ...
 
+    def _cuEventCreate(self, event: Any, flags: int) -> None:
+        assert flags == 2
+        event._obj.value = 88
+
+    def _cuEventRecord(self, event: Any, stream: Any) -> None:
+        assert (event.value, stream.value) == (88, None)
+
+    def _cuStreamWaitEvent(self, stream: Any, event: Any, flags: Any) -> None:
+        assert (stream.value, event.value, flags.value) == (77, 88, 0)
+
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,6 +178,15 @@ def test_a_capture_ends_whatever_happens() -> None:
     with pytest.raises(EngineError):
         driver.capture(77, fails)
     assert library.called.count("cuStreamEndCapture") == 2 and library.called.count("cuGraphDestroy") == 1
+
+
+def test_a_stream_waits_for_another_by_an_event() -> None:
+    library = Library()
+    driver = Driver(library)
+    stream, event = driver.stream(), driver.event()
+    driver.record(event, 0)
+    driver.wait(stream, event)
+    assert library.called[-2:] == ["cuEventRecord", "cuStreamWaitEvent"]
 
 
 def test_a_driver_that_is_too_old_says_so() -> None:
