@@ -13,13 +13,17 @@ from itertools import compress
 from time import perf_counter
 from typing import Any, NoReturn, Protocol
 
-from hybrid_infer._errors import EngineError
+from hybrid_infer._errors import ArgumentsRefused, EngineError
 from hybrid_infer._types import EngineOptions, Graph
 from hybrid_infer.backends import _cores, _fork, _threads
 
 
 class Refused(Exception):
     """A session's own reason, in words for the user, not to run."""
+
+
+class Unfit(Refused):
+    """The same where it lies in the values or sizes of the arrays that it was given."""
 
 
 #: Characters of a reason; an engine's whole message is that of the error's cause.
@@ -151,7 +155,8 @@ class Program:
                 pacer.note(seconds)
             return results
         except Exception as error:
-            raise EngineError(self.engine, self._explain(error, arrays)) from error
+            kind = ArgumentsRefused if isinstance(error, Unfit) else EngineError
+            raise kind(self.engine, self._explain(error, arrays)) from error
 
     def _explain(self, error: Exception, arrays: Sequence[Any]) -> str:
         """What is wrong with the arrays, in the same words for every engine, or else what the engine says."""

@@ -187,7 +187,7 @@ class _Watched:
     def _again(self, outputs: list[str], feeds: dict[str, Any]) -> Sequence[Any]:
         found: list[Any] = self._exact().run([*outputs, _nonfinite.FLAG], {**self._weights, **feeds})
         if found.pop():
-            raise _program.Refused("a NaN, or an infinity that may become one, meets an operation that would lose it")
+            raise _program.Unfit("a NaN, or an infinity that may become one, meets an operation that would lose it")
         return found
 
     def _exact(self) -> Any:
@@ -203,7 +203,7 @@ class _Watched:
 def _wary(run: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
     def wary(outputs: list[str], feeds: dict[str, Any], settings: None) -> Sequence[Any]:
         if any(array.size == 0 for array in feeds.values()):
-            raise _program.Refused("an empty input of a graph with recurrent layers would end the process")
+            raise _program.Unfit("an empty input of a graph with recurrent layers would end the process")
         return run(outputs, feeds, settings)
 
     return wary

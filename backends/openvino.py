@@ -263,19 +263,19 @@ def _multiplied(value: Any, options: EngineOptions) -> bool:
 
 
 def _narrowed(array: Any, name: str, precision: str) -> Any:
-    """What is to be given for a float32 array where products are computed in `precision`. Raises Refused."""
+    """What is to be given for a float32 array where products are computed in `precision`. Raises Unfit."""
     if array.dtype.name != "float32":
         return array
     found = _ir.clamped(array, _ir.LARGEST[precision])
     if found is not array and precision == "float16":
-        raise _program.Refused(f"{name!r} has values beyond float16")
+        raise _program.Unfit(f"{name!r} has values beyond float16")
     return found
 
 
 def _check_range(array: Any, name: str) -> None:
     low, high = _ir.INT32
     if array.size and (array.min() < low or array.max() > high):
-        raise _program.Refused(f"{name!r} has values beyond int32, in which this engine computes int64")
+        raise _program.Unfit(f"{name!r} has values beyond int32, in which this engine computes int64")
 
 
 #: Why this process cannot use the engine. A forked child has OpenVINO's locks as other threads held them, and its

@@ -90,6 +90,10 @@ class GraphRefused(EngineError):
     """The same for a cause that lies in the graph, whatever the sizes for which a plan is asked for."""
 
 
+class ArgumentsRefused(EngineError):
+    """The same for the values of one call's arguments, which says nothing about calls with others."""
+
+
 class TraceError(HybridInferError):
     """A frontend could not trace a call; ``reason`` is for the user, ``remedy`` says what usually helps."""
 

@@ -42,6 +42,7 @@ class Held:
         self.verified: set[str] = set()  # by `_verified.name`
         self.taken: set[str] = set()  # the same, of plans that are used although no comparison told anything
         self.ties: Counter[str] = Counter()  # the same: comparisons that told nothing
+        self.unfit: Counter[str] = Counter()  # the same: calls that it refused for their values
         self.refused: dict[str, str] = {}  # why an engine is not used, by `_verified.scope` of its plan
         self.told: set[str] = set()  # of these, the ones that are on disk
         self.postponed: dict[str, Any] = {}  # what failed for a cause that passes, likewise; on no disk

@@ -28,7 +28,7 @@ from hybrid_infer import (
 from hybrid_infer._busy import NOTHING, transparent
 from hybrid_infer._choice import EAGER
 from hybrid_infer._compile import Built
-from hybrid_infer._errors import EngineError, PassingFault
+from hybrid_infer._errors import ArgumentsRefused, EngineError, PassingFault
 from hybrid_infer._family import Family, Held
 from hybrid_infer._log import tell
 from hybrid_infer._request import Outcome, Request
@@ -39,6 +39,7 @@ _log = logging.getLogger("hybrid_infer")
 _WAIT = 1.0  # seconds for which a call waits for another thread that binds, or measures what was captured just now
 _AHEAD = 60.0  # the same where no call waits
 _RETRY = 0.2  # seconds after which a call that the eager method answered meanwhile looks again
+_SELDOM = 300.0  # the same where one call after the other is refused
 _TIES = 3  # inconclusive verifications after which a plan is taken
 
 
@@ -119,7 +120,7 @@ def _use(
     except _ranges.Meanwhile as fault:
         return Eager(fault.reason, fault.pending, kind="busy"), result
     except PassingFault as fault:
-        return _later(state, request, family, held, str(fault), result, outcome)
+        return _later(state, request, family, held, str(fault), _verified.waiting(held), result, outcome)
     except EngineError as fault:
         return _unserved(state, request, family, held, str(fault), result)
     except DamagedEntry:
@@ -153,6 +154,9 @@ def _use(
                     _publish(request, family, held, outcome)
                 return None, result
             held.taken.add(verdict)
+        except ArgumentsRefused as fault:
+            route.close()
+            return _later(state, request, family, held, str(fault), _soon(held, verdict), result, outcome)
         except (_verify.Disagreement, EngineError) as fault:
             moved = not route.valid()
             route.close()
@@ -168,6 +172,9 @@ def _use(
     if request.chooses and choice is None and comparable and not request.frozen and not request.subject.speaks():
         try:
             choice, built, route = _choose(state, request, held, family, built, route, graph, call, result)
+        except ArgumentsRefused as fault:
+            route.close()
+            return _later(state, request, family, held, str(fault), _soon(held, verdict), result, outcome)
         except EngineError as fault:
             route.close()
             return _unserved(state, request, family, held, str(fault), result)
@@ -362,7 +369,8 @@ def _without(
     if not all(reason for _, reason in reasons):
         raise _Another(result)
     if passing:
-        return _later(state, request, family, held, _verified.together(reasons), result, outcome)
+        waiting, reason = _verified.waiting(held), _verified.together(reasons)
+        return _later(state, request, family, held, reason, waiting, result, outcome)
     return _unserved(state, request, family, held, _verified.together(reasons), result)
 
 
@@ -390,14 +398,21 @@ def _unserved(
 
 
 def _later(
-    state: Any, request: Request, family: Family, held: Held, reason: str, result: Any, outcome: Outcome | None
-) -> tuple[Any, Any]:
+    state: Any, request: Request, family: Family, held: Held, reason: str, waiting: Callable[[], bool], result: Any,
+    outcome: Outcome | None,
+) -> tuple[Any, Any]:  # fmt: skip
     """No engine serves the version now, for a cause that passes: nothing is remembered, and it is tried again later."""
     if outcome is not None:
         _publish(request, family, held, outcome)
     if result is not NOTHING and not request.errand.ahead:
         state.note(reason, "", "build")
-    return Eager(reason, _verified.waiting(held), kind="build"), result
+    return Eager(reason, waiting, kind="build"), result
+
+
+def _soon(held: Held, verdict: str) -> Callable[[], bool]:
+    """Waits for a call with other arguments, twice as long after each that was refused: they may all be like it."""
+    held.unfit[verdict] += 1
+    return for_a_while(min(_RETRY * 2.0 ** held.unfit[verdict], _SELDOM))
 
 
 def _drop(state: Any, route: Compiled) -> None:

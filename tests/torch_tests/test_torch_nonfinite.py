@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch_support import counts, same, served
 
 import hybrid_infer
-from hybrid_infer import StaticModelError, inference
+from hybrid_infer import StaticModelError, _serve, inference
 
 ODD = [float("nan"), float("inf"), float("-inf")]
 
@@ -111,6 +111,21 @@ def test_what_the_engine_has_no_exact_form_of_is_answered_eagerly(method: Callab
     with torch.no_grad():
         hot(torch.randn(2, 4, 6))
     assert counts()["eager_calls"] == before
+
+
+@pytest.mark.parametrize("method", [lambda x: x.argmax(-1), Recurrent().eval()], ids=["argmax", "lstm"])
+def test_a_first_call_that_the_engine_refuses_says_nothing_about_others(
+    monkeypatch: pytest.MonkeyPatch, method: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(_serve, "_RETRY", 0.0)
+    eager = method.forward if isinstance(method, torch.nn.Module) else method
+    hot = inference(method, backend="onnxruntime")
+    x = torch.randn(2, 4, 6)
+    with torch.no_grad():
+        for each in (*odd(x)[:3], x, x):
+            same(hot(each), eager(each), 1e-5)
+    found = counts()
+    assert (found["captures"], found["bindings"], found["hits"]) == (1, 1, 1), found
 
 
 def test_a_saved_model_gives_the_nan_or_refuses_it(tmp_path: Path) -> None:
