@@ -3,13 +3,12 @@
 Measured on x86-64 with AVX-512: every operator that the exporters of torch and Paddle write, alone and behind the
 convolution or product that it is fused with, with NaNs and infinities of either sign in 1 to 12 places and in all.
 
-* A NaN is lost, by its place among its neighbours, in ReduceMax, ReduceMin, MaxPool, ArgMax, ArgMin, TopK and in
-  ScatterElements that keeps the larger or the smaller.
+* A NaN is lost, by its place among its neighbours, in ReduceMax, ReduceMin, MaxPool, GlobalMaxPool, ArgMax, ArgMin,
+  TopK and in ScatterElements that keeps the larger or the smaller.
 * LSTM and GRU cut what goes into their gates off at a bound, which makes a number of a NaN; GridSample does so with an
   infinite place.
-* MaxPool gives the lowest float for a window of nothing but negative infinities.
+* MaxPool and GlobalMaxPool give the lowest float for a window of nothing but negative infinities.
 * Clip with one bound turns the infinity on its other side into the largest float: see `open_clips`.
-
 * Shrink and ThresholdedRelu give 0 for a NaN: see `keep`.
 
 The exact forms of MaxPool and the reductions take twice the operator's time and break up what the engine fuses. So the
@@ -20,9 +19,11 @@ more, by a graph in the exact forms, see `mend`; its own `FLAG` says that a NaN 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from hybrid_infer._errors import EngineError
 from hybrid_infer.backends._source import subgraphs
 
 #: The name of the result that is not zero where something may have been lost; float32, without dimensions.
@@ -31,6 +32,7 @@ FLAG = "hybrid_infer.suspect"
 #: Element types of ``onnx.TensorProto``: float32, bool, and all floats that engines are given.
 _FLOAT, _BOOL, _FLOATS = 1, 9, frozenset({1, 10, 11})
 _EXTREMES = frozenset({"ReduceMax", "ReduceMin"})
+_POOLS = frozenset({"MaxPool", "GlobalMaxPool"})
 _POINTWISE = frozenset({"Shrink", "ThresholdedRelu"})
 #: Which of the inputs of other operators are looked at; none of these has an exact form.
 _READ: Mapping[str, slice] = {
@@ -79,13 +81,65 @@ def open_clips(model: Any, kinds: Mapping[str, int]) -> None:
 
 
 def keep(model: Any, kinds: Mapping[str, int]) -> None:
-    """Give the results of single operators, and of all that may lose something inside of loops and branches, exactly.
-
-    Of what is inside of these no flag can tell.
-    """
+    """Give the results of single operators, and of all that has an exact form inside of loops and branches, exactly."""
     _mend(model.graph, lambda node: node.op_type in _POINTWISE and not node.domain, kinds)
     for graph in subgraphs(model.graph.node):
         _mend(graph, lambda node: _loses(node) and _has_exact_form(node) and _of_floats(node, kinds), kinds)
+
+
+def surface(model: Any, kinds: Mapping[str, int]) -> list[str]:
+    """Have loops and branches give one result more, in place: has an operator without an exact form met a NaN there?
+
+    Returns the names, in the outer graph, of numbers that are not zero then. Raises EngineError for a node that holds a
+    graph and takes no further result.
+    """
+    return list(_surfaced(model.graph, kinds, itertools.count()))
+
+
+def _surfaced(graph: Any, kinds: Mapping[str, int], numbers: Iterator[int]) -> Iterator[str]:
+    from onnx import TensorProto, helper
+
+    made: list[Any] = []
+    for node in graph.node:
+        inner = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+        found = [[*_surfaced(each, kinds, numbers), *_flagged(each, kinds, numbers)] for each in inner]
+        if not any(found):
+            continue
+        if node.domain or node.op_type not in ("If", "Loop", "Scan"):
+            raise EngineError("onnxruntime", f"would lose a NaN in silence inside of a {node.op_type}")
+        for each, flags in zip(inner, found, strict=True):
+            at = f"{FLAG}.inner.{next(numbers)}"
+            each.node.append(helper.make_node("Sum", flags, [at]) if flags else _constant(at, _FLOAT, 0.0))
+            each.output.append(helper.make_tensor_value_info(at, TensorProto.FLOAT, []))
+        for attribute in node.attribute:
+            if attribute.name in ("scan_output_axes", "scan_output_directions"):
+                attribute.ints.append(0)
+        at = f"{FLAG}.inner.{next(numbers)}"
+        node.output.append(f"{at}.each")
+        # One number for each turn of a loop.
+        made.append(helper.make_node("ReduceSum", [f"{at}.each"], [at], keepdims=0))
+        yield at
+    graph.node.extend(made)
+
+
+def _flagged(graph: Any, kinds: Mapping[str, int], numbers: Iterator[int]) -> Iterator[str]:
+    from onnx import helper
+
+    made: list[Any] = []
+    for node in graph.node:
+        if not _loses(node) or _has_exact_form(node) or not _of_floats(node, kinds):
+            continue
+        for read in _read(node, kinds):
+            at = f"{FLAG}.inner.{next(numbers)}"
+            made.append(helper.make_node("Cast", [read], [f"{at}.wide"], to=_FLOAT))
+            if node.op_type in _CUT:
+                made += _not_finite(f"{at}.wide", at)
+            else:
+                made.append(helper.make_node("ReduceSum", [f"{at}.wide"], [f"{at}.sum"], keepdims=0))
+                made.append(helper.make_node("IsNaN", [f"{at}.sum"], [f"{at}.odd"]))
+            made.append(helper.make_node("Cast", [f"{at}.odd"], [at], to=_FLOAT))
+            yield at
+    graph.node.extend(made)
 
 
 def suspects(model: Any, kinds: Mapping[str, int]) -> list[str]:
@@ -97,12 +151,15 @@ def suspects(model: Any, kinds: Mapping[str, int]) -> list[str]:
         if _loses(node)
         and node.op_type not in _POINTWISE
         and _of_floats(node, kinds)
-        and (node.op_type in _CUT | {"MaxPool"} or not whole.issuperset(_read(node, kinds)))
+        and (node.op_type in _CUT | _POOLS or not whole.issuperset(_read(node, kinds)))
     ]
 
 
-def watch(model: Any, names: Iterable[str], kinds: Mapping[str, int]) -> None:
-    """Add to the results of `model`, in place, the `FLAG` of the nodes whose first results are `names`."""
+def watch(model: Any, names: Iterable[str], inside: Sequence[str], kinds: Mapping[str, int]) -> None:
+    """Add to the results of `model`, in place, the `FLAG` of the nodes whose first results are `names`.
+
+    ``inside``: see `surface`.
+    """
     from onnx import helper
 
     graph, wanted = model.graph, set(names)
@@ -116,7 +173,7 @@ def watch(model: Any, names: Iterable[str], kinds: Mapping[str, int]) -> None:
             if kinds.get(read) != _FLOAT:
                 made.append(helper.make_node("Cast", [read], [f"{at}.wide"], to=_FLOAT))
                 read = f"{at}.wide"
-            if node.op_type == "MaxPool":
+            if node.op_type in _POOLS:
                 # The one sum that takes the layout in which the engine keeps what is between convolutions and pools.
                 made.append(helper.make_node("GlobalAveragePool", [read], [f"{at}.means"]))
                 made.append(helper.make_node("ReduceSum", [f"{at}.means"], [f"{at}.sum"], keepdims=0))
@@ -131,13 +188,13 @@ def watch(model: Any, names: Iterable[str], kinds: Mapping[str, int]) -> None:
             made.append(helper.make_node("Cast", [f"{at}.odd"], [at], to=_FLOAT))
             flags.append(at)
     graph.node.extend(made)
-    _give(graph, flags)
+    _give(graph, [*flags, *inside])
 
 
-def mend(model: Any, names: Iterable[str], kinds: Mapping[str, int]) -> None:
+def mend(model: Any, names: Iterable[str], inside: Sequence[str], kinds: Mapping[str, int]) -> None:
     """Write the nodes whose first results are `names` in forms that lose nothing, in place, and add a `FLAG`.
 
-    It is not zero where a node that has no such form meets a NaN.
+    It is not zero where a node that has no such form meets a NaN, be it ``inside`` of a loop or branch: see `surface`.
     """
     from onnx import helper
 
@@ -159,11 +216,11 @@ def mend(model: Any, names: Iterable[str], kinds: Mapping[str, int]) -> None:
                 made.append(helper.make_node("ReduceSum", [f"{at}.ones"], [at], keepdims=0))
     _mend(model.graph, lambda node: node.output[0] in wanted and _has_exact_form(node), kinds)
     model.graph.node.extend(made)
-    _give(model.graph, flags)
+    _give(model.graph, [*flags, *inside])
 
 
 def _loses(node: Any) -> bool:
-    if node.domain or node.op_type not in {"MaxPool", *_EXTREMES, *_READ, *_POINTWISE}:
+    if node.domain or node.op_type not in {*_POOLS, *_EXTREMES, *_READ, *_POINTWISE}:
         return False
     if node.op_type.startswith("Scatter"):
         return any(each.name == "reduction" and each.s in (b"max", b"min") for each in node.attribute)
@@ -171,7 +228,7 @@ def _loses(node: Any) -> bool:
 
 
 def _has_exact_form(node: Any) -> bool:
-    return node.op_type in _EXTREMES | _POINTWISE or (node.op_type == "MaxPool" and len(node.output) == 1)
+    return node.op_type in _EXTREMES | _POINTWISE or (node.op_type in _POOLS and len(node.output) == 1)
 
 
 def _read(node: Any, kinds: Mapping[str, int]) -> list[str]:
@@ -238,12 +295,12 @@ def _mended(node: Any, kind: int) -> Iterator[Any]:
         yield helper.make_node("Cast", [condition], [f"{condition}.ones"], to=_FLOAT)
         any_of = NodeProto.FromString(node.SerializeToString())
         any_of.name = ""  # which no two nodes may share
-        any_of.op_type = "MaxPool" if node.op_type == "MaxPool" else "ReduceMax"
+        any_of.op_type = node.op_type if node.op_type in _POOLS else "ReduceMax"
         any_of.input[0], any_of.output[0] = f"{condition}.ones", f"{condition}.most"
         yield any_of
         yield helper.make_node("Greater", [f"{condition}.most", f"{result}::half"], [f"{condition}.any"])
 
-    if node.op_type == "MaxPool":
+    if node.op_type in _POOLS:
         yield _constant(f"{result}::least", kind, float("-inf"))
         yield helper.make_node("Greater", [read, f"{result}::least"], [f"{result}::more"])
         yield from anywhere(f"{result}::more")
@@ -271,7 +328,7 @@ def _without_nan(graph: Any, kinds: Mapping[str, int]) -> set[str]:
             continue
         if node.op_type == "Constant":
             value = node.attribute[0]
-            safe = sound(value.t) if value.HasField("t") else value.f == value.f
+            safe = sound(value.t) if value.HasField("t") else not np.isnan([value.f, *value.floats]).any()
         elif node.op_type == "Cast":
             safe = node.input[0] in found
         else:

@@ -45,12 +45,13 @@ def prepare(graph: Graph, optimise: bool) -> dict[str, bytes]:
     _nonfinite.open_clips(model, kinds)
     _nonfinite.keep(model, kinds)
     files = {}
-    if suspects := _nonfinite.suspects(model, kinds):
+    inside, suspects = _nonfinite.surface(model, kinds), _nonfinite.suspects(model, kinds)
+    if inside or suspects:
         mended = type(model).FromString(model.SerializeToString())
-        _nonfinite.mend(mended, suspects, kinds)
+        _nonfinite.mend(mended, suspects, inside, kinds)
         _drop_unread(mended, weights)
         files[MENDED] = mended.SerializeToString()
-        _nonfinite.watch(model, suspects, kinds)
+        _nonfinite.watch(model, suspects, inside, kinds)
     if optimise:
         _fuse_transposed_weights(model, set(weights))
     unread = _drop_unread(model, weights)

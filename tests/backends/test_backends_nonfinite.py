@@ -65,6 +65,16 @@ def test_a_pool_of_images_of_any_size(live: bool, dtype: str) -> None:
     program.close()
 
 
+@pytest.mark.parametrize("live", [False, True])
+def test_a_pool_of_whole_images(live: bool) -> None:
+    made = of_image([node("GlobalMaxPool", ["x"], ["y"])], ("n", 16, 1, 1))
+    program = runtime().load(made, [], EngineOptions(threads=2, live=live))
+    for shape in (IMAGE, (1, 16, 6, 6)):
+        for x in spoiled(shape):
+            assert np.array_equal(program.run([x])[0], x.max((-2, -1), keepdims=True), equal_nan=True)
+    program.close()
+
+
 def test_a_pool_between_convolutions_in_the_layout_of_the_engine() -> None:
     draw = np.random.default_rng(1)
     weight = draw.standard_normal((16, 16, 1, 1)).astype(np.float32)
@@ -172,6 +182,78 @@ def test_inside_of_a_branch() -> None:
     for x in spoiled((2, 8)):
         for c, take in ((True, np.max), (False, np.min)):
             assert np.array_equal(program.run([x, np.array(c)])[0], take(x, -1, keepdims=True), equal_nan=True)
+    program.close()
+
+
+def picking(kind: str) -> Any:
+    """A branch that gives where in each row of `x` the extreme is."""
+    return helper.make_graph([node(kind, ["x"], ["z"], axis=-1, keepdims=0)], kind, [],
+                             [helper.make_tensor_value_info("z", TensorProto.INT64, [2])])  # fmt: skip
+
+
+def refuses_nan(made: Graph, *more: Any, expected: Any) -> None:
+    program = runtime().load(made, [], OPTIONS)
+    for x in spoiled((2, 8)):
+        if np.isnan(x).any():
+            with pytest.raises(EngineError, match="NaN"):
+                program.run([x, *more])
+        elif not (np.isposinf(x).any() and np.isneginf(x).any()):  # their sum is NaN as well
+            assert np.array_equal(program.run([x, *more])[0], expected(x))
+    program.close()
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("condition", [True, False])
+def test_what_has_no_exact_form_inside_of_a_branch(condition: bool, depth: int) -> None:
+    """One branch alone holds it; and so does a branch in a branch."""
+    zeros = node("Constant", [], ["z"], value=numpy_helper.from_array(np.zeros(2, np.int64)))
+    result = helper.make_tensor_value_info("z", TensorProto.INT64, [2])
+    branches = picking("ArgMax"), helper.make_graph([zeros], "zeros", [], [result])
+    name = "y"
+    for _ in range(depth):
+        body = node("If", ["c"], [name], then_branch=branches[0], else_branch=branches[1])
+        deeper = helper.make_graph([node("If", ["c"], ["z"], then_branch=branches[0], else_branch=branches[1])],
+                                   "deeper", [], [result])  # fmt: skip
+        branches = deeper, branches[1]
+    made = graph([body], {}, {"x": ("float32", (2, 8)), "c": ("bool", ())}, {"y": ("int64", (2,))})
+    if condition:
+        refuses_nan(made, np.array(True), expected=lambda x: x.argmax(-1))
+    else:
+        program = runtime().load(made, [], OPTIONS)
+        assert not program.run([np.full((2, 8), np.nan, np.float32), np.array(False)])[0].any()
+        program.close()
+
+
+def test_what_has_no_exact_form_inside_of_a_loop() -> None:
+    body = helper.make_graph(
+        [node("ArgMax", ["v"], ["at"], axis=-1, keepdims=0), node("Add", ["sum", "at"], ["next"]),
+         node("Identity", ["go"], ["on"]), node("Neg", ["v"], ["w"])], "body",
+        [helper.make_tensor_value_info("i", TensorProto.INT64, []),
+         helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+         helper.make_tensor_value_info("v", TensorProto.FLOAT, [2, 8]),
+         helper.make_tensor_value_info("sum", TensorProto.INT64, [2])],
+        [helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+         helper.make_tensor_value_info("w", TensorProto.FLOAT, [2, 8]),
+         helper.make_tensor_value_info("next", TensorProto.INT64, [2])],
+    )  # fmt: skip
+    numbers = {"true": np.array(True), "zero": np.zeros(2, np.int64)}
+    constants = [numpy_helper.from_array(number, name) for name, number in numbers.items()]
+    made = graph([node("Loop", ["n", "true", "x", "zero"], ["last", "y"], body=body)], {},
+                 {"x": ("float32", (2, 8)), "n": ("int64", ())}, {"y": ("int64", (2,))},
+                 initializers=constants)  # fmt: skip
+    refuses_nan(made, np.array(2), expected=lambda x: x.argmax(-1) + (-x).argmax(-1))
+    program = runtime().load(made, [], OPTIONS)
+    assert not program.run([np.full((2, 8), np.nan, np.float32), np.array(0)])[0].any(), "no turn, no NaN lost"
+    program.close()
+
+
+def test_numbers_among_the_constants_of_which_one_is_nan() -> None:
+    row = node("Constant", [], ["k"], value_floats=[1.0, np.nan, 2.0, 3.0])
+    nodes = [row, node("Where", ["m", "k", "zero"], ["w"]), node("ReduceMax", ["w", "axes"], ["y"], keepdims=0)]
+    constants = [numpy_helper.from_array(np.float32(0), "zero"), numpy_helper.from_array(np.array([-1]), "axes")]
+    made = graph(nodes, {}, {"m": ("bool", (2, 4))}, {"y": ("float32", (2,))}, initializers=constants)
+    program = runtime().load(made, [], OPTIONS)
+    assert np.isnan(program.run([np.ones((2, 4), bool)])[0]).all()
     program.close()
 
 
