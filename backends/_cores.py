@@ -37,9 +37,12 @@ _USER_SETTINGS = {
 
 
 class HandOver(Protocol):
-    """``end`` is called after each ``begin``, on its thread, whatever came between; it may be called without one."""
+    """``end`` is called after each ``begin``, on its thread, whatever came between; it may be called without one.
 
-    def begin(self) -> None: ...
+    ``threads``: how many the framework computes on.
+    """
+
+    def begin(self, threads: int) -> None: ...
 
     def end(self) -> None: ...
 
@@ -70,7 +73,7 @@ class Pacer:
 class Nothing:
     """The hand-over where there is nothing to hand over, or no way to do it."""
 
-    def begin(self) -> None:
+    def begin(self, threads: int) -> None:
         pass
 
     def end(self) -> None:
@@ -137,7 +140,7 @@ class SleepAtOnce(Nothing):
         self._call.argtypes, self._call.restype = [ctypes.c_int], None
         self._done = threading.local()
 
-    def begin(self) -> None:
+    def begin(self, threads: int) -> None:
         if not hasattr(self._done, "yes") and not _fork.generation():
             self._call(0)
             self._done.yes = True

@@ -9,6 +9,10 @@ they leave the spinning of libgomp's barrier for the sleep of a semaphore, keep 
 engine is done. ``GOMP_parallel_start`` begins it and comes back at once on the calling thread, ``GOMP_parallel_end``
 ends it; both are of libgomp's binary interface, in the form that compilers called until GCC 4.9 and that the runtime
 keeps for their programs (https://gcc.gnu.org/onlinedocs/libgomp/Implementing-PARALLEL-Construct.html).
+
+Every thread that begins a region has a pool of its own, and a region makes the pool where there is none yet. Only as
+many threads take part as there are cores for their pools: where libgomp has more threads than that, it does not let
+them spin, and there is nothing to gain.
 """
 
 from __future__ import annotations
@@ -17,17 +21,41 @@ import ctypes
 import os
 import threading
 
-from hybrid_infer.backends import _fork
+from hybrid_infer.backends import _fork, _threads
 
 _SEMAPHORE = ctypes.c_uint64 * 8  # at least as large as any sem_t, and aligned as one
 
 
+#: The threads of the pools that take part.
+_POOLS = _threads.Budget()
+
+
+class _Share:
+    """What a pool takes of them, given back when the thread that the pool belongs to ends."""
+
+    lease: _threads.Lease | None = None
+
+    def granted(self, workers: int, limit: int) -> bool:
+        if self.lease is None or self.lease.workers != workers:
+            self.give_back()
+            self.lease = _POOLS.take(workers, limit)
+        return self.lease is not None
+
+    def give_back(self) -> None:
+        if self.lease is not None:
+            self.lease.release()
+
+    def __del__(self) -> None:
+        self.give_back()
+
+
 class _Thread(threading.local):
-    """What a thread that calls engines keeps: each has a pool of its own."""
+    """What a thread that calls engines keeps."""
 
     def __init__(self) -> None:
         self.semaphore = _SEMAPHORE()
         self.begun = False
+        self.share = _Share()
 
 
 class Asleep:
@@ -41,17 +69,22 @@ class Asleep:
         self._end.argtypes = []
         self._start.restype = self._end.restype = None
         self._level, self._threads = library.omp_get_level, library.omp_get_num_threads
+        self._most, self._cores = library.omp_get_max_threads, library.omp_get_num_procs
         self._clear, self._post = libc.sem_init, libc.sem_post
         self._clear.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint]
         self._post.argtypes = [ctypes.c_void_p]
         self._wait = ctypes.cast(libc.sem_wait, ctypes.c_void_p)
         self._own = _Thread()
 
-    def begin(self) -> None:
+    def begin(self, threads: int) -> None:
         own = self._own
         if own.begun:  # an interrupt came before its end
             self.end()
-        if _fork.generation() or self._level():
+        # Where a region would take more threads than torch does, torch has not begun any on this thread.
+        most = self._most()
+        if _fork.generation() or self._level() or not 1 < most <= threads:
+            return
+        if not own.share.granted(most - 1, self._cores() - 1):
             return
         # Anew each time: a signal ends a wait early, and its post would be left over.
         self._clear(own.semaphore, 0, 0)

@@ -97,7 +97,7 @@ class Described(Protocol):
 class Program:
     """A session with the names under which arrays are given to it; see `hybrid_infer._types.Program`.
 
-    ``weights``: those that are fed to a shared session at each run, by name.
+    ``weights``: those that are fed to a shared session at each run, by name; ``threads``: those of the framework.
     """
 
     def __init__(
@@ -108,6 +108,7 @@ class Program:
         weights: dict[str, Any],
         graph: Graph,
         pacer: _cores.Pacer | None,
+        threads: int,
     ) -> None:
         self.engine = engine.name
         self.input_dtypes = tuple(engine.wire(spec.dtype) for spec in graph.input_specs)
@@ -122,7 +123,7 @@ class Program:
         self._count = len(names)
         self._weights = weights
         self._outputs = list(graph.outputs)
-        self._pacer = pacer
+        self._pacer, self._threads = pacer, threads
 
     def usable(self) -> bool:
         """False once closed, and in a process forked from the one that loaded the program."""
@@ -144,7 +145,7 @@ class Program:
             hand_over = pacer.hand_over
             try:
                 if hand_over is not None:
-                    hand_over.begin()
+                    hand_over.begin(self._threads)
                 start = perf_counter()
                 results = session.run(self._outputs, feeds, None)
                 seconds = perf_counter() - start
@@ -263,15 +264,16 @@ def load(
     """A program from the models whose weights are to be bound and to be fed, in the form that `options` ask for."""
     if len(weights) != len(graph.weights) and not (options.live and not weights):
         raise EngineError(engine.name, f"{len(weights)} weights given for a graph with {len(graph.weights)}")
-    pacer = _cores.Pacer(options.framework) if options.handover else None
+    threads = options.threads
+    pacer = _cores.Pacer(options.framework) if options.handover and threads > 1 else None
     if options.live:
         session = sessions.shared(live, options)
-        return Program(engine, session, (*graph.weights, *graph.inputs), {}, graph, pacer)
+        return Program(engine, session, (*graph.weights, *graph.inputs), {}, graph, pacer, threads)
     arrays = _arrays(engine, graph, weights)
     own = sessions.own(bound, arrays, options) if arrays else None
     if own is not None:
-        return Program(engine, own, graph.inputs, {}, graph, pacer)
-    return Program(engine, sessions.shared(live, options), graph.inputs, arrays, graph, pacer)
+        return Program(engine, own, graph.inputs, {}, graph, pacer, threads)
+    return Program(engine, sessions.shared(live, options), graph.inputs, arrays, graph, pacer, threads)
 
 
 def _arrays(engine: Described, graph: Graph, weights: Sequence[Any]) -> dict[str, Any]:

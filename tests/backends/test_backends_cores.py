@@ -53,7 +53,7 @@ from hybrid_infer.backends import _cores
 before = open("/proc/self/maps").read().count("omp") if __import__("os").path.exists("/proc/self/maps") else 0
 found = _cores.of("torch"), _cores.of("paddle")
 for each in found:
-    each.begin()
+    each.begin(2)
     each.end()
 print([type(each).__name__ for each in found])
 """
@@ -102,7 +102,7 @@ def test_torch_threads_sleep_while_the_engine_runs_and_are_the_same_ones_afterwa
     code = """
 print(type(hand_over).__name__, len(pool), become(pool, "R"))
 for _ in range(3):
-    hand_over.begin()
+    hand_over.begin(2)
     print(become(pool, "S"))
     hand_over.end()
     assert int((a * 2).sum()) == 2_000_000
@@ -116,8 +116,8 @@ for _ in range(3):
 def test_a_hand_over_that_was_interrupted_is_ended_by_the_next_one() -> None:
     code = """
 hand_over.end()
-hand_over.begin()
-hand_over.begin()
+hand_over.begin(2)
+hand_over.begin(2)
 print(become(pool, "S"))
 hand_over.end()
 hand_over.end()
@@ -132,13 +132,13 @@ def test_a_signal_that_wakes_a_thread_early_costs_only_that_sleep() -> None:
     code = """
 import signal
 signal.signal(signal.SIGUSR1, lambda *_: None)
-hand_over.begin()
+hand_over.begin(2)
 become(pool, "S")
 ctypes.CDLL(None).syscall(234, os.getpid(), min(pool), signal.SIGUSR1)  # tgkill
 print(become(pool, "R"))
 hand_over.end()
 print(become(pool, "R"))
-hand_over.begin()
+hand_over.begin(2)
 print(become(pool, "S"))
 hand_over.end()
 print(int((a * 2).sum()))
@@ -157,7 +157,7 @@ found = []
 def work():
     for _ in range(20):
         right = int((a * 2).sum()) == 2_000_000
-        hand_over.begin()
+        hand_over.begin(2)
         time.sleep(0.001)
         hand_over.end()
         found.append(right)
@@ -165,7 +165,7 @@ def work():
 threads = [threading.Thread(target=work) for _ in range(4)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
-hand_over.begin()
+hand_over.begin(2)
 print(len(found), all(found), become(pool, "S"))
 hand_over.end()
 """
@@ -174,15 +174,45 @@ hand_over.end()
 
 @pytest.mark.torch
 @pytest.mark.processes
+def test_no_pools_are_made_that_would_not_spin() -> None:
+    """Each thread would get one: of as many threads as there are cores, whatever torch was told to take."""
+    code = """
+def idle_after_a_hand_over_to(threads):
+    def work():
+        hand_over.begin(threads)
+        hand_over.end()
+        done.append(len(tasks()))
+        leave.wait()
+
+    done, leave, before = [], threading.Event(), len(tasks())
+    workers = [threading.Thread(target=work) for _ in range(8)]
+    for worker in workers: worker.start()
+    while len(done) < 8: time.sleep(0.001)
+    made = len(tasks()) - before - 8
+    leave.set()
+    for worker in workers: worker.join()
+    return made
+
+cores = len(os.sched_getaffinity(0))
+print(idle_after_a_hand_over_to(cores - 1), 0 < idle_after_a_hand_over_to(cores) < cores)
+hand_over.begin(2)
+print(become(pool, "S"))
+hand_over.end()
+"""
+    assert on_linux(code) == ["0 True", "S"]
+
+
+@pytest.mark.torch
+@pytest.mark.processes
 def test_a_pool_of_one_thread_and_one_that_is_not_there_yet() -> None:
     code = """
 for _ in range(2):
-    hand_over.begin()
+    hand_over.begin(2)
     hand_over.end()
     torch.set_num_threads(1)
-    hand_over.begin()
+    hand_over.begin(2)
     hand_over.end()
-    thread = threading.Thread(target=lambda: (hand_over.begin(), hand_over.end()))
+    thread = threading.Thread(target=lambda: (hand_over.begin(2), hand_over.end()))
     thread.start(); thread.join()
     torch.set_num_threads(2)
 print(int((a * 2).sum()))
@@ -217,7 +247,7 @@ engine = types.SimpleNamespace(name="one", wire=str, reason=str)
 graph = types.SimpleNamespace(input_specs=(), output_specs=(), outputs=())
 session = types.SimpleNamespace(run=fail, shared=False, closed=False)
 try:
-    _program.Program(engine, session, (), {}, graph, pacer).run([])
+    _program.Program(engine, session, (), {}, graph, pacer, 2).run([])
 except EngineError as error:
     print(error.__cause__, become(pool, "R"), int((a * 2).sum()))
 """
@@ -234,7 +264,7 @@ from hybrid_infer.backends import _cores
 hand_over = _cores.of("paddle")
 calls, call = [], hand_over._call
 hand_over._call = lambda how: (calls.append((threading.get_ident(), how)), call(how))
-work = lambda: [(hand_over.begin(), hand_over.end()) for _ in range(3)]
+work = lambda: [(hand_over.begin(2), hand_over.end()) for _ in range(3)]
 thread = threading.Thread(target=work)
 thread.start(); thread.join()
 work()
