@@ -151,7 +151,11 @@ class Program:
                 seconds = perf_counter() - start
             finally:
                 if hand_over is not None:
-                    hand_over.end()
+                    # An interrupt may end the first: left as it is, the framework would go on with one thread.
+                    try:
+                        hand_over.end()
+                    finally:
+                        hand_over.end()
             if seconds > _cores.NOT_WORTH_IT or hand_over is not None:
                 pacer.note(seconds)
             return results

@@ -204,6 +204,55 @@ hand_over.end()
 
 @pytest.mark.torch
 @pytest.mark.processes
+def test_an_interrupt_at_any_point_leaves_no_region_open() -> None:
+    code = """
+import types
+from hybrid_infer.backends import _program
+
+class Interrupt(BaseException): pass
+
+pacer = _cores.Pacer("torch")
+pacer.note(1.0)
+engine = types.SimpleNamespace(name="one", wire=str, reason=str)
+graph = types.SimpleNamespace(input_specs=(), output_specs=(), outputs=())
+session = types.SimpleNamespace(run=lambda *_: (), shared=False, closed=False)
+program = _program.Program(engine, session, (), {}, graph, pacer, 2)
+
+def interrupted(at):
+    met = 0
+
+    def trace(frame, event, _):
+        nonlocal met
+        if frame.f_code.co_filename != _libgomp.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        met += 1
+        if met == at:
+            sys.settrace(None)
+            raise Interrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        program.run([])
+    except Interrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+import sys
+at = 1
+while interrupted(at):
+    assert hand_over._level() == 0, at
+    at += 1
+print(at > 50, hand_over._level(), become(pool, "R"), int((a * 2).sum()))
+"""
+    assert on_linux(code) == ["True 0 R 2000000"]
+
+
+@pytest.mark.torch
+@pytest.mark.processes
 def test_a_pool_of_one_thread_and_one_that_is_not_there_yet() -> None:
     code = """
 for _ in range(2):
