@@ -30,32 +30,13 @@ _SEMAPHORE = ctypes.c_uint64 * 8  # at least as large as any sem_t, and aligned 
 _POOLS = _threads.Budget()
 
 
-class _Share:
-    """What a pool takes of them, given back when the thread that the pool belongs to ends."""
-
-    lease: _threads.Lease | None = None
-
-    def granted(self, workers: int, limit: int) -> bool:
-        if self.lease is None or self.lease.workers != workers:
-            self.give_back()
-            self.lease = _POOLS.take(workers, limit)
-        return self.lease is not None
-
-    def give_back(self) -> None:
-        if self.lease is not None:
-            self.lease.release()
-
-    def __del__(self) -> None:
-        self.give_back()
-
-
 class _Thread(threading.local):
     """What a thread that calls engines keeps."""
 
     def __init__(self) -> None:
         self.semaphore = _SEMAPHORE()
         self.begun = False
-        self.share = _Share()
+        self.lease: _threads.Lease | None = None
 
 
 class Asleep:
@@ -84,12 +65,18 @@ class Asleep:
         most = self._most()
         if _fork.generation() or self._level() or not 1 < most <= threads:
             return
-        if not own.share.granted(most - 1, self._cores() - 1):
+        if not self._leased(own, most - 1):
             return
         # Anew each time: a signal ends a wait early, and its post would be left over.
         self._clear(own.semaphore, 0, 0)
         own.begun = True
         self._start(self._wait, own.semaphore, 0)
+
+    def _leased(self, own: _Thread, workers: int) -> bool:
+        if own.lease is None or own.lease.workers != workers:
+            own.lease = None
+            own.lease = _POOLS.take(workers, self._cores() - 1)
+        return own.lease is not None
 
     def end(self) -> None:
         own = self._own

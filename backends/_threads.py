@@ -20,7 +20,10 @@ def default_limit() -> int:
 
 
 class Lease:
-    """Workers taken from a budget; `release` gives them back, once, and only in the process that took them."""
+    """Workers taken from a budget; `release` gives them back, once, and only in the process that took them.
+
+    So does its end.
+    """
 
     def __init__(self, budget: Budget, workers: int) -> None:
         self._budget, self.workers = budget, workers
@@ -30,6 +33,9 @@ class Lease:
         workers, self.workers = self.workers, 0
         if workers and self._generation == _fork.generation():
             self._budget._returned.append(workers)
+
+    def __del__(self) -> None:
+        self.release()
 
 
 class Budget:

@@ -245,6 +245,9 @@ import sys
 at = 1
 while interrupted(at):
     assert hand_over._level() == 0, at
+    hand_over.begin(2)
+    assert hand_over._level() == 1, at
+    hand_over.end()
     at += 1
 print(at > 50, hand_over._level(), become(pool, "R"), int((a * 2).sum()))
 """
