@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hybrid_infer import _keys
+from hybrid_infer._others import Others
 from hybrid_infer._version import Call
 
 _log = logging.getLogger("hybrid_infer")
@@ -26,6 +27,7 @@ _ROUNDS = (3, 9)
 _SECONDS = 0.5  # after which no further round begins
 _BLOCK = 2e-3  # seconds that a figure covers at least
 _STEADY = 1.3  # times its least value, which the median of a figure stays below on a machine that has the time for it
+_LEAST = 0.02  # of what the turns with an engine take, to which less a figure is raised: the rest is within the noise
 _LONG = 0.1  # seconds of a call from which on a pair of calls is not repeated for the sake of precision
 
 Run = Callable[[], Any]
@@ -114,10 +116,16 @@ def measure(work: Run, runs: Mapping[str, Run]) -> Figures:
     twice as long, which a median would not tell. On a busy machine, where other programs only ever add time, it is the
     least.
     """
+    others = Others()
+    once = min(_seconds(work), _seconds(work))
+    figures = _long(work, runs) if once > _LONG else _short(work, runs, once)
+    return Figures(figures.seconds, False) if others.busy() else figures
+
+
+def _seconds(run: Run) -> float:
     start = time.perf_counter()
-    work()
-    once = time.perf_counter() - start
-    return _long(work, runs) if once > _LONG else _short(work, runs, once)
+    run()
+    return time.perf_counter() - start
 
 
 def _short(work: Run, runs: Mapping[str, Run], once: float) -> Figures:
@@ -141,7 +149,9 @@ def _short(work: Run, runs: Mapping[str, Run], once: float) -> Figures:
     steady = all(statistics.median(found) < _STEADY * min(found) for found in figures.values())
     pairs = {name: _mean(found) if steady else min(found) for name, found in figures.items()}
     half = pairs[EAGER] / 2
-    return Figures({name: max(pair - half, 1e-9) for name, pair in pairs.items()}, steady)
+    # Turns that took less with an engine than eager work by itself: that was not measured at the same time.
+    steady = steady and min(pairs.values()) > half
+    return Figures({name: max(pair - half, _LEAST * pair) for name, pair in pairs.items()}, steady)
 
 
 def _mean(found: Sequence[float]) -> float:

@@ -105,10 +105,12 @@ class State:
         stance = _chosen() or _look_up(_STANCE)
         if self.rest > 0 and stance != _FAILING and stance != _EAGERLY:  # below zero where threads met
             self.rest -= 1
-            self.counters.left_alone += 1
             if self.heed > 0 and not self._transparent():
                 self.heed -= 1
-                self.meet(args, kwargs)
+                if self.meet(args, kwargs):
+                    self.rest = 0
+                    return self.call(owner, args, kwargs)
+            self.counters.left_alone += 1
             return self.method.function(*owner, *args, **kwargs)
         if self._transparent():
             return self.method.function(*owner, *args, **kwargs)
@@ -171,22 +173,28 @@ class State:
         self.counters.hits += 1
         return result
 
-    def meet(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Remember a call that somebody else answers, such as the framework's own training path."""
+    def meet(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Remember a call that somebody else answers, such as the framework's own training path.
+
+        Is it the first one of its signature, and unlike those for which the eager method is the faster one?
+        """
         values = self._bind(args, kwargs)
         try:
             key = None if values is None else self._key(values, [], self._defaults)
             if key is None or key in self._met_elsewhere:
-                return
+                return False
             layout = self._signatures.layout(values, self.parameters.names, self._defaults)
             specs = tuple(TensorSpec(*self._spec(t)) for t in layout.tensors)
         except (Unsupported, TypeError, RuntimeError) as fault:  # the last of tensors that have no sizes
             _log.debug("%s: a call is not remembered: %s", self.method.name, fault)
-            return
+            return False
         if len(self._met_elsewhere) < _MEMO:
             self._met_elsewhere.add(key)
         call = Call(layout.tree, specs, tuple(layout.ints), (), tuple(layout.places), tuple(layout.int_places))
         self.met.note(call, (len(args), frozenset(kwargs)))
+        kind, scale = (call.tree, [t.dtype for t in call.tensors]), _choice.scale(call)
+        losers = [held.version for (_, at), (held, _) in list(self.slower.items()) if at == scale]
+        return all((each.tree, [t.dtype for t in each.tensors]) != kind for each in losers)
 
     def _named(self, values: Any, fault: Exception) -> str:
         """What cannot be part of a signature, by the name of its parameter, which no key has."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from hybrid_infer import _choice
+from hybrid_infer import _choice, _others
 
 
 def test_figures_and_units() -> None:
@@ -21,6 +24,7 @@ def test_what_is_measured_is_the_time_added_to_eager_work(monkeypatch: pytest.Mo
     """On a clock that only the candidates move; a call of the last one takes longer right after eager work."""
     clock, calls, last = [0.0], [0], [""]
     monkeypatch.setattr(_choice.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(_others.Others, "busy", lambda self: False)
 
     def candidate(name: str, seconds: float, more: float = 0.0) -> Callable[[], None]:
         def run() -> None:
@@ -53,3 +57,66 @@ def test_figures_that_vary_are_not_steady(monkeypatch: pytest.MonkeyPatch) -> No
         clock[0] += 1e-3 * (1 + calls[0] // 10 % 3)
 
     assert not _choice.measure(run, {"same": run}).steady
+
+
+def test_an_engine_that_takes_less_than_nothing_was_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that was busy as long as eager work was timed by itself."""
+    clock, last = [0.0], [""]
+    monkeypatch.setattr(_choice.time, "perf_counter", lambda: clock[0])
+
+    def run(name: str) -> None:
+        clock[0] += 40e-3 if name == last[0] == "eager" else 1e-3
+        last[0] = name
+
+    found = _choice.measure(lambda: run("eager"), {"engine": lambda: run("engine")})
+    assert not found.steady and found.seconds["engine"] > 1e-6
+
+
+def test_one_slow_call_does_not_make_a_method_a_long_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, calls = [0.0], [0]
+    monkeypatch.setattr(_choice.time, "perf_counter", lambda: clock[0])
+
+    def run() -> None:
+        calls[0] += 1
+        clock[0] += 0.5 if calls[0] == 1 else 20e-6
+
+    _choice.measure(run, {"same": run})
+    assert calls[0] > 1000
+
+
+@pytest.mark.parametrize(("times", "own", "busy"), [
+    ([(10.0, 4.0), (12.0, 4.1)], 1.0, True),
+    ([(10.0, 4.0), (12.0, 4.1)], 1.8, False),  # its own work
+    ([(10.0, 4.0), (12.0, 5.0)], 0.2, False),  # cores are free
+    ([(10.0, 4.0), (10.0, 4.0)], 0.0, False),
+    ([None, (12.0, 4.1)], 0.0, False),
+])  # fmt: skip
+def test_a_machine_is_busy_where_others_take_its_cores(
+    monkeypatch: pytest.MonkeyPatch, times: list[Any], own: float, busy: bool
+) -> None:
+    used = iter([3.0, 3.0 + own])
+    monkeypatch.setattr(_others, "_times", lambda: times.pop(0))
+    monkeypatch.setattr(_others.time, "process_time", lambda: next(used))
+    assert _others.Others().busy() == busy
+
+
+def test_figures_of_a_busy_machine_are_not_steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(_choice.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(_others.Others, "busy", lambda self: True)
+
+    def run() -> None:
+        clock[0] += 1e-3
+
+    assert not _choice.measure(run, {"same": run}).steady
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
+def test_the_kernel_tells_what_the_cores_did() -> None:
+    before = _others._times()
+    assert before is not None and 0 <= before[1] <= before[0]
+    end = time.process_time() + 0.3
+    while time.process_time() < end:
+        pass
+    after = _others._times()
+    assert after is not None and after[0] - before[0] >= 0.2

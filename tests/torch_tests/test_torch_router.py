@@ -90,7 +90,7 @@ def test_a_method_that_no_engine_makes_faster_stays_eager_and_says_so(
 def test_what_a_method_is_called_with_while_it_is_left_alone_can_be_saved(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """No engine was faster for the first call, so that the second one is not looked at any more."""
+    """No engine was faster for the first call, so that the second one of the kind is not looked at any more."""
 
     class Flagged(Block):
         @inference
@@ -100,11 +100,32 @@ def test_what_a_method_is_called_with_while_it_is_left_alone_can_be_saved(
     decided(monkeypatch, eager=1.0)
     layer = Flagged()
     with torch.no_grad():
-        layer(X), layer(X, negative=True)
+        layer(X), layer(X), layer(X, negative=True)
     assert counts()["fallbacks"] == {_router.SLOWER: 1}
     save(layer, tmp_path / "model", trainable=False)
     static = load(tmp_path / "model")
     assert torch.equal(static(X), X + 1) and torch.equal(static(X, negative=True), -X)
+
+
+def test_calls_of_another_size_or_kind_are_measured_though_eager_was_faster_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A warm-up with a small example does not leave a short program eager."""
+
+    class Flagged(Block):
+        @inference
+        def forward(self, x: torch.Tensor, negative: bool = False) -> torch.Tensor:
+            return -x if negative else x + 1
+
+    times = decided(monkeypatch, eager=1.0)
+    layer, large = Flagged(), torch.ones(50, 400)
+    with torch.no_grad():
+        layer(X), layer(X)
+        assert len(times) == 1
+        layer(X, negative=True)
+        assert len(times) == 2
+        layer(large), layer(large), layer(X)
+    assert len(times) == 3 and counts()["fallbacks"] == {_router.SLOWER: 3}
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
