@@ -29,7 +29,8 @@ class Row:
     ``share``: of the program's time, with all that it calls. ``outcome``: the engine that would serve it, "eager" where
     none is faster, "refused", or "" where it was not tried, for the ``reason``. ``gain``: how many times as fast the
     whole program would be. ``line``: what to add to the program. ``place``: file and line of the method's definition,
-    where it is the program's own. ``figures``: seconds of one call, by engine and for the eager method.
+    where it is the program's own. ``figures``: seconds of one call, by engine and for the eager method. ``steady``:
+    False where the machine was too busy for these to mean much.
     """
 
     where: str
@@ -44,6 +45,7 @@ class Row:
     line: str = ""
     place: str = ""
     figures: dict[str, float] = field(default_factory=dict)
+    steady: bool = True
 
 
 @dataclass
@@ -216,6 +218,7 @@ def _try_all(found: list[tuple[Row, list[Node]]], names: _Names, limit: float) -
             with _progress.working(f"trying {row.where}"):
                 tried = _trial.attempt(node, end - time.monotonic())
             row.outcome, row.reason, row.figures = tried.outcome, tried.reason, dict(tried.seconds)
+            row.steady = tried.steady
             row.gain = _gain(row)
             if tried.late:
                 end = 0.0

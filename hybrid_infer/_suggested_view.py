@@ -23,7 +23,17 @@ def text(found: Any, *, colour: bool = False) -> str:
     why = [f"{paint(row.where, 'bad')}: {row.reason}" for row in refused]
     best = [row for row in found.rows if row.line and (row.gain or 0) > 1]
     add = [f"    {paint(row.line, 'good')}{f'    # {row.place}' if row.place else ''}" for row in best]
-    return "\n".join([*table, *why, "", *(["Add:", *add] if add else ["Nothing that was tried gains anything."])])
+    again = [paint(line, "bad") for line in _doubt(found)]
+    return "\n".join(
+        [*table, *why, *again, "", *(["Add:", *add] if add else ["Nothing that was tried gains anything."])]
+    )
+
+
+def _doubt(found: Any) -> list[str]:
+    """A line that says which figures mean little, where some do."""
+    rows = [row.where for row in found.rows if not row.steady]
+    where = ", ".join(rows[:4]) + (" and others" if len(rows) > 4 else "")
+    return [f"The machine was busy: the figures of {where} mean little. Run this again when it is not."] if rows else []
 
 
 def _cells(row: Any) -> tuple[str, ...]:
@@ -52,11 +62,12 @@ def page(found: Any) -> str:
     heads = "".join(f"<th>{head.capitalize()}</th>" for head in (*_HEADS, "REASON"))
     best = [row for row in found.rows if row.line and (row.gain or 0) > 1]
     lines = "\n".join(f"{row.line}{f'    # {row.place}' if row.place else ''}" for row in best)
+    doubt = "".join(f"<p>{html.escape(line)}</p>\n" for line in _doubt(found))
     nothing = "<p>Nothing that was tried gains anything.</p>"
     add = f"<h2>Add</h2>\n<pre>{html.escape(lines)}</pre>\n" if best else nothing
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>hybrid_infer: where the time goes'
         f"</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>Where the time goes</h1>\n"
         f"{_time_tree.svg(found.tree, found.seconds)}\n<h2>What was tried</h2>\n<table>\n<tr>{heads}</tr>\n{rows}"
-        f"</table>\n{add}\n</body>\n</html>\n"
+        f"</table>\n{doubt}{add}\n</body>\n</html>\n"
     )

@@ -26,13 +26,15 @@ _GRACE = 5.0  # seconds for a thread whose child was ended
 class Trial:
     """``outcome``: the engine that is fastest, "eager" where none is faster, or "refused", for the ``reason``.
 
-    ``seconds``: of one call, by candidate; empty where nothing was measured. ``late``: the time was up.
+    ``seconds``: of one call, by candidate; empty where nothing was measured. ``late``: the time was up. ``steady``:
+    False where the machine was too busy for the figures to mean much.
     """
 
     outcome: str
     reason: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
     late: bool = False
+    steady: bool = True
 
 
 def attempt(node: Node, limit: float) -> Trial:
@@ -82,7 +84,8 @@ def _tried(bound: Bound, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trial
     (found,) = _explain.explain(bound).to_dict()["methods"]
     choices = [choice for version in found["versions"] for choice in version["choices"]]
     if choices:
-        return Trial(choices[-1]["engine"], seconds=choices[-1]["seconds"])
+        last = choices[-1]
+        return Trial(last["engine"], seconds=last["seconds"], steady=last["steady"])
     if route is None:
         return Trial(REFUSED, "comparing it with the eager method told nothing")
     if route.eager and route.kind != "slower":
