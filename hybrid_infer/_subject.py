@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import logging
 import sys
+import types
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from hybrid_infer import _census, _code, _fingerprint, _keys, _outside, _roots
 from hybrid_infer._attributes import Attributes, Read
 from hybrid_infer._fingerprint import External
+from hybrid_infer._objects import library_of
 from hybrid_infer._reach import Reach
 from hybrid_infer._version import FORMAT, Weight
 
@@ -46,8 +48,10 @@ class Subject:
         layer_type = frontend.layer_type
         below = {type(layer) for path, layer in self.census.layers if len(path) > 1}
         owner_class = type(owner) if has_owner and isinstance(owner, layer_type) and type(owner) not in below else None
+        #: Functions of the program in the place of the framework's: (namespace, its name, name there, function).
+        self.replaced = list(_replaced(frontend))
         self.code = _fingerprint.fingerprint(
-            [function],
+            [function, *(each for *_, each in self.replaced)],
             classes,
             is_tensor=lambda value: isinstance(value, frontend.tensor_type),
             is_layer=lambda value: isinstance(value, layer_type),
@@ -67,6 +71,8 @@ class Subject:
         if self.facts is not None:
             weights = [slot.tensor for slot in self.census.slots]
             checks.append(functools.partial(_answers, self.facts, weights, self._weight_facts()))
+        if self.replaced:
+            checks.append(functools.partial(_still_replaced, self.replaced))
         checks += [self.attributes.arm(reads, census, set()) for census, reads, _ in self._unnoted]
         self.code_unchanged = checks[0] if len(checks) == 1 else lambda: all(check() for check in checks)
 
@@ -103,6 +109,8 @@ class Subject:
         }
         if self.facts is not None:
             ingredients["facts of weights"] = repr(self._weight_facts())
+        if self.replaced:
+            ingredients["replaced functions"] = [[where, name] for _, where, name, _ in self.replaced]
         if cache_key is not None:
             ingredients["cache_key"] = cache_key
         ingredients.update({f"code {label}": digest for label, digest in self.code.ingredients.items()})
@@ -187,6 +195,17 @@ class Subject:
             for slot in _census.take({"value": each.object}, self.frontend).slots:
                 found.append(({"value": slot.tensor}, "value", slot.tensor))
         return found
+
+
+def _replaced(frontend: Any) -> Iterator[tuple[Any, str, str, types.FunctionType]]:
+    for where, space in frontend.namespaces().items():
+        for name, value in sorted(space.items()):
+            if type(value) is types.FunctionType and not library_of(value):
+                yield space, where, name, value
+
+
+def _still_replaced(replaced: Sequence[tuple[Any, str, str, types.FunctionType]]) -> bool:
+    return all(space.get(name) is function for space, _, name, function in replaced)
 
 
 def _answers(facts: Callable[[Any], Any], tensors: Sequence[Any], before: list[Any]) -> bool:

@@ -50,6 +50,10 @@ class Frontend(Protocol):
         """Distributions whose versions decide what a capture gives, without importing them."""
         ...
 
+    def namespaces(self) -> Mapping[str, Mapping[str, Any]]:
+        """Where the framework's own code looks its functions up, by name: programs replace some of them there."""
+        ...
+
     def ambient(self) -> Hashable:
         """State of this thread that a capture depends on (autocast, default dtype), cheap to read."""
         ...

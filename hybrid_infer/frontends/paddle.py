@@ -99,6 +99,12 @@ class PaddleFrontend:
 
         return _paddle_reasons.origin(line)
 
+    def namespaces(self) -> Mapping[str, Mapping[str, Any]]:
+        import paddle
+
+        spaces = {"paddle": paddle, "paddle.nn.functional": paddle.nn.functional, "paddle.Tensor": paddle.Tensor}
+        return {name: vars(space) for name, space in spaces.items()}
+
     def versions(self) -> Mapping[str, str]:
         from importlib.metadata import PackageNotFoundError, version
 

@@ -77,6 +77,12 @@ class TorchFrontend:
     def origin(self, line: tuple[str, int]) -> tuple[str, int]:
         return line  # torch traces the code as it is
 
+    def namespaces(self) -> Mapping[str, Mapping[str, Any]]:
+        import torch
+
+        spaces = {"torch": torch, "torch.nn.functional": torch.nn.functional, "torch.Tensor": torch.Tensor}
+        return {name: vars(space) for name, space in spaces.items()}
+
     def versions(self) -> Mapping[str, str]:
         from importlib.metadata import version
 
