@@ -22,7 +22,7 @@ def covered() -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def excluded() -> dict[str, str]:
-    """Operators that the native engine refuses, with the reasons."""
+    """Operators that are not held to ONNX's tests, with the reasons."""
     lines = (NATIVE / "excluded_operators.txt").read_text().splitlines()
     pairs = (line.partition(" | ") for line in lines if line and not line.startswith("#"))
     return {name: reason for name, _, reason in pairs}
