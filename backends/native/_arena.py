@@ -1,38 +1,59 @@
-"""Scratch memory of a program, one block for each stream that it is called on, out of the framework's pool.
+"""Scratch memory: one block for each stream of a device, which all programs that are called there share.
 
-On one stream calls follow each other, so that they can share a block; on two they may overlap. A block goes back to the
-pool in the order of its stream.
+On one stream calls follow each other, those of other programs among them, so that twelve equal blocks of a model need
+no more than one; on two streams they may overlap. A block comes from the framework's pool, which has it back in the
+order of its stream when the last program that used it is gone.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
 from hybrid_infer._types import Memory
+from hybrid_infer.backends import _fork
 from hybrid_infer.backends._cuda._memory import Block, block
 from hybrid_infer.backends.native._bound import Bound
 
-#: Streams of which a program keeps a block, and sizes for which it keeps packed arguments on each.
+#: Streams of which a program keeps the block, and sizes for which it keeps packed arguments on each.
 _STREAMS, _SIZES = 4, 32
+
+#: The handle under which each thread has a default stream of its own: CU_STREAM_PER_THREAD.
+_PER_THREAD = 2
 
 
 class Arena:
-    """A block and what is bound to it. Hold ``lock`` while work is enqueued on it."""
+    """A block. Hold ``lock`` while work is enqueued on it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.block: Block | None = None
-        self._bound: OrderedDict[Hashable, Bound] = OrderedDict()
 
     def fit(self, memory: Memory, nbytes: int) -> Block:
-        """The block, which is made larger where it is too small: then what was bound to the old one is forgotten."""
+        """The block, which is made larger where it is too small; a graph that was captured on the old one keeps it."""
         if self.block is None or self.block.nbytes < nbytes:
-            self._bound.clear()
             self.block = None  # the pool has it back before more is asked for
             self.block = block(memory, nbytes)
         return self.block
+
+
+class Lane:
+    """A program's use of an arena: what it has bound to the block."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena, self.lock = arena, arena.lock
+        self.block: Block | None = None
+        self._bound: OrderedDict[Hashable, Bound] = OrderedDict()
+
+    def fit(self, memory: Memory, nbytes: int) -> Block:
+        """The arena's block; where it is another one than before, what was bound is forgotten."""
+        found = self._arena.fit(memory, nbytes)
+        if found is not self.block:
+            self._bound.clear()
+            self.block = found
+        return found
 
     def bound(self, key: Hashable, make: Callable[[], Bound]) -> Bound:
         found = self._bound.get(key)
@@ -43,28 +64,55 @@ class Arena:
         self._bound.move_to_end(key)
         return found
 
+    def nbytes(self) -> int:
+        held = self._arena.block
+        return 0 if held is None else held.nbytes
+
+
+_sharing = threading.Lock()
+_shared: weakref.WeakValueDictionary[Hashable, Arena] = weakref.WeakValueDictionary()
+
+
+def _enter_child() -> None:
+    global _sharing, _shared
+    _sharing, _shared = threading.Lock(), weakref.WeakValueDictionary()
+
+
+_fork.in_child(_enter_child)
+
+
+def place(stream: int) -> Hashable:
+    """What tells the stream of that handle from others, as the calling thread has it."""
+    return (stream, threading.get_ident()) if stream == _PER_THREAD else stream
+
 
 class Arenas:
-    """By stream; the least recently used one goes first."""
+    """The lanes of one program, by stream; the least recently used one goes first. ``pool``: of whose memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Memory) -> None:
+        self._pool = (type(memory), memory.device)
         self._lock = threading.Lock()
-        self._found: OrderedDict[int, Arena] = OrderedDict()
+        self._found: OrderedDict[Hashable, Lane] = OrderedDict()
 
-    def on(self, stream: int) -> Arena:
+    def on(self, stream: int) -> Lane:
+        here = place(stream)
         with self._lock:
-            found = self._found.get(stream)
+            found = self._found.get(here)
             if found is None:
-                found = self._found[stream] = Arena()
+                with _sharing:
+                    arena = _shared.get((self._pool, here))
+                    if arena is None:
+                        arena = _shared[self._pool, here] = Arena()
+                found = self._found[here] = Lane(arena)
                 if len(self._found) > _STREAMS:
                     self._found.popitem(last=False)
-            self._found.move_to_end(stream)
+            self._found.move_to_end(here)
             return found
 
     def nbytes(self) -> int:
         """Bytes of all blocks."""
         with self._lock:
-            return sum(each.block.nbytes for each in self._found.values() if each.block is not None)
+            return sum(each.nbytes() for each in self._found.values())
 
     def clear(self) -> None:
         with self._lock:

@@ -21,7 +21,7 @@ from hybrid_infer.backends._cuda._driver import Driver, DriverError
 from hybrid_infer.backends._cuda._graphs import LARGEST, Buffer, Captured, Graphs
 from hybrid_infer.backends._cuda._memory import block
 from hybrid_infer.backends.native import _modules, _schedule, _size
-from hybrid_infer.backends.native._arena import Arena, Arenas
+from hybrid_infer.backends.native._arena import Arena, Arenas, Lane, place
 from hybrid_infer.backends.native._bound import Bound
 from hybrid_infer.backends.native._build import Kernels
 from hybrid_infer.backends.native._device import Device, Properties
@@ -71,7 +71,7 @@ class Program:
         self._weight_count, self._read = len(kept), set(plan.uses()) | set(plan.outputs)
         self._lock = threading.Lock()
         self._schedules: OrderedDict[Hashable, Schedule] = OrderedDict()
-        self._arenas, self._closed = Arenas(), False
+        self._arenas, self._closed = Arenas(self._memory), False
         #: The graphs that were made and not let go: those of the present weights.
         self._captured: list[Graphs] = []
         self._weights: Weights | None = None
@@ -134,14 +134,14 @@ class Program:
         ]
         given = [0 if tensor is None else memory.pointer(tensor) for tensor in tensors]
         results = [memory.pointer(tensor) for tensor in outputs]
-        arena = self._arenas.on(stream)
+        lane = self._arenas.on(stream)
         if memory.capturing():
             # The program's own graph will run on this block whenever it likes: no other call may.
-            arena = Arena()
-        with arena.lock:
-            if not memory.capturing() and self._replay(arena, weights, stream, key, schedule, shapes, (given, results)):
+            lane = Lane(Arena())
+        with lane.lock:
+            if not memory.capturing() and self._replay(lane, weights, stream, key, schedule, shapes, (given, results)):
                 return outputs
-            bound = self._bound(arena, key, schedule)
+            bound = self._bound(lane, key, schedule)
             bound.run([*weights.addresses, *given, *results], stream)
         return outputs
 
@@ -203,28 +203,27 @@ class Program:
                 raise refuse(f"{name!r} has the shape {shape} where the plan takes {wanted}")
         return found
 
-    def _bound(self, arena: Arena, key: Hashable, schedule: Schedule) -> Bound:
-        place = arena.fit(self._memory, schedule.total)
-        return arena.bound(
-            key, lambda: Bound(schedule, self._device, self._find, place.pointer, self._memory.pointer(self._constants))
-        )
+    def _bound(self, lane: Lane, key: Hashable, schedule: Schedule) -> Bound:
+        start = lane.fit(self._memory, schedule.total).pointer
+        constants = self._memory.pointer(self._constants)
+        return lane.bound(key, lambda: Bound(schedule, self._device, self._find, start, constants))
 
     def _find(self, module: int, name: str, shared: int) -> int:
         return self._modules[module].function(name, shared)
 
     def _replay(
-        self, arena: Arena, weights: Weights, stream: int, key: Hashable, schedule: Schedule,
+        self, lane: Lane, weights: Weights, stream: int, key: Hashable, schedule: Schedule,
         shapes: Sequence[tuple[int, ...]], pointers: tuple[list[int], list[int]],
     ) -> bool:  # fmt: skip
         """Answer by a captured graph; False where there is none."""
-        graphs, place = weights.graphs, (stream, key)
-        captured = graphs.get(place)
+        graphs, where = weights.graphs, (place(stream), key)
+        captured = graphs.get(where)
         if captured is None:
             sizes = self._sizes(schedule, shapes)
-            if sum(map(sum, sizes)) > LARGEST or not graphs.due(place):
+            if sum(map(sum, sizes)) > LARGEST or not graphs.due(where):
                 return False
             try:
-                captured = graphs.add(place, lambda: self._capture(arena, weights, key, schedule, sizes))
+                captured = graphs.add(where, lambda: self._capture(lane, weights, key, schedule, sizes))
             except Exception as error:
                 _log.info("%s: not captured as a CUDA graph: %s", NAME, error)
                 return False
@@ -240,12 +239,12 @@ class Program:
         return [n if name in self._read else 0 for n, name in zip(inputs, names, strict=True)], outputs
 
     def _capture(
-        self, arena: Arena, weights: Weights, key: Hashable, schedule: Schedule, sizes: tuple[list[int], list[int]]
+        self, lane: Lane, weights: Weights, key: Hashable, schedule: Schedule, sizes: tuple[list[int], list[int]]
     ) -> Captured:
         """Record one run as a graph, on a stream of its own, between buffers that stay where they are."""
         memory, device = self._memory, self._device
         inputs, outputs = ([block(memory, nbytes) for nbytes in part] for part in sizes)
-        bound = self._bound(arena, key, schedule)
+        bound = self._bound(lane, key, schedule)
         bases = [*weights.addresses, *(each.pointer for each in (*inputs, *outputs))]
         stream = device.stream()
         try:
@@ -256,7 +255,7 @@ class Program:
             [Buffer(each.pointer, nbytes, each.owner) for each, nbytes in zip(part, counts, strict=True)]
             for part, counts in zip((inputs, outputs), sizes, strict=True)
         )
-        kept = (arena.block, bound, weights, self._constants, self._modules)
+        kept = (lane.block, bound, weights, self._constants, self._modules)
         return Captured(cast(Driver, device), graph, taken, given, kept)
 
     def _upload(self) -> Any:

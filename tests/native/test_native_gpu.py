@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -248,6 +249,39 @@ def test_one_arena_a_stream_which_the_largest_call_decides(cuda: FakeCuda) -> No
         memory.current = stream
         check(plan, program, graph, {"x": sample((2, 3, WIDTH)), **weights})
     assert program._arenas.nbytes() <= 4 * largest
+
+
+def test_programs_on_one_stream_share_a_block_which_goes_with_the_last(cuda: FakeCuda) -> None:
+    """Called in turn, launched, captured and replayed; as the blocks of a model are."""
+    memories = [HostMemory(numpy=True) for _ in range(4)]  # each call of the core makes one
+    made = [loaded(memory) for memory in memories]
+    for turn in range(3):
+        for plan, program, graph, weights in made:
+            for n in (5, 2):
+                check(plan, program, graph, {"x": sample((2, n, WIDTH), 7 * turn + n), **weights})
+    assert cuda.count["cuStreamBeginCapture_v2"] == 8
+    blocks = {program._arenas.on(memories[0].current).block.pointer for _, program, _, _ in made}
+    assert len(blocks) == 1
+    arena = weakref.ref(made[0][1]._arenas.on(memories[0].current)._arena)
+    del plan, program
+    made.pop()[1].close()
+    gc.collect()
+    assert arena() is not None
+    for _, program, _, _ in made:
+        program.close()
+    del program, made
+    gc.collect()
+    assert arena() is None
+
+
+def test_a_default_stream_that_each_thread_has_for_itself_is_not_shared() -> None:
+    from hybrid_infer.backends.native import _arena
+
+    here, there = _arena.place(2), []
+    thread = threading.Thread(target=lambda: there.append(_arena.place(2)))
+    thread.start()
+    thread.join()
+    assert here != there[0] and here == _arena.place(2) and _arena.place(0) == 0 and _arena.place(7) == 7
 
 
 def test_threads_on_one_stream_and_on_many(cuda: FakeCuda) -> None:
