@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +17,8 @@ from hybrid_infer.backends.tensorrt._progress import Progress, monitor
 
 if TYPE_CHECKING:
     import tensorrt as trt
+
+_log = logging.getLogger("hybrid_infer")
 
 NAME = "tensorrt"
 
@@ -90,16 +93,19 @@ def _build(
 ) -> Built:  # fmt: skip
     said_by = logger(module)
     builder: trt.Builder = module.Builder(said_by)
-    network: trt.INetworkDefinition = builder.create_network(
-        1 << int(module.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
-    )
+    network: trt.INetworkDefinition = _network(module, builder)
     config: trt.IBuilderConfig = builder.create_builder_config()
     if network is None or config is None:
         raise PassingFault(NAME, f"its builder could not be started: {said or 'no reason'}")
     parser: trt.OnnxParser = module.OnnxParser(network, said_by)
     # Alive for as long as the parser is.
     zeros = ctypes.create_string_buffer(max((stub.nbytes for stub in model.stubs.values()), default=0) or 1)
-    _parse(module, parser, network, model, zeros)
+    if not _parsed(parser, model, ctypes.addressof(zeros)):
+        more = _asked(module, builder, model)
+        complaints = _complaints(parser) + more.complaints
+        lasting = bool(complaints) or not all(group.supported for group in more.groups)
+        reason = refused(_operators(model), complaints, more.groups)
+        raise GraphRefused(NAME, reason) if lasting else PassingFault(NAME, reason)
     stuck = [name for name in model.stubs if not network.mark_weights_refittable(name)]
     if stuck:
         raise Stuck(stuck)
@@ -112,32 +118,52 @@ def _build(
     if plan is None:
         if progress.cancelled:
             raise PassingFault(NAME, "its build was stopped")
-        kind = EngineError if said.lasting() else PassingFault
-        raise kind(NAME, f"its builder gave no plan: {said or 'no reason'}")
+        reason = f"its builder gave no plan: {said or 'no reason'}"
+        raise EngineError(NAME, reason) if said.lasting() else PassingFault(NAME, reason)
     found = Built(bytes(plan), _serialised(cache))
     del parser, watching, zeros
     return found
 
 
-def _parse(module: Any, parser: trt.OnnxParser, network: trt.INetworkDefinition, model: Model, zeros: Any) -> None:
-    address = ctypes.addressof(zeros)
+def _network(module: Any, builder: trt.Builder) -> trt.INetworkDefinition:
+    network: trt.INetworkDefinition = builder.create_network(
+        1 << int(module.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
+    )
+    return network
+
+
+def _parsed(parser: trt.OnnxParser, model: Model, address: int) -> bool:
+    """Does the parser take a model, with as many zeros at `address` as the largest weight has?"""
     sound = bool(parser.load_model_proto(model.data))
     for name, stub in model.stubs.items():
         sound = sound and bool(parser.load_initializer(name, address, stub.nbytes))
-    if sound and parser.parse_model_proto():
-        return
-    complaints = _complaints(parser)
-    groups: list[Group] = []
-    if sum(stub.nbytes for stub in model.stubs.values()) <= _ASKED:
-        asked: trt.OnnxParser = module.OnnxParser(network, logger(module))
-        if not asked.supports_model_v2(_whole(model)):
-            groups = [
-                Group([int(n) for n in asked.get_subgraph_nodes(i)], bool(asked.is_subgraph_supported(i)))
-                for i in range(asked.num_subgraphs)
-            ]
-            complaints += _complaints(asked)
-    kind = GraphRefused if complaints or any(not group.supported for group in groups) else PassingFault
-    raise kind(NAME, refused(_operators(model), complaints, groups))
+    return sound and bool(parser.parse_model_proto())
+
+
+class Answer(NamedTuple):
+    """What a parser says of all nodes of a model that it refuses."""
+
+    complaints: list[Complaint]
+    groups: list[Group]
+
+
+def _asked(module: Any, builder: trt.Builder, model: Model) -> Answer:
+    """Which nodes are refused beyond those that the parser met first, as far as it can be asked."""
+    if sum(stub.nbytes for stub in model.stubs.values()) > _ASKED:
+        return Answer([], [])
+    try:
+        parser: trt.OnnxParser = module.OnnxParser(_network(module, builder), logger(module))
+        if parser.supports_model_v2(_whole(model)):
+            return Answer([], [])
+        complaints = _complaints(parser)
+        groups = [
+            Group([int(n) for n in parser.get_subgraph_nodes(i)], bool(parser.is_subgraph_supported(i)))
+            for i in range(parser.num_subgraphs)
+        ]
+    except Exception as fault:  # what was met first is reason enough
+        _log.debug("tensorrt: which nodes its parser refuses is not known: %s", fault)
+        return Answer([], [])
+    return Answer(complaints, groups)
 
 
 def _complaints(parser: trt.OnnxParser) -> list[Complaint]:

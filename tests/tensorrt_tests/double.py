@@ -225,7 +225,7 @@ class _Behaviour:
 
     def Builder_create_network(self, thing: Any, flags: int) -> Any:
         assert flags == 1 << int(self.made.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
-        return self.new("INetworkDefinition", model=None, refittable=set(), builder=thing)
+        return self.new("INetworkDefinition", model=None, refittable=set(), builder=thing, parsed=False)
 
     def Builder_create_builder_config(self, thing: Any) -> Any:
         flags = {"TF32"}
@@ -274,6 +274,8 @@ class _Behaviour:
         return True
 
     def OnnxParser_init(self, thing: Any, network: Any, logger: Any) -> None:
+        assert not network.parsed, "a parser adds to what the one before it has left there"
+        network.__dict__["parsed"] = True
         thing.__dict__.update(network=network, logger=logger, model=None, errors=[], given={}, groups=[])
 
     def OnnxParser_load_model_proto(self, thing: Any, model: bytes) -> bool:
@@ -486,7 +488,8 @@ class _Behaviour:
             array = array_at(thing.places[value.name], _NUMPY[kind], thing.shapes.get(value.name, ()))
             feeds[value.name] = _tensors.widened(array) if kind == TensorProto.BFLOAT16 else array
         kinds = [value.type.tensor_type.elem_type for value in thing.engine.model.graph.output]
-        found = zip(kinds, (each + thing.engine.wrong for each in thing.session.run(None, feeds)), strict=True)
+        results = thing.session.run(None, feeds)
+        found = zip(kinds, [each + 1 for each in results] if thing.engine.wrong else results, strict=True)
         return [_tensors.narrowed(each) if kind == TensorProto.BFLOAT16 else each for kind, each in found]
 
     def IExecutionContext_infer_shapes(self, thing: Any) -> list[str]:

@@ -14,7 +14,7 @@ from backend_graphs import graph, linear, node
 from double import World
 from host_memory import HostDriver, TorchHost
 
-from hybrid_infer._errors import EngineError
+from hybrid_infer._errors import EngineError, GraphRefused
 from hybrid_infer._types import EngineOptions, Graph
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends import engine as by_name
@@ -109,6 +109,14 @@ def test_nodes_that_the_parser_refuses_are_named(world: World, memory: TorchHost
     assert str(caught.value) == (
         "tensorrt: it refuses Acos 'first' (no importer for Acos), Cos 'last' (no importer for Cos)"
     )
+
+
+@pytest.mark.parametrize("fails", ["OnnxParser.supports_model_v2", "OnnxParser.get_subgraph_nodes"])
+def test_a_parser_that_cannot_be_asked_costs_no_reason(world: World, memory: TorchHost, fails: str) -> None:
+    world.refused = {"MatMul"}
+    world.false[fails] = RuntimeError("not this one")
+    with pytest.raises(GraphRefused, match=r"it refuses MatMul \(no importer for MatMul\)"):
+        ENGINE.prepare(linear(), options(memory, wide()))
 
 
 def test_weights_that_cannot_be_refitted_are_read_where_they_lie(world: World, memory: TorchHost) -> None:
