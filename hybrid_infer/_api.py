@@ -109,7 +109,8 @@ def inference(
     input_spec : specs of the inputs (or example tensors), to compile ahead of the first call: at once for a layer or a
         bound method, else before the first call of each instance. Sizes that are None vary from the start.
     weights : "bound": packed by the engine, watched for changes at every call. "live": fed at every call, so that
-        any change is seen, at a tenth of the speed. "auto": bound, and live once they have changed several times.
+        any change is seen, at the cost of a tenth of the speed. "auto": bound, and live once they have changed several
+        times, except on a GPU.
     fallback : "eager", or "error" to raise CaptureError or BackendError instead of running eagerly.
     verify : compare with the eager method: "build" (once for each plan and machine), "first" (once per process and
         instance), "always", "off".
