@@ -166,13 +166,13 @@ a = torch.randn(600, 600)
 a @ a
 (a * 2).sum()
 hand_over = _cores.of("torch")
-hand_over.begin(2)
+hand_over.begin(os.cpu_count())
 hand_over.end()
 a @ a
 pid = os.fork()
 if not pid:
     for each in (hand_over, _cores.of("torch")):
-        each.begin(2)
+        each.begin(os.cpu_count())
         each.end()
     os._exit(7)
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
