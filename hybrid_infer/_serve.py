@@ -39,7 +39,7 @@ _log = logging.getLogger("hybrid_infer")
 _WAIT = 1.0  # seconds for which a call waits for another thread that binds, or measures what was captured just now
 _AHEAD = 60.0  # the same where no call waits
 _RETRY = 0.2  # seconds after which a call that the eager method answered meanwhile looks again
-_SELDOM = 300.0  # the same where one call after the other is refused
+_DOUBLED = 10  # how often that is doubled at the most, where an engine refuses one call after the other
 _TIES = 3  # inconclusive verifications after which a plan is taken
 
 
@@ -412,7 +412,7 @@ def _later(
 def _soon(held: Held, verdict: str) -> Callable[[], bool]:
     """Waits for a call with other arguments, twice as long after each that was refused: they may all be like it."""
     held.unfit[verdict] += 1
-    return for_a_while(min(_RETRY * 2.0 ** held.unfit[verdict], _SELDOM))
+    return for_a_while(_RETRY * 2 ** min(held.unfit[verdict], _DOUBLED))
 
 
 def _drop(state: Any, route: Compiled) -> None:

@@ -66,7 +66,8 @@ def recorded(request: Request, held: Held, plan: str) -> bool:
 
 
 def publish(request: Request, held: Held, built: Built) -> None:
-    """Put a plan beside its version, and that it was verified, unless that is there already."""
+    """Put a plan that serves beside its version, and that it was verified, unless that is there already."""
+    held.postponed.pop(scope([built.plan], request.options), None)
     key = name(built.plan, request.options)
     news = built.verified and key not in held.verified
     if built.verified:
@@ -130,7 +131,8 @@ def postponed(request: Request, held: Held, plan: str) -> Postponed | None:
 
 def until(held: Held) -> float:
     """When the last of what was postponed for a version is tried again, on the monotonic clock."""
-    return max((each.until for each in held.postponed.values()), default=0.0)
+    # A copy: other threads put more there, for other instances.
+    return max((each.until for each in list(held.postponed.values())), default=0.0)
 
 
 def waiting(held: Held) -> Callable[[], bool]:
