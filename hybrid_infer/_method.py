@@ -15,10 +15,10 @@ from typing import Any
 
 from hybrid_infer import _ahead, _options, _stats
 from hybrid_infer._dispatch import State
-from hybrid_infer._errors import CaptureError
+from hybrid_infer._errors import CaptureError, HybridInferError
 from hybrid_infer._log import tell
 from hybrid_infer._options import Options
-from hybrid_infer._signature import Parameters
+from hybrid_infer._signature import Parameters, Unsupported
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -170,7 +170,25 @@ class HotMethod:
                 return self.function(owner, *args, **kwargs)
             self.refuse(f"its {kind} holds no layer or tensor of torch or paddle, or has __slots__ without __weakref__")
             return self.function(owner, *args, **kwargs)
-        return state.call((owner,), args, kwargs)
+        noted = state.met.count
+        try:
+            return state.call((owner,), args, kwargs)
+        except Exception as fault:
+            _take_back(state, noted, args, kwargs, fault)
+            raise
+
+
+def _take_back(state: State, noted: int, args: tuple[Any, ...], kwargs: dict[str, Any], fault: Exception) -> None:
+    """A call that raised is none that `save()` should serve; one like it that succeeds later is."""
+    if isinstance(fault, HybridInferError) or not state.met.take_back(noted):
+        return
+    try:
+        key = state.key(state.parameters.bind(args, kwargs) or ())
+    except (Unsupported, TypeError, RuntimeError) as odd:  # as where calls are noted
+        _log.debug("%s: a call that raised has no signature: %s", state.method.name, odd)
+        return
+    state.memo.pop(key, None)
+    state._met_elsewhere.discard(key[0])
 
 
 def release(owners: Collection[int]) -> None:
@@ -226,7 +244,12 @@ def decorate_function(function: Any, options: Options) -> Callable[..., Any]:
         if state is None:
             method.refuse("neither its arguments nor the objects that it uses hold a tensor of torch or paddle")
             return function(*args, **kwargs)
-        return state.call((), args, kwargs)
+        noted = state.met.count
+        try:
+            return state.call((), args, kwargs)
+        except Exception as fault:
+            _take_back(state, noted, args, kwargs, fault)
+            raise
 
     hot.__hybrid_infer__ = method  # type: ignore[attr-defined]
     hot.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]  # for those who look no further

@@ -180,8 +180,12 @@ class _Training:
 
     def run(self, frontend: Any, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         _refuse(self._strategy, frontend)
+        result = self._answer(frontend, owner, args, kwargs)
+        self._method.meet(owner, args, kwargs)  # not a call that raises
+        return result
+
+    def _answer(self, frontend: Any, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         eager = functools.partial(self._function, *owner, *args, **kwargs)
-        self._method.meet(owner, args, kwargs)
         if self._failed or frontend.transparent() or _stance.current() == _stance.EAGER:
             return eager()
         try:

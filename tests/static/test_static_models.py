@@ -81,6 +81,45 @@ def test_an_undecorated_forward_beside_a_decorated_method_is_refused(own: Any, t
     close(load(tmp_path / "other")(np.zeros(2, np.float32)), [2, 2])
 
 
+def test_a_call_that_raised_was_a_mistake_and_is_not_saved(own: Any, tmp_path: Path) -> None:
+    layer = own.Classifier()
+    with own.no_grad():
+        for batch in (4, 6):
+            layer(own.tensor(points(batch)))
+        for wrong in (points(3, 9), points(3, 9), points(3)[0, :5]):
+            with pytest.raises((RuntimeError, ValueError, OSError)):
+                layer(own.tensor(wrong))
+    save(layer, tmp_path / "model", trainable=False)
+    assert load(tmp_path / "model").input_spec == [InputSpec([-1, 8], "float32", "x")]
+
+
+def test_what_a_call_that_raised_was_given_is_saved_once_a_call_succeeds_with_it(own: Any, tmp_path: Path) -> None:
+    class Strict(own.Classifier):  # type: ignore[name-defined,misc]
+        ready = False
+
+        @hybrid_infer.inference
+        def forward(self, x: Any) -> Any:
+            if not self.ready:
+                raise LookupError("not yet")
+            return self.linear(x)
+
+    layer, x = Strict(), own.tensor(points(4))
+    with own.no_grad():
+        for _ in range(2):
+            with pytest.raises(LookupError):
+                layer(x)
+        with pytest.raises(SpecError, match="was not called"):
+            save(layer, tmp_path / "model")
+        layer.ready = True
+        layer(x)
+        layer.ready = False
+        with pytest.raises(LookupError):
+            layer(x)
+    layer.ready = True
+    save(layer, tmp_path / "model", trainable=False)
+    assert load(tmp_path / "model")(points(4)).shape == (4, 3)
+
+
 def test_nested_specs_and_results_keep_their_structure(own: Any, tmp_path: Path) -> None:
     layer = own.Nested()
     pairs = [InputSpec([None, 4]), InputSpec([4], name="added")]
