@@ -7,10 +7,10 @@ from typing import Any
 
 from hybrid_infer import _save
 from hybrid_infer._errors import HybridInferError, StaticModelError
-from hybrid_infer._model import Model
+from hybrid_infer._model import FORWARD, Model
 from hybrid_infer._saved_target import Case, Target
 from hybrid_infer._signature import Parameters, Signatures
-from hybrid_infer._static_layer import FORWARD, frontend
+from hybrid_infer._static_layer import frontend
 from hybrid_infer._types import TensorSpec
 
 

@@ -14,6 +14,8 @@ from hybrid_infer._errors import StaticModelError
 from hybrid_infer._types import Graph
 from hybrid_infer._version import Version
 
+FORWARD = "forward"
+
 WEIGHTS = "weights.safetensors"
 
 #: An element type and an array in its carrier's type (see ``_tensors``).
@@ -102,6 +104,16 @@ class Model:
     frozen: tuple[str, ...] = ()
     untrainable: str = ""
     path: str = ""
+
+    @property
+    def called(self) -> str:
+        """The method that a call of the model runs: its forward, or the only one. Raises StaticModelError."""
+        if FORWARD in self.methods:
+            return FORWARD
+        if len(self.methods) > 1:
+            reason = f"it has no forward, which a call would run; it has {', '.join(self.methods)}"
+            raise StaticModelError(self.path or "the model", reason, "Name the method")
+        return next(iter(self.methods))
 
 
 def operators(model: Any) -> dict[str, int]:

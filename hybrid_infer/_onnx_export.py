@@ -28,7 +28,7 @@ def export(model: Model, method: str | None, file: str, results: Any) -> list[st
     ``results``: the structure of the method's results, which names the outputs. Raises StaticModelError, and then
     leaves no file.
     """
-    name = method or ("forward" if "forward" in model.methods else next(iter(model.methods)))
+    name = method or model.called
     if name not in model.methods:
         raise StaticModelError(model.path, f"it has no method {name!r}; it has {', '.join(model.methods)}")
     saved = max(model.methods[name].versions, key=lambda each: each.version.width)

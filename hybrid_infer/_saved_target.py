@@ -11,9 +11,9 @@ from hybrid_infer import _method, _spec
 from hybrid_infer._errors import SpecError
 from hybrid_infer._met import Style
 from hybrid_infer._method import Bound, HotMethod
+from hybrid_infer._model import FORWARD
 from hybrid_infer._signature import Parameters, Signatures, builder, constants
 from hybrid_infer._spec import InputSpec
-from hybrid_infer._static_layer import FORWARD
 from hybrid_infer._types import TensorSpec
 from hybrid_infer._version import Call
 
@@ -87,6 +87,11 @@ def _methods(target: Any) -> list[tuple[str, Any, Any, HotMethod | None]]:
             "paddle.nn.Layer, a function, a bound method or what load() gave"
         )
     found = [(name, value) for name, value in decorated(target) if isinstance(value, HotMethod)]
+    if _has_no_forward(target):
+        if not found:
+            kind = type(target).__name__
+            raise TypeError(f"save() was given a {kind}, which has neither a forward nor a decorated method")
+        return [(name, hot.function, target, hot) for name, hot in found]
     if not found:
         forward = target.forward
         if not isinstance(forward, types.MethodType) or forward.__self__ is not target:
@@ -101,6 +106,12 @@ def _methods(target: Any) -> list[tuple[str, Any, Any, HotMethod | None]]:
     names.remove(FORWARD)
     by_name = dict(found)
     return [(name, by_name[name].function, target, by_name[name]) for name in (FORWARD, *names)]
+
+
+def _has_no_forward(layer: Any) -> bool:
+    """Is its forward the one of the framework's base class, which raises?"""
+    base = _method.frontend_of(layer).layer_type
+    return type(layer).forward is base.forward and FORWARD not in vars(layer)
 
 
 def decorated(layer: Any) -> list[tuple[str, Any]]:

@@ -32,8 +32,8 @@ def save(
     Parameters
     ----------
     target : a ``torch.nn.Module`` or ``paddle.nn.Layer``: each of its decorated methods is saved, ``forward`` as what
-        a call of the loaded model runs, and its forward if none is decorated; a bound method; a function, with the
-        weights that it reaches; or what ``load()`` or ``as_layer()`` gave, whose graphs stay as they are.
+        a call of the loaded model runs (where its class defines none, the only one), and its forward if none is
+        decorated; a bound method; a function, with the weights that it reaches; or what ``load()`` or ``as_layer()`` gave, whose graphs stay as they are.
     path : the folder to write, which may hold an older static model.
     input_spec : an entry for each argument: InputSpec, an example tensor (which fixes its sizes), a plain value, or a
         list, tuple or dict of these; arguments left out take their defaults. Must be None where several methods are
@@ -44,7 +44,10 @@ def save(
     Raises
     ------
     SpecError
-        the specs do not fit the arguments, or there are none and nothing was seen.
+        the specs do not fit the arguments, or there are none and nothing was seen; a method is decorated beside a
+        forward that is not.
+    TypeError
+        `target` is none of these.
     CaptureError, BackendError
         the method has no static graph, or no engine computes it as the eager method does.
     StaticModelError

@@ -8,14 +8,12 @@ from typing import Any
 
 from hybrid_infer import _static_call, _trainable
 from hybrid_infer._errors import StaticModelError
-from hybrid_infer._model import Model
+from hybrid_infer._model import FORWARD, Model
 from hybrid_infer._options import Options
 from hybrid_infer._signature import builder
 from hybrid_infer._spec import InputSpec
 from hybrid_infer._static_bindings import described, inputs_of
 from hybrid_infer._static_call import Programs, StaticMethod
-
-FORWARD = "forward"
 
 
 class StaticLayer:
@@ -36,7 +34,7 @@ class StaticLayer:
         self._trainable: Any = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._called(FORWARD if FORWARD in self.methods else next(iter(self.methods)))(*args, **kwargs)
+        return self._called(self._model.called)(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         methods = vars(self).get("methods", {})
@@ -57,15 +55,12 @@ class StaticLayer:
     @property
     def input_spec(self) -> list[Any]:
         """An InputSpec for each tensor argument, in the structure of the arguments; -1 for sizes that vary."""
-        return list(self._specs(self._first())[0])
+        return list(self._specs(self._model.called)[0])
 
     @property
     def output_spec(self) -> Any:
         """The structure of the results, with an InputSpec for each tensor."""
-        return self._specs(self._first())[1]
-
-    def _first(self) -> str:
-        return FORWARD if FORWARD in self.methods else next(iter(self.methods))
+        return self._specs(self._model.called)[1]
 
     def _specs(self, name: str) -> tuple[tuple[Any, ...], Any]:
         from hybrid_infer._model import resolved
@@ -256,7 +251,7 @@ class StaticLayer:
         from hybrid_infer import _onnx_export
 
         self._fetch()
-        name = method if method in self.methods else self._first()
+        name = method if method in self.methods else self._model.called
         return _onnx_export.export(self._model, method, file, self._specs(name)[1])
 
     def __repr__(self) -> str:

@@ -48,7 +48,7 @@ class Core:
 
     def call(self, name: str, training: bool, lookup: Lookup, args: Any, kwargs: Any) -> Any:
         """Run a method's program in a mode. Raises SpecError or StaticModelError."""
-        bindings, frontend = self._bindings.get(name) or next(iter(self._bindings.values())), self._frontend
+        bindings, frontend = self._bindings.get(name) or self._bindings[self._model.called], self._frontend
         values = bindings.bind(args, kwargs)
         saved, layout = bindings.find(values, frontend, _suits)
         mode = "train" if training else "eval"

@@ -11,7 +11,7 @@ import pytest
 from static_support import BOTH, Pair, close, kit, points
 
 import hybrid_infer
-from hybrid_infer import CaptureError, InputSpec, SpecError, load, save
+from hybrid_infer import CaptureError, InputSpec, SpecError, StaticModelError, load, save
 
 
 @pytest.fixture(scope="module", params=BOTH)
@@ -79,6 +79,57 @@ def test_an_undecorated_forward_beside_a_decorated_method_is_refused(own: Any, t
     layer = Half()
     save(layer.other, tmp_path / "other", [InputSpec([2])], trainable=False)
     close(load(tmp_path / "other")(np.zeros(2, np.float32)), [2, 2])
+
+
+def test_a_layer_without_a_forward_is_saved_with_its_decorated_methods(own: Any, tmp_path: Path) -> None:
+    class Denoiser(own.Layer):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = own.Linear(8, 3)
+
+        @hybrid_infer.inference
+        def blocks(self, x: Any) -> Any:
+            return self.linear(x)
+
+    class Pair(Denoiser):
+        @hybrid_infer.inference
+        def other(self, x: Any) -> Any:
+            return x + 1
+
+    layer, x = Denoiser(), points(4)
+    with own.no_grad():
+        expected = own.array(layer.blocks(own.tensor(x)))
+    save(layer, tmp_path / "one")
+    static = load(tmp_path / "one")
+    close(static.blocks(x), expected)
+    close(static(x), expected)  # there is no other that a call could mean
+    assert list(static.state_dict()) == ["linear.weight", "linear.bias"]
+    trained = static.as_layer()
+    for call in (trained.eval() or trained, trained.blocks):
+        close(own.array(call(own.tensor(x))), expected)
+    close(own.array(static.train()(own.tensor(x))), expected)
+
+    both = Pair()
+    both.linear = layer.linear
+    with own.no_grad():
+        both.blocks(own.tensor(x)), both.other(own.tensor(x))
+    save(both, tmp_path / "two")
+    static = load(tmp_path / "two")
+    close(static.blocks(x), expected)
+    close(static.other(x), x + 1)
+    assert "other" in str(static)
+    trained = static.as_layer()
+    close(own.array(trained.other(own.tensor(x))), x + 1)
+    for ask in (lambda: static(x), lambda: static.input_spec, lambda: static.export_onnx(str(tmp_path / "a.onnx")),
+                lambda: trained(own.tensor(x))):  # fmt: skip
+        with pytest.raises(StaticModelError, match=r"no forward.*blocks.*other"):
+            ask()
+    static.export_onnx(str(tmp_path / "a.onnx"), "other")
+
+
+def test_a_layer_with_nothing_to_save_says_so(own: Any, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="neither a forward nor a decorated method"):
+        save(own.Layer(), tmp_path / "none", [InputSpec([2])])
 
 
 def test_a_call_that_raised_was_a_mistake_and_is_not_saved(own: Any, tmp_path: Path) -> None:
