@@ -33,7 +33,8 @@ def save(
     ----------
     target : a ``torch.nn.Module`` or ``paddle.nn.Layer``: each of its decorated methods is saved, ``forward`` as what
         a call of the loaded model runs (where its class defines none, the only one), and its forward if none is
-        decorated; a bound method; a function, with the weights that it reaches; or what ``load()`` or ``as_layer()`` gave, whose graphs stay as they are.
+        decorated; a bound method; a function, with the weights that it reaches; or what ``load()`` or ``as_layer()``
+        gave, whose graphs stay as they are.
     path : the folder to write, which may hold an older static model.
     input_spec : an entry for each argument: InputSpec, an example tensor (which fixes its sizes), a plain value, or a
         list, tuple or dict of these; arguments left out take their defaults. Must be None where several methods are
