@@ -89,7 +89,8 @@ def _methods(target: Any) -> list[tuple[str, Any, Any, HotMethod | None]]:
     found = [(name, value) for name, value in decorated(target) if isinstance(value, HotMethod)]
     if _has_no_forward(target):
         if not found:
-            raise TypeError(f"save() was given a {type(target).__name__}, which has neither a forward nor a decorated method")
+            what = type(target).__name__
+            raise TypeError(f"save() was given a {what}, which has neither a forward nor a decorated method")
         return [(name, hot.function, target, hot) for name, hot in found]
     if not found:
         forward = target.forward
