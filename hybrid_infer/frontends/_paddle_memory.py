@@ -7,6 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+_BYTES = {
+    "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4, "int64": 8,
+    "float64": 8,
+}  # fmt: skip
+
 
 class PaddleMemory:
     """See `hybrid_infer._types.Memory`. Memory comes from, and goes back to, Paddle's allocator."""
@@ -42,8 +47,7 @@ class PaddleMemory:
         return self._paddle.empty(list(shape), dtype=dtype)
 
     def view(self, tensor: Any, shape: Sequence[int], dtype: str) -> Any:
-        size = {"bool": 1, "uint8": 1, "int8": 1, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4, "int64": 8}
-        return tensor[: math.prod(shape) * size[dtype]].view(dtype).reshape(list(shape))
+        return tensor[: math.prod(shape) * _BYTES[dtype]].view(dtype).reshape(list(shape))
 
     def cast(self, tensor: Any, dtype: str) -> Any:
         tensor = tensor.detach()

@@ -96,6 +96,16 @@ def test_arrays_in_and_out_in_place_on_the_current_stream(world: Any, cuda: Fake
     assert cuda.streams[-1] == 9
 
 
+def test_in_half_precision(world: Any, cuda: FakeCuda, models: Any) -> None:
+    layer, path = models(Net)
+    found = load(path, precision_mode="float16")(world.cupy.asarray(points(5)))["logits"]
+    with torch.no_grad():
+        expected = layer(torch.from_numpy(points(5)))["logits"]
+    assert found.dtype == np.float32 and cuda.streams
+    difference = np.abs(world.cupy.asnumpy(found) - expected.numpy()).max()
+    assert 0 < difference < 1e-2
+
+
 def test_every_size_by_one_program(world: Any, cuda: FakeCuda, models: Any) -> None:
     layer, path = models(Net)
     static, cupy = load(path), world.cupy
@@ -189,7 +199,7 @@ def test_a_device_without_memory_left(
     world.limit = None
     np.testing.assert_allclose(cupy.asnumpy(static(given)["logits"]), expected, rtol=3e-5, atol=3e-5)
     assert len(cuda.streams) > launched
-    world.limit = 700
+    world.limit = 300
     with pytest.raises(StaticModelError, match="Out of memory"):
         load(path, backend="native")(cupy.asarray(points(2)))
 
