@@ -21,6 +21,9 @@ _TYPES = {"float16": "HALF", "bfloat16": "BFLOAT16"}
 #: Sizes of heads that its attention takes.
 _HEAD, _MULTIPLE = 256, 8
 
+#: Which operand of attention is its mask.
+_MASK = 3
+
 Run = Callable[[Sequence[int], int, int], None]
 
 
@@ -72,7 +75,11 @@ class Graphs:
         dtype = values[-1].dtype
         if describe is None or dtype not in _TYPES or any(value.shape is None for value in values):
             return None
-        if any(value.dtype != dtype for value in values) or any(step.outputs[1:]) or "" in step.inputs:
+        if any(step.outputs[1:]) or "" in step.inputs:
+            return None
+        # What is added to scores may be in the type in which they are summed; whether it takes that, the library says.
+        wide = [step.op == "attention" and i == _MASK and value.dtype == "float32" for i, value in enumerate(values)]
+        if any(value.dtype != dtype and not free for value, free in zip(values, wide, strict=True)):
             return None
         shapes = [[_size.evaluate(size, symbols) for size in value.shape or ()] for value in values]
         if any(0 in shape for shape in shapes):
@@ -84,7 +91,8 @@ class Graphs:
             compute_data_type=kinds.FLOAT, handle=self._handle,
         )  # fmt: skip
         try:
-            if not describe(_Description(graph, getattr(kinds, _TYPES[dtype]), kinds.FLOAT), step.attributes, shapes):
+            held = [kinds.FLOAT if each else getattr(kinds, _TYPES[dtype]) for each in wide]
+            if not describe(_Description(graph, held, kinds.FLOAT), step.attributes, shapes):
                 return None
             graph.validate()
             graph.build_operation_graph()
@@ -105,17 +113,19 @@ class Graphs:
 
 
 class _Description(NamedTuple):
-    """A graph of the library in the making; ``kind``: its type of the tensors, ``wide`` that of sums."""
+    """A graph of the library in the making; ``kinds``: its types of the tensors, in order, ``wide`` that of sums."""
 
     graph: Any
-    kind: Any
+    kinds: Sequence[Any]
     wide: Any
 
     def tensor(self, number: int, dim: Sequence[int], stride: Sequence[int]) -> Any:
-        return self.graph.tensor(dim=list(dim), stride=list(stride), data_type=self.kind, uid=number, name=f"t{number}")
+        kind = self.kinds[number - 1]
+        return self.graph.tensor(dim=list(dim), stride=list(stride), data_type=kind, uid=number, name=f"t{number}")
 
     def result(self, tensor: Any, number: int, dim: Sequence[int], stride: Sequence[int]) -> None:
-        tensor.set_output(True).set_dim(list(dim)).set_stride(list(stride)).set_data_type(self.kind).set_uid(number)
+        kind = self.kinds[number - 1]
+        tensor.set_output(True).set_dim(list(dim)).set_stride(list(stride)).set_data_type(kind).set_uid(number)
 
 
 def _attention(of: _Description, at: Mapping[str, Any], shapes: list[list[int]]) -> bool:

@@ -38,7 +38,7 @@ class _Tensor:
 
     def at(self, pointer: int) -> Any:
         """The array at an address, as the strides say."""
-        held = np.dtype(np.float16 if self.data_type == "HALF" else np.uint16)
+        held = np.dtype({"HALF": np.float16, "BFLOAT16": np.uint16, "FLOAT": np.float32}[self.data_type])
         span = 1 + sum((size - 1) * step for size, step in zip(self.dim, self.stride, strict=True))
         flat = np.ctypeslib.as_array((ctypes.c_uint8 * (span * held.itemsize)).from_address(pointer)).view(held)
         return np.lib.stride_tricks.as_strided(flat, self.dim, [step * held.itemsize for step in self.stride])
@@ -150,6 +150,8 @@ class FakeCudnn:
 
 def _wide(array: Any) -> Any:
     array = np.ascontiguousarray(array)
+    if array.dtype == np.float32:
+        return array
     return array.astype(np.float32) if array.dtype == np.float16 else (array.astype(np.uint32) << 16).view(np.float32)
 
 

@@ -55,6 +55,26 @@ def test_attention(dtype: str, masked: bool, laid_out: bool, cudnn: FakeCudnn, c
     assert cuda.count["cuGraphLaunch"] == 2
 
 
+def test_attention_between_casts_whose_mask_stays_in_float32(cudnn: FakeCudnn, cuda: FakeCuda) -> None:
+    """As ``precision_mode`` and autocast have it: products in half precision, the softmax in float32."""
+    nodes = [
+        node("MatMul", ["q", "k"], ["s"]), node("Cast", ["s"], ["w"], to=1), node("Add", ["w", "mask"], ["u"]),
+        node("Softmax", ["u"], ["p"], axis=-1), node("Cast", ["p"], ["h"], to=10), node("MatMul", ["h", "v"], ["y"]),
+    ]  # fmt: skip
+    shapes = {"q": (2, 3, 5, 16), "k": (2, 3, 16, 5), "v": (2, 3, 5, 16), "mask": (2, 1, 5, 5)}
+    turned = [node("Transpose", ["kt"], ["k"], perm=[0, 1, 3, 2]), *nodes]
+    inputs: dict[str, Any] = {n: ("float16", s) for n, s in shapes.items() if n in "qv"}
+    inputs.update(kt=("float16", (2, 3, 5, 16)), mask=("float32", shapes["mask"]))
+    plan = _passes.plan(_free_model(turned, inputs, ["y"], {}))
+    assert [step.op for step in plan.steps] == ["attention"]
+    program, graph = program_of(plan)
+    feeds = {name: _held(sample(shape, i) / 2, kind) for i, (name, (kind, shape)) in enumerate(inputs.items())}
+    feeds["mask"] = np.where(sample(shapes["mask"], 9) > 0, 0, -1e30).astype(np.float32)
+    feeds["mask"][..., 0] = 0  # no row is masked whole
+    check(plan, program, graph, feeds)
+    assert cudnn.count["execute"] == 1 and not cuda.count["cuLaunchKernel"]
+
+
 @pytest.mark.parametrize(("dtype", "size", "refuses"), [("float16", 12, False), ("float32", 16, False),
                                                         ("float16", 16, True)])  # fmt: skip
 def test_what_it_does_not_do_our_own_kernel_does(
@@ -82,7 +102,8 @@ def test_convolutions(bias: bool, cudnn: FakeCudnn, cuda: FakeCuda) -> None:
     assert cudnn.count["execute"] == 2 and cuda.count["cuLaunchKernel"] == 2 * 3  # the turns
 
 
-def test_the_binding_describes_what_is_asked_of_it() -> None:
+@pytest.mark.parametrize("mask_kind", [lambda kinds: kinds.HALF, lambda kinds: kinds.FLOAT], ids=["half", "float"])
+def test_the_binding_describes_what_is_asked_of_it(mask_kind: Any) -> None:
     if _cudnn.importlib.util.find_spec("cudnn") is None:
         pytest.skip("nvidia-cudnn-frontend is not installed")
     library = _cudnn._binding()
@@ -90,7 +111,7 @@ def test_the_binding_describes_what_is_asked_of_it() -> None:
     graph = library.pygraph(
         io_data_type=kinds.HALF, intermediate_data_type=kinds.FLOAT, compute_data_type=kinds.FLOAT
     )
-    of = _cudnn._Description(graph, kinds.HALF, kinds.FLOAT)
+    of = _cudnn._Description(graph, [kinds.HALF] * 3 + [mask_kind(kinds), kinds.HALF], kinds.FLOAT)
     at = {"scale": 0.25, "zero_nan": False, "k_turned": False, "q_order": [0, 2, 1, 3], "order": [0, 2, 1, 3]}
     shapes = [[2, 5, 3, 16], [2, 3, 5, 16], [2, 3, 5, 16], [2, 1, 5, 5], [2, 5, 3, 16]]
     assert _cudnn._attention(of, at, shapes)
