@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from hybrid_infer._errors import EngineError
+from hybrid_infer._types import Memory
 
 
 class CupyFrontend:
@@ -71,7 +72,7 @@ class CupyFrontend:
 
         return bring
 
-    def memory(self, device: str) -> Any:
+    def memory(self, device: str) -> Memory:
         """Raises EngineError where this CuPy is none that an engine can work with."""
         from hybrid_infer.frontends._cupy_memory import CupyMemory, unfit
 
