@@ -38,6 +38,10 @@ _SIZES = 64
 #: Graphs that a program keeps, and the call of some sizes at which one is made.
 _GRAPHS, _AFTER = 8, 2
 
+#: Bytes of arguments and results that take no longer to copy, read and written at a terabyte a second, than the host
+#: takes to launch one kernel.
+_PER_LAUNCH = 1 << 19
+
 
 class Program:
     """See `hybrid_infer._types.Program`. ``weights``: tensors in the order of ``graph.weights``, none if fed live."""
@@ -220,7 +224,8 @@ class Program:
         captured = graphs.get(where)
         if captured is None:
             sizes = self._sizes(schedule, shapes)
-            if sum(map(sum, sizes)) > LARGEST or not graphs.due(where):
+            worth = max(LARGEST, len(schedule.work) * _PER_LAUNCH)
+            if sum(map(sum, sizes)) > worth or not graphs.due(where):
                 return False
             try:
                 captured = graphs.add(where, lambda: self._capture(lane, weights, key, schedule, sizes))

@@ -225,14 +225,22 @@ def test_arguments_and_results_are_not_copied_but_into_graphs(cuda: FakeCuda) ->
     assert cuda.count["cuMemcpyDtoDAsync_v2"] >= before + 1 or odd.ctypes.data % 16 == 0
 
 
-def test_large_arguments_are_never_copied_into_graphs(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_copied_into_graphs_is_little_beside_the_launches_that_it_saves(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from hybrid_infer.backends.native import _gpu_program
 
+    made = loaded(HostMemory(numpy=True))
+    plan, program, graph, weights = made
+    feeds = {"x": sample((2, 3, WIDTH)), **weights}
+    moved = 3 * 2 * 3 * WIDTH * 4  # an argument and two results
     monkeypatch.setattr(_gpu_program, "LARGEST", 64)
-    plan, program, graph, weights = loaded(HostMemory(numpy=True))
-    for _ in range(3):
-        check(plan, program, graph, {"x": sample((2, 3, WIDTH)), **weights})
-    assert not cuda.count["cuGraphLaunch"]
+    launches = 4  # three kernels, and a copy of the result that is a view
+    for each, captured in ((moved // launches - 1, 0), (moved // launches + 1, 1)):
+        monkeypatch.setattr(_gpu_program, "_PER_LAUNCH", each)
+        for _ in range(3):
+            check(plan, program, graph, feeds)
+        assert cuda.count["cuStreamBeginCapture_v2"] == captured
 
 
 def test_one_arena_a_stream_which_the_largest_call_decides(cuda: FakeCuda) -> None:
