@@ -229,7 +229,7 @@ def _stored_plan(request: Request, held: Held, plan: str, engine: Any) -> Prepar
         return None
     if getattr(engine, "executable_plans", False) and not stored.private():
         where = stored.path
-        text = "%s: a plan of %s is not loaded, since others can write to %s, and each process builds its own: chmod go-w"
+        text = "%s: a plan of %s is not loaded, and built by each process, since others can write to %s: chmod go-w"
         _log.warning(text, request.name, engine.name, where)
         return None
     assert held.version.graph is not None
