@@ -184,15 +184,17 @@ def idle_after_a_hand_over_to(threads):
         done.append(len(tasks()))
         leave.wait()
 
-    done, leave, before = [], threading.Event(), len(tasks())
+    done, leave = [], threading.Event()
     workers = [threading.Thread(target=work) for _ in range(8)]
     for worker in workers: worker.start()
     while len(done) < 8: time.sleep(0.001)
-    made = len(tasks()) - before - 8
+    made = len(tasks() - alive) - 8
     leave.set()
     for worker in workers: worker.join()
+    while tasks() - alive: time.sleep(0.001)
     return made
 
+alive = tasks()
 cores = len(os.sched_getaffinity(0))
 print(idle_after_a_hand_over_to(cores - 1), 0 < idle_after_a_hand_over_to(cores) < cores)
 hand_over.begin(2)
