@@ -4,10 +4,16 @@
 remainder of an infinite divisor is the number itself, not NaN, and that of a large quotient is exact: the exporter's
 ``x - y * floor(x / y)`` loses all digits of it. ``6.0 // 0.1`` is 59, not the 60 to which the quotient is rounded, and
 whole numbers are divided as such, not as float32.
+
+The exporter's ``log(1 + x)`` and ``exp(x) - 1`` have no digit left of a small number, and its ``log(sigmoid(x))``,
+``log(exp(x) + exp(y))`` and ``log(cumsum(exp(x - max)))`` are infinite from numbers of ordinary size on. The first four
+are written so that they are not, the last has no such form. The quotients in `_log1p` and `_expm1`, of what was rounded
+and of what that is exactly, are Kahan's: N. J. Higham, "Accuracy and Stability of Numerical Algorithms", 1.14.1.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +32,63 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.floor_divide.default: _floor_divide,
         aten.div.Tensor_mode: _div_mode,
         aten.div.Scalar_mode: _div_mode,
+        aten.log1p.default: _log1p,
+        aten.expm1.default: _expm1,
+        aten.log_sigmoid.default: _log_sigmoid,
+        aten.logaddexp.default: _logaddexp,
+        aten.logaddexp2.default: _logaddexp2,
+        aten.logcumsumexp.default: _logcumsumexp,
     }
+
+
+def _log1p(x: Any) -> Any:
+    from onnxscript import opset20 as op
+
+    one = _number(1.0, x)
+    sum_ = op.Add(x, one)
+    found = op.Mul(op.Log(sum_), op.Div(x, op.Sub(sum_, one)))
+    return op.Where(op.Or(op.Equal(sum_, one), op.Equal(sum_, _number(math.inf, x))), x, found)
+
+
+def _expm1(x: Any) -> Any:
+    from onnxscript import opset20 as op
+
+    one, power = _number(1.0, x), op.Exp(x)
+    plain = op.Sub(power, one)
+    ends = op.Or(op.Equal(plain, _number(-1.0, x)), op.Equal(power, _number(math.inf, x)))
+    found = op.Where(ends, plain, op.Mul(plain, op.Div(x, op.Log(power))))
+    return op.Where(op.Equal(power, one), x, found)
+
+
+def _log_sigmoid(x: Any) -> Any:
+    from onnxscript import opset20 as op
+
+    rest = _like(op.Exp(op.Neg(op.Abs(x))), x)
+    return op.Sub(op.Min(x, _number(0.0, x)), _log1p(rest))
+
+
+def _logaddexp(x: Any, y: Any) -> Any:
+    from onnxscript import opset20 as op
+
+    return op.Add(op.Max(x, y), _log1p(_like(op.Exp(_apart(x, y)), x)))
+
+
+def _logaddexp2(x: Any, y: Any) -> Any:
+    from onnxscript import opset20 as op
+
+    two = _number(math.log(2.0), x)
+    return op.Add(op.Max(x, y), op.Div(_log1p(_like(op.Exp(op.Mul(_apart(x, y), two)), x)), two))
+
+
+def _apart(x: Any, y: Any) -> Any:
+    """How much the smaller one is below the larger; 0 for two equal infinities."""
+    from onnxscript import opset20 as op
+
+    return op.Where(op.Equal(x, y), _number(0.0, x), op.Neg(op.Abs(op.Sub(x, y))))
+
+
+def _logcumsumexp(x: Any, dim: int) -> Any:
+    raise NotImplementedError("logcumsumexp has no form in ONNX that is right for numbers that are far apart")
 
 
 def _sign(x: Any) -> Any:
@@ -91,6 +153,14 @@ def _div_mode(x: Any, y: Any, rounding_mode: str | None = None) -> Any:
     if rounding_mode == "trunc" and not x.dtype.is_floating_point():
         return op.Div(x, y)
     return aten_div_mode(x, y, rounding_mode=rounding_mode)
+
+
+def _like(value: Any, other: Any) -> Any:
+    """`value` with the element type of `other`, by which the numbers beside it are written."""
+    import onnx_ir as ir
+
+    value.type = ir.TensorType(other.dtype)
+    return value
 
 
 def _tensors(x: Any, y: Any) -> tuple[Any, Any]:

@@ -159,3 +159,38 @@ def test_divisions_of_large_numbers(method: Callable[..., Any]) -> None:
     for numbers in ([0.5, -0.5, 1.5, 2.5], [6.0, -9.0, 1e7, 1e10], [1e8, -1e8, 1e7, 7.0]):
         x = torch.tensor(numbers)
         assert torch.equal(hot(x, y), method(x, y))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "method",
+    [
+        lambda x: x.log1p(), lambda x: x.expm1(), lambda x: F.logsigmoid(x), lambda x: torch.logaddexp(x, x.flip(-1)),
+        lambda x: torch.logaddexp2(x, x.flip(-1)), lambda x: torch.logaddexp(x[:1, :1], x),
+        lambda x: F.binary_cross_entropy_with_logits(x, torch.ones_like(x), reduction="none"),
+    ],
+    ids=["log1p", "expm1", "logsigmoid", "logaddexp", "logaddexp2", "broadcast", "bce"],
+)  # fmt: skip
+def test_logarithms_and_powers_of_small_and_large_numbers(method: Callable[..., Any], dtype: torch.dtype) -> None:
+    """The first call, with numbers about one, is the one that is verified."""
+    torch.manual_seed(3)
+    hot = inference(method, backend="onnxruntime", fallback="error")
+    x = torch.randn(4, 24, dtype=dtype)
+    exact = 1e-5 if dtype is torch.float32 else 1e-12
+    with torch.no_grad():
+        same(hot(x), method(x))
+        for size in (1e-30, 1e-8, 1e-4, 0.1, 10.0, 20.0, 80.0, 1e3, 1e20):
+            torch.testing.assert_close(hot(x * size), method(x * size), rtol=exact, atol=0.0, equal_nan=True)
+        for each in odd(x):
+            same(hot(each), method(each), 1e-4)
+
+
+def test_sums_of_powers_along_an_axis_are_left_to_torch() -> None:
+    def method(x: torch.Tensor) -> torch.Tensor:
+        return x.logcumsumexp(-1)
+
+    hot, x = inference(method), torch.randn(3, 8)
+    with torch.no_grad():
+        for size in (1.0, 100.0, 1e4):
+            same(hot(x * size), method(x * size))
+    assert any("logcumsumexp" in reason for reason in counts()["fallbacks"])
