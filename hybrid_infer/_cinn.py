@@ -46,12 +46,12 @@ def wanted(options: Options, device: str) -> bool:
 
 @functools.cache
 def _say_absent(reason: str) -> None:
-    _log.warning("enable_cinn=True: the native executor is not used, the next engine is: %s", reason)
+    _log.warning("enable_cinn=True: the next engine serves instead of the native executor: %s", reason)
 
 
 @functools.cache
 def _say_passed_over(method: str, reason: str) -> None:
-    _log.warning("enable_cinn=True: %s is not served by the native executor, what comes next is: %s", method, reason)
+    _log.warning("enable_cinn=True: the next engine serves %s instead of the native executor: %s", method, reason)
 
 
 def passed_over(request: Request, engine: Any, reason: str) -> None:

@@ -74,12 +74,12 @@ def unfit(engine: Any, device: str) -> str:
 
 @functools.cache
 def _say_absent(reason: str) -> None:
-    _log.warning("with_trt=True: TensorRT is not used, the next engine is: %s", reason)
+    _log.warning("with_trt=True: the next engine serves instead of TensorRT: %s", reason)
 
 
 @functools.cache
 def _say_passed_over(method: str, reason: str) -> None:
-    _log.warning("%s is not served by TensorRT, the next engine is used: %s", method, reason)
+    _log.warning("with_trt=True: the next engine serves %s instead of TensorRT: %s", method, reason)
 
 
 def passed_over(request: Request, held: Held, engine: Any, reason: str) -> None:

@@ -29,7 +29,8 @@ def missing() -> str:
         return "the process that this one was forked from had loaded it, and CUDA does not work after that"
     found = importlib.util.find_spec("tensorrt")
     if found is None or found.origin is None:  # a folder of that name somewhere on the way is no package
-        return f"the package tensorrt is not installed: {INSTALL}"
+        # The driver is not asked: that starts CUDA in a process that may want to fork.
+        return f"the package tensorrt is not installed: {INSTALL}, of use on a machine with an NVIDIA GPU alone"
     if none := _driver.missing():
         return none
     try:

@@ -101,7 +101,8 @@ def test_this_machine_is_asked_without_a_crash() -> None:
 def test_no_package(found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: found)
     monkeypatch.setattr(_driver, "missing", lambda: pytest.fail("asked too early"))
-    assert _probe.missing() == "the package tensorrt is not installed: pip install 'hybrid_infer[tensorrt]'"
+    install = "pip install 'hybrid_infer[tensorrt]', of use on a machine with an NVIDIA GPU alone"
+    assert _probe.missing() == f"the package tensorrt is not installed: {install}"
 
 
 @pytest.mark.usefixtures("installed")
