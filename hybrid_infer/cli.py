@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hybrid_infer import _commands, _inventory, _options
+from hybrid_infer import _commands, _inventory, _options, _script
 from hybrid_infer._errors import CacheWarning, HybridInferError
 
 _DIGITS = 12  # of a key, where it is shown in a table
@@ -40,6 +40,8 @@ examples:
 environment:
   HYBRID_INFER_CACHE_DIR        where the cache is
   HYBRID_INFER_CACHE_READONLY   caches that are searched too and never written, one path or several
+  HYBRID_INFER_BACKEND          the engine, or several separated by commas, for methods that do not name one
+  HYBRID_INFER_STANCE           of the process: default, eager, background or fail_on_compile
 
 exit status: 0 done; 1 something is damaged, not found, or could not be done; 2 wrong usage
 """
@@ -54,7 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             given.parser.print_help()
             return 2
         if hasattr(given, "as_program"):  # a program of the user's: its warnings and errors are its own
-            return int(given.run(given))
+            try:
+                return int(given.run(given))
+            except _script.Failed as told:
+                return told.status
         with _told():
             status: int = given.run(given)
         sys.stdout.flush()
@@ -287,7 +292,10 @@ def _prune(given: argparse.Namespace) -> int:
 
 def _clear(given: argparse.Namespace) -> int:
     store = _store(given)
-    if not given.yes and sys.stdin.isatty():
+    if not given.yes:
+        if not sys.stdin.isatty():
+            print(f"hybrid-infer: nobody can be asked here: give --yes to remove all in {store.root}", file=sys.stderr)
+            return 2
         print(f"Remove all static models in {store.root} ({_bytes(store.size())})? [y/N] ", end="", file=sys.stderr)
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):

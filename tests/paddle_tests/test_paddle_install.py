@@ -155,7 +155,16 @@ def test_status_errors_and_modules_are_the_script_s_own(tmp_path: Path) -> None:
     (tmp_path / "neighbour.py").write_text("")
     assert command("run", str(path), "exit").returncode == 3
     failed = command("run", str(path), "raise")
-    assert failed.returncode == 1 and "Traceback" in failed.stderr and "OSError: of the script" in failed.stderr
+    assert failed.returncode == 1 and failed.stderr.startswith("Traceback (most recent call last):\n")
+    assert failed.stderr.endswith("OSError: of the script\n")
+    assert f'File "{path}", line 2' in failed.stderr and failed.stderr.count("  File ") == 1  # none of ours
+    (tmp_path / "wrong.py").write_text("x = = 3\n")
+    wrong = command("run", str(tmp_path / "wrong.py"))
+    assert wrong.returncode == 1 and wrong.stderr.startswith("  File ") and "SyntaxError" in wrong.stderr
+    for absent in (["absent.py"], ["-m", "absent"]):
+        missing = command("run", *absent)
+        assert missing.returncode == 2 and missing.stderr.startswith(f"hybrid-infer: {absent[-1]!r} cannot be run: ")
+        assert missing.stderr.count("\n") == 1
     module = command("run", "--cache-dir", str(tmp_path / "c"), "-m", "json.tool", "--help")
     assert module.returncode == 0 and "usage" in module.stdout
     assert command("run").returncode == 2
