@@ -220,12 +220,19 @@ def test_clear_asks_on_a_terminal(
     assert bool(list(cache.entries())) != cleared
 
 
-def test_clear_does_not_ask_elsewhere_nor_with_yes(run: Run, cache: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for terminal, options in ((False, []), (True, ["--yes"])):
+def test_clear_does_not_ask_with_yes(run: Run, cache: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for terminal in (False, True):
         put(cache)
         monkeypatch.setattr(sys.stdin, "isatty", lambda terminal=terminal: terminal, raising=False)
-        status, _, err = run("clear", *options)
+        status, _, err = run("clear", "--yes")
         assert (status, err) == (0, "") and not list(cache.entries())
+
+
+def test_clear_where_nobody_can_be_asked_wants_yes(run: Run, cache: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(cache)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
+    status, out, err = run("clear")
+    assert (status, out) == (2, "") and "--yes" in err and list(cache.entries())
 
 
 SIZES = {"0": 0, "10": 10, "2GB": 2 * 10**9, "1.5 kib": 1536, "3M": 3 * 2**20, "500MB": 5 * 10**8}
