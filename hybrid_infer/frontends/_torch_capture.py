@@ -140,6 +140,8 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
         if impure:
             return Captured(Graph(b"", (), (), (), (), ()), impure=impure)
         captured = replace(_describe(program, tracee, dynamic, dynamic_ints), constants=_constants(program))
+        if not captured.graph.outputs:
+            raise TraceError("it computes nothing from its arguments")
         try:
             names = [n for group in (captured.graph.weights, captured.graph.inputs) for n in group]
             exported = torch.onnx.export(

@@ -238,3 +238,13 @@ def test_a_directory_that_cannot_be_written_is_one_warning_at_the_line_of_the_ca
         inference(lambda x: x + torch.rand(4), save_model_dir=str(tmp_path / "file" / "store"))(X)
     assert [(each.filename, each.category) for each in seen] == [(__file__, CacheWarning)]
     assert str(seen[0].message).endswith("HYBRID_INFER_CACHE_DIR or save_model_dir to a directory that you can write")
+
+
+@pytest.mark.parametrize(
+    "method", [lambda x: x, lambda x: {"n": 3, "x": x}, lambda x: None], ids=["same", "dict", "none"]
+)
+def test_a_method_that_computes_nothing_is_said_to(method: Any) -> None:
+    hot = inference(method)
+    x = torch.ones(2)
+    assert hot(x) == method(x) if isinstance(method(x), dict) else hot(x) is method(x)
+    assert list(counts()["fallbacks"]) == ["it computes nothing from its arguments"]
