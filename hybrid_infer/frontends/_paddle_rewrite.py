@@ -136,6 +136,22 @@ def _trunc(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return paddle.sign(inputs[0]) * paddle.floor(paddle.abs(inputs[0]))
 
 
+def _log1p(value: Any) -> Any:
+    """``log(1 + value)``; as such, as the converter has it, it has no digit left of a small number.
+
+    Kahan's quotient, of the logarithm of what the sum was rounded to and of what that is above 1.
+    """
+    import paddle
+
+    total = value + 1.0
+    found = paddle.log(total) * (value / (total - 1.0))
+    return paddle.where((total == 1.0) | (total == math.inf), value, found)
+
+
+def _log_of_more(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    return _log1p(inputs[0]) if inputs[0].is_floating_point() else None
+
+
 def _softplus(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """The converter has the default slope and threshold only, and does not recognise them."""
     import paddle
@@ -143,7 +159,7 @@ def _softplus(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     beta, threshold = attributes["beta"], attributes["threshold"]
     scaled = inputs[0] * beta
     clipped = paddle.clip(scaled, max=threshold)
-    return paddle.where(scaled > threshold, inputs[0], paddle.log1p(paddle.exp(clipped)) / beta)
+    return paddle.where(scaled > threshold, inputs[0], _log1p(paddle.exp(clipped)) / beta)
 
 
 def _repeat_interleave(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -163,7 +179,7 @@ def _sigmoid_cross_entropy(op: Any, inputs: list[Any], attributes: dict[str, Any
     if attributes.get("normalize") or any(value.initialized() for value in inputs[2:]):
         return None
     logits, labels = inputs[:2]
-    loss = paddle.nn.functional.relu(logits) - logits * labels + paddle.log1p(paddle.exp(-paddle.abs(logits)))
+    loss = paddle.nn.functional.relu(logits) - logits * labels + _log1p(paddle.exp(-paddle.abs(logits)))
     ignored = paddle.full([], float(attributes.get("ignore_index", -100)), labels.dtype)
     return paddle.where(paddle.equal(labels, ignored), paddle.zeros_like(loss), loss)
 
@@ -201,7 +217,7 @@ def _log_sigmoid(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
     value = inputs[0]
-    return -paddle.nn.functional.relu(-value) - paddle.log1p(paddle.exp(-paddle.abs(value)))
+    return -paddle.nn.functional.relu(-value) - _log1p(paddle.exp(-paddle.abs(value)))
 
 
 def _extreme(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -243,6 +259,7 @@ _RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "hardtanh": _hardtanh,
     "leaky_relu": _leaky_relu,
     "logsigmoid": _log_sigmoid,
+    "log1p": _log_of_more,
     "lerp": _lerp,
     "trunc": _trunc,
     "softplus": _softplus,

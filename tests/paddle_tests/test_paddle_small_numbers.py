@@ -1,0 +1,50 @@
+"""Logarithms of numbers close to 1 keep their digits, whatever the size of the numbers of the first call.
+
+More of them than Paddle keeps in float32, so that NumPy says what is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+np = pytest.importorskip("numpy")
+paddle = pytest.importorskip("paddle")
+
+import paddle.nn.functional as F  # noqa: E402
+
+from hybrid_infer import inference  # noqa: E402
+
+pytestmark = pytest.mark.paddle
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("method", "exact"),
+    [
+        (lambda x: x.log1p(), np.log1p), (lambda x: F.softplus(x), lambda x: np.logaddexp(0, x)),
+        (lambda x: F.log_sigmoid(x), lambda x: -np.logaddexp(0, -x)),
+        (lambda x: F.binary_cross_entropy_with_logits(x, paddle.ones_like(x), reduction="none"),
+         lambda x: np.logaddexp(0, -x)),
+    ],
+    ids=["log1p", "softplus", "log_sigmoid", "bce"],
+)  # fmt: skip
+def test_logarithms_of_small_and_large_numbers(
+    method: Callable[..., Any], exact: Callable[..., Any], dtype: str
+) -> None:
+    hot = inference(method, backend="onnxruntime", fallback="error")
+    x = np.abs(np.random.default_rng(0).standard_normal((4, 16))).astype(dtype)
+    hot(paddle.to_tensor(x))
+    for size in (1e-8, 1e-4, 0.1, 8.0, 1e3):
+        given = (x * size).astype(dtype)
+        found = hot(paddle.to_tensor(given)).numpy()
+        np.testing.assert_allclose(found, exact(given.astype("float64")), rtol=1e-4, atol=1e-30)
+
+
+def test_the_ends_are_those_of_paddle() -> None:
+    hot = inference(lambda x: x.log1p(), backend="onnxruntime", fallback="error")
+    hot(paddle.ones([2, 3]))
+    ends = paddle.to_tensor([[np.inf, -np.inf, np.nan], [-1.0, -2.0, 0.0]])
+    assert np.array_equal(hot(ends).numpy(), paddle.log1p(ends).numpy(), equal_nan=True)
