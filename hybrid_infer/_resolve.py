@@ -54,7 +54,7 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
         _log.debug("%s: %s", state.method.name, _why(request, family))
     hooked = request.subject.hooked()
     if hooked is not None:
-        return Eager(hooked[0], hooked[1], remedy="Remove the hook, or decorate a method below it"), NOTHING
+        return Eager(hooked.reason, hooked.still, remedy=hooked.remedy), NOTHING
     full, widening = len(state.seen) >= state.method.options.max_versions, _tracing.varying(request, family)
     if full and (not any(widening) or widening in state.in_vain):
         return _too_many(state, request, family), NOTHING

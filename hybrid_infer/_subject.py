@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from hybrid_infer import _census, _code, _fingerprint, _keys, _outside, _roots
+from hybrid_infer import _census, _code, _fingerprint, _keys, _layer_hooks, _outside, _roots
 from hybrid_infer._attributes import Attributes, Read
 from hybrid_infer._fingerprint import External
 from hybrid_infer._objects import library_of
@@ -159,14 +159,9 @@ class Subject:
             for code in _roots.codes(body)
         )
 
-    def hooked(self) -> tuple[str, Callable[[], bool]] | None:
-        """A layer below the roots around which user code runs, and whether it still does."""
-        for path, layer in self.census.layers:
-            if len(path) > 1:
-                for name in self.frontend.hooks:
-                    if getattr(layer, name, None):
-                        return f"{'.'.join(path)} has a hook ({name})", lambda n=name, o=layer: bool(getattr(o, n))
-        return None
+    def hooked(self) -> _layer_hooks.Hooked | None:
+        """A layer below the roots around which user code runs."""
+        return _layer_hooks.find(self.census.layers, self.frontend.hooks)
 
     def reach(self) -> Callable[[], Reach]:
         """Watches what the code can write to beside the roots, from each call of what it returns."""

@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from hybrid_infer import _census, _fingerprint, _outside, _roots
+from hybrid_infer import _census, _fingerprint, _layer_hooks, _outside, _roots
 from hybrid_infer import _state as _held
 from hybrid_infer._census import Census, Path, rebuilt
 from hybrid_infer._errors import TraceError
@@ -87,12 +87,9 @@ class Twin:
         return constants(self.frontend)(kind, value)
 
     def _refuse_hooks(self) -> None:
-        for path, layer in self.live.layers:
-            if len(path) == 1:
-                continue  # the method itself is called, and the caller of the whole layer runs its hooks
-            for name in self.frontend.hooks:
-                if getattr(layer, name, None):
-                    raise TraceError(f"{'.'.join(path)} has a hook ({name})", "Remove the hook, or decorate below it")
+        found = _layer_hooks.find(self.live.layers, self.frontend.hooks)
+        if found is not None:
+            raise TraceError(found.reason, found.remedy)
 
     def _refuse_shared(self) -> None:
         """A copy that is the live object itself would be traced into: nothing of it may be written."""
