@@ -6,27 +6,28 @@ import html
 from typing import Any
 
 from hybrid_infer import _colour, _time_tree
+from hybrid_infer._choice import MARGIN
 
+_DECORATED = "decorated already"
+_NOTHING = f"Nothing that was tried gains {MARGIN - 1:.0%} or more."
 _HEADS = ("WHERE", "CLASS", "CALLS", "SHARE", "OUTCOME", "GAIN")
 
 
 def text(found: Any, *, colour: bool = False) -> str:
     """A table, the reasons of what is refused, and the lines to add; with colours where a terminal shows them."""
-    lines = [_HEADS, *map(_cells, found.rows)]
+    lines = [_HEADS, *(_cells(row, f": {row.reason}" if row.reason else "") for row in found.rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     table = ["  ".join(c.ljust(width) for c, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     paint = _colour.painter(colour)
     for n, row in enumerate(found.rows, 1):
-        table[n] = paint(table[n], "good" if (row.gain or 0) > 1 else "bad" if row.outcome == "refused" else "faint")
+        table[n] = paint(table[n], "good" if _worth(row) else "bad" if row.outcome == "refused" else "faint")
     table[0] = paint(table[0], "head")
     refused = [row for row in found.rows if row.reason and row.outcome == "refused"]
     why = [f"{paint(row.where, 'bad')}: {row.reason}" for row in refused]
-    best = [row for row in found.rows if row.line and (row.gain or 0) > 1]
+    best = list(filter(_worth, found.rows))
     add = [f"    {paint(row.line, 'good')}{f'    # {row.place}' if row.place else ''}" for row in best]
     again = [paint(line, "bad") for line in _doubt(found)]
-    return "\n".join(
-        [*table, *why, *again, "", *(["Add:", *add] if add else ["Nothing that was tried gains anything."])]
-    )
+    return "\n".join([*table, *why, *again, "", *(["Add:", *add] if add else [_NOTHING])])
 
 
 def _doubt(found: Any) -> list[str]:
@@ -36,9 +37,15 @@ def _doubt(found: Any) -> list[str]:
     return [f"The machine was busy: the figures of {where} mean little. Run this again when it is not."] if rows else []
 
 
-def _cells(row: Any) -> tuple[str, ...]:
+def _worth(row: Any) -> bool:
+    """Does the whole program gain more than what two runs of it may differ by?"""
+    return bool(row.line) and (row.gain or 0.0) >= MARGIN
+
+
+def _cells(row: Any, why: str = "") -> tuple[str, ...]:
+    """`why` follows the words that a row was not tried, where no column of its own has the reason."""
     gain = "-" if row.gain is None else f"{row.gain:.2f}x"
-    outcome = row.outcome or ("not tried" if row.reason != "decorated already" else row.reason)
+    outcome = row.outcome or (f"not tried{why}" if row.reason != _DECORATED else row.reason)
     where = row.where + (f" ({row.count})" if row.count > 1 else "")
     return where, row.kind, str(row.calls), f"{row.share:.0%}", outcome, gain
 
@@ -60,10 +67,10 @@ def page(found: Any) -> str:
         for row in found.rows
     )
     heads = "".join(f"<th>{head.capitalize()}</th>" for head in (*_HEADS, "REASON"))
-    best = [row for row in found.rows if row.line and (row.gain or 0) > 1]
+    best = list(filter(_worth, found.rows))
     lines = "\n".join(f"{row.line}{f'    # {row.place}' if row.place else ''}" for row in best)
     doubt = "".join(f"<p>{html.escape(line)}</p>\n" for line in _doubt(found))
-    nothing = "<p>Nothing that was tried gains anything.</p>"
+    nothing = f"<p>{_NOTHING}</p>"
     add = f"<h2>Add</h2>\n<pre>{html.escape(lines)}</pre>\n" if best else nothing
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>hybrid_infer: where the time goes'

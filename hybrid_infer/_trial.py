@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from hybrid_infer import _explain, _forked, _options
+from hybrid_infer import _explain, _forked, _options, _stats
 from hybrid_infer._choice import EAGER
 from hybrid_infer._method import Bound, HotMethod
 from hybrid_infer._profile import Node
@@ -44,6 +44,7 @@ def attempt(node: Node, limit: float) -> Trial:
     if function is None:
         return Trial(REFUSED, f"{node.name} is no method of the layer; decorate what it calls")
     method = HotMethod(function, _options.Options(), has_owner=True)
+    method.counters = _stats.Counters(method.name)  # a trial is no call of the program's
     done: list[Trial] = []
     before = _forked.children()
     _forked.guard_forks()

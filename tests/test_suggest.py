@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hybrid_infer import _choice, _dispatch, _forked, inference, suggest
+from hybrid_infer import _choice, _dispatch, _forked, inference, reset_stats, stats, suggest
 from hybrid_infer._suggest import Row, Suggestions
 
 
@@ -53,7 +53,9 @@ def model(framework: Any) -> Any:
 def test_blocks_are_offered_and_the_refused_model_has_its_reason(framework: Any) -> None:
     net = model(framework)
     before = [dict(vars(layer)) for layer in (net, *net.blocks)]
+    reset_stats()
     found = suggest(net, framework.ones([16, 64]))
+    assert not stats()  # the program has made no call of a decorated method
     rows = {row.where: row for row in found.rows}
     assert rows["(itself)"].outcome == "refused" and rows["(itself)"].reason in str(found)
     assert ("test_suggest.py" if framework.__name__ == "torch" else "too large") in rows["(itself)"].reason
@@ -139,7 +141,11 @@ def test_the_table_says_what_to_add() -> None:
     good = Row("encoder", "Encoder", 1, 1, 0.1, 0.9, "openvino", "", 1.8, "inference(model.encoder)")
     text = str(Suggestions(0.11, [good, Row("head", "Linear", 1, 1, 0.01, 0.1)]))
     assert "1.80x" in text and text.endswith("Add:\n    inference(model.encoder)") and "not tried" in text
-    assert "gains anything" in str(Suggestions(0.1, []))
+    assert "gains 5% or more" in str(Suggestions(0.1, []))
+    row = Row("a", "A", 1, 1, 0.1, 1.0, "onnxruntime", gain=1.02, line="inference(a)")
+    inside = Row("a.b", "B", 1, 1, 0.1, 0.9, "", "the time was up")
+    for text in (str(Suggestions(0.1, [row, inside])), Suggestions(0.1, [row, inside]).to_html()):
+        assert "inference(a)" not in text and "gains 5% or more" in text and "the time was up" in text
 
 
 def test_what_was_measured_on_a_busy_machine_is_to_be_repeated(
