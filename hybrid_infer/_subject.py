@@ -62,7 +62,9 @@ class Subject:
         self.loose = [each for each in self.code.externals if id(each.object) not in inside]
         self._unnoted = [self._whole(each) for each in self.loose if isinstance(each.object, layer_type)]
         self.weights = tuple(self._weight(n, slots) for n, slots in self.census.weights().items())
-        names = self._names()
+        censuses = [self.census, *(census for census, _, _ in self._unnoted)]
+        names = self._names() | frontend.asked({type(layer) for census in censuses for _, layer in census.layers})
+        self._asks_for_gradients = "is_grad_enabled" in names
         self.settings, self.facts = frontend.settings(names), frontend.facts(names)
         opaque = (*self.code.opaque, *(why for _, _, reasons in self._unnoted for why in reasons))
         self.opaque = () if cache_key is not None else opaque
@@ -148,8 +150,7 @@ class Subject:
 
     def asks_for_gradients(self) -> bool:
         """Does the code look whether gradients are on, so that it may do another thing where they are?"""
-        bodies = (code for _, body, *_ in self.code.functions for code in _roots.codes(body))
-        return any("is_grad_enabled" in code.co_names for code in bodies)
+        return self._asks_for_gradients
 
     def asks_for_the_clock(self) -> bool:
         """Does the code name the clock, or another thing that differs from call to call?"""

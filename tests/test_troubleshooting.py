@@ -44,6 +44,7 @@ def test_a_message_that_the_page_shows_leads_to_where_it_is_shown() -> None:
         ("the operator gaussian draws random numbers", "random-numbers"),
         ("it reads the system's random numbers", "random-numbers"),
         ("it opens the file /etc/hosts (model.py:3)", "outside-world"),
+        ("an attention layer computes something else where its input requires a gradient, which", "gradient-mode"),
         ("it writes to self.count in place", "state-between-calls"),
         ("it writes to argument `x` in place (add_)", "writes-to-arguments"),
         ("it writes in place (add_) to a tensor that is read again", "state-between-calls"),

@@ -58,6 +58,10 @@ class Frontend(Protocol):
         """State of this thread that a capture depends on (autocast, default dtype), cheap to read."""
         ...
 
+    def asked(self, kinds: Collection[type]) -> Set[str]:
+        """Names that the framework's own code asks by in layers of these classes, as user code may (``settings``)."""
+        ...
+
     def settings(self, names: Set[str]) -> Callable[[], Hashable] | None:
         """Reads such settings as code that uses these names may ask for; None if it asks for none."""
         ...

@@ -16,7 +16,7 @@ from torch.export import Dim
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Captured, Expr, Graph, TensorSpec, Tracee
-from hybrid_infer.frontends import _torch_arithmetic, _torch_attention, _torch_guards
+from hybrid_infer.frontends import _torch_arithmetic, _torch_attention, _torch_fastpath, _torch_guards
 from hybrid_infer.frontends._torch_reasons import NO_FORM, called_at, explained, first_line, line_of, writers_of
 
 OPSET = 20  # the last one that the onnx release required by paddle2onnx knows
@@ -34,15 +34,25 @@ class _Stopped(Exception):
 
 
 class _Call(torch.nn.Module):
-    """The traced call as a module without parameters: weights, tensors and integers are its arguments."""
+    """The traced call as a module without parameters: weights, tensors and integers are its arguments.
 
-    def __init__(self, tracee: Tracee) -> None:
+    `recording`: does the eager call record gradients? With None, layers take the paths that a tracer is shown.
+    """
+
+    def __init__(self, tracee: Tracee, recording: bool | None = None) -> None:
         super().__init__()
         object.__setattr__(self, "tracee", tracee)  # not a submodule, whatever it holds
+        self.recording = recording
 
     def forward(self, weights: list[Any], tensors: list[Any], ints: list[Any]) -> list[Any]:
+        tracee = self.tracee
+        paths: Any = contextlib.nullcontext()
+        if self.recording is not None:
+            live = [*tracee.weights, *tracee.tensors]
+            paths = _torch_fastpath.as_eagerly(_torch_fastpath.Gradients(self.recording, [*weights, *tensors], live))
         try:
-            return self.tracee.run(weights, tensors, ints)
+            with paths:
+                return tracee.run(weights, tensors, ints)
         except Exception as fault:
             raise _Stopped from fault
 
@@ -127,9 +137,10 @@ def given(
 
 def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
     arguments, shapes = given(tracee, dynamic, dynamic_ints)
+    recording = torch.is_grad_enabled()
     with _quiet(), torch.no_grad():
         try:
-            program = _exported(tracee, arguments, shapes)
+            program = _exported(tracee, arguments, shapes, recording)
             impure = _impurities(program, tracee.labels)
         except Exception as error:
             fault = error.__cause__ if isinstance(error, _Stopped) and error.__cause__ is not None else error
@@ -162,15 +173,15 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
     return _with_model(captured, exported.model_proto)
 
 
-def _exported(tracee: Tracee, arguments: tuple[Any, ...], shapes: Any) -> Any:
+def _exported(tracee: Tracee, arguments: tuple[Any, ...], shapes: Any, recording: bool) -> Any:
     """The exported program; traced once more where the tracer of branches and loops met the notes of what is read."""
     try:
-        return torch.export.export(_Call(tracee), arguments, dynamic_shapes=shapes, strict=False)
+        return torch.export.export(_Call(tracee, recording), arguments, dynamic_shapes=shapes, strict=False)
     except _Stopped as stopped:
         if not tracee.watched or "HigherOrderOp" not in type(stopped.__cause__).__name__:
             raise
     tracee.watched = False
-    return torch.export.export(_Call(tracee), arguments, dynamic_shapes=shapes, strict=False)
+    return torch.export.export(_Call(tracee, recording), arguments, dynamic_shapes=shapes, strict=False)
 
 
 def _with_model(captured: Captured, model: Any) -> Captured:

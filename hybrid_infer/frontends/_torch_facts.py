@@ -6,6 +6,7 @@ the eager method tells, and calls with these answers stay eager.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Hashable, Set
 from typing import Any
 
@@ -27,6 +28,7 @@ _SETTINGS: dict[str, Callable[[], Hashable]] = {
         torch.backends.cuda.matmul.allow_tf32, torch.backends.mkldnn.enabled, torch.get_float32_matmul_precision(),
     ),
     "get_default_device": lambda: str(torch.get_default_device()),
+    "get_fastpath_enabled": torch.backends.mha.get_fastpath_enabled,
     "get_deterministic_debug_mode": torch.get_deterministic_debug_mode,
     "get_float32_matmul_precision": torch.get_float32_matmul_precision,
     "get_num_interop_threads": torch.get_num_interop_threads,
@@ -50,8 +52,12 @@ def facts(names: Set[str]) -> Callable[[Any], Hashable] | None:
         asked.append(_layout)
     if not _HISTORY.isdisjoint(names):
         asked.append(lambda t: (t.requires_grad, t.is_leaf, t.is_inference(), t.is_leaf and t.grad is not None))
+    elif "_arg_requires_grad" in names:
+        asked.append(operator.attrgetter("requires_grad"))
     if not _CLASS.isdisjoint(names):
         asked.append(lambda t: type(t).__name__)
+    if len(asked) == 1:  # asked of each weight at each call
+        return asked[0]
     return (lambda tensor: tuple(ask(tensor) for ask in asked)) if asked else None
 
 

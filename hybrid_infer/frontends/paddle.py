@@ -139,6 +139,9 @@ class PaddleFrontend:
         place = paddle.base.framework._current_expected_place
         return lambda: (default(), str(place()), autocast_state())
 
+    def asked(self, kinds: Collection[type]) -> Set[str]:
+        return frozenset()  # its layers take the same path whatever the mode
+
     def settings(self, names: Set[str]) -> Callable[[], Hashable] | None:
         from hybrid_infer.frontends import _paddle_facts
 

@@ -105,6 +105,14 @@ class TorchFrontend:
 
         return read
 
+    def asked(self, kinds: Collection[type]) -> Set[str]:
+        from torch import nn
+
+        layers = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
+        if any(issubclass(kind, layers) for kind in kinds):  # their path depends on whether gradients are recorded
+            return frozenset({"is_grad_enabled", "get_fastpath_enabled", "_arg_requires_grad"})
+        return frozenset()
+
     def settings(self, names: Set[str]) -> Callable[[], Hashable] | None:
         from hybrid_infer.frontends import _torch_facts
 
