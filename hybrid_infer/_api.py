@@ -206,6 +206,8 @@ def _described(target: Any) -> str:
 def _hint(target: Any) -> str:
     if isinstance(target, type):
         return ". Put the decorator on the class's method, or wrap an instance"
+    if isinstance(target, (property, functools.cached_property)):
+        return f". Put it below @{type(target).__name__}, on the function"
     if hasattr(target, "forward") and not {"torch", "paddle"} & sys.modules.keys():
         return ". Neither torch nor paddle is imported, so it is a layer of a framework that is not known here"
     return ""

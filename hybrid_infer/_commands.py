@@ -91,7 +91,7 @@ def _warm(show: Show, given: argparse.Namespace) -> int:
         show(new)
     for name, each in reasons.items():
         for reason, calls in each.items():
-            sys.stdout.write(f"eagerly: {name}: {reason} ({calls} calls)\n")
+            sys.stdout.write(f"eagerly: {name}: {reason} ({calls} call{'' if calls == 1 else 's'})\n")
     sys.stdout.write(f"{len(new)} stored in {root}, where {len(before)} were before\n")
     return status
 

@@ -192,9 +192,8 @@ def text(found: Mapping[str, Any], *, colour: bool = False) -> str:
     state = "writable" if cache["writable"] else "NOT writable"
     mode = f", mode {cache['mode']}" if cache["mode"] else ", not there yet"
     rows.append(("cache", f"{cache['path']} ({state}{mode})"))
-    rows.append(
-        ("", f"{cache['models']} static models, {cache['size'] / 1e6:.1f} MB; {cache['free'] / 1e9:.1f} GB free")
-    )
+    models = f"{cache['models']} static model{'' if cache['models'] == 1 else 's'}"
+    rows.append(("", f"{models}, {cache['size'] / 1e6:.1f} MB; {cache['free'] / 1e9:.1f} GB free"))
     rows += [("", f"also read: {path}") for path in cache["read_only"]]
     cpu = found["processor"]
     rows.append(("processor", f"{cpu['model']}, {cpu['usable']} of {cpu['cores']} cores usable"))

@@ -21,6 +21,12 @@ BACKENDS = ("onnxruntime", "openvino", "native", "tensorrt", "null")
 PRECISIONS = ("float32", "float16", "bfloat16")
 STANCES = ("default", "eager", "background", "fail_on_compile")
 
+#: What engines are called elsewhere.
+_ALIASES = {
+    "onnx": "onnxruntime", "ort": "onnxruntime", "onnx-runtime": "onnxruntime", "trt": "tensorrt", "ov": "openvino",
+    "cinn": "native",
+}  # fmt: skip
+
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "precision_mode": PRECISIONS,
     "trt_precision_mode": PRECISIONS,
@@ -86,7 +92,7 @@ def make(given: dict[str, Any]) -> Options:
             raise OptionError(name, values[name], f"one of {', '.join(map(repr, allowed))}")
     for name in _FLAGS:
         if name in values and not isinstance(values[name], bool):
-            raise OptionError(name, values[name], "True or False")
+            raise OptionError(name, values[name], "True or False" + _meant(values[name]))
     _check_path(values)
     for name in ("rtol", "atol"):
         number = values.get(name)
@@ -145,6 +151,32 @@ def _described(value: Any) -> Any:
     return InputSpec.from_tensor(value) if tensor else value
 
 
+def _meant(value: Any) -> str:
+    """What follows the error about a flag that was given a string: most often an option without its name."""
+    if not isinstance(value, str):
+        return ""
+    engine = _engine_like(value)
+    allowed = {"precision_mode": PRECISIONS, **{name: _CHOICES[name] for name in ("weights", "fallback", "verify")}}
+    near = [("backend", engine)] if engine else [(name, value) for name, values in allowed.items() if value in values]
+    return "; options are given by name" + "".join(f": did you mean {name}={found!r}?" for name, found in near[:1])
+
+
+def _engine_like(name: Any) -> str:
+    """The engine that a name most likely means; empty where none comes near."""
+    if not isinstance(name, str):
+        return ""
+    plain = name.strip().lower()
+    near = difflib.get_close_matches(plain, BACKENDS, 1, 0.75)
+    return _ALIASES.get(plain) or (near[0] if near else "")
+
+
+def _did_you_mean(names: Iterable[Any]) -> str:
+    meant = [_engine_like(name) or name for name in names]
+    if not meant or not all(name in BACKENDS for name in meant):
+        return ""
+    return f"; did you mean {meant[0]!r}?" if len(meant) == 1 else f"; did you mean {meant!r}?"
+
+
 def _check_path(values: dict[str, Any]) -> None:
     path = values.get("save_model_dir")
     if path is None:
@@ -172,10 +204,11 @@ def _backend(value: Any) -> tuple[str, ...]:
         value = [name.strip() for name in asked.split(",")]
         if any(name not in BACKENDS for name in value):
             raise OptionError("HYBRID_INFER_BACKEND", asked, f"'auto', or one or several of {', '.join(BACKENDS)}, "
-                              "separated by commas")  # fmt: skip
+                              f"separated by commas{_did_you_mean(value)}")  # fmt: skip
     names: Sequence[Any] = [value] if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not names or any(n not in BACKENDS for n in names):
-        raise OptionError("backend", value, f"'auto', or one or a list of {', '.join(map(repr, BACKENDS))}")
+        allowed = f"'auto', or one or a list of {', '.join(map(repr, BACKENDS))}"
+        raise OptionError("backend", value, allowed + _did_you_mean(names if isinstance(names, (list, tuple)) else ()))
     return tuple(names)
 
 

@@ -127,7 +127,8 @@ def _too_many(state: Any, request: Request, family: Family) -> Eager:
     """The route past ``max_versions``, until one of them serves the call after all or makes room."""
     last = next(reversed(state.seen.values()))
     what, remedy = _differences.of_call(last, request.call, state.parameters.names)
-    reason = f"it has max_versions={len(state.seen)} static models, and this call needs another: {what}"
+    models = f"static model{'' if len(state.seen) == 1 else 's'}"
+    reason = f"it has max_versions={len(state.seen)} {models}, and this call needs another: {what}"
     subject, before = request.subject, state.changes
     unread = subject.attributes.arm(family.reads(request.call, subject), subject.census, set())
     code = subject.code_unchanged

@@ -20,6 +20,39 @@ def test_a_misspelled_engine_in_the_environment_names_the_variable(monkeypatch: 
     inference(lambda x: x)
 
 
+@pytest.mark.parametrize(
+    "value, meant",
+    [("onnx", "'onnxruntime'"), ("trt", "'tensorrt'"), ("OpenVINO", "'openvino'"), ("opnvino", "'openvino'"),
+     (["ort", "native"], r"\['onnxruntime', 'native'\]")],
+)  # fmt: skip
+def test_an_engine_by_another_name(value: Any, meant: str) -> None:
+    with pytest.raises(OptionError, match=rf"not allowed.*did you mean {meant}\?"):
+        inference(lambda x: x, backend=value)
+
+
+@pytest.mark.parametrize("value", ["tvm", [], [3], 3, ["onnx", "tvm"]])
+def test_an_engine_that_comes_near_none(value: Any) -> None:
+    with pytest.raises(OptionError, match="must be 'auto'") as raised:
+        inference(lambda x: x, backend=value)
+    assert "did you mean" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "value, meant",
+    [("openvino", ": did you mean backend='openvino'?"), ("float16", ": did you mean precision_mode='float16'?"),
+     ("error", ": did you mean fallback='error'?"), ("folder", "")],
+)  # fmt: skip
+def test_an_option_without_its_name(value: str, meant: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        inference(lambda x: x, value)
+    assert str(raised.value).endswith(f"must be True or False; options are given by name{meant}")
+
+
+def test_a_decorated_property_says_where_the_decorator_goes() -> None:
+    with pytest.raises(TypeError, match="below @property"):
+        inference(property(lambda self: self))
+
+
 @pytest.mark.parametrize("decorator", [inference, inference(), to_static, to_static()])
 def test_functions_whose_call_gives_no_tensor_are_refused_where_they_are_decorated(decorator: Any) -> None:
     async def fetched(x: Any) -> Any:
