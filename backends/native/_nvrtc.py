@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.util
 from collections.abc import Sequence
@@ -12,6 +13,11 @@ from typing import Any
 
 from hybrid_infer.backends.native._plan import refuse
 
+_REMEDY = "pip install 'hybrid_infer[cuda13]', or [cuda12] for a driver of CUDA 12"
+
+#: The compiler's package, by the release of CUDA: 13, then 12.
+_PACKAGES = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
+
 #: Kept: NaN and denormals as NumPy has them, exact division and roots; fused multiply-add, which errs less.
 _FLAGS = ("--std=c++17", "--fmad=true", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
 
@@ -19,13 +25,13 @@ _FLAGS = ("--std=c++17", "--fmad=true", "--ftz=false", "--prec-div=true", "--pre
 def missing() -> str:
     """Why nothing can be compiled here, with the remedy; empty if it can."""
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
-        return "the package cuda-bindings is not installed: pip install cuda-bindings"
+        return f"the package cuda-bindings is not installed: {_REMEDY}"
     if not _files("lib/libnvrtc.so.*"):
-        return "the package nvidia-cuda-nvrtc is not installed: pip install nvidia-cuda-nvrtc"
+        return f"the package nvidia-cuda-nvrtc is not installed: {_REMEDY}"
     if not _files("include/cuda_fp16.h"):
-        return "the headers of CUDA are not installed: pip install nvidia-cuda-runtime"
+        return f"the headers of CUDA, nvidia-cuda-runtime, are not installed: {_REMEDY}"
     if not _files("include/nv/target"):  # which those of half precision include
-        return "the headers of CUDA's core libraries are not installed: pip install nvidia-cuda-cccl"
+        return f"the headers of CUDA's core libraries, nvidia-cuda-cccl, are not installed: {_REMEDY}"
     return ""
 
 
@@ -38,10 +44,10 @@ def _files(pattern: str) -> list[Path]:
 
 def version() -> str:
     """The compiler's release, without loading it; empty where it is not installed."""
-    try:
-        return metadata.version("nvidia-cuda-nvrtc")
-    except metadata.PackageNotFoundError:
-        return ""
+    for name in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    return ""
 
 
 def compile_cubin(source: str, architecture: str, *, flags: Sequence[str] = ()) -> bytes:

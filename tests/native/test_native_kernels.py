@@ -91,3 +91,25 @@ def test_what_the_compiler_says_is_the_reason() -> None:
         pytest.skip(missing)
     with pytest.raises(EngineError, match='identifier "nothing" is undefined'):
         _nvrtc.compile_cubin("__global__ void k() { nothing; }", "sm_90")
+
+
+def test_what_the_compiler_lacks_is_a_reason_with_the_extra_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"lib/libnvrtc.so.*", "include/cuda_fp16.h", "include/nv/target"}
+    monkeypatch.setattr(_nvrtc.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(_nvrtc, "_files", lambda pattern: [Path(pattern)] if pattern in found else [])
+    assert not _nvrtc.missing()
+    for words, pattern in (
+        ("cccl", "include/nv/target"), ("runtime", "include/cuda_fp16.h"), ("nvrtc", "lib/libnvrtc.so.*")
+    ):  # fmt: skip
+        found.remove(pattern)
+        assert words in _nvrtc.missing() and "hybrid_infer[cuda13]" in _nvrtc.missing()
+    monkeypatch.setattr(_nvrtc.importlib.util, "find_spec", lambda name: None)
+    assert "cuda-bindings" in _nvrtc.missing()
+
+    def version(name: str) -> str:
+        if name == "nvidia-cuda-nvrtc":
+            raise _nvrtc.metadata.PackageNotFoundError(name)
+        return "12.9.86"
+
+    monkeypatch.setattr(_nvrtc.metadata, "version", version)
+    assert _nvrtc.version() == "12.9.86"
