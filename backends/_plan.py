@@ -13,7 +13,7 @@ from typing import Any
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import Graph
 from hybrid_infer.backends import _nonfinite
-from hybrid_infer.backends._faults import avoid_faults
+from hybrid_infer.backends._faults import avoid_faults, spell_log_sigmoids
 from hybrid_infer.backends._source import read, subgraphs
 
 #: The model with its weights as stubs of external initializers, to be bound when a session is made.
@@ -42,6 +42,7 @@ def prepare(graph: Graph, optimise: bool) -> dict[str, bytes]:
     weights = [name for name in graph.weights if name is not None]
     avoid_faults(model)
     kinds = _nonfinite.types(model)
+    spell_log_sigmoids(model, kinds)
     _nonfinite.open_clips(model, kinds)
     _nonfinite.keep(model, kinds)
     files = {}

@@ -19,7 +19,7 @@ from hybrid_infer.backends import _faults, _fork, _nonfinite, _plan, _program, _
 NAME = "onnxruntime"
 
 #: Moves whenever `_plan.prepare` writes something else for the same graph.
-_PLAN_FORMAT = 5
+_PLAN_FORMAT = 6
 
 #: How each element type travels between NumPy and this engine.
 _WIRE = {

@@ -285,6 +285,20 @@ def test_results_and_their_order_are_those_of_the_graph() -> None:
     program.close()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_logarithm_of_a_sigmoid_is_finite(dtype: str) -> None:
+    nodes = [node("Sigmoid", ["x"], ["s"]), node("Log", ["s"], ["y"])]
+    spec = (dtype, ("n",))
+    program = runtime().load(graph(nodes, {}, {"x": spec}, {"y": spec, "s": spec}), [], OPTIONS)
+    x = np.array([-80, -33, -20, -17, -12, -1, 0, 1, 20], dtype)
+    found, sigmoid = program.run([x])
+    np.testing.assert_allclose(found, -np.logaddexp(0, -x.astype("float64")), rtol=1e-5)
+    np.testing.assert_allclose(sigmoid, 1 / (1 + np.exp(-x)), atol=1e-6)
+    ends = program.run([np.array([np.inf, -np.inf, np.nan], dtype)])[0]
+    assert ends[0] == 0 and ends[1] == -np.inf and np.isnan(ends[2])
+    program.close()
+
+
 def test_empty_arrays() -> None:
     pool = node("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2])
     program = runtime().load(of_image([pool], ("n", 16, None, None)), [], OPTIONS)
