@@ -217,7 +217,7 @@ class _Group:
             remedy, kind = known.get(reason, ("", ""))
             yield {
                 "reason": reason, "remedy": _troubleshooting.remedy(reason, remedy), "kind": kind,
-                "section": f"{_troubleshooting.PAGE}#{_troubleshooting.section(reason).name}",
+                "section": f"{_troubleshooting.PAGE}#{_troubleshooting.section(reason, remedy).name}",
                 "calls": counted.get(reason, 0),
                 "refused": bool(kind) and kind not in _NO_FAULT,
             }  # fmt: skip

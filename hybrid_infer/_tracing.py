@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _located
+from hybrid_infer import _located, _troubleshooting
 from hybrid_infer._errors import TraceError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._request import Outcome, Request, Wish
@@ -128,7 +128,7 @@ def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
         reasons = ["it uses a tensor that no layer, closure or global in sight holds: its changes would go unseen"]
     if reasons:
         training = any(r.name == "training" for r in reads)
-        remedy = "Call eval() on the layer first" if training and _training(request) else ""
+        remedy = _troubleshooting.EVALUATE if training and _training(request) else ""
         return Outcome(_impure(request, twin, reasons, "writes" if twin.writes else "impure", remedy))
     graph = captured.graph
     assert twin.results is not None

@@ -6,6 +6,8 @@ import re
 from typing import NamedTuple
 
 PAGE = "docs/troubleshooting.md"
+#: What helps where a layer is in training mode and the method looks whether it is, whatever it does then.
+EVALUATE = "Call eval() on the layer first"
 
 
 class Section(NamedTuple):
@@ -31,7 +33,7 @@ SECTIONS: tuple[Section, ...] = (
     Section("not-kept-on-disk", r"^what has no fingerprint keeps changing", "Vouch for it with cache_key"),
     Section(
         "training-mode", r"in training mode|(dropout|rrelu)\w* draws|batch_norm.* in place",
-        "Call eval() on the layer first",
+        "Pass training=self.training to it (in a function, training=False)",
     ),
     Section(
         "random-numbers", r"draws? (from|random)|random numbers",
@@ -86,8 +88,10 @@ SECTIONS: tuple[Section, ...] = (
 )
 
 
-def section(reason: str) -> Section:
-    """The section about a reason; that about tracers where no other is."""
+def section(reason: str, given: str = "") -> Section:
+    """The section about a reason with the remedy that came with it; that about tracers where no other is."""
+    if given == EVALUATE:
+        return next(each for each in SECTIONS if each.name == "training-mode")
     return next(each for each in SECTIONS if re.search(each.pattern, reason))
 
 
@@ -98,6 +102,6 @@ def remedy(reason: str, given: str) -> str:
 
 def told(reason: str, given: str) -> str:
     """A reason with its remedy and its section, for a log line."""
-    about, text = section(reason), reason.rstrip(".")
+    about, text = section(reason, given), reason.rstrip(".")
     advice = given or about.remedy
     return f"{text}{f'. {advice}' if advice else ''} (see {PAGE}#{about.name})"

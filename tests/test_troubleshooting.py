@@ -32,7 +32,8 @@ def test_a_message_that_the_page_shows_leads_to_where_it_is_shown() -> None:
         name = re.match(r".* \{ #([\w-]+) \}", section)[1]  # type: ignore[index]
         if name not in OTHERS:
             for reason in re.findall(r"^> ([^.\s].*)$", section, re.MULTILINE):
-                assert _troubleshooting.section(reason).name == name, reason
+                given = _troubleshooting.EVALUATE if reason.endswith(_troubleshooting.EVALUATE) else ""
+                assert _troubleshooting.section(reason, given).name == name, reason
             for reason, shown in re.findall(r"runs eagerly: (.*) \(see \S+#([\w-]+)\)$", section, re.MULTILINE):
                 assert _troubleshooting.section(reason).name == name == shown
 
@@ -68,6 +69,11 @@ def test_a_message_that_the_page_shows_leads_to_where_it_is_shown() -> None:
 )
 def test_a_reason_leads_to_its_section(reason: str, name: str) -> None:
     assert _troubleshooting.section(reason).name == name
+
+
+def test_what_eval_helps_against_is_training_mode_whatever_it_writes_to() -> None:
+    told = _troubleshooting.told("it writes to self.norm.running_mean in place", _troubleshooting.EVALUATE)
+    assert told.endswith("Call eval() on the layer first (see docs/troubleshooting.md#training-mode)")
 
 
 def test_what_came_with_a_reason_goes_before_what_usually_helps() -> None:

@@ -12,7 +12,7 @@ import numpy
 import pytest
 import torch
 
-from hybrid_infer import CaptureError, inference
+from hybrid_infer import CaptureError, explain, inference
 
 X = torch.linspace(0.1, 1, 16).reshape(4, 4)
 
@@ -61,6 +61,9 @@ class Layer(torch.nn.Module):
     def reads_the_clock(self, x: torch.Tensor) -> torch.Tensor:
         return self.linear(x) * time.time()  # here
 
+    def drops(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout(self.linear(x), 0.3)  # here
+
     def decomposes(self, x: torch.Tensor) -> torch.Tensor:
         y = self.linear(x)
         return torch.linalg.eig(y)[0]  # here
@@ -80,6 +83,7 @@ def place(function: Callable[..., Any]) -> str:
         (Layer.loop, "a size, or a branch on one, depends on the values", "outside"),
         (Layer.to_numpy, ".numpy() on a tensor", "torch's own functions"),
         (Layer.draws, "torch.rand draws random numbers", "as an argument"),
+        (Layer.drops, "torch.dropout draws random numbers", "Pass training=self.training"),
         (Layer.draws_in_python, "Python's random", "as an argument"),
         (Layer.counts, "writes to self.total in place", "Return the new state"),
         (Layer.remembers, "changes self.last", "Return the new state"),
@@ -145,3 +149,12 @@ def test_what_looks_alike_and_is_served() -> None:
     with torch.no_grad():
         torch.testing.assert_close(hot(X), X * X * X.max())
         torch.testing.assert_close(hot(X + 1), (X + 1) ** 2 * (X + 1).max())
+
+
+def test_a_normalisation_in_training_mode_is_sent_to_the_section_about_that() -> None:
+    layer = inference(torch.nn.Sequential(torch.nn.BatchNorm1d(4)))
+    with torch.no_grad():
+        layer(X)
+    (refusal,) = explain(layer).to_dict()["methods"][0]["refusals"]
+    assert "running_mean" in refusal["reason"] and refusal["remedy"] == "Call eval() on the layer first"
+    assert refusal["section"].endswith("#training-mode")
