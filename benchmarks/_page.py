@@ -11,9 +11,18 @@ _HEAD = """\
 # On a CPU
 
 Written by `make bench` on {date}: {cores} cores ({processor}), Python {python}, {versions}.
-Figures are ratios of medians within one run, with the quartiles of the ratios round by round in brackets. Each peer is
-used as its users would use it; OpenVINO is asked for float32, since its default is bfloat16 where the processor has
-instructions for it. What the programs do is in `benchmarks/programs.py`.
+Figures are ratios of medians within one run, with the quartiles of the ratios round by round in brackets: a figure may
+lie outside of its brackets, since a ratio of medians is not the median of ratios, and differs from it most where other
+programs took the machine for some rounds. Each peer is used as its users would use it; OpenVINO is asked for float32,
+since its default is bfloat16 where the processor has instructions for it. What the programs do is in
+`benchmarks/programs.py`.
+
+"Of possible" is the decorated program's figure as a share of what the method's own speed would allow. Where the method,
+`s` times as fast as eager by itself, takes half of the eager program's time, as it does in turn with as much eager
+work, that is `2 / (1 + 1/s)`; for a share `p` of it, `1 / (1 - p + p/s)`. Less than 100% is lost where the engine and
+the eager work get in each other's way. More is no error: eager work beside eager work also waits for threads that still
+spin from the operation before, so that taking the method out of it speeds up the rest, which the formula leaves as it
+was.
 
 ![The method in turn with eager work](in_turn.png)
 
