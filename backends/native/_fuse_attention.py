@@ -36,13 +36,12 @@ def _fuse(finder: Finder, step: Step) -> bool:
     if step.op != "MatMul" or finder.dtype(step.outputs[0]) not in FLOATS:
         return False
     found = _Match()
-    weights, user, steps = step.inputs[0], step, [step]
+    weights, user = step.inputs[0], step
     cast = finder.made_by(weights, "Cast")
     if cast is not None and finder.dtype(cast.inputs[0]) == "float32":
         if not finder.only_for(weights, user):
             return False
         weights, user = cast.inputs[0], cast
-        steps.append(cast)
     softmax = finder.made_by(weights, "Softmax")
     guard = finder.made_by(weights, "Where")
     if guard is not None:
@@ -50,15 +49,13 @@ def _fuse(finder: Finder, step: Step) -> bool:
         found.zero_nan = True
         if not finder.only_for(weights, user):
             return False
-        steps.append(guard)
     if softmax is None or not (found.zero_nan or finder.only_for(weights, user)):
         return False
     shape = finder.shape(softmax.outputs[0])
     if shape is None or len(shape) < 3 or softmax.attributes.get("axis", -1) not in (-1, len(shape) - 1):
         return False
-    steps.append(softmax)
     name, user = softmax.inputs[0], softmax
-    product = _scores(finder, found, name, user, steps)
+    product = _scores(finder, found, name, user)
     if product is None:
         return False
     q = _unscaled(finder, found, product.inputs[0])
@@ -117,13 +114,12 @@ def _guarded(finder: Finder, guard: Step) -> Step | None:
     return softmax if inside and finder.only_for(test.outputs[0], guard) else None
 
 
-def _scores(finder: Finder, found: _Match, name: str, user: Step, steps: list[Step]) -> Step | None:
+def _scores(finder: Finder, found: _Match, name: str, user: Step) -> Step | None:
     """The product of queries and keys below scale and mask, if nothing else reads what lies between."""
     while True:
         step = finder.made_by(name, "MatMul", "Add", "Mul", "Div", "Where", "Cast")
         if step is None or not finder.only_for(name, user):
             return None
-        steps.append(step)
         if step.op == "MatMul":
             return step
         if step.op == "Cast":

@@ -63,12 +63,11 @@ class Program:
         self._memory: Memory = options.memory
         self._plan, self._kernels, self._device, self._gpu, self._offers = plan, kernels, device, gpu, offers
         self._live = options.live
-        self._own = len(graph.inputs)
-        self._count = (len(graph.weights) if self._live else 0) + self._own
+        self._fed = len(graph.weights) if self._live else 0  # in front of the arguments of a call
+        self._count = self._fed + len(graph.inputs)
         kept = [i for i, name in enumerate(graph.weights) if name is not None]
-        first = len(graph.weights) if self._live else 0
         self._weight_places = kept
-        self._argument_places = [first + i for i, name in enumerate(graph.inputs) if name is not None]
+        self._argument_places = [self._fed + i for i, name in enumerate(graph.inputs) if name is not None]
         names = [name for name in (*graph.weights, *graph.inputs) if name is not None]
         if names != plan.inputs:
             raise refuse(f"the plan takes {plan.inputs[:4]} where the graph gives {names[:4]}")
@@ -122,7 +121,7 @@ class Program:
         stream = memory.stream()
         weights = self._weights
         if weights is None or (self._live and not weights.same(arrays)):
-            weights = self._bind(arrays[: self._count - self._own])
+            weights = self._bind(arrays[: self._fed])
         weights.refresh(stream)
         tensors, shapes, numbers = [], [], []
         for name, i in zip(plan.inputs[self._weight_count :], self._argument_places, strict=True):
