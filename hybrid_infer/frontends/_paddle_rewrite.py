@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hybrid_infer._errors import TraceError
-from hybrid_infer.frontends import _paddle_channels, _paddle_settings, _paddle_windows
+from hybrid_infer.frontends import _paddle_channels, _paddle_settings, _paddle_softmax, _paddle_windows
 from hybrid_infer.frontends._paddle_purity import needed, operators
 
 
@@ -260,6 +260,7 @@ _RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "leaky_relu": _leaky_relu,
     "logsigmoid": _log_sigmoid,
     "log1p": _log_of_more,
+    "log_softmax": _paddle_softmax.log_softmax,
     "lerp": _lerp,
     "trunc": _trunc,
     "softplus": _softplus,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends import _paddle_softmax
 from hybrid_infer.frontends._paddle_windows import constant
 
 _INTEGERS = ("INT8", "INT16", "INT32", "INT64", "UINT8")
@@ -105,6 +106,7 @@ def _truth(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
 def _cross_entropy(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     if not attributes.get("use_softmax", True):
         raise _refuse(op, "takes probabilities (use_softmax=False)")
+    _paddle_softmax.cross_entropy(op, inputs, attributes)
 
 
 def _recurrent(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:

@@ -48,3 +48,21 @@ def test_the_ends_are_those_of_paddle() -> None:
     hot(paddle.ones([2, 3]))
     ends = paddle.to_tensor([[np.inf, -np.inf, np.nan], [-1.0, -2.0, 0.0]])
     assert np.array_equal(hot(ends).numpy(), paddle.log1p(ends).numpy(), equal_nan=True)
+
+
+@pytest.mark.parametrize("axis", [-1, 0])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_logarithm_of_a_softmax_ends_where_that_of_paddle_does(dtype: str, axis: int) -> None:
+    """On the CPU; a first call of small numbers does not show it."""
+    small = paddle.to_tensor(np.random.default_rng(0).standard_normal((3, 3)).astype(dtype))
+    far = paddle.to_tensor(np.array([[0.0, -100.0, -200.0], [50.0, 40.0, -60.0], [-3.0, 90.0, 1e4]], dtype))
+    hard, soft = paddle.to_tensor([2, 2, 0]), F.softmax(small, axis)
+    methods: list[Callable[..., Any]] = [
+        lambda x: F.log_softmax(x, axis),
+        lambda x: F.cross_entropy(x, hard, reduction="none", axis=axis),
+        lambda x: F.cross_entropy(x, soft, soft_label=True, reduction="none", axis=axis),
+    ]
+    for method in methods:
+        hot = inference(method, backend="onnxruntime", fallback="error")
+        hot(small)
+        np.testing.assert_allclose(hot(far).numpy(), method(far).numpy(), rtol=1e-5)
