@@ -21,6 +21,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from hybrid_infer._errors import TraceError
 
@@ -31,8 +33,10 @@ class Gradients:
     """Where the eager call would record gradients: `on` as it begins, and what it is given or holds requires one."""
 
     def __init__(self, on: bool, traced: Sequence[Any], live: Sequence[Any]) -> None:
-        self._modes, self._kept = [on], traced  # which keeps their ids theirs
+        self._modes, self._kept = [on], [*traced]  # which keeps their ids theirs
         self._requires = {id(mine): bool(given.requires_grad) for mine, given in zip(traced, live, strict=True)}
+        #: With frozen weights alone, it matters whether the input of a layer requires a gradient.
+        self._frozen = any(isinstance(given, nn.Parameter) and not given.requires_grad for given in live)
 
     def recorded(self, arguments: Sequence[Any]) -> bool:
         """Is a gradient recorded of a computation on these? Raises TraceError where that cannot be told."""
@@ -47,6 +51,19 @@ class Gradients:
             )
         return True in found
 
+    def passed_on(self, function: Any, given: Any, result: Any) -> None:
+        """Note that a function was given something, and what it returned."""
+        name = str(getattr(function, "__name__", ""))
+        cut = not self._modes[-1] or name.startswith(("detach", "new_")) or name.endswith("_like")
+        requires = not cut and any(self._requires.get(id(each), False) for each in tree_leaves(given))
+        if name == "__setitem__":
+            result = given[0][0]
+            requires |= self._requires.get(id(result), False)
+        for each in tree_leaves(result):
+            if isinstance(each, torch.Tensor):
+                self._kept.append(each)
+                self._requires[id(each)] = requires and each.is_floating_point()
+
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
         """Notes the gradient modes that the traced code enters: while it is traced, none of them shows."""
@@ -60,6 +77,8 @@ class Gradients:
             torch.inference_mode: lambda context: not context.mode,
         }
         with contextlib.ExitStack() as stack:
+            if self._frozen and any(self._requires.values()):
+                stack.enter_context(_Followed(self))
             for kind, mode in modes.items():
                 stack.enter_context(_replaced(kind, "__enter__", functools.partial(self._entered, mode)))
                 stack.enter_context(_replaced(kind, "__exit__", self._left))
@@ -73,6 +92,19 @@ class Gradients:
         if len(self._modes) > 1:
             self._modes.pop()
         return leave(context, *fault)
+
+
+class _Followed(TorchFunctionMode):
+    """Tells `Gradients` of each function of torch that is called."""
+
+    def __init__(self, gradients: Gradients) -> None:
+        super().__init__()
+        self._gradients = gradients
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        self._gradients.passed_on(function, (args, kwargs), result)
+        return result
 
 
 @contextlib.contextmanager
