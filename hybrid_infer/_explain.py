@@ -9,7 +9,16 @@ import types
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from hybrid_infer import _census, _differences, _explained_view, _guards, _method, _saved_target, _troubleshooting
+from hybrid_infer import (
+    _census,
+    _chosen,
+    _differences,
+    _explained_view,
+    _guards,
+    _method,
+    _saved_target,
+    _troubleshooting,
+)
 from hybrid_infer._dispatch import State
 from hybrid_infer._family import Held
 from hybrid_infer._ledger import STEPS
@@ -194,12 +203,17 @@ class _Group:
             "served_by": sorted({r.program.engine for r in routes} | ({"eager"} if slower else set())),
             "weights": sorted({"live" if r.follows else "bound" for r in routes}),
             "choices": list(_choices(held)),
-            "not_considered": dict(ledger.unfit),
+            "not_considered": self._left_out(held, [r.program.engine for r in routes]),
             "decisions": _decisions(held, routes),
             "largest_error": dict(ledger.errors),
             "seconds": {step: ledger.seconds[step] for step in STEPS if step in ledger.seconds},
             "bytes": _sizes(held),
         }
+
+    def _left_out(self, held: Held, serving: Sequence[str]) -> dict[str, str]:
+        """Why engines are not used: what this process found, or the one that measured them."""
+        known = _chosen.left_out(self.family.store, held)
+        return {name: why for name, why in known.items() if name not in serving} | held.ledger.unfit
 
     def _in_memory(self) -> bool:
         return getattr(self.family.store, "root", None) is None
@@ -224,6 +238,7 @@ class _Group:
 
 
 def _choices(held: Held) -> Iterator[dict[str, Any]]:
+    terms = _chosen.distinct({key: held.ledger.terms.get(key, {}) for key in list(held.choices)})
     for key, choice in list(held.choices.items()):
         scale = held.ledger.scales.get(key)
         least = None if scale is None else (1 << (2 * scale - 1) if scale else 0)
@@ -231,6 +246,7 @@ def _choices(held: Held) -> Iterator[dict[str, Any]]:
             "engine": choice.name,
             "seconds": dict(choice.seconds),
             "steady": choice.steady,
+            "differs_by": terms.get(key, {}),  # from other choices, in what was asked for
             # Of all tensors of a call together.
             "elements": None if scale is None or least is None else [least, (1 << (2 * scale + 1)) - 1],
         }

@@ -120,6 +120,7 @@ def _of_version(version: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for choice in version["choices"]:
         figures = ", ".join(f"{k} {_time(v)}" for k, v in sorted(choice["seconds"].items(), key=lambda item: item[1]))
         size = "" if choice["elements"] is None else "{:,} to {:,} elements: ".format(*choice["elements"])
+        size = "".join(f"{name} {value}, " for name, value in choice["differs_by"].items()) + size
         yield "choice", f"{size}{choice['engine']} of {figures}{'' if choice['steady'] else ' (on a busy machine)'}"
     for engine, why in version["not_considered"].items():
         yield "left out", f"{engine}: {why}"

@@ -81,6 +81,8 @@ def _engine(meta: Mapping[str, Any], is_plan: bool) -> str:
     """Whose plan it is, or what a record beside the plans says."""
     if is_plan:
         return str(meta.get("engine", "?"))
+    if "left_out" in meta:
+        return f"(left out: {', '.join(meta['left_out'])})"
     return f"(verified: {meta.get('engine', '?')})" if "verified" in meta else f"(choice: {meta.get('choice', '?')})"
 
 

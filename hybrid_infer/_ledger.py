@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from hybrid_infer._version import Call, Version
 
@@ -18,7 +19,7 @@ class Ledger:
 
     ``seconds`` by step, summed over engines and instances; ``errors``: the largest difference from the eager method, by
     engine; ``unfit``: engines that were not considered, and why; ``opened``: what made a dimension of a tensor vary;
-    ``scales``: of the calls that a choice was made for, by the choice's key.
+    ``scales``: of the calls that a choice was made for, by the choice's key; ``terms``: what was asked for, likewise.
     """
 
     def __init__(self) -> None:
@@ -27,6 +28,7 @@ class Ledger:
         self.unfit: dict[str, str] = {}
         self.opened: dict[tuple[int, int], str] = {}
         self.scales: dict[str, int] = {}
+        self.terms: dict[str, dict[str, Any]] = {}
 
     def add(self, step: str, seconds: float) -> None:
         self.seconds[step] = self.seconds.get(step, 0.0) + seconds

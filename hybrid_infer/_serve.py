@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from hybrid_infer import (
     _choice,
+    _chosen,
     _compile,
     _engines,
     _gradients,
@@ -102,6 +103,8 @@ def _use(
     from hybrid_infer.cache import DamagedEntry
 
     choice = _router.known(request, held) if request.chooses else None
+    if choice is not None:
+        _chosen.note(request, held, choice)
     if choice is not None and choice.name == EAGER:
         _came_from_disk(state, held)
         return _by_choice(state, request, held, choice), result
@@ -189,6 +192,8 @@ def _use(
     _publish_refusals(request, family, held)
     if choice is not None:
         _router.remember(request, held, choice)
+        _chosen.note(request, held, choice)
+        _chosen.remember(request, held, choice)
         if choice.name == EAGER:
             route.close()
             return _by_choice(state, request, held, choice), result

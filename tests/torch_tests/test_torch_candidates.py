@@ -11,7 +11,7 @@ from router_support import Affine, X, decided, routes, spoil
 from torch_support import Block, counts, same, twice
 
 import hybrid_infer
-from hybrid_infer import _choice, _probes, inference
+from hybrid_infer import _choice, _family, _probes, inference
 from hybrid_infer._errors import EngineError
 
 pytestmark = pytest.mark.torch
@@ -83,6 +83,44 @@ def test_an_engine_is_compared_before_it_is_chosen_for_another_scale(monkeypatch
     for rows in (40, 41, 6000):
         twice(layer, Affine.forward.__get__(layer), X[:1].repeat(rows, 1))
     assert {route.program.engine for route in routes(layer)} == {"onnxruntime"}
+
+
+def test_why_an_engine_was_left_out_is_kept_with_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openvino")
+    monkeypatch.setattr(_probes, "difference", lambda *_: "a NaN is lost")
+    decided(monkeypatch, eager=3.0, onnxruntime=2.0, openvino=1.0)
+
+    def explained() -> dict[str, Any]:
+        _family._FAMILIES.clear()  # as in another process
+
+        class Hot(Affine):
+            forward = inference()(Affine.forward)
+
+        layer = Hot()
+        with torch.no_grad():
+            layer(X)
+        (version,) = hybrid_infer.explain(layer).to_dict()["methods"][0]["versions"]
+        return dict(version)
+
+    first, second = explained(), explained()
+    assert (first["origin"], second["origin"]) == ("captured", "disk")
+    for each in (first, second):
+        assert each["served_by"] == ["onnxruntime"] and "a NaN is lost" in each["not_considered"]["openvino"], each
+
+
+def test_choices_name_what_they_differ_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    decided(monkeypatch, eager=3.0, onnxruntime=2.0)
+    made = [type("Hot", (Affine,), {"forward": inference(precision_mode=each)(Affine.forward)})() for each in
+            ("float32", "bfloat16")]  # fmt: skip
+    with torch.no_grad():
+        for layer in made:
+            layer(X)
+    for layer in made:
+        found = hybrid_infer.explain(layer)
+        (version,) = found.to_dict()["methods"][0]["versions"]
+        told = [each["differs_by"] for each in version["choices"]]
+        assert told == [{"precision": "float32"}, {"precision": "bfloat16"}], str(found)
+        assert "precision bfloat16, " in str(found)
 
 
 def test_an_engine_that_fails_when_it_runs_is_not_considered(monkeypatch: pytest.MonkeyPatch) -> None:
