@@ -22,6 +22,9 @@ from hybrid_infer._version import Version
 
 _log = logging.getLogger("hybrid_infer")
 
+#: From a graph as an engine gets it, and what the engine is told, to weights in the graph's order.
+Weights = Callable[[Graph, EngineOptions], list[Any]]
+
 _WAIT = 1.0  # seconds for which a call waits for somebody else's plan, and after which the next one looks again
 
 
@@ -59,7 +62,7 @@ def build(request: Request, held: Held, graph: Graph | None, chosen: str = "") -
             raise
         except _ranges.Outgrown as error:
             if not request.frozen:
-                outgrown = _ranges.Meanwhile(error, _widen(request, held, graph, engine, error.profile))
+                outgrown = _ranges.Meanwhile(error, widen(request, held, graph, engine, error.profile))
             reasons.append(str(error))
         except EngineError as error:
             reasons.append(str(error))
@@ -76,8 +79,12 @@ def build(request: Request, held: Held, graph: Graph | None, chosen: str = "") -
     raise (EngineError if later is None else PassingFault)("no engine can run it", "; ".join(reasons))
 
 
-def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -> Built:
+def build_with(
+    request: Request, held: Held, graph: Graph | None, engine: Any, weights: Weights | None = None
+) -> Built:
     """Load an engine's plan of a version for this machine, or make one, and bind the live weights.
+
+    `weights` gives those of what has no instance.
 
     Raises EngineError, DamagedEntry where the graph is needed and the store has it no longer, and StanceError where a
     plan would have to be made and none may be.
@@ -105,7 +112,7 @@ def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -
         _rewritten(request, engine, graph or held.graph())
     while True:
         try:
-            program = _load(request, held, engine, options, prepared)
+            program = _load(request, held, engine, options, prepared, weights)
             break
         except EngineError as error:
             if not _made_anew(request, held, engine, plan, fresh, error):
@@ -120,11 +127,14 @@ def build_with(request: Request, held: Held, graph: Graph | None, engine: Any) -
     return Built(engine, program, plan, prepared, fresh, verified, profile)
 
 
-def _load(request: Request, held: Held, engine: Any, options: EngineOptions, prepared: Prepared) -> Any:
+def _load(
+    request: Request, held: Held, engine: Any, options: EngineOptions, prepared: Prepared, weights: Weights | None
+) -> Any:
+    graph = prepared.graph
     with held.ledger.timed("load"), _progress.working(f"loading {request.name} into {engine.name}"):
-        weights = _weights(request, held.version, prepared.graph, engine)
+        given = _weights(request, held.version, graph, engine) if weights is None else weights(graph, options)
         with _of_the_moment(engine):
-            return engine.load(prepared.graph, weights, options, prepared.files)
+            return engine.load(graph, given, options, prepared.files)
 
 
 def _made_anew(request: Request, held: Held, engine: Any, plan: str, fresh: bool, error: EngineError) -> bool:
@@ -201,7 +211,7 @@ def _made(
     return Prepared(replace(rewritten, model=b""), files)
 
 
-def _widen(request: Request, held: Held, graph: Graph | None, engine: Any, profile: Any) -> Callable[[], bool]:
+def widen(request: Request, held: Held, graph: Graph | None, engine: Any, profile: Any) -> Callable[[], bool]:
     """Have a plan for more sizes made in the background; tells whether it is still to come."""
 
     def prepare() -> None:

@@ -64,7 +64,8 @@ def _of_paddle(program: str, weights: str) -> Model:
         _log.warning("%s: what it was converted to could not be compared with Paddle's own results", program)
         return model
     try:
-        own = _static_call.Programs(model, Options(backend=("onnxruntime",))).of(saved, frontend).run(choices[found[0]])
+        programs = _static_call.Programs(model, Options(backend=("onnxruntime",)))
+        own = programs.of(saved, frontend).program.run(choices[found[0]])
         dtypes = [spec.dtype for spec in version.graph.output_specs]
         _verify.compare(found[1], own, dtypes, from_floats=True)
     except _verify.Inconclusive as fault:

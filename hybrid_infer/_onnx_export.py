@@ -175,7 +175,7 @@ def _check(model: Model, saved: Saved, data: bytes, inputs: Sequence[str], outpu
     engine = backends.engine("onnxruntime")
     try:
         found = engine.load(whole, [], EngineOptions()).run([*bound, *numbers])
-        program = Programs(model, Options(backend=("onnxruntime",))).of(saved, frontend)
+        program = Programs(model, Options(backend=("onnxruntime",))).of(saved, frontend).program
         own = program.run([*arrays, *[np.asarray(1, np.int64)] * (len(version.graph.inputs) - len(arrays))])
         wanted = [own[i] if origin == "y" else arrays[i] for origin, i in kinds]
         _verify.compare(wanted, found, [spec.dtype for spec in out_specs], from_floats=True)

@@ -44,6 +44,7 @@ class Request:
     frozen: bool = False  # nothing may be captured or built (the stance "fail_on_compile")
     errand: Errand = Errand()
     any_size: bool = False  # dimensions that vary are to take 0 and 1 too (see ``Tracee``)
+    sealed: bool = False  # the weights are the library's own, and nobody else writes to them
     chooses: bool = False  # the user has not said which engine: they are measured, the eager method among them
 
 

@@ -90,6 +90,9 @@ def load(
     with_trt: bool = False,
     *,
     trt_precision_mode: str = "float32",
+    trt_use_static: bool = False,
+    cache_static_model: bool = True,
+    save_model_dir: str | os.PathLike[str] | None = None,
     switch_ir_optim: bool = True,
     core_handover: bool = True,
 ) -> StaticLayer:
@@ -102,8 +105,9 @@ def load(
     ----------
     path : what ``save()`` wrote; a static model of Paddle (``.json`` or ``.pdmodel`` with ``.pdiparams``, or their
         common stem); an ONNX file; a program of ``torch.export`` (``.pt2``).
-    backend, device, precision_mode, with_trt, trt_precision_mode, switch_ir_optim, core_handover : as of
-        ``inference()``; TensorRT does not serve static models yet, which a warning says.
+    backend, device, precision_mode, with_trt, trt_precision_mode, trt_use_static, switch_ir_optim, core_handover : as
+        of ``inference()``.
+    cache_static_model, save_model_dir : whether TensorRT's plans are kept on disk, and where, likewise.
 
     Raises
     ------
@@ -127,8 +131,9 @@ def load(
     options = _options.make(
         {
             "backend": backend, "device": device, "precision_mode": precision_mode, "with_trt": with_trt,
-            "trt_precision_mode": trt_precision_mode, "switch_ir_optim": switch_ir_optim,
-            "core_handover": core_handover,
+            "trt_precision_mode": trt_precision_mode, "trt_use_static": trt_use_static,
+            "cache_static_model": cache_static_model, "save_model_dir": save_model_dir,
+            "switch_ir_optim": switch_ir_optim, "core_handover": core_handover,
         }
     )  # fmt: skip
     options = _trt.static(options)

@@ -13,12 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 from hybrid_infer import _engines, _method, _rewriting, _tensors
-from hybrid_infer._errors import EngineError, StaticModelError
+from hybrid_infer._errors import EngineError, PassingFault, StaticModelError
 from hybrid_infer._model import Method, Model, Saved, resolved
 from hybrid_infer._options import Options
 from hybrid_infer._route import leaf_kinds
-from hybrid_infer._signature import Signatures, Unsupported, builder, constants
+from hybrid_infer._signature import Layout, Signatures, Unsupported, builder, constants
 from hybrid_infer._static_bindings import Bindings
+from hybrid_infer._static_ranges import Passed, Ranged, Served
 from hybrid_infer._types import EngineOptions, Graph, Program
 
 _log = logging.getLogger("hybrid_infer")
@@ -34,61 +35,84 @@ class Programs:
         self.model, self.options = model, options
         self._programs: dict[tuple[int, str, str, bool], Program] = {}
         self._arrays: dict[str, Any] = {}
+        self._ranged = Ranged(model, options)
         self._lock = threading.Lock()
         _EVERY.add(self)
 
     def renew_after_fork(self) -> None:
         self._lock = threading.Lock()
-        _INHERITED.append((self._programs, self._arrays))  # to destroy a parent's session would hang
+        # To destroy a parent's session would hang.
+        _INHERITED.append((self._programs, self._arrays, self._ranged.renew_after_fork()))
         self._programs, self._arrays = {}, {}
 
     def clear(self) -> None:
         """Forget every program: the next call binds the weights anew. Calls in flight keep theirs."""
         with self._lock:
             self._programs, self._arrays = {}, {}
+        self._ranged.clear()
 
-    def of(self, saved: Saved, frontend: Any, device: str = "cpu", *, copying: bool = False) -> Program:
-        """The program for tensors on `device`; if `copying`, one that takes copies of them on the CPU.
+    def of(
+        self, saved: Saved, frontend: Any, layout: Layout | None = None, device: str = "cpu", *, copying: bool = False
+    ) -> Served:
+        """The program for a call with tensors on `device`; if `copying`, one that takes copies of them on the CPU.
 
-        Raises StaticModelError where no engine takes the graph.
+        Without the call's `layout`, it is one for all sizes. Raises StaticModelError where no engine takes the graph.
         """
+        reasons: list[str] = []
+        waiting: list[Callable[[], bool]] = []
+        for engine in self._engines(device, reasons):
+            if copying and getattr(engine, "in_place", False):
+                continue
+            try:
+                if not getattr(engine, "ranged", False):
+                    program = self._program(saved, frontend, device, copying, engine, reasons)
+                    return Served(program, _while(program.usable, waiting))
+                if layout is not None:
+                    return self._ranged.program(saved, frontend, layout, engine, self._transient)
+            except EngineError as fault:
+                reasons.append(str(fault))
+                if isinstance(fault, Passed):
+                    waiting.append(fault.pending)
+        raise StaticModelError(self.model.path, f"no engine can run it: {'; '.join(reasons)}")
+
+    def drop_copying(self) -> None:
+        """Let go of the programs that take copies of a GPU's tensors: a comparison is over."""
+        with self._lock:
+            for key in [key for key in self._programs if key[-1]]:
+                del self._programs[key]
+
+    def _program(
+        self, saved: Saved, frontend: Any, device: str, copying: bool, engine: Any, reasons: Sequence[str]
+    ) -> Program:
+        """An engine's program for all sizes. Raises EngineError."""
         key = (id(saved), frontend.name, device, copying)
         with self._lock:
             found = self._programs.get(key)
-            if found is None or not found.usable():
-                found = self._programs[key] = self._load(saved, frontend, device, copying)
-            return found
+            if found is not None and found.usable():
+                if found.engine == engine.name:
+                    return found
+                raise EngineError(engine.name, f"could not run it, and {found.engine} does")
+            self._programs[key] = program = self._load(saved, frontend, device, engine)
+        _rewriting.announce(self.options, engine)
+        in_place = getattr(engine, "in_place", False)
+        if device != "cpu" and not in_place and not copying and self.options.device != "cpu":
+            why = "; ".join(reasons) or "it was asked for"
+            text = "%s: %s computes on the CPU, and tensors on %s are copied there and back: %s"
+            _log.warning(text, self.model.path, engine.name, device, why)
+        return program
 
-    def _load(self, saved: Saved, frontend: Any, device: str, copying: bool) -> Program:
-        reasons: list[str] = []
-        for engine in self._engines(device, reasons):
-            in_place = getattr(engine, "in_place", False)
-            if copying and in_place:
-                continue
-            if getattr(engine, "ranged", False):
-                reasons.append(f"{engine.name}: serves decorated methods alone")
-                continue
-            try:
-                options = engine_options(self.options, frontend, engine, device)
-                plan = saved.plans.get(_engines.plan_name(self.options, engine, options))
-                if plan is None:
-                    graph = _rewriting.rewrite(self.options, engine, saved.graph(), None)
-                    files = engine.prepare(graph, options)
-                else:
-                    assert saved.version.graph is not None
-                    graph = replace(saved.version.graph, weights=plan.weights, inputs=plan.inputs)
-                    files = plan.read()
-                program: Program = engine.load(graph, self._weights(saved, graph, engine, options), options, files)
-            except EngineError as fault:
-                reasons.append(str(fault))
-                continue
-            _rewriting.announce(self.options, engine)
-            if device != "cpu" and not in_place and not copying and self.options.device != "cpu":
-                why = "; ".join(reasons) or "it was asked for"
-                text = "%s: %s computes on the CPU, and tensors on %s are copied there and back: %s"
-                _log.warning(text, self.model.path, engine.name, device, why)
-            return program
-        raise StaticModelError(self.model.path, f"no engine can run it: {'; '.join(reasons)}")
+    def _load(self, saved: Saved, frontend: Any, device: str, engine: Any) -> Program:
+        options = engine_options(self.options, frontend, engine, device)
+        plan = saved.plans.get(_engines.plan_name(self.options, engine, options))
+        if plan is None:
+            graph = _rewriting.rewrite(self.options, engine, saved.graph(), None)
+            files = engine.prepare(graph, options)
+        else:
+            assert saved.version.graph is not None
+            graph = replace(saved.version.graph, weights=plan.weights, inputs=plan.inputs)
+            files = plan.read()
+        program: Program = engine.load(graph, self._weights(saved, graph, engine, options), options, files)
+        return program
 
     def _engines(self, device: str, reasons: list[str]) -> Iterator[Any]:
         """Those to try, in order: on `device`, then on the CPU; why none can be had there goes to `reasons`."""
@@ -117,6 +141,11 @@ class Programs:
                 found.append(self._array(weight.name, engine.wire(weight.dtype)))
         return found
 
+    def _transient(self, saved: Saved, graph: Graph, options: EngineOptions) -> list[Any]:
+        """Weights on a GPU for an engine that copies them: those that no other program reads there are not kept."""
+        pairs = zip(graph.weights, saved.version.weights, strict=True)
+        return [None if name is None else self._tensor(own.name, options.memory, keep=False) for name, own in pairs]
+
     def _array(self, name: str, wire: str) -> Any:
         """A weight in the type that an engine takes; one array for all programs."""
         key = f"{wire} {name}"
@@ -126,15 +155,24 @@ class Programs:
             self._arrays[key] = wide.astype(wire, copy=False)
         return self._arrays[key]
 
-    def _tensor(self, name: str, memory: Any) -> Any:
-        """A weight on a GPU; one tensor for all programs there."""
+    def _tensor(self, name: str, memory: Any, *, keep: bool = True) -> Any:
+        """A weight on a GPU; one tensor for all programs there that read it."""
         key = f"{type(memory).__name__} {memory.device} {name}"
-        if key not in self._arrays:
+        found = self._arrays.get(key)
+        if found is None:
             try:
-                self._arrays[key] = _uploaded(*self.model.tensors[name], memory)
+                found = _uploaded(*self.model.tensors[name], memory)
             except Exception as error:  # of the framework: out of memory
-                raise EngineError(memory.device, f"the weight {name}: {' '.join(str(error).split())[:300]}") from error
-        return self._arrays[key]
+                why = " ".join(str(error).split())[:300]
+                raise PassingFault(memory.device, f"the weight {name}: {why}") from error
+            if keep:
+                self._arrays[key] = found
+        return found
+
+
+def _while(usable: Callable[[], bool], waiting: Sequence[Callable[[], bool]]) -> Callable[[], bool]:
+    """Is a program to be used until one of the engines before it is to be asked again?"""
+    return (lambda: usable() and all(pending() for pending in waiting)) if waiting else usable
 
 
 def _uploaded(dtype: str, array: Any, memory: Any) -> Any:
@@ -208,18 +246,22 @@ class StaticMethod:
         except (Unsupported, TypeError):
             bindings.layout(values, frontend)  # which names the argument
             raise
-        route = self._memo.get(key)
-        if route is None or not route.usable():
-            route = self._route(values, tensors, frontend)
-            self._memo[key] = route
-            while len(self._memo) > _MEMO:
-                self._memo.popitem(last=False)
-        try:
-            return route.run(tensors)
-        except EngineError as fault:
-            if not route.in_place:
-                raise StaticModelError(self._programs.model.path, str(fault)) from fault
-            return self._instead(values, tensors, frontend, fault)
+        while True:
+            route = self._memo.get(key)
+            if route is None or not route.usable():
+                route = self._route(values, tensors, frontend)
+                if not self._right(route, values, tensors, frontend):
+                    continue
+                self._memo[key] = route
+                while len(self._memo) > _MEMO:
+                    self._memo.popitem(last=False)
+            try:
+                return route.run(tensors)
+            except EngineError as fault:
+                if not route.in_place:
+                    raise StaticModelError(self._programs.model.path, str(fault)) from fault
+                if not route.passed(fault):
+                    return self._instead(values, tensors, frontend, fault)
 
     def _route(
         self, values: Sequence[Any], tensors: Sequence[Any], frontend: Any, *, copying: bool = False
@@ -228,8 +270,19 @@ class StaticMethod:
         places = {id(tensor): i for i, tensor in reversed(list(enumerate(tensors)))}
         order = [places[id(tensor)] for tensor in layout.tensors]
         devices = [frontend.describe(tensor)[2] for tensor in layout.tensors]
-        program = self._programs.of(saved, frontend, devices[0] if devices else "cpu", copying=copying)
-        return _Route(self._programs, self._method, saved, program, frontend, order, layout.ints, devices)
+        served = self._programs.of(saved, frontend, layout, devices[0] if devices else "cpu", copying=copying)
+        return _Route(self._programs, self._method, saved, served, frontend, order, layout.ints, devices)
+
+    def _right(self, route: _Route, values: Sequence[Any], tensors: Sequence[Any], frontend: Any) -> bool:
+        """Is a program, where it has to be compared first, to be used?"""
+
+        def reference() -> Sequence[Any]:
+            try:
+                return self._route(values, tensors, frontend, copying=True).computed(tensors)
+            finally:
+                self._programs.drop_copying()
+
+        return route.right(lambda: route.computed(tensors), reference)
 
     def _instead(self, values: Sequence[Any], tensors: Sequence[Any], frontend: Any, fault: EngineError) -> Any:
         """This one call on the CPU: what a GPU lacked, memory above all, it may have at the next."""
@@ -248,13 +301,14 @@ class _Route:
     """A program with everything that the calls of one signature need around it."""
 
     def __init__(
-        self, programs: Programs, method: Method, saved: Saved, program: Program, frontend: Any,
+        self, programs: Programs, method: Method, saved: Saved, served: Served, frontend: Any,
         order: Sequence[int], ints: Sequence[int], devices: Sequence[str],
     ) -> None:  # fmt: skip
         version = saved.version
         graph = version.graph
         assert graph is not None
-        self.usable, self._program, self._order = program.usable, program, order
+        program, self.usable, self.passed, self.right = served
+        self._program, self._order = program, order
         self._model, self._version = programs.model, version
         self.in_place = bool(getattr(program, "in_place", False))
         self._device = devices[0] if devices else "cpu"
@@ -275,12 +329,8 @@ class _Route:
 
     def run(self, tensors: Sequence[Any]) -> Any:
         """Raises EngineError."""
-        import numpy as np
-
         given = [tensors[i] for i in self._order]
-        arrays = [export(tensor) for export, tensor in zip(self._exporters, given, strict=True)]
-        arrays += [np.asarray(n, dtype=np.int64) for n in self._ints]
-        found = self._program.run(arrays)
+        found = self._run(given)
         computed = [bring(array) for bring, array in zip(self._importers, found, strict=True)]
         leaves = []
         for (origin, index), kind in zip(self._version.sources, self._kinds, strict=True):
@@ -292,6 +342,23 @@ class _Route:
             else:
                 leaves.append(int(computed[index]) if kind == "i" else computed[index])
         return self._build(leaves)
+
+    def computed(self, tensors: Sequence[Any]) -> list[Any]:
+        """The graph's results as arrays of its types, bfloat16 as float32. Raises EngineError."""
+        graph = self._version.graph
+        assert graph is not None
+        results = []
+        for spec, found in zip(graph.output_specs, self._run([tensors[i] for i in self._order]), strict=True):
+            wire = "float32" if spec.dtype == "bfloat16" else spec.dtype
+            results.append(exporter(self._frontend, spec.dtype, wire)(found) if self.in_place else found.astype(wire))
+        return results
+
+    def _run(self, given: Sequence[Any]) -> Sequence[Any]:
+        import numpy as np
+
+        arrays = [export(tensor) for export, tensor in zip(self._exporters, given, strict=True)]
+        arrays += [np.asarray(n, dtype=np.int64) for n in self._ints]
+        return self._program.run(arrays)
 
 
 def exporter(frontend: Any, dtype: str, wire: str) -> Callable[[Any], Any]:

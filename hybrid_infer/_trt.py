@@ -57,11 +57,10 @@ def wanted(options: Options, device: str) -> bool:
 
 
 def static(options: Options) -> Options:
-    """The options of a static model that ``load()`` gives, which TensorRT does not serve: the user is told, once."""
-    if not options.with_trt:
+    """The options of a static model that ``load()`` gives: where there is no TensorRT, the user is told now, once."""
+    if not options.with_trt or not (reason := _engine().missing()):
         return options
-    unserved = "static models that load() gives are not served by it; inference(layer, with_trt=True) is"
-    _say_absent(_engine().missing() or unserved)
+    _say_absent(reason)
     return replace(options, with_trt=False)
 
 
@@ -99,6 +98,7 @@ def engine_options(request: Request, engine: Any, profile: Any) -> EngineOptions
         "timing": _Timings(request.store),
         "debug": asked.switch_ir_debug,
         "progress": _going_on,
+        "sealed": request.sealed,
     }
     if profile is not None:
         extra["profile"] = profile

@@ -4,7 +4,7 @@
 kernels are shared: ``read()`` gives bytes, ``update(merge)`` replaces them by ``merge(bytes)`` while nobody else does),
 ``progress`` (is told the part that is done, returns False to stop the build), ``debug`` (build with detailed names),
 ``memory_pool_init_size_mb`` (what the framework's pool is to grow to at the first load), ``graphs`` (False: no CUDA
-graphs).
+graphs), ``sealed`` (nobody else can write to the weights, so that copies of them are not compared with them).
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class TensorRt:
                 each for each in fed.values() if memory.pointer(memory.ready(each)) != memory.pointer(each)
             ]
             # Before they are copied: what is written between the two is seen.
-            compare = memory.spread(copied) if copied else None
+            compare = memory.spread(copied) if copied and not options.extra.get("sealed") else None
             _load.refit(module, loaded, stubs, given, memory)
             return _run.Program(module, loaded, graph, graph.inputs, fed, profile, memory, captures, compare)
 

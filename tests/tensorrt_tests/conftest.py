@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from double import World
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "backends"))
+sys.path.extend(str(Path(__file__).resolve().parents[1] / room) for room in ("backends", "native"))
 
 
 @pytest.fixture
