@@ -19,7 +19,7 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 RESULTS = REPOSITORY / "out" / "benchmarks"
-DISTRIBUTIONS = ("hybrid_infer", "torch", "paddlepaddle", "onnx", "onnxruntime", "transformers", "numpy")
+DISTRIBUTIONS = ("hybrid_infer", "torch", "paddlepaddle", "onnx", "onnxruntime", "openvino", "transformers", "numpy")
 
 Run = Callable[[], Any]
 

@@ -23,7 +23,7 @@ _MASKS = (
     (re.compile(r"\S*?(\w+)\.py:\d+"), "FILE:LINE"),
     (re.compile(r"\b[0-9a-f]{12}\b"), "KEY"),
     (re.compile(r"\d[\d.,]*(e[-+]?\d+)? ?(ns|us|ms|s|B|kB|MB|GB)\b"), "FIGURE"),
-    (re.compile(r"\b\d\.\d+e-\d+\b"), "FIGURE"),
+    (re.compile(r"\b\d(\.\d+)?e-\d+\b|\b0(?= at most)"), "FIGURE"),
     (re.compile(r"\d+(\.\d+)?(%|x\b)"), "FIGURE"),
     (re.compile(r"/\S+"), "PATH"),
     (re.compile(r"[ \t]+"), " "),

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ torch = pytest.importorskip("torch")
 HERE = Path(__file__).resolve().parent
 
 PROGRAM = """
-import sys, threading, time
+import signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what it runs in the background ignore it
 sys.path[:0] = {paths!r}
 import double, host_memory, pytest, torch
 from hybrid_infer import explain, inference
@@ -105,7 +107,15 @@ def test_ctrl_c_stops_a_build_and_the_next_call_builds_again(tmp_path: Path) -> 
     assert "Traceback" not in sent
 
 
-@pytest.mark.usefixtures("on_the_host")
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Also in the background of a shell, which has its programs ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("on_the_host", "interruptible")
 def test_an_interrupt_is_the_programs_and_nothing_is_remembered(world: World, store: Path) -> None:
     def interrupt(step: int) -> None:
         if step == 1:
