@@ -21,6 +21,7 @@ from hybrid_infer._signature import Layout, Signatures, Unsupported, builder, co
 from hybrid_infer._static_bindings import Bindings
 from hybrid_infer._static_ranges import Passed, Ranged, Served
 from hybrid_infer._types import EngineOptions, Graph, Program
+from hybrid_infer.frontends._uploads import uploaded
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -161,7 +162,8 @@ class Programs:
         found = self._arrays.get(key)
         if found is None:
             try:
-                found = _uploaded(*self.model.tensors[name], memory)
+                dtype, array = self.model.tensors[name]
+                found = uploaded(array, dtype, memory)
             except Exception as error:  # of the framework: out of memory
                 why = " ".join(str(error).split())[:300]
                 raise PassingFault(memory.device, f"the weight {name}: {why}") from error
@@ -173,15 +175,6 @@ class Programs:
 def _while(usable: Callable[[], bool], waiting: Sequence[Callable[[], bool]]) -> Callable[[], bool]:
     """Is a program to be used until one of the engines before it is to be asked again?"""
     return (lambda: usable() and all(pending() for pending in waiting)) if waiting else usable
-
-
-def _uploaded(dtype: str, array: Any, memory: Any) -> Any:
-    """A stored array as a tensor on a GPU, moved as bytes: NumPy has no bfloat16."""
-    import numpy as np
-
-    with memory.scope():
-        data = memory.upload(np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8))
-        return memory.view(data, array.shape, dtype)
 
 
 _EVERY: weakref.WeakSet[Programs] = weakref.WeakSet()

@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable
 from functools import cached_property
 from typing import Any
 
+from hybrid_infer._types import DTYPES, Memory
+
 
 class ArrayFrontend:
     """As much of ``Frontend`` as calling a saved model takes.
@@ -44,8 +46,6 @@ class ArrayFrontend:
         return array.dtype.name, tuple(array.shape), "cpu"
 
     def refuse(self, array: Any) -> str:
-        from hybrid_infer._types import DTYPES
-
         return "" if array.dtype.name in DTYPES else f"an array of element type {array.dtype}"
 
     def exporter(self, dtype: str, wire: str) -> Callable[[Any], Any]:
@@ -61,8 +61,9 @@ class ArrayFrontend:
             return lambda array: array
         return lambda array: array.astype(dtype)
 
-    def memory(self, device: str) -> None:
+    def memory(self, device: str) -> Memory | None:
         """Arrays of NumPy lie on no GPU."""
+        return None
 
     def threads(self) -> int:
         """As many as the processors that this process may use."""

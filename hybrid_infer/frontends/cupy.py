@@ -8,9 +8,11 @@ from typing import Any
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import Memory
+from hybrid_infer.frontends._uploads import uploaded
+from hybrid_infer.frontends.arrays import ArrayFrontend
 
 
-class CupyFrontend:
+class CupyFrontend(ArrayFrontend):
     """As much of ``Frontend`` as calling a saved model takes; CuPy is imported by whoever holds an array.
 
     bfloat16 is that of ``ml_dtypes``, as everywhere in CuPy.
@@ -24,32 +26,12 @@ class CupyFrontend:
 
         return cupy.ndarray
 
-    @cached_property
-    def tensor_types(self) -> frozenset[type]:
-        return frozenset({self.tensor_type})
-
-    @cached_property
-    def constant_types(self) -> tuple[type, ...]:
-        import numpy as np
-
-        return (np.dtype,)
-
-    def constant(self, kind: type, text: str) -> Any:
-        import numpy as np
-
-        return np.dtype(text)
-
     @staticmethod
     def key(array: Any) -> Hashable:
         return array.dtype, array.shape, array.data.device_id
 
     def describe(self, array: Any) -> tuple[str, tuple[int, ...], str]:
         return array.dtype.name, tuple(array.shape), f"cuda:{array.data.device_id}"
-
-    def refuse(self, array: Any) -> str:
-        from hybrid_infer._types import DTYPES
-
-        return "" if array.dtype.name in DTYPES else f"an array of element type {array.dtype}"
 
     def exporter(self, dtype: str, wire: str) -> Callable[[Any], Any]:
         """Copies to the host, in the order of the current stream, and waits for them."""
@@ -65,10 +47,7 @@ class CupyFrontend:
         def bring(array: Any) -> Any:
             import numpy as np
 
-            held = np.ascontiguousarray(array, memory.kind(dtype)).reshape(array.shape)
-            with memory.scope():
-                data = memory.upload(np.frombuffer(held.tobytes(), np.uint8))
-                return memory.view(data, held.shape, dtype)
+            return uploaded(np.asarray(array, memory.kind(dtype)), dtype, memory)
 
         return bring
 
@@ -79,12 +58,6 @@ class CupyFrontend:
         if reason := unfit():
             raise EngineError("CuPy", reason)
         return CupyMemory(device)
-
-    def threads(self) -> int:
-        """Of an engine on the CPU: as many as the processors that this process may use."""
-        from hybrid_infer.frontends.arrays import FRONTEND as arrays
-
-        return arrays.threads()
 
 
 FRONTEND = CupyFrontend()
