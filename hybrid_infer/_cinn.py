@@ -5,19 +5,18 @@ Without it, it is used where it serves: on a GPU it is among the candidates in a
 
 from __future__ import annotations
 
-import functools
-import logging
 from typing import TYPE_CHECKING, Any
 
 from hybrid_infer import _trt
+from hybrid_infer._demanded import Demand, say_absent, say_passed_over
 
 if TYPE_CHECKING:
     from hybrid_infer._options import Options
     from hybrid_infer._request import Request
 
-_log = logging.getLogger("hybrid_infer")
-
 NAME = "native"
+
+_DEMAND = Demand("enable_cinn", "the native executor")
 
 
 def _absent(device: str) -> str:
@@ -40,21 +39,11 @@ def wanted(options: Options, device: str) -> bool:
         return False
     reason = _absent(device)
     if reason:
-        _say_absent(reason)
+        say_absent(_DEMAND, reason)
     return not reason
-
-
-@functools.cache
-def _say_absent(reason: str) -> None:
-    _log.warning("enable_cinn=True: the next engine serves instead of the native executor: %s", reason)
-
-
-@functools.cache
-def _say_passed_over(method: str, reason: str) -> None:
-    _log.warning("enable_cinn=True: the next engine serves %s instead of the native executor: %s", method, reason)
 
 
 def passed_over(request: Request, engine: Any, reason: str) -> None:
     """It was demanded and cannot serve a version: said once."""
     if request.options.enable_cinn and engine.name == NAME:
-        _say_passed_over(request.name, reason.removeprefix(f"{NAME}: "))
+        say_passed_over(_DEMAND, request.name, reason.removeprefix(f"{NAME}: "))

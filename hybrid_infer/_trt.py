@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hybrid_infer import _ranges, _rewriting
+from hybrid_infer._demanded import Demand, say_absent, say_passed_over
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions
 
@@ -17,9 +16,9 @@ if TYPE_CHECKING:
     from hybrid_infer._options import Options
     from hybrid_infer._request import Request
 
-_log = logging.getLogger("hybrid_infer")
-
 NAME = "tensorrt"
+
+_DEMAND = Demand("with_trt", "TensorRT")
 
 #: The kinds of devices that it computes on, in the names of the frameworks.
 DEVICES = ("cuda", "gpu")
@@ -52,7 +51,7 @@ def wanted(options: Options, device: str) -> bool:
         return False
     reason = _engine().missing() or unfit(_engine(), device)
     if reason:
-        _say_absent(reason)
+        say_absent(_DEMAND, reason)
     return not reason
 
 
@@ -60,7 +59,7 @@ def static(options: Options) -> Options:
     """The options of a static model that ``load()`` gives: where there is no TensorRT, the user is told now, once."""
     if not options.with_trt or not (reason := _engine().missing()):
         return options
-    _say_absent(reason)
+    say_absent(_DEMAND, reason)
     return replace(options, with_trt=False)
 
 
@@ -71,22 +70,12 @@ def unfit(engine: Any, device: str) -> str:
     return f"the tensors of the call are on the device {device!r}: move them, and the layer, to the GPU"
 
 
-@functools.cache
-def _say_absent(reason: str) -> None:
-    _log.warning("with_trt=True: the next engine serves instead of TensorRT: %s", reason)
-
-
-@functools.cache
-def _say_passed_over(method: str, reason: str) -> None:
-    _log.warning("with_trt=True: the next engine serves %s instead of TensorRT: %s", method, reason)
-
-
 def passed_over(request: Request, held: Held, engine: Any, reason: str) -> None:
     """It was tried first and cannot serve a version: said once, and kept for ``explain()``."""
     if engine.name == NAME:
         reason = reason.removeprefix(f"{NAME}: ")
         held.ledger.unfit[NAME] = reason
-        _say_passed_over(request.name, reason)
+        say_passed_over(_DEMAND, request.name, reason)
 
 
 def engine_options(request: Request, engine: Any, profile: Any) -> EngineOptions:

@@ -278,11 +278,11 @@ def test_it_serves_while_tensorrt_builds_in_the_background(
 def test_enable_cinn_says_why_the_native_engine_cannot_be_had(
     on_a_gpu: HostMemory, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from hybrid_infer import _cinn
+    from hybrid_infer import _demanded
 
     monkeypatch.delenv("HYBRID_INFER_BACKEND")
     monkeypatch.setattr(_driver, "missing", lambda: "the NVIDIA driver is not installed")
-    _cinn._say_absent.cache_clear()
+    _demanded.say_absent.cache_clear()
     with caplog.at_level(logging.WARNING, "hybrid_infer"):
         answered(*small(), times=2, enable_cinn=True)
     told = [each for each in caplog.messages if "enable_cinn=True:" in each]
@@ -300,14 +300,19 @@ def test_enable_cinn_says_why_the_native_engine_cannot_be_had(
     assert len(told) == 1 and "has no kernel for CumSum" in told[0]
 
 
+def pair(weights: str) -> tuple[Any, Any]:
+    """A layer, and one with the same values that is served."""
+    torch.manual_seed(0)
+    plain = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4)).eval()
+    return plain, hybrid_infer.inference(copy.deepcopy(plain), weights=weights)
+
+
 @pytest.mark.parametrize("weights", ["auto", "bound", "live"])
 def test_a_weight_that_is_written_to_is_read_where_it_lies(
     weights: str, on_a_gpu: HostMemory, cuda: FakeCuda
 ) -> None:
     """One program and its graphs for all values, whatever the option: kernels read the framework's tensors in place."""
-    torch.manual_seed(0)
-    plain = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4)).eval()
-    fast = hybrid_infer.inference(copy.deepcopy(plain), weights=weights)
+    plain, fast = pair(weights)
     x, other = torch.randn(3, 8), {name: each * 0.5 for name, each in plain.state_dict().items()}
 
     def add(layer: Any) -> None:
@@ -357,9 +362,7 @@ def test_everything_is_let_go_with_the_layer(
 def test_a_weight_that_is_replaced_takes_its_graphs_with_it(
     weights: str, on_a_gpu: HostMemory, cuda: FakeCuda
 ) -> None:
-    torch.manual_seed(0)
-    plain = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4)).eval()
-    fast = hybrid_infer.inference(copy.deepcopy(plain), weights=weights)
+    plain, fast = pair(weights)
     x, held = torch.randn(3, 8), []
 
     def data(layer: Any) -> None:

@@ -47,14 +47,14 @@ class PaddleHost(_Host, PaddleMemory):
 
 def install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the CPU's tensors taken for a GPU's."""
-    from hybrid_infer import _trt
+    from hybrid_infer import _demanded, _trt
     from hybrid_infer.frontends import paddle, torch
 
     monkeypatch.setattr(_trt, "DEVICES", ("cpu",))
     monkeypatch.setattr(torch.TorchFrontend, "memory", lambda self, device: TorchHost(device))
     monkeypatch.setattr(paddle.PaddleFrontend, "memory", lambda self, device: PaddleHost(device))
-    _trt._say_absent.cache_clear()
-    _trt._say_passed_over.cache_clear()
+    _demanded.say_absent.cache_clear()
+    _demanded.say_passed_over.cache_clear()
 
 
 class HostDriver:

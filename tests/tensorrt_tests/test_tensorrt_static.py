@@ -20,7 +20,7 @@ import pytest
 from decorated import LASTING, builds, record
 from double import World
 
-from hybrid_infer import InputSpec, StaticModelError, _background, _trt, load, save
+from hybrid_infer import InputSpec, StaticModelError, _background, _demanded, _trt, load, save
 from hybrid_infer.backends._cuda import _memory
 from hybrid_infer.backends.tensorrt import _probe
 from hybrid_infer.frontends import cupy as cupy_frontend
@@ -65,8 +65,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
 
 @pytest.fixture(autouse=True)
 def unsaid() -> None:
-    _trt._say_absent.cache_clear()
-    _trt._say_passed_over.cache_clear()
+    _demanded.say_absent.cache_clear()
+    _demanded.say_passed_over.cache_clear()
 
 
 class Kind:

@@ -106,9 +106,9 @@ def test_options_of_later_capabilities_do_not_fail() -> None:
 
 
 def test_enable_cinn_says_once_that_it_is_for_gpus(caplog: pytest.LogCaptureFixture) -> None:
-    from hybrid_infer import _cinn
+    from hybrid_infer import _demanded
 
-    _cinn._say_absent.cache_clear()
+    _demanded.say_absent.cache_clear()
     layer = inference(Block(), enable_cinn=True)
     with caplog.at_level(logging.WARNING, "hybrid_infer"):
         twice(layer, Block.forward.__get__(layer), X)
