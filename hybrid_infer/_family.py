@@ -6,7 +6,7 @@ import logging
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -51,6 +51,17 @@ class Held:
         self.ranges = Ranges()
         self.choices: dict[str, Any] = {}  # of a `Choice`, by what it was made among
         self.doubtful: Counter[str] = Counter()  # of those, how often one was made on a busy machine
+
+    def refuse(self, among: str, reason: str) -> None:
+        """Take over from disk why engines (a `_verified.scope`) are not used."""
+        self.refused.setdefault(among, reason)
+        self.told.add(among)
+
+    def untold(self) -> Iterator[tuple[str, str]]:
+        """Scopes and reasons that are not on disk yet, each given once: it is put there now."""
+        for among in self.refused.keys() - self.told:
+            self.told.add(among)
+            yield among, self.refused[among]
 
     def graph(self) -> Graph:
         """The graph with its bytes; they are read from the store when an engine needs them. Raises DamagedEntry."""
@@ -150,8 +161,7 @@ class Family:
             for record in [each.version for each in self.held if each.version.failed]:
                 for each in self.held:
                     if each.entry is not None and each.entry.version == record.failed:
-                        each.refused.setdefault(record.scope, record.reason)
-                        each.told.add(record.scope)
+                        each.refuse(record.scope, record.reason)
 
     def drop_covered(self, by: Version) -> list[Held]:
         """Forget the versions that a wider one serves as well; returns them."""

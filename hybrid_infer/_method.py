@@ -126,10 +126,7 @@ class HotMethod:
         if self._store is None:
             with self._lock:
                 if self._store is None:
-                    from hybrid_infer.cache import Store
-
-                    root = _options.store_root(self.options)
-                    self._store = Store(root, base=_options.store_bases(root))
+                    self._store = _options.open_store(self.options)
         return self._store
 
     def warn(self, reason: str, remedy: str) -> None:

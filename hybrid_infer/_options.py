@@ -296,6 +296,14 @@ def store_root(options: Options) -> Path:
     return Path(user_cache_path("hybrid_infer", appauthor=False))
 
 
+def open_store(options: Options) -> Any:
+    """The store on disk that the options name, with those that are searched after it."""
+    from hybrid_infer.cache import Store
+
+    root = store_root(options)
+    return Store(root, base=store_bases(root))
+
+
 def use_store_root(path: str) -> None:
     """Have this process and its children keep static models in `path`, wherever no option says otherwise."""
     os.environ["HYBRID_INFER_CACHE_DIR"] = os.path.abspath(path)

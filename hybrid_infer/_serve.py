@@ -383,9 +383,8 @@ def _publish_refusals(request: Request, family: Family, held: Held) -> None:
     """Put beside a version which engines are not to be tried again, once."""
     if held.entry is None or request.subject.opaque:
         return
-    for among in held.refused.keys() - held.told:
-        held.told.add(among)
-        record = _tracing.unserved(request, held, held.refused[among], among)
+    for among, reason in held.untold():
+        record = _tracing.unserved(request, held, reason, among)
         request.store.remember_failure(family.key, record.to_meta())
 
 

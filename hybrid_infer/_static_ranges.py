@@ -87,8 +87,7 @@ class _Version(Held):
         self.mark = self.hold()
         for record in self.store.failures(key):
             if record.get("failed") == self.entry.version:
-                self.refused.setdefault(str(record["scope"]), str(record["reason"]))
-                self.told.add(str(record["scope"]))
+                self.refuse(str(record["scope"]), str(record["reason"]))
 
     def graph(self) -> Graph:
         return self.saved.graph()
@@ -96,9 +95,8 @@ class _Version(Held):
     def tell(self) -> None:
         """Put beside the version for what the engine is not to be tried again."""
         bare = replace(self.version, weights=(), conditions=(), reads=(), results=[], sources=(), graph=None)
-        for among in self.refused.keys() - self.told:
-            self.told.add(among)
-            record = replace(bare, reason=self.refused[among], kind="build", scope=among, failed=self.entry.version)
+        for among, reason in self.untold():
+            record = replace(bare, reason=reason, kind="build", scope=among, failed=self.entry.version)
             self.store.remember_failure(self.key, record.to_meta())
 
 
@@ -255,12 +253,7 @@ class Ranged:
 
 def _opened(options: Options) -> Any:
     """Where plans are kept: on disk, unless that is not wanted."""
-    if not options.cache_static_model:
-        return _in_memory()
-    from hybrid_infer.cache import Store
-
-    root = _options.store_root(options)
-    return Store(root, base=_options.store_bases(root))
+    return _options.open_store(options) if options.cache_static_model else _in_memory()
 
 
 def _in_memory() -> Any:
