@@ -52,9 +52,13 @@ def served(decorated: Any) -> str:
     reasons = fallbacks()
     if reasons.keys() == {_stats.SLOWER}:
         return "the eager method"
-    (told,) = hybrid_infer.explain(decorated).to_dict()["methods"]
-    engines = sorted({engine for version in told["versions"] for engine in version["served_by"]} - {"eager"})
-    return "; ".join(reasons) or ", ".join(engines)
+    return "; ".join(reasons) or ", ".join(each for each in engines(decorated) if each != "eager")
+
+
+def engines(decorated: Any) -> list[str]:
+    """What serves the versions of a decorated layer or method, by name; "eager" where that was chosen."""
+    methods = hybrid_infer.explain(decorated).to_dict()["methods"]
+    return sorted({engine for each in methods for version in each["versions"] for engine in version["served_by"]})
 
 
 def fallbacks() -> dict[str, int]:

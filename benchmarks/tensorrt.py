@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks import _gpu_measure, _measure, gpu
+from benchmarks import _gpu_measure, _measure, _subject, gpu
 from benchmarks._gpu_models import MODELS
 
 
@@ -49,12 +49,11 @@ def measure(name: str, dtype: str, batch: int, rounds: int) -> dict[str, Any]:
         peers["torch_tensorrt"] = peer
     with _measure.store():
         found = _gpu_measure.compare(model.layer(), lambda: model.arguments(batch), dtype, peers, rounds)
-        methods = hybrid_infer.explain(ours[-1]).to_dict()["methods"]
+        served = _subject.engines(ours[-1])
         arguments = ("--model", name, "--dtype", dtype, "--batch", str(batch), "--form")
         memory = {
             form: _measure.child("benchmarks._gpu_process", *arguments, form)["peak"] for form in ("eager", "tensorrt")
         }
-    served = sorted({engine for each in methods for version in each["versions"] for engine in version["served_by"]})
     return {"model": name, "dtype": dtype, "batch": batch, **found, "peak": memory, "served_by": served}
 
 

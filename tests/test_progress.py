@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import terminal
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -79,33 +79,12 @@ class Screen:
 
 def at_a_terminal(program: str, folder: Path, rows: int = 24, columns: int = 60) -> tuple[str, list[str]]:
     """All that a program sends to a terminal, and what is left on it."""
-    import fcntl
-    import struct
-    import termios
-
     file = folder / "program.py"
     file.write_text(textwrap.dedent(program))
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TERM": "xterm"}
-    process = subprocess.Popen(
-        [sys.executable, str(file)], stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=folder
-    )
-    os.close(theirs)
-    sent = b""
-    while True:
-        try:
-            part = os.read(ours, 4096)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        sent += part
-    os.close(ours)
-    assert process.wait(60) == 0, sent
+    sent = terminal.sent(file, {"PYTHONPATH": str(REPOSITORY)}, rows=rows, columns=columns)
     screen = Screen(rows, columns)
-    screen.feed(sent.decode())
-    return sent.decode(), screen.text()
+    screen.feed(sent)
+    return sent, screen.text()
 
 
 @pytest.mark.processes

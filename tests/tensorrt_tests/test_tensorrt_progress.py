@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import signal
-import subprocess
-import sys
 import textwrap
 import threading
 from collections.abc import Iterator
@@ -15,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import terminal
 from decorated import builds, check, engines, layer
 from double import World
 
@@ -58,29 +56,8 @@ def at_a_terminal(folder: Path, interrupted_at: str = "") -> str:
     """All that the program sends to its terminal, at which somebody types Ctrl-C once a text has been drawn."""
     file = folder / "program.py"
     file.write_text(textwrap.dedent(PROGRAM).format(paths=[str(HERE), str(HERE.parent / "backends")]))
-    ours, theirs = pty.openpty()
-    environment = {
-        **os.environ, "PYTHONPATH": str(HERE.parents[1]), "TERM": "xterm", "HYBRID_INFER_CACHE_DIR": str(folder / "c"),
-    }  # fmt: skip
-    process = subprocess.Popen(
-        [sys.executable, str(file)], stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=folder
-    )
-    os.close(theirs)
-    sent = ""
-    while True:
-        try:
-            part = os.read(ours, 4096)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        sent += part.decode(errors="replace")
-        if interrupted_at and interrupted_at in sent:
-            process.send_signal(signal.SIGINT)
-            interrupted_at = ""
-    os.close(ours)
-    assert process.wait(60) == 0, sent
-    return sent
+    environment = {"PYTHONPATH": str(HERE.parents[1]), "HYBRID_INFER_CACHE_DIR": str(folder / "c")}
+    return terminal.sent(file, environment, interrupted_at=interrupted_at)
 
 
 def said(sent: str) -> list[str]:
