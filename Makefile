@@ -10,7 +10,7 @@ RUN := $(VENV)/bin/python
 comma := ,
 INSTALLED := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 DEMO_CACHE := out/demo-cache
-EXAMPLES := sentence_embedding transformer_blocks reference_example
+EXAMPLES := sentence_embedding text_generation transformer_blocks reference_example
 ONCE := train_save_finetune saved_methods tensorrt_layer image_search
 
 .PHONY: help install demo test test-gpu test-tensorrt check bench bench-gpu bench-tensorrt docs clean
@@ -41,9 +41,9 @@ demo: $(INSTALLED) ## run the examples from an empty cache, most of them twice: 
 		HYBRID_INFER_CACHE_DIR=$(DEMO_CACHE) $(RUN) examples/$$example.py; \
 	done
 
-test: $(INSTALLED) ## run every test; ARGS="..." is handed to pytest
+test: $(INSTALLED) ## run every test, a file in one of several processes; ARGS="..." is handed to pytest
 	@mkdir -p out
-	$(RUN) -m pytest --junitxml=out/junit.xml $(ARGS)
+	$(RUN) -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile --junitxml=out/junit.xml $(ARGS)
 
 test-gpu: $(INSTALLED) ## run the tests that need an NVIDIA GPU; each is skipped, with the reason, where there is none
 	$(RUN) -m pytest tests/gpu $(ARGS)

@@ -22,7 +22,7 @@ def version() -> str:
 # The lower bound of a framework, an exporter or a tool is the oldest release that the test suite was run with. An upper
 # bound stands only where the next major release may change what we rest on.
 EXTRAS = {
-    "torch": ["torch>=2.13", "onnxscript>=0.7"],
+    "torch": ["torch>=2.11", "onnxscript>=0.7"],
     # Newer paddle2onnx releases decide which onnx can be installed: 2.1 needs onnx 1.17.
     "paddle": ["paddlepaddle>=3.3", "paddle2onnx>=2.1,<3"],
     "openvino": ["openvino>=2026.4"],
@@ -68,6 +68,7 @@ EXTRAS = {
         "psutil>=6",
         "pytest>=8.4",
         "pytest-timeout>=2.3",
+        "pytest-xdist>=3.6",
         "ruff>=0.14",
         "scikit-learn>=1.5",
         "setuptools>=77",
@@ -110,6 +111,7 @@ setup(
         "Programming Language :: Python :: 3.10",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Typing :: Typed",
     ],

@@ -76,20 +76,15 @@ def _drop_identity_transposes(graph: Any) -> None:
 def _raise_vectors(model: Any) -> None:
     """MatmulTransposeFusion computes ``a @ vector`` for ``Transpose(a) @ vector``; with a column it is right.
 
-    The vector's rank comes from the types in the graph, completed by shape inference where they say nothing.
+    Whatever the engine drops may stand between the two, such as a Reshape to the sizes that were there; so a column
+    takes the place of every vector. Its rank comes from the types in the graph, completed by shape inference where they
+    say nothing.
     """
     from onnx import TensorProto, helper, shape_inference
 
     graph = model.graph
-    turned = {node.output[0] for node in graph.node if node.op_type == "Transpose" and not node.domain}
-    # The fusion also looks through a Cast.
-    turned |= {node.output[0] for node in graph.node if node.op_type == "Cast" and node.input[0] in turned}
-    suspects = {
-        node.output[0]
-        for node in graph.node
-        if node.op_type == "MatMul" and not node.domain and node.input[0] in turned
-    }
-    if not suspects:
+    operators = {node.op_type for node in graph.node if not node.domain}
+    if not operators >= {"Transpose", "MatMul"}:
         return
     inferred = shape_inference.infer_shapes(model).graph
     ranks = {
@@ -100,7 +95,8 @@ def _raise_vectors(model: Any) -> None:
     ranks |= {tensor.name: len(tensor.dims) for tensor in graph.initializer}
     nodes, axis = [], ""
     for node in graph.node:
-        if not (node.output and node.output[0] in suspects and ranks.get(node.input[1]) == 1):
+        product = node.op_type == "MatMul" and not node.domain
+        if not product or ranks.get(node.input[1]) != 1 or ranks.get(node.input[0]) == 1:
             nodes.append(node)
             continue
         result = node.output[0]

@@ -162,8 +162,29 @@ def _faults(model: Any) -> Iterator[str]:
             yield f"computes in float32 where {kind} gives float64"
         elif kind in _SATURATE and not types.isdisjoint(("i8", "u8")):
             yield f"saturates where {kind} of 8-bit integers wraps around"
+        elif kind in _LENGTHS and not _of_sizes(operation.input_value(_LENGTHS[kind])):
+            yield f"goes on where {kind} is told that a sequence ends"
         elif _unchecked(operation, kind) and not _in_range(operation.input_value(1)):
             yield f"reads or crashes past the end where an index of {kind} is out of range"
+
+
+#: Loops over time, and which of their inputs says how long each sequence is.
+_LENGTHS = {"LSTMSequence": 3, "GRUSequence": 2, "RNNSequence": 2}
+
+
+def _of_sizes(value: Any) -> bool:
+    """Does `value` come from sizes and constants alone, as the lengths of sequences that are all as long?"""
+    left, seen = [value.get_node()], set()
+    while left:
+        node = left.pop()
+        kind, name = node.get_type_name(), node.get_name()
+        if kind == "Parameter":
+            return False
+        if name in seen or kind == "ShapeOf":
+            continue
+        seen.add(name)
+        left += [node.input_value(i).get_node() for i in range(node.get_input_size())]
+    return True
 
 
 def _unchecked(operation: Any, kind: str) -> bool:

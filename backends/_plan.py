@@ -13,7 +13,9 @@ from typing import Any
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import Graph
 from hybrid_infer.backends import _nonfinite
+from hybrid_infer.backends._empty_means import mark
 from hybrid_infer.backends._faults import avoid_faults, spell_log_sigmoids
+from hybrid_infer.backends._long_sums import split
 from hybrid_infer.backends._source import read, subgraphs
 
 #: The model with its weights as stubs of external initializers, to be bound when a session is made.
@@ -27,6 +29,9 @@ MENDED = "mended.onnx"
 #: The names of the weights that neither model has, as a list: the engine does not find them where nothing reads them.
 UNREAD = "unread.json"
 
+#: The names of the weights that a session of `BOUND` has to copy, as a list.
+COPIED = "copied.json"
+
 #: Where the stubs say that their data is. No such file exists: the session is given each of them from memory.
 _LOCATION = "weights"
 
@@ -34,13 +39,15 @@ _MICROSOFT = "com.microsoft"
 
 
 def prepare(graph: Graph, optimise: bool) -> dict[str, bytes]:
-    """`BOUND`, `LIVE`, `UNREAD`, perhaps `MENDED` of `graph`, in float32 where it says bfloat16. Raises EngineError.
+    """The files above of `graph`, in float32 where it says bfloat16; `MENDED` only where needed. Raises EngineError.
 
     With `optimise`, products with transposed weights are spelled so that no engine computes the transposed copies.
     """
     model = read(graph, "onnxruntime")
     weights = [name for name in graph.weights if name is not None]
     avoid_faults(model)
+    split(model)
+    mark(model)
     kinds = _nonfinite.types(model)
     spell_log_sigmoids(model, kinds)
     _nonfinite.open_clips(model, kinds)
@@ -56,9 +63,10 @@ def prepare(graph: Graph, optimise: bool) -> dict[str, bytes]:
     if optimise:
         _fuse_transposed_weights(model, set(weights))
     unread = _drop_unread(model, weights)
-    live = model.SerializeToString()
+    live, copied = model.SerializeToString(), _moved(model, weights)
     _stub(model, [name for name in weights if name not in unread])
-    return {BOUND: model.SerializeToString(), LIVE: live, UNREAD: json.dumps(unread).encode(), **files}
+    lists = {UNREAD: json.dumps(unread).encode(), COPIED: json.dumps(copied).encode()}
+    return {BOUND: model.SerializeToString(), LIVE: live, **lists, **files}
 
 
 def bound(graph: Graph, files: Mapping[str, bytes]) -> Graph:
@@ -82,6 +90,33 @@ def _drop_unread(model: Any, weights: list[str]) -> list[str]:
     for value in [value for value in graph.input if value.name in unread]:
         graph.input.remove(value)
     return unread
+
+
+#: Operations by the inputs at which the engine reads a constant as it lies, or makes one of another name of it.
+_IN_PLACE: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("MatMul", "FusedMatMul"), (0, 1)),
+    **dict.fromkeys(("Conv", "ConvTranspose", "LayerNormalization", "InstanceNormalization"), (1, 2)),
+    "Gemm": (0, 1, 2),
+    "BatchNormalization": (1, 2, 3, 4),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), (1, 2, 3, 5, 6, 7)),
+    **dict.fromkeys(("Gather", "Transpose", "Reshape", "Cast", "Slice", "Squeeze", "Unsqueeze", "Split"), (0,)),
+}
+
+
+def _moved(model: Any, weights: list[str]) -> list[str]:
+    """The weights that the engine may write anew, with their axes in another order, under their own name.
+
+    It moves a transposition behind an operation (``conv(x).permute(0, 2, 3, 1) + weight``) by turning the operation's
+    other argument round. An array that is shared with the caller then takes the place of the one that was turned, as it
+    was: wrong in silence, where its sizes are equal.
+    """
+    names = set(weights)
+    found: set[str] = set()
+    for nodes in (model.graph.node, *(inner.node for inner in subgraphs(model.graph.node))):
+        for node in nodes:
+            safe = _IN_PLACE.get(node.op_type, ()) if node.domain in ("", _MICROSOFT) else ()
+            found.update(name for i, name in enumerate(node.input) if name in names and i not in safe)
+    return [name for name in weights if name in found]
 
 
 def _fuse_transposed_weights(model: Any, weights: set[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import json
 import logging
 import os
 import re
@@ -19,7 +20,7 @@ from hybrid_infer.backends import _faults, _fork, _nonfinite, _plan, _program, _
 NAME = "onnxruntime"
 
 #: Moves whenever `_plan.prepare` writes something else for the same graph.
-_PLAN_FORMAT = 6
+_PLAN_FORMAT = 8
 
 #: How each element type travels between NumPy and this engine.
 _WIRE = {
@@ -112,7 +113,7 @@ class OnnxRuntime:
         if files is None:
             files = self.prepare(graph, options)
         mended = [files[_plan.MENDED]] if _plan.MENDED in files else []
-        bound, live = (files[_plan.BOUND], *mended), (files[_plan.LIVE], *mended)
+        bound, live = (files[_plan.BOUND], files[_plan.COPIED], *mended), (files[_plan.LIVE], b"[]", *mended)
         return _program.load(self, _sessions, bound, live, _plan.bound(graph, files), weights, options)
 
     def reason(self, error: Exception) -> str:
@@ -127,7 +128,10 @@ ENGINE = OnnxRuntime()
 
 
 class _Session(_program.Session):
-    """An inference session, its arrays and the lease on its workers."""
+    """An inference session, its arrays and the lease on its workers.
+
+    ``model``: the graph, the names of the weights to be copied as JSON, and perhaps the mended graph.
+    """
 
     def __init__(
         self,
@@ -145,8 +149,10 @@ class _Session(_program.Session):
             # The first call alone copies each weight, the second alone is refused by a model that names a file;
             # with both the session reads the caller's memory.
             settings.add_external_initializers(names, values)
+            copied = frozenset(json.loads(model[1]))
             for name, value in zip(names, values, strict=True):
-                settings.add_initializer(name, value)
+                if name not in copied:
+                    settings.add_initializer(name, value)
         try:
             session = runtime.InferenceSession(model[0], settings, providers=["CPUExecutionProvider"])
         except Exception as error:
@@ -160,7 +166,7 @@ class _Session(_program.Session):
         if _faults.ends_when_empty(model[0]):
             self.run = _wary(self.run)
         self._session = session
-        self._watched = _Watched(self.run, model[1], weights, options) if len(model) > 1 else None
+        self._watched = _Watched(self.run, model[2], weights, options) if len(model) > 2 else None
         if self._watched is not None:
             self.run = self._watched
         self._weights = (values, list(weights.values()))

@@ -14,6 +14,7 @@ from benchmarks import (
     _measure,
     _page,
     first_call,
+    generate,
     hybrid,
     imports,
     memory,
@@ -34,6 +35,7 @@ BENCHMARKS: dict[str, Callable[[int], str]] = {
     "peers": peers.main,
     "precision": precision.main,
     "tiny": tiny.main,
+    "generate": generate.main,
     "memory": memory.main,
     "store": store.main,
 }

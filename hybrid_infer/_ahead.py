@@ -8,10 +8,12 @@ from typing import Any
 
 from hybrid_infer import _background, _spec
 from hybrid_infer._errors import SpecError
+from hybrid_infer._pauses import for_a_while
 from hybrid_infer._request import Errand
-from hybrid_infer._route import Eager, for_a_while
+from hybrid_infer._route import Eager
 from hybrid_infer._signature import Unsupported
 from hybrid_infer._spec import InputSpec
+from hybrid_infer._types import carrier
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -49,7 +51,11 @@ def compile_ahead(state: Any, owner: tuple[Any, ...], background: bool) -> None:
     with frontend.no_grad():
         if background:
             made, opens = _filled(frontend, values, _SIZES[0])
-            _background.submit(_job(state, owner, made, opens))
+            job = _job(state, owner, made, opens)
+            try:
+                _background.submit(job)
+            except RuntimeError as fault:  # the system gives no more threads: the first call has it compiled
+                _log.info("%s is not compiled ahead of its calls: %s", method.name, fault)
             return
         found = route(state, owner, values)
     if found.eager and found.kind not in ("busy", "slower"):
@@ -105,7 +111,7 @@ def tensor(frontend: Any, shape: Sequence[int], dtype: str) -> Any:
     """Values that a method can be expected to take: around zero, or 1, which will do as an index and as a length."""
     import numpy as np
 
-    wire = "float32" if dtype == "bfloat16" else dtype
+    wire = carrier(dtype)
     if dtype.startswith(("float", "bfloat", "complex")):
         array = np.asarray(np.random.default_rng(0).standard_normal(shape)).astype(wire)
     else:

@@ -4,22 +4,25 @@ A read is (path of the object, name, kind, digest). Kinds: ``value`` (plain data
 on its class), ``method`` (a function or descriptor on its class), ``missing``, ``tensor``, ``layer``, ``group`` (a
 whole dict of sublayers or weights, or of all attributes), ``object`` (an instance whose own attributes are reads of
 their own), ``opaque``
-(data that cannot be told to another process), ``vouched`` (the same, where the user says that it is equal everywhere).
+(data that cannot be told to another process), ``vouched`` (the same, where the user says that it is equal everywhere),
+``hooks`` (of transformers, see `_layer_hooks`), ``around`` (hooks that ran around a layer's call).
 """
 
 from __future__ import annotations
 
 import enum
 import functools
+import inspect
 import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from hybrid_infer import _fingerprint, _keys, _reads, _state
+from hybrid_infer import _fingerprint, _keys, _layer_hooks, _reads, _state
 from hybrid_infer._census import Census, Path, has_state
 from hybrid_infer._fingerprint import ABSENT, Fingerprint
+from hybrid_infer._framework_code import Named
 from hybrid_infer._roots import undecorated
-from hybrid_infer._signature import class_path
+from hybrid_infer._structure import class_path
 from hybrid_infer._watch import Watch
 
 _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
@@ -59,7 +62,9 @@ class Attributes:
         for path in sorted(names):
             value = census.objects[path]
             mentioned = names[path] | (vars(value).keys() if "__dict__" in names[path] else set())
-            for name in sorted(mentioned - self.frontend.internal):
+            hooks = self._around(path, value, names[path])
+            found += [Read(path, name, *self._state(value, name, census, whole)) for name in hooks]
+            for name in sorted(mentioned - self.frontend.internal - census.recomputed.get(path, frozenset())):
                 if name.startswith("__") and name.endswith("__") and name != "__dict__":
                     continue
                 try:
@@ -71,14 +76,31 @@ class Attributes:
                     found.append(Read(path, name, "vouched" if vouched else "opaque", ""))
         return found, opaque
 
+    def _around(self, path: Path, value: Any, looked: set[str]) -> list[str]:
+        """The dicts of hooks that count: those which compute an attribute, and a root's if its call has looked there.
+
+        Of other layers it goes without saying that they have none (`match`).
+        """
+        if not isinstance(value, self.frontend.layer_type):
+            return []
+        asked = looked if len(path) == 1 else ()
+        boxes = ((name, vars(value).get(name)) for name in self.frontend.hooks)
+        return [name for name, box in boxes if box is not None and (name in asked or _layer_hooks.recomputing(box))]
+
     def _state(self, value: Any, name: str, census: Census, whole: set[int]) -> tuple[str, str]:
         state = vars(value)
+        if name in self.frontend.hooks and isinstance(value, self.frontend.layer_type):
+            return "around", _keys.digest(_layer_hooks.described(state.get(name) or {}))
+        if name == _layer_hooks.INSTALLED and isinstance(value, self.frontend.layer_type):
+            # Hooks that are missing are put in place by the first call that needs them, so that both are the same.
+            gone = bool(state.get(name)) and not _layer_hooks.installed(value, self.frontend.hooks)
+            return "hooks", "gone" if gone else ""
         groups = self.frontend.groups if isinstance(value, self.frontend.layer_type) else ()
         if name == "__dict__" or name in groups:
             held = state if name == "__dict__" else state[name]
             return "group", _keys.digest([(k, self._kind(v, census)) for k, v in held.items()])
         box = self._box(value, name)
-        if box is not None:
+        if box is not None and not self._of_class(value, name, box[name]):
             held = box[name]
             if isinstance(held, self.frontend.tensor_type):
                 return "tensor", ""
@@ -103,6 +125,12 @@ class Attributes:
                     raise Opaque(f"{class_path(kind)}.{name} is a tensor held by a class")
                 return "class", self.describe(held, f"{class_path(kind)}.{name}", census)
         return "missing", ""
+
+    def _of_class(self, value: Any, name: str, held: Any) -> bool:
+        """Is it what the class has, put on a layer by the framework in another spelling?"""
+        if name not in self.frontend.ignored_writes or not isinstance(value, self.frontend.layer_type):
+            return False
+        return self.frontend.spelling(value, name, held) is inspect.getattr_static(type(value), name, ABSENT)
 
     def _box(self, value: Any, name: str) -> dict[str, Any] | None:
         state: dict[str, Any] = vars(value)
@@ -176,7 +204,7 @@ class Attributes:
     def match(self, reads: Iterable[Read], census: Census) -> Read | None:
         """The first read that does not hold for a live layer; None if all do."""
         reads = tuple(reads)
-        if any(self._hooks(census, {read.path for read in reads})):
+        if not _layer_hooks.harmless(self._hooks(census, reads)):
             return reads[0]
         for read in reads:
             value = census.objects.get(read.path)
@@ -193,11 +221,18 @@ class Attributes:
         return None
 
     def arm(self, reads: Sequence[Read], census: Census, watched: set[int]) -> Callable[[], bool]:
-        """A check, cheap enough for every call, that nothing which was read has changed since now.
+        """A check, cheap enough for every call, that all that was read is what it was then.
 
         It may report a change where there is none (an equal object put in place of another), never the opposite.
         `watched` holds ids of tensors that are watched elsewhere.
         """
+        check = self._arm(reads, census, watched)
+        # Another thread may have changed something between the look-up of a version and now.
+        described = [read for read in reads if read.kind != "opaque"]
+        return check if self.match(described, census) is None else lambda: False
+
+    def _arm(self, reads: Sequence[Read], census: Census, watched: set[int]) -> Callable[[], bool]:
+        """The check for changes from now on."""
         noted = {id(v) for path, v in census.objects.items() if path and self.notes(v)}
         watch = Watch(self._leaves, noted, self._does_the_same)
         for read in reads:
@@ -236,8 +271,12 @@ class Attributes:
         for path in paths:
             if len(path) > 1 and path in census.objects:  # not the instance itself, which this must not keep
                 watch.kind(census.objects[path])
-        for hooks in self._hooks(census, paths):
-            watch.empty(hooks)
+        for hooks in (found := self._hooks(census, reads, paths)):
+            watch.hooks(hooks)
+            for hook in _layer_hooks.recomputing(hooks):
+                watch.contents(hook)
+        if any(found) and (asleep := _layer_hooks.asleep(found)) is not None:
+            watch.holds(asleep)
         return watch.check()
 
     def notes(self, value: Any) -> bool:
@@ -249,8 +288,11 @@ class Attributes:
     def _does_the_same(self, function: Any) -> Callable[[], bool]:
         return self.watch_code(self.code(undecorated(function)))
 
-    def watch_code(self, code: Fingerprint) -> Callable[[], bool]:
-        """A cheap check that no global, class attribute, closure or function body which counted was changed."""
+    def watch_code(self, code: Fingerprint, named: Sequence[Named] = ()) -> Callable[[], bool]:
+        """A cheap check that no global, class attribute, closure or function body which counted was changed.
+
+        Nor anything in `named`.
+        """
         watch = Watch(self._leaves)  # the functions among the values are in the fingerprint as well
         rows = [*code.globals, *((watch.namespace(owner), name, value) for owner, name, value in code.classes_read)]
         for mapping, name, value in rows:
@@ -259,6 +301,8 @@ class Attributes:
             else:
                 watch.slot(mapping, name, value)
                 watch.contents(value)
+        for row in named:
+            watch.slot(row.space, row.name, row.value)
         for space in (*code.classes, *code.modules):
             watch.names(space)
         for logger in code.loggers:
@@ -273,10 +317,13 @@ class Attributes:
             watch.contents(named)
         return watch.check()
 
-    def _hooks(self, census: Census, paths: set[Path]) -> list[Any]:
+    def _hooks(self, census: Census, reads: Iterable[Read], more: Iterable[Path] = ()) -> list[Any]:
+        """The dicts of hooks of the layers that were read; of a root, whose caller runs them, if its call was."""
+        paths = {read.path for read in reads if len(read.path) > 1 or read.kind == "around"}
+        paths |= {path for path in more if len(path) > 1}
         found = []
         for path, layer in census.layers:
-            if path in paths and len(path) > 1:
+            if path in paths:
                 found += [vars(layer)[name] for name in self.frontend.hooks if name in vars(layer)]
         return found
 

@@ -17,8 +17,10 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from hybrid_infer import _forked
-from hybrid_infer._route import Eager, for_a_while
-from hybrid_infer._signature import Layout, builder, constants
+from hybrid_infer._pauses import for_a_while
+from hybrid_infer._route import Eager
+from hybrid_infer._signature import Layout
+from hybrid_infer._structure import builder, constants
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -97,8 +99,13 @@ class _Worker:
             self.changed.notify()
             if self.thread is None:
                 # A daemon: a program that ends does not wait for what nobody will use. See `stop`.
-                self.thread = threading.Thread(target=self.work, name="hybrid_infer background", daemon=True)
-                self.thread.start()
+                thread = threading.Thread(target=self.work, name="hybrid_infer background", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:
+                    self.jobs.remove(job)
+                    raise
+                self.thread = thread
 
     def work(self) -> None:
         while (job := self._next()) is not None:
@@ -148,7 +155,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def submit(job: Work) -> None:
-    """Have a job done, after those that were submitted before."""
+    """Have a job done, after those that were submitted before. Raises RuntimeError where no thread can be begun."""
     _forked.guard_forks()
     _worker.submit(job)
 

@@ -8,11 +8,11 @@ import logging
 import types
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hybrid_infer import _origin, _state
+from hybrid_infer import _layer_hooks, _origin, _state
 
 #: Where something stands below a root: names of attributes, keys and indices, e.g. ("self", "layers", "0", "weight").
 Path = tuple[str, ...]
@@ -65,6 +65,14 @@ class Census:
     paths: dict[int, Path] = field(default_factory=dict)
     layers: list[tuple[Path, Any]] = field(default_factory=list)
     grouped: set[int] = field(default_factory=set)  # ids of the dicts in which layers keep parameters and sublayers
+    recomputed: dict[Path, frozenset[str]] = field(default_factory=dict)  # attributes that hooks compute at each call
+
+    def computed(self, groups: Sequence[str]) -> Iterator[tuple[dict[str, Any], str]]:
+        """Where layers, which keep weights in `groups`, hold what their hooks compute: a dict and a key each."""
+        for path, names in self.recomputed.items():
+            state = vars(self.objects[path])
+            for box in (state, *(state[group] for group in groups if state.get(group) is not None)):
+                yield from ((box, name) for name in names if name in box)
 
     def weights(self) -> dict[str, list[Slot]]:
         """Slots of each distinct tensor, under the name of the first."""
@@ -131,6 +139,11 @@ def named(census: Census) -> tuple[list[type], list[Any]]:
     return [kind for kind in found if not _origin.of_object(kind)], others
 
 
+def opens(layer: Any, frontend: Any) -> bool:
+    """Does a layer keep its weights and sublayers in dicts of its own? TorchScript's keep theirs outside of Python."""
+    return all(isinstance(vars(layer).get(group) or {}, dict) for group in frontend.groups)
+
+
 def _visit(box: Any, key: Any, path: Path, census: Census, frontend: Any) -> None:
     value = box[key]
     if isinstance(value, frontend.tensor_type):
@@ -149,14 +162,20 @@ def _visit(box: Any, key: Any, path: Path, census: Census, frontend: Any) -> Non
                 _visit(value, i, (*path, str(i)), census, frontend)
         return
     is_layer = isinstance(value, frontend.layer_type)
+    if is_layer and not opens(value, frontend):
+        return
     if not (is_layer or isinstance(value, (dict, list)) or has_state(value)):
         return
     census.paths[id(value)] = path
     census.objects[path] = value
     if is_layer:
         census.layers.append((path, value))
+        if path != _layer_hooks.OWN and (names := _layer_hooks.recomputed(value, frontend.hooks)):
+            census.recomputed[path] = names
+    computed = census.recomputed.get(path, ())
     for inner, name in _items(value, is_layer, census, frontend):
-        _visit(inner, name, (*path, str(name)), census, frontend)
+        if name not in computed:
+            _visit(inner, name, (*path, str(name)), census, frontend)
 
 
 def _items(value: Any, is_layer: bool, census: Census, frontend: Any) -> Iterator[tuple[Any, Any]]:

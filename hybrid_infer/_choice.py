@@ -1,7 +1,8 @@
 """Which engine serves calls of one size, or the eager method: measured once, in turn with eager work, and kept on disk.
 
 An engine alone says little: its threads and the framework's fight for the same cores, so each candidate is timed as it
-will run, right after eager work, and is charged with what that work then takes longer.
+will run, right after eager work, and is charged with what that work then takes longer. Engines that come out alike are
+told apart by calls one after the other, of which loops over a method consist.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,8 @@ _log = logging.getLogger("hybrid_infer")
 EAGER = "eager"
 #: By which an engine has to beat the eager method, or the engine before it: less is within the noise.
 MARGIN = 1.05
+#: Times the fastest figure, up to which engines are alike beside eager work.
+_ALIKE = 1.1
 _ROUNDS = (3, 9)
 _SECONDS = 0.5  # after which no further round begins
 _BLOCK = 2e-3  # seconds that a figure covers at least
@@ -37,6 +40,7 @@ Run = Callable[[], Any]
 class Choice:
     """``name``: an engine, or `EAGER`; ``seconds``: what a call costs beside eager work, by candidate.
 
+    ``in_a_row``: what it costs after another one, by engine, where that was measured.
     ``steady``: False where the machine was too busy for the figures to be worth keeping; such a choice holds until
     ``until`` of the monotonic clock.
     """
@@ -45,29 +49,45 @@ class Choice:
     seconds: Mapping[str, float] = field(default_factory=dict)
     steady: bool = True
     until: float = math.inf
+    in_a_row: Mapping[str, float] = field(default_factory=dict)
 
     def holds(self) -> bool:
         return time.monotonic() < self.until
 
     def to_meta(self) -> dict[str, Any]:
-        return {"choice": self.name, "seconds": dict(self.seconds)}
+        return {"choice": self.name, "seconds": dict(self.seconds), "in_a_row": dict(self.in_a_row)}
 
     @classmethod
     def from_meta(cls, meta: Mapping[str, Any]) -> Choice:
         """Raises KeyError, TypeError or ValueError where `meta` is something else."""
-        return cls(str(meta["choice"]), {str(name): float(seconds) for name, seconds in dict(meta["seconds"]).items()})
+        seconds, in_a_row = (
+            {str(name): float(value) for name, value in dict(found).items()}
+            for found in (meta["seconds"], meta.get("in_a_row", {}))
+        )
+        return cls(str(meta["choice"]), seconds, in_a_row=in_a_row)
 
     def __str__(self) -> str:
-        order = sorted(self.seconds.items(), key=lambda item: item[1])
-        return ", ".join(f"{name} {_text(seconds)}" for name, seconds in order)
+        """
+        >>> str(Choice("eager", {"openvino": 2e-3, "eager": 1e-3}))
+        'eager 1 ms, openvino 2 ms'
+        >>> str(Choice("a", {"a": 2.1e-3, "b": 2e-3, "eager": 1}, in_a_row={"a": 1e-3, "b": 2e-3}))
+        'b 2 ms, a 2.1 ms, eager 1e+03 ms; one after the other: a 1 ms, b 2 ms'
+        """
+        return "; one after the other: ".join(by_time(each, _text) for each in (self.seconds, self.in_a_row) if each)
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What `measure` found: seconds by candidate."""
+    """What `measure` found: seconds by candidate, and of engines that are alike also in a row."""
 
     seconds: Mapping[str, float]
     steady: bool = True
+    in_a_row: Mapping[str, float] = field(default_factory=dict)
+
+
+def by_time(seconds: Mapping[str, float], text: Callable[[float], str]) -> str:
+    """Candidates with their figures, each spelled by `text`, the fastest first."""
+    return ", ".join(f"{name} {text(value)}" for name, value in sorted(seconds.items(), key=lambda item: item[1]))
 
 
 def _text(seconds: float) -> str:
@@ -93,7 +113,8 @@ def key(terms: Sequence[str], call: Call) -> str:
 def choose(figures: Figures, barred: Collection[str] = ()) -> Choice:
     """The fastest engine that is not `barred`, if it beats the eager method by `MARGIN`, else the eager method.
 
-    Nor is an engine put before another that stands first unless it beats that one by as much.
+    Nor is an engine put before another that stands first unless it beats that one by as much; beside eager work, or
+    where the two are alike there, in a row.
 
     >>> choose(Figures({"eager": 1.0, "onnxruntime": 0.5, "openvino": 0.4})).name
     'openvino'
@@ -101,12 +122,26 @@ def choose(figures: Figures, barred: Collection[str] = ()) -> Choice:
     'onnxruntime'
     >>> choose(Figures({"eager": 1.0, "onnxruntime": 0.98})).name
     'eager'
+    >>> both = {"onnxruntime": 0.5, "openvino": 0.52}
+    >>> choose(Figures({"eager": 1.0, **both}, in_a_row={"onnxruntime": 0.5, "openvino": 0.4})).name
+    'openvino'
     """
-    seconds, best = figures.seconds, EAGER
+    seconds, row, best = figures.seconds, figures.in_a_row, EAGER
     for name in seconds:
         if name not in barred and seconds[name] * MARGIN <= seconds[best]:
             best = name
-    return Choice(best, seconds, figures.steady)
+    if best in row:
+        for name in _alike(seconds, [name for name in row if name not in barred]):
+            if row[name] * MARGIN <= row[best]:
+                best = name
+    return Choice(best, seconds, figures.steady, in_a_row=row)
+
+
+def _alike(seconds: Mapping[str, float], names: Collection[str]) -> list[str]:
+    """Which of `names` beat the eager method, and are about as fast as the fastest of them."""
+    winners = [name for name in names if seconds[name] * MARGIN <= seconds[EAGER]]
+    least = min((seconds[name] for name in winners), default=0.0)
+    return [name for name in winners if seconds[name] <= _ALIKE * least]
 
 
 def measure(work: Run, runs: Mapping[str, Run]) -> Figures:
@@ -119,7 +154,9 @@ def measure(work: Run, runs: Mapping[str, Run]) -> Figures:
     others = Others()
     once = min(_seconds(work), _seconds(work))
     figures = _long(work, runs) if once > _LONG else _short(work, runs, once)
-    return Figures(figures.seconds, False) if others.busy() else figures
+    alike = _alike(figures.seconds, runs) if once <= _LONG else []
+    row = _in_a_row({name: runs[name] for name in alike}) if len(alike) > 1 else {}
+    return Figures(figures.seconds, figures.steady and not others.busy(), row)
 
 
 def _seconds(run: Run) -> float:
@@ -131,27 +168,51 @@ def _seconds(run: Run) -> float:
 def _short(work: Run, runs: Mapping[str, Run], once: float) -> Figures:
     everything = {EAGER: work, **runs}
     names = list(everything)
-    repeat = range(max(1, min(200, int(_BLOCK / max(once, 1e-7)))))
+    repeat = _repeat(once, 1)
     figures: dict[str, list[float]] = {name: [] for name in names}
-    begin = time.perf_counter()
-    for turn in range(_ROUNDS[1]):
-        if turn >= _ROUNDS[0] and time.perf_counter() - begin > _SECONDS:
-            break
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            run = everything[name]
+    for name in _turns(names, _SECONDS):
+        run = everything[name]
+        work()
+        run()  # it pays for the caches, and for the spinning threads, that the candidate before left behind
+        start = time.perf_counter()
+        for _ in repeat:
             work()
-            run()  # it pays for the caches, and for the spinning threads, that the candidate before left behind
-            start = time.perf_counter()
-            for _ in repeat:
-                work()
-                run()
-            figures[name].append((time.perf_counter() - start) / len(repeat))
+            run()
+        figures[name].append((time.perf_counter() - start) / len(repeat))
     steady = all(statistics.median(found) < _STEADY * min(found) for found in figures.values())
     pairs = {name: _mean(found) if steady else min(found) for name, found in figures.items()}
     half = pairs[EAGER] / 2
     # Turns that took less with an engine than eager work by itself: that was not measured at the same time.
     steady = steady and min(pairs.values()) > half
     return Figures({name: max(pair - half, _LEAST * pair) for name, pair in pairs.items()}, steady)
+
+
+def _in_a_row(runs: Mapping[str, Run]) -> dict[str, float]:
+    """Seconds of a call after another one by the same engine."""
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for name in _turns(list(runs), _SECONDS / 2):
+        run = runs[name]
+        run()
+        repeat = _repeat(_seconds(run), 2)
+        start = time.perf_counter()
+        for _ in repeat:
+            run()
+        found[name].append((time.perf_counter() - start) / len(repeat))
+    return {name: statistics.median(each) for name, each in found.items()}
+
+
+def _turns(names: list[str], seconds: float) -> Iterator[str]:
+    """The candidates in several rounds, each of which begins with another one; `seconds`: after which none begins."""
+    begin = time.perf_counter()
+    for turn in range(_ROUNDS[1]):
+        if turn >= _ROUNDS[0] and time.perf_counter() - begin > seconds:
+            break
+        yield from names[turn % len(names) :] + names[: turn % len(names)]
+
+
+def _repeat(once: float, least: int) -> range:
+    """How often a call of `once` seconds is repeated for one figure."""
+    return range(max(least, min(200, int(_BLOCK / max(once, 1e-7)))))
 
 
 def _mean(found: Sequence[float]) -> float:

@@ -14,10 +14,12 @@ from hybrid_infer._errors import EngineError, GraphRefused, PassingFault, Stance
 from hybrid_infer._family import GRAPH, Family, Held, Prepared
 from hybrid_infer._log import tell
 from hybrid_infer._options import Options
+from hybrid_infer._pauses import before, for_a_while
 from hybrid_infer._request import Outcome, Request
-from hybrid_infer._route import Compiled, for_a_while
+from hybrid_infer._route import Compiled
+from hybrid_infer._sight import Sight
 from hybrid_infer._signature import Signatures, Unsupported
-from hybrid_infer._types import EngineOptions, Graph
+from hybrid_infer._types import EngineOptions, Graph, carrier
 from hybrid_infer._version import Version
 
 _log = logging.getLogger("hybrid_infer")
@@ -31,13 +33,15 @@ _WAIT = 1.0  # seconds for which a call waits for somebody else's plan, and afte
 class Built:
     """A program of an engine, whether its plan was made just now, and whether it is known to be right.
 
-    ``profile``: the sizes that the plan is for, where the engine builds for ranges of them.
+    ``profile``: the sizes that the plan is for, where the engine builds for ranges of them; ``sight``: the instance's
+    weights before the program read them, where there is an instance.
     """
 
     def __init__(
-        self, engine: Any, program: Any, plan: str, prepared: Prepared, fresh: bool, verified: bool, profile: Any = None
-    ) -> None:
-        self.engine, self.program, self.plan, self.prepared = engine, program, plan, prepared
+        self, engine: Any, program: Any, plan: str, prepared: Prepared, fresh: bool, verified: bool, profile: Any,
+        sight: Sight | None,
+    ) -> None:  # fmt: skip
+        self.engine, self.program, self.plan, self.prepared, self.sight = engine, program, plan, prepared, sight
         self.fresh, self.verified, self.profile = fresh, verified, profile
         #: While this holds, it stands in for an engine whose plan for such sizes is being built.
         self.meanwhile: Callable[[], bool] | None = None
@@ -52,11 +56,12 @@ def build(request: Request, held: Held, graph: Graph | None, chosen: str = "") -
     reasons = []
     unbuilt: StanceError | None = None
     outgrown: _ranges.Meanwhile | None = None
-    later: Callable[[], bool] | None = None
+    ends: list[float] = []  # of what is tried again later
     for engine in sorted(_engines.engines(request), key=lambda each: each.name != chosen):
         try:
             built = build_with(request, held, graph, engine)
-            built.meanwhile = later if outgrown is None else outgrown.pending
+            if outgrown is not None or ends:
+                built.meanwhile = before(min(ends)) if outgrown is None else outgrown.pending
             return built
         except _ranges.Meanwhile:
             raise
@@ -69,14 +74,16 @@ def build(request: Request, held: Held, graph: Graph | None, chosen: str = "") -
             _trt.passed_over(request, held, engine, str(error))
             _cinn.passed_over(request, engine, str(error))
             if _verified.passing(error):
-                later = _verified.waiting(held)
+                ends.append(_verified.until(error))
         except StanceError as error:
             unbuilt = unbuilt or error
     if outgrown is not None:
         raise outgrown
     if unbuilt is not None:
         raise unbuilt
-    raise (EngineError if later is None else PassingFault)("no engine can run it", "; ".join(reasons))
+    if ends:
+        raise PassingFault("no engine can run it", "; ".join(reasons), min(ends))
+    raise EngineError("no engine can run it", "; ".join(reasons))
 
 
 def build_with(
@@ -92,11 +99,23 @@ def build_with(
     profile = _ranges.profile_for(request, held, engine) if getattr(engine, "ranged", False) else None
     options = _engines.engine_options(request, engine, profile)
     plan = _engines.plan_name(request.options, engine, options)
-    for key in (plan,) if profile is None else (plan, _engines.plan_key(request, engine)):
-        if reason := _verified.refusal(request, held, engine, key):
-            raise EngineError(engine.name, reason)
-        if (failed := _verified.postponed(request, held, key)) is not None:
-            raise PassingFault(engine.name, failed.reason)
+    names = (plan,) if profile is None else (plan, _engines.plan_key(request, engine))
+    with _verified.trying(request, held, engine, names):
+        program, sight, prepared, fresh = _loaded(request, held, graph, engine, options, plan, profile, weights)
+    _rewriting.announce(request.options, engine)
+    held.plans[plan] = prepared
+    if profile is not None and request.options.switch_ir_debug:
+        whole = graph or held.graph()
+        _rewriting.report(request.options, request.store, request.name, engine, whole, program.report())
+    verified = not fresh and _verified.recorded(request, held, plan)
+    return Built(engine, program, plan, prepared, fresh, verified, profile, sight)
+
+
+def _loaded(
+    request: Request, held: Held, graph: Graph | None, engine: Any, options: EngineOptions, plan: str, profile: Any,
+    weights: Weights | None,
+) -> tuple[Any, Sight | None, Prepared, bool]:  # fmt: skip
+    """A program, the weights that it read, the plan that it was loaded from, and whether that was made just now."""
     prepared, fresh = held.plans.get(plan), False
     if prepared is None and held.entry is not None:
         prepared = _stored_plan(request, held, plan, engine)
@@ -112,29 +131,22 @@ def build_with(
         _rewritten(request, engine, graph or held.graph())
     while True:
         try:
-            program = _load(request, held, engine, options, prepared, weights)
-            break
+            return *_load(request, held, engine, options, prepared, weights), prepared, fresh
         except EngineError as error:
             if not _made_anew(request, held, engine, plan, fresh, error):
                 raise
         prepared, fresh = _prepare(request, held, graph, engine, options, plan)
-    _rewriting.announce(request.options, engine)
-    held.plans[plan] = prepared
-    if profile is not None and request.options.switch_ir_debug:
-        whole = graph or held.graph()
-        _rewriting.report(request.options, request.store, request.name, engine, whole, program.report())
-    verified = not fresh and _verified.recorded(request, held, plan)
-    return Built(engine, program, plan, prepared, fresh, verified, profile)
 
 
 def _load(
     request: Request, held: Held, engine: Any, options: EngineOptions, prepared: Prepared, weights: Weights | None
-) -> Any:
+) -> tuple[Any, Sight | None]:
     graph = prepared.graph
+    sight = Sight(request.frontend, request.subject, graph, request.live) if weights is None else None
     with held.ledger.timed("load"), _progress.working(f"loading {request.name} into {engine.name}"):
         given = _weights(request, held.version, graph, engine) if weights is None else weights(graph, options)
         with _of_the_moment(engine):
-            return engine.load(graph, given, options, prepared.files)
+            return engine.load(graph, given, options, prepared.files), sight
 
 
 def _made_anew(request: Request, held: Held, engine: Any, plan: str, fresh: bool, error: EngineError) -> bool:
@@ -200,6 +212,8 @@ def _made(
         start = time.perf_counter()
         try:
             with _of_the_moment(engine):
+                if request.errand.tryout is not None:
+                    request.errand.tryout(request, held.version, engine, rewritten, options)
                 files = engine.prepare(rewritten, _trt.telling(options, tell_part))
         except EngineError as error:
             if not _trt.stopping():
@@ -213,16 +227,16 @@ def _made(
 
 def widen(request: Request, held: Held, graph: Graph | None, engine: Any, profile: Any) -> Callable[[], bool]:
     """Have a plan for more sizes made in the background; tells whether it is still to come."""
+    request = request.in_the_background()
 
     def prepare() -> None:
         options = _engines.engine_options(request, engine, profile)
         plan = _engines.plan_name(request.options, engine, options)
-        if reason := _verified.refusal(request, held, engine, plan):
-            raise EngineError(engine.name, reason)
-        if plan not in held.plans and (held.entry is None or _stored_plan(request, held, plan, engine) is None):
-            held.plans[plan], _ = _prepare(request, held, graph, engine, options, plan)
+        with _verified.trying(request, held, engine, (plan, _engines.plan_key(request, engine))):
+            if plan not in held.plans and (held.entry is None or _stored_plan(request, held, plan, engine) is None):
+                held.plans[plan], _ = _prepare(request, held, graph, engine, options, plan)
 
-    return _ranges.widen(request, held, engine, profile, prepare).pending
+    return _ranges.widen(request.name, held, engine, profile, prepare).pending
 
 
 def _rewritten(request: Request, engine: Any, graph: Graph) -> Graph:
@@ -275,27 +289,32 @@ def _weights(request: Request, version: Version, graph: Graph, engine: Any) -> l
 
 def bind(request: Request, held: Held, family: Family, built: Built) -> Compiled:
     """A route for the instance that the request is about."""
+    assert built.sight is not None
     return Compiled(
-        request.frontend, request.subject, held, family, built.program, request.live, built.prepared.graph
+        request.frontend, request.subject, held, family, built.program, request.live, built.prepared.graph, built.sight
     )
 
 
-def check(frontend: Any, route: Compiled, tensors: Any, ints: Any, eager: Any, options: Options) -> None:
+def check(
+    frontend: Any, route: Compiled, tensors: Any, ints: Any, eager: Any, options: Options, given: Any = ()
+) -> None:
     """Compare a route with the eager result of the same call, and note how far they are apart.
+
+    `given`: the objects that the eager method was given (see `_given`).
 
     Raises Disagreement, Inconclusive or EngineError.
     """
     version = route.held.version
     signatures = Signatures(frontend)
     try:
-        results = signatures.results(eager, _is_int)
+        results = signatures.results(eager, _is_int, given=given)
     except Unsupported as fault:
         raise _verify.Unlike(str(fault)) from fault
     if without_ints(results.tree) != without_ints(version.results):
         raise _verify.Unlike("the eager result has another structure than the captured one")
     computed = route.compute(tensors, ints)
     try:
-        mine = signatures.results(route.assemble(computed, tensors), _is_int)
+        mine = signatures.results(route.assemble(computed, tensors, given), _is_int, given=given)
     except Exception as fault:  # of the user's class: its constructor asks for more than its fields
         raise _verify.Unlike(f"the result cannot be put together again: {fault}") from fault
     if without_ints(mine.tree) != without_ints(results.tree):
@@ -316,7 +335,7 @@ def check(frontend: Any, route: Compiled, tensors: Any, ints: Any, eager: Any, o
             raise _verify.Disagreement(f"a result is {own_dtype} on {own_device}, the eager one {dtype} on {device}")
         if frontend.shares_memory(expected, others):
             raise _verify.Unlike("a result is a view of an argument or a weight, which a static graph copies")
-        export = frontend.exporter(dtype, "float32" if dtype == "bfloat16" else dtype)
+        export = frontend.exporter(dtype, carrier(dtype))
         left.append(export(expected))
         right.append(export(own))
         dtypes.append(dtype)

@@ -121,6 +121,8 @@ def shown(node: Any) -> str:
         return str(node)
     if node[0] in kinds:
         return kinds[node[0]]
+    if node[0] == "a":
+        return "an object that stands in another place too"
     if node[0] == "c":
         kind, value = node[1], node[-1]
         if kind == "float":

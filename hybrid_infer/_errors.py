@@ -83,7 +83,14 @@ class EngineError(HybridInferError):
 
 
 class PassingFault(EngineError):
-    """The same for a cause of the moment: memory, the disk, the driver, an interruption. It is tried again later."""
+    """The same for a cause of the moment: memory, the disk, the driver, an interruption. It is tried again later.
+
+    ``until``: of the monotonic clock, before which it is not; 0.0 where nothing is known about that.
+    """
+
+    def __init__(self, engine: str, reason: str, until: float = 0.0) -> None:
+        super().__init__(engine, reason)
+        self.until = until
 
 
 class GraphRefused(EngineError):

@@ -245,6 +245,7 @@ def _choices(held: Held) -> Iterator[dict[str, Any]]:
         yield {
             "engine": choice.name,
             "seconds": dict(choice.seconds),
+            "in_a_row": dict(choice.in_a_row),  # of engines that are alike beside eager work
             "steady": choice.steady,
             "differs_by": terms.get(key, {}),  # from other choices, in what was asked for
             # Of all tensors of a call together.
@@ -288,10 +289,11 @@ def _places(tree: Any, names: Sequence[str]) -> tuple[list[str], list[str]]:
                 tensors.append(place)
         elif node[0] == "i":
             ints.append(place)
-        elif node[0] != "c":
-            keys = [k[-1] if isinstance(k, list) else k for k in node[2]] if node[0] in ("d", "D") else None
+        elif node[0] not in ("c", "a"):
+            keys = [k[-1] if isinstance(k, list) else k for k in node[2]] if node[0] in ("d", "D", "o") else None
+            dot = node[0] in ("D", "o")
             for n, child in enumerate(node[-1]):
-                walk(child, f"{place}.{keys[n]}" if node[0] == "D" and keys else f"{place}[{keys[n] if keys else n!r}]")
+                walk(child, f"{place}.{keys[n]}" if dot and keys else f"{place}[{keys[n] if keys else n!r}]")
 
     for n, child in enumerate(tree[-1]):
         walk(child, names[n] if n < len(names) else str(n))

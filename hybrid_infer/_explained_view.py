@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from hybrid_infer._choice import by_time
+
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; color: #1c2430 }
 h2 { font-size: 1.15em; margin: 1.6em 0 .3em } h3 { font-size: 1em; margin: 1em 0 .2em }
@@ -118,7 +120,8 @@ def _of_version(version: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     served, weights = ", ".join(version["served_by"]), ", ".join(version["weights"])
     yield "served by", (served or "nothing at present") + (f" (weights {weights})" if weights else "")
     for choice in version["choices"]:
-        figures = ", ".join(f"{k} {_time(v)}" for k, v in sorted(choice["seconds"].items(), key=lambda item: item[1]))
+        parts = [by_time(each, _time) for each in (choice["seconds"], choice["in_a_row"]) if each]
+        figures = "; one after the other ".join(parts)
         size = "" if choice["elements"] is None else "{:,} to {:,} elements: ".format(*choice["elements"])
         size = "".join(f"{name} {value}, " for name, value in choice["differs_by"].items()) + size
         yield "choice", f"{size}{choice['engine']} of {figures}{'' if choice['steady'] else ' (on a busy machine)'}"

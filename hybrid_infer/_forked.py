@@ -234,8 +234,7 @@ class _Life:
             return
         if found:
             self.over, self.code = True, os.waitstatus_to_exitcode(status)
-            what = f"signal {signal.Signals(-self.code).name}" if self.code < 0 else f"status {self.code}"
-            self.how = f"ended with {what}"
+            self.how = ended(self.code)
 
     def look(self) -> None:
         """Has it ended? Raises TimeoutError if it never will, after an end is put to it."""
@@ -276,6 +275,11 @@ def _outcome(received: bytes) -> Outcome | None:
     if version.graph is None or len(model) != meta["graph"]:
         return None
     return Outcome(version, replace(version.graph, model=model), tuple(meta["kept_off"]))
+
+
+def ended(code: int) -> str:
+    """How a process ended, in words, by its exit code."""
+    return f"ended with {f'signal {signal.Signals(-code).name}' if code < 0 else f'status {code}'}"
 
 
 def children() -> set[int]:

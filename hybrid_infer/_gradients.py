@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import compress
 from typing import Any
 
+from hybrid_infer import _given
 from hybrid_infer._log import LOGGER as _log
 from hybrid_infer._signature import Signatures
 
@@ -23,7 +24,7 @@ class Eagerly:
 
     def __init__(self, state: Any, owner: tuple[Any, ...], values: Any, style: Any) -> None:
         self.frontend, self.parameters, self.function = state.frontend, state.parameters, state.method.function
-        self.signatures = Signatures(state.frontend)
+        self.signatures = Signatures(state.frontend, objects=True)
         self._owner, self._values, self._style = owner, values, style
 
     def again(self, route: Any) -> Any:
@@ -31,9 +32,11 @@ class Eagerly:
         rebuild = route.rebuild_arguments(self._values, self.signatures, self.parameters)
 
         def compute(*inputs: Any) -> list[Any]:
-            args, kwargs = self.parameters.unbind(rebuild(inputs), *self._style)
-            value = self.function(*self._owner, *args, **kwargs)
-            found = self.signatures.results(value, lambda leaf: type(leaf) is int)
+            values = rebuild(inputs)
+            args, kwargs = self.parameters.unbind(values, *self._style)
+            given = _given.objects(values, self.parameters.defaults) if route.objects else ()
+            value = _given.called(self.function, (*self._owner, *args), kwargs, given)
+            found = self.signatures.results(value, lambda leaf: type(leaf) is int, given=given)
             flat: list[Any] = [None] * route.computed
             for (origin, index), tensor in zip(route.tensor_sources, found.tensors, strict=True):
                 if origin == "y":
@@ -43,13 +46,13 @@ class Eagerly:
         return compute
 
 
-def differentiable(call: Eagerly, route: Any, tensors: Sequence[Any], ints: Any) -> Any:
+def differentiable(call: Eagerly, route: Any, tensors: Sequence[Any], ints: Any, given: Sequence[Any]) -> Any:
     """The result of a route, connected to the tensors and weights that require a gradient. Raises EngineError."""
     frontend, again = call.frontend, call.again(route)
     carried = _carried(call, route, tensors)
     if not any(carried):
         with frontend.no_grad():
-            return route.run(tensors, ints)
+            return route.run(tensors, ints, given)
     connected = list(compress(route.tensor_outputs, carried))
     kept: list[Any] = []
 
@@ -58,13 +61,16 @@ def differentiable(call: Eagerly, route: Any, tensors: Sequence[Any], ints: Any)
             kept.extend(route.compute(tensors, ints))
         return [kept[i] for i in connected]
 
+    modes = frontend.modes()  # the backward pass may be called outside of them
+
     def eagerly(*inputs: Any) -> list[Any]:
-        return list(compress(again(*inputs), carried))
+        with modes():
+            return list(compress(again(*inputs), carried))
 
     weights = [w for w in route.differentiable if frontend.requires_grad(w)]
     for i, tensor in zip(connected, frontend.eager_backward(eagerly, forward, tensors, weights), strict=True):
         kept[i] = tensor
-    return route.assemble(kept, tensors)
+    return route.assemble(kept, tensors, given)
 
 
 def _carried(call: Eagerly, route: Any, tensors: Sequence[Any]) -> tuple[bool, ...]:

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Collection
 from typing import Any
 
-from hybrid_infer import _ahead, _options, _stats
+from hybrid_infer import _ahead, _defects, _options, _stats
 from hybrid_infer._dispatch import State
 from hybrid_infer._errors import CaptureError, HybridInferError
 from hybrid_infer._log import tell
@@ -134,6 +134,8 @@ class HotMethod:
         if reason not in self._warned:
             if len(self._warned) < 64:
                 self._warned.add(reason)
+            if not self.counters.to_tell(reason):
+                return
             from hybrid_infer import _troubleshooting
 
             text = _troubleshooting.told(reason, remedy)
@@ -171,8 +173,11 @@ class HotMethod:
         try:
             return state.call((owner,), args, kwargs)
         except Exception as fault:
-            _take_back(state, noted, args, kwargs, fault)
-            raise
+            if not _defects.ours(fault, self.function):
+                _take_back(state, noted, args, kwargs, fault)
+                raise
+            defect = fault
+        return _defects.answer(state, (owner,), args, kwargs, defect)
 
 
 def _take_back(state: State, noted: int, args: tuple[Any, ...], kwargs: dict[str, Any], fault: Exception) -> None:
@@ -245,8 +250,11 @@ def decorate_function(function: Any, options: Options) -> Callable[..., Any]:
         try:
             return state.call((), args, kwargs)
         except Exception as fault:
-            _take_back(state, noted, args, kwargs, fault)
-            raise
+            if not _defects.ours(fault, function):
+                _take_back(state, noted, args, kwargs, fault)
+                raise
+            defect = fault
+        return _defects.answer(state, (), args, kwargs, defect)
 
     hot.__hybrid_infer__ = method  # type: ignore[attr-defined]
     hot.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]  # for those who look no further

@@ -262,15 +262,17 @@ def resolved(node: Any, fields: Mapping[str, Sequence[str]]) -> Any:
 
     Nothing is imported for it: which modules run is not for a file to say.
     """
-    if not isinstance(node, list) or not node or node[0] in ("t", "i", "c"):
+    if isinstance(node, list) and node[:2] == ["c", "type"]:
+        return node if known(node[2]) else ["c", "str", node[2]]
+    if not isinstance(node, list) or not node or node[0] in ("t", "i", "c", "g", "a"):
         return node
     code, path = node[0], str(node[1])
     children = [resolved(child, fields) for child in node[-1]]
     if known(path):
         return [*node[:-1], children]
-    if code in ("n", "D"):
-        names = node[2] if code == "D" else fields.get(path, [f"field_{i}" for i in range(len(children))])
-        kind = "Record" if code == "D" else "FieldTuple"
+    if code in ("n", "D", "o"):
+        names = node[2] if code != "n" else fields.get(path, [f"field_{i}" for i in range(len(children))])
+        kind = "FieldTuple" if code == "n" else "Record"
         return ["d", f"hybrid_infer._record:{kind}", [["str", name] for name in names], children]
     if code == "d":
         return ["d", "builtins:dict", node[2], children]

@@ -12,6 +12,7 @@ from typing import Any
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._route import Compiled
+from hybrid_infer._types import carrier
 
 _SECONDS = 5.0  # after which nothing more is tried; an engine that is not known to be sound is not used
 _LOOP = b'"\x04Loop'  # a node's type, as a model's bytes spell it
@@ -54,7 +55,7 @@ def _spoiled(frontend: Any, tensors: Sequence[Any]) -> Iterator[tuple[str, list[
         dtype, shape, device = frontend.describe(tensor)
         if dtype not in ("float32", "float16", "bfloat16", "float64") or 0 in shape:
             continue
-        wire = "float32" if dtype == "bfloat16" else dtype
+        wire = carrier(dtype)
         array = np.array(frontend.exporter(dtype, wire)(tensor))
         bring = frontend.importer(dtype, wire, device)
         place = array.size // 2
@@ -71,5 +72,5 @@ def _kinds(frontend: Any, tensor: Any) -> Any:
     dtype, shape, _ = frontend.describe(tensor)
     if dtype in ("bool", "int8", "uint8", "int16", "int32", "int64"):
         return shape
-    array = np.asarray(frontend.exporter(dtype, "float32" if dtype == "bfloat16" else dtype)(tensor))
+    array = np.asarray(frontend.exporter(dtype, carrier(dtype))(tensor))
     return shape, (np.isnan(array) * 2 + np.isposinf(array) * 4 + np.isneginf(array) * 8).tobytes()

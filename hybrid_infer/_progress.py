@@ -138,9 +138,12 @@ class _Line:
                 else:  # the figure first, since a long line is cut
                     shown = f"{part:4.0%} [{'#' * int(_WIDTH * part):<{_WIDTH}}] {what}"
                 text = f"hybrid_infer: {shown} {time.monotonic() - self._started:.0f} s"
-                with self._drawing:
-                    _tell(_BELOW.format(text[: _columns() - 1]))
-                    self._visible = True
+                if _others_write():
+                    self._clear()
+                else:
+                    with self._drawing:
+                        _tell(_BELOW.format(text[: _columns() - 1]))
+                        self._visible = True
                 if self._done.wait(_EVERY):
                     break
             self._clear()
@@ -183,6 +186,35 @@ class _Line:
 
 def _tell(text: str) -> None:
     os.write(sys.stderr.fileno(), text.encode("utf-8", "replace"))
+
+
+def _others_write() -> bool:
+    """Has a child process this terminal for its output? What it writes would run into the line, and leave part of it.
+
+    Only Linux tells.
+    """
+    tracker = getattr(sys.modules.get("multiprocessing.resource_tracker"), "_resource_tracker", None)
+    silent = str(getattr(tracker, "_pid", None))  # which has the terminal, and lives as long as the program
+    try:
+        terminal = os.ttyname(sys.stderr.fileno())
+        return any(_writes_to(terminal, child) for child in _children() if child != silent)
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _children() -> Iterator[str]:
+    """The ids of this process's children, whichever of its threads has begun them."""
+    for task in os.listdir("/proc/self/task"):
+        with suppress(OSError), open(f"/proc/self/task/{task}/children", encoding="ascii") as file:  # it may have ended
+            yield from file.read().split()
+
+
+def _writes_to(terminal: str, process: str) -> bool:
+    for stream in (1, 2):
+        with suppress(OSError):  # it has none, or has ended
+            if os.readlink(f"/proc/{process}/fd/{stream}") == terminal:
+                return True
+    return False
 
 
 def _columns() -> int:

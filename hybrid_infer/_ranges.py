@@ -211,10 +211,8 @@ def slot(request: Request, held: Held, engines: Sequence[Any]) -> str:
 class Widening:
     """The background build of a plan for more sizes."""
 
-    def __init__(
-        self, request: Request, held: Held, engine: Any, profile: Any, prepare: Callable[[], Any]
-    ) -> None:
-        self._request, self._held, self._engine, self.profile = request, held, engine, profile
+    def __init__(self, name: str, held: Held, engine: Any, profile: Any, prepare: Callable[[], Any]) -> None:
+        self._name, self._held, self._engine, self.profile = name, held, engine, profile
         self._prepare = prepare
         #: Of the monotonic clock; after a failure whose cause does not pass, never.
         self._until = math.inf
@@ -224,7 +222,7 @@ class Widening:
         return time.monotonic() < self._until
 
     def run(self) -> None:
-        name = self._request.name
+        name = self._name
         try:
             self._prepare()
             with self._held.ranges.lock:
@@ -235,24 +233,31 @@ class Widening:
             if isinstance(fault, Meanwhile):
                 self._until = time.monotonic() + _AGAIN
             elif _verified.passing(fault):
-                self._until = _verified.until(self._held)
+                self._until = _verified.until(fault)
             self._held.ledger.unfit[self._engine.name] = str(fault)
             _log.warning("%s: %s serves no more sizes than before: %s", name, self._engine.name, fault)
         finally:
             del self._prepare
 
+    def put_off(self, fault: Exception) -> None:
+        """Nobody is there to build it at the moment."""
+        _log.info("%s: %s has a plan for more sizes later: %s", self._name, self._engine.name, fault)
+        self._until = time.monotonic() + _AGAIN
+        del self._prepare
 
-def widen(
-    request: Request, held: Held, engine: Any, profile: Any, prepare: Callable[[], Any]
-) -> Widening:
-    """Have a wider plan built, unless one for as much is being built already."""
+
+def widen(name: str, held: Held, engine: Any, profile: Any, prepare: Callable[[], Any]) -> Widening:
+    """Have a wider plan of the method called `name` built, unless one is being built already."""
     ranges = held.ranges
     with ranges.lock:
         running = ranges.widening
         if running is not None and running.pending():
             return running
-        ranges.widening = job = Widening(request, held, engine, profile, prepare)
+        ranges.widening = job = Widening(name, held, engine, profile, prepare)
     from hybrid_infer import _background
 
-    _background.submit(job)
+    try:
+        _background.submit(job)
+    except RuntimeError as fault:  # the system gives no more threads
+        job.put_off(fault)
     return job

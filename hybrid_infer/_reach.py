@@ -47,8 +47,9 @@ class Reach:
         self._known, self._named, self._ignored = known, code.attributes, ignored
         self._assignable = {name for name in self._named if not name.startswith("__")}
         self._memories: list[tuple[str, _undo.Memory]] = []
-        self._caches: list[tuple[Any, int]] = []
-        self._seen: set[int] = set()
+        self._caches: list[tuple[Any, Any]] = []
+        self._recalled = False
+        self._seen: dict[int, Any] = {}
         self._kinds: dict[type, tuple[bool, Any]] = {}
         self._bytes = 0
         self._queue: deque[tuple[Any, str]] = deque()
@@ -103,7 +104,7 @@ class Reach:
     def _hold(self, value: Any, name: str) -> None:
         if isinstance(value, _LEAVES) or id(value) in self._seen:
             return
-        self._seen.add(id(value))
+        self._seen[id(value)] = value
         if isinstance(value, types.ModuleType):
             if not _origin.of_object(value):
                 self._remember(value.__name__, _undo.Entries(vars(value), self._assignable, dot=True))
@@ -127,7 +128,7 @@ class Reach:
         elif isinstance(value, threading.local):
             raise TraceError(f"it uses variables of the thread's own ({name})", "Pass their values as arguments")
         elif isinstance(value, _CACHES):
-            self._caches.append((value, value.cache_info().misses))
+            self._caches.append((value, value.cache_info()))
         self._queue.extend((item, name) for item in _parts(value))
         self._attributes(value, name)
 
@@ -160,6 +161,17 @@ class Reach:
         )
         return whole, _undo.members(kind) if whole else {}
 
+    def holds(self, value: Any) -> bool:
+        """Is it, or may it be, an object that the code reached before the trace? Nobody sees what a cache holds.
+
+        Known when all has been taken back.
+        """
+        return self._recalled or self._seen.get(id(value)) is value
+
+    def seen(self) -> dict[int, Any]:
+        """What is watched, by id."""
+        return self._seen
+
     def take_back(self) -> list[str]:
         """Undo every write since the snapshot, and say what was written to."""
         written = []
@@ -168,8 +180,10 @@ class Reach:
             if changed is not None:
                 written.append(name + (changed.lstrip(".") if name.endswith(" ") else changed))
                 memory.restore()
-        for cache, misses in self._caches:
-            if cache.cache_info().misses != misses:
+        for cache, before in self._caches:
+            info = cache.cache_info()
+            self._recalled |= info != before
+            if info.misses != before.misses:
                 cache.cache_clear()  # of results computed by the trace from its own tensors
         return list(dict.fromkeys(written))
 

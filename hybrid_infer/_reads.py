@@ -45,9 +45,15 @@ class Recorder:
             _SINKS.pop(id(value), None)
             object.__setattr__(value, "__class__", recording.__mro__[1])
             for name in vars(recording).keys() - _BODIES[recording]:
-                self.assigned.append(f"{recording.__qualname__}.{name}")
+                if name not in CACHED:
+                    self.assigned.append(f"{recording.__qualname__}.{name}")
                 type.__delattr__(recording, name)
 
+
+#: What is asked of an instance that is copied or pickled: all of its attributes are read, by code in C.
+_COPIED = frozenset({"__reduce__", "__reduce_ex__", "__getstate__"})
+#: What Python itself notes on a class when an instance is copied or pickled first.
+CACHED = frozenset({"__slotnames__"})
 
 _SINKS: dict[int, set[str]] = {}
 _CLASSES: weakref.WeakKeyDictionary[type, type | None] = weakref.WeakKeyDictionary()
@@ -62,6 +68,11 @@ class _Blank:
 def can_note(kind: type) -> bool:
     """Can an instance be given a recording class? Not where its own is written in C."""
     return bool(kind.__flags__ & _HEAP) and not kind.__flags__ & _IMMUTABLE and _recording(kind) is not None
+
+
+def notes(kind: type) -> bool:
+    """Is it a recording class, which copies of a watched object are of as well?"""
+    return kind in _BODIES
 
 
 _IMMUTABLE, _HEAP = 1 << 8, 1 << 9
@@ -88,7 +99,7 @@ def _make(kind: type) -> type | None:
     def __getattribute__(self: Any, name: str) -> Any:
         sink = _SINKS.get(id(self))
         if sink is not None and (name != "__dict__" or _by_program(sys._getframe(1))):
-            sink.add(name)
+            sink.add("__dict__" if name in _COPIED else name)
         return look_up(self, name)  # type: ignore[call-arg]
 
     body = {

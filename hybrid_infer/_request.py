@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hybrid_infer._options import Options
@@ -18,12 +18,14 @@ class Errand:
     """What a miss is for.
 
     ``ahead``: no call waits for it, so no eager result is wanted and none is counted. ``forked``: another process
-    traces, if one can. ``open``: (tensor, axis) pairs that are to vary from the start.
+    traces, if one can. ``open``: (tensor, axis) pairs that are to vary from the start. ``tryout``: is asked before an
+    engine builds here, and raises EngineError where it had better not.
     """
 
     ahead: bool = False
     forked: bool = False
     open: frozenset[tuple[int, int]] = frozenset()
+    tryout: Callable[..., None] | None = None
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,12 @@ class Request:
     errand: Errand = Errand()
     any_size: bool = False  # dimensions that vary are to take 0 and 1 too (see ``Tracee``)
     sealed: bool = False  # the weights are the library's own, and nobody else writes to them
+    given: Sequence[Any] = ()  # the objects of the call whose changes are among the results (see `_given`)
     chooses: bool = False  # the user has not said which engine: they are measured, the eager method among them
+
+    def in_the_background(self) -> Request:
+        """The same for work that nobody waits for: it keeps neither the tensors of the call nor the instance alive."""
+        return replace(self, layout=Layout(), subject=None, given=())  # type: ignore[arg-type]  # and looks at neither
 
 
 @dataclass(frozen=True)

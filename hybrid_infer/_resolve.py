@@ -12,10 +12,13 @@ from hybrid_infer import _differences, _engines, _family, _forked, _ledger, _pro
 from hybrid_infer._busy import NOTHING, transparent
 from hybrid_infer._errors import StanceError
 from hybrid_infer._family import Family, Held
+from hybrid_infer._invocation import Invocation
 from hybrid_infer._log import tell
+from hybrid_infer._outcomes import fail, refused
+from hybrid_infer._pauses import ever_longer, for_a_while
 from hybrid_infer._request import Outcome, Request
-from hybrid_infer._route import Eager, for_a_while
-from hybrid_infer._serve import Invocation, fail, refused, use
+from hybrid_infer._route import Eager
+from hybrid_infer._serve import use
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -69,7 +72,15 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
             if held is not None:
                 return use(state, request, family, held, call)
             start = time.perf_counter()
-            outcome = _capture(request, family, wait)
+            try:
+                outcome = _capture(request, family, wait)
+            except _tracing.Moved as fault:
+                state.moved += 1
+                reason = f"another thread changed {fault} while it was captured"
+                return Eager(reason, for_a_while(ever_longer(_RETRY, state.moved)), kind="busy"), NOTHING
+            hooked = request.subject.hooked()  # by what the capture has found out
+            if hooked is not None:
+                return Eager(hooked.reason, hooked.still, remedy=hooked.remedy), NOTHING
             if outcome is not None:
                 outcome = replace(outcome, seconds=time.perf_counter() - start)
                 if full and outcome.version.graph and not any(map(outcome.version.covers, state.seen.values())):

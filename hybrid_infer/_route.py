@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import copy
 import functools
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from hybrid_infer._family import Family, Held
 from hybrid_infer._ranges import rows
-from hybrid_infer._signature import Parameters, Signatures, builder, constants
+from hybrid_infer._sight import Sight
+from hybrid_infer._signature import Parameters, Signatures
+from hybrid_infer._structure import builder, constants
 from hybrid_infer._subject import Subject
-from hybrid_infer._types import Graph, Program
+from hybrid_infer._types import Graph, Program, carrier
 
 
 class Eager:
@@ -28,46 +29,36 @@ class Eager:
         self.reason, self.valid, self.remedy, self.kind = reason, valid, remedy, kind
 
 
-def for_a_while(seconds: float) -> Callable[[], bool]:
-    """A validity that ends by itself: somebody else is at work on what this call needs."""
-    end = time.monotonic() + seconds
-    return lambda: time.monotonic() < end
-
-
 class Compiled:
     """A program with everything that a call needs around it. Immutable: a changed weight makes another one."""
 
     eager = False
 
     def __init__(
-        self, frontend: Any, subject: Subject, held: Held, family: Family, program: Program, live: bool, graph: Graph
-    ) -> None:
+        self, frontend: Any, subject: Subject, held: Held, family: Family, program: Program, live: bool, graph: Graph,
+        sight: Sight,
+    ) -> None:  # fmt: skip
         version = held.version
         self.graph = graph
         self.frontend, self.held, self.family, self.program, self.live = frontend, held, family, program, live
-        groups = subject.census.weights()
-        used = [w is not None for w in graph.weights]
-        self.weights = [slots[0].tensor for slots in groups.values()]
-        kept = [slots for slots, needed in zip(groups.values(), used, strict=True) if needed]
-        slots = [
-            (s.box, s.key, s.tensor) if s.box is not None else ({"value": s.tensor}, "value", s.tensor)
-            for group in kept
-            for s in group
-        ]
-        self._places = [(id(box), key, id(tensor)) for box, key, tensor in slots]
-        self._loose = [id(tensor) for _, _, tensor in subject.loose_tensors()]
+        self.weights, kept = sight.weights, sight.kept
+        self._places = sight.places
+        self._loose = [id(tensor) for _, _, tensor in subject.loose_tensors]
         #: Is a written weight seen by the next call, with no new program?
         self.follows = live or bool(getattr(program, "reads_weights", False))
-        self._unchanged = frontend.watch(slots, values=not self.follows)
+        self._unchanged = sight.held if self.follows else sight.unchanged
         # Constants of the graph, which are fed at no call.
-        self._constant = frontend.watch(subject.loose_tensors()) if self._loose else _always
-        watched = {id(tensor) for _, _, tensor in slots}
-        self._attributes = subject.attributes.arm(version.reads, subject.census, watched)
+        self._constant = subject.constants_unchanged
+        self._attributes = subject.attributes.arm(version.reads, subject.census, sight.watched)
         self._code = subject.code_unchanged
         self._usable = program.usable
         self.in_place = in_place = bool(getattr(program, "in_place", False))
         #: Does its plan reach as far as a call? Some are built for ranges of sizes.
         self._reaches: Callable[[Any], bool] | None = getattr(program, "serves", None)
+        #: Does it change, or return, objects that the call is given? Then a call has to have as many.
+        self.objects = _objects(version.results)
+        #: Of such objects, those that no call may be given: the layer or the code would see the change as well.
+        self.kept_elsewhere = subject.holds if self.objects else frozenset()
         self.differentiable = [group[0].tensor for group in kept if frontend.can_require_grad(group[0].tensor)]
         self._fixed = self._weight_arrays(kept, graph) if live and not in_place else []
         #: What a live program that works in place is fed: tensors, which the check of a call vouches for.
@@ -140,7 +131,7 @@ class Compiled:
         groups = subject.census.weights()
         kept = [slots for slots, name in zip(groups.values(), self.graph.weights, strict=True) if name is not None]
         places = [(s.box, s.key, s.tensor) for group in kept for s in group if s.box is not None]
-        if [id(tensor) for _, _, tensor in subject.loose_tensors()] != self._loose:
+        if [id(tensor) for _, _, tensor in subject.loose_tensors] != self._loose:
             return None
         try:
             same = [(id(b), k, id(t)) for b, k, t in places] == self._places and self._unchanged() and self._usable()
@@ -153,6 +144,7 @@ class Compiled:
         watched = {id(tensor) for _, _, tensor in places}
         route._attributes = subject.attributes.arm(self.held.version.reads, subject.census, watched)
         route._code = subject.code_unchanged
+        route.kept_elsewhere = subject.holds if self.objects else frozenset()
         return route
 
     def _weight_arrays(self, kept: Sequence[Any], graph: Any) -> list[Callable[[], Any]]:
@@ -160,7 +152,7 @@ class Compiled:
         dtypes = {w.name: w.dtype for w in self.held.version.weights}
         for group in kept:
             dtype = dtypes[group[0].name]
-            wire = "float32" if dtype == "bfloat16" else dtype
+            wire = carrier(dtype)
             export, tensor = self.frontend.exporter(dtype, wire), group[0].tensor
             if wire == dtype:
                 array = export(tensor)
@@ -169,12 +161,15 @@ class Compiled:
                 found.append(functools.partial(export, tensor))
         return found
 
-    def run(self, tensors: Sequence[Any], ints: Sequence[int]) -> Any:
-        """Results of one call in the structure of the eager method's. Raises EngineError."""
+    def run(self, tensors: Sequence[Any], ints: Sequence[int], given: Sequence[Any] = ()) -> Any:
+        """Results of one call in the structure of the eager method's, as `Returned` where it changes objects.
+
+        Raises EngineError.
+        """
         if self._simple:
             arrays = [export(tensor) for export, tensor in zip(self._exporters, tensors, strict=True)]
             return self._importers[0](self.program.run(arrays)[0])
-        return self.assemble(self.compute(tensors, ints), tensors)
+        return self.assemble(self.compute(tensors, ints), tensors, given)
 
     def compute(self, tensors: Sequence[Any], ints: Sequence[int]) -> list[Any]:
         """The computed results as tensors, flat."""
@@ -191,8 +186,8 @@ class Compiled:
         found = self.program.run(arrays)
         return [bring(array) for bring, array in zip(self._importers, found, strict=True)]
 
-    def assemble(self, computed: Sequence[Any], tensors: Sequence[Any]) -> Any:
-        """Flat computed results to the method's own structure."""
+    def assemble(self, computed: Sequence[Any], tensors: Sequence[Any], given: Sequence[Any] = ()) -> Any:
+        """Flat computed results to the method's own structure, in which the objects of the call are those `given`."""
         leaves = []
         for (origin, index), kind in zip(self._sources, self._kinds, strict=True):
             if origin == "x":
@@ -201,6 +196,7 @@ class Compiled:
                 leaves.append(self.weights[index])
             else:
                 leaves.append(int(computed[index]) if kind == "i" else computed[index])
+        leaves += given
         return self._build(leaves)
 
     def rebuild_arguments(
@@ -219,12 +215,15 @@ class Compiled:
         self.program.close()
 
 
-def _always() -> bool:
-    return True
-
-
 def _itself(value: Any) -> Any:
     return value
+
+
+def _objects(node: Any) -> int:
+    """Of how many objects of the call a tree of results tells; 0 where it names none of them."""
+    if not isinstance(node, list) or not node or node[0] in ("t", "i", "c", "a"):
+        return 0
+    return node[2] if node[0] == "g" else max(map(_objects, node[-1]), default=0)
 
 
 def leaf_kinds(node: Any) -> list[str]:
@@ -232,7 +231,7 @@ def leaf_kinds(node: Any) -> list[str]:
         return []
     if node[0] in ("t", "i"):
         return [node[0]]
-    if node[0] == "c":
+    if node[0] in ("c", "g", "a"):
         return []
     return [kind for child in node[-1] for kind in leaf_kinds(child)]
 

@@ -16,6 +16,7 @@ from hybrid_infer._compile import Built
 from hybrid_infer._errors import EngineError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._log import tell
+from hybrid_infer._pauses import ever_longer
 from hybrid_infer._request import Request
 from hybrid_infer._route import Compiled
 from hybrid_infer._stats import SLOWER as SLOWER
@@ -106,7 +107,8 @@ def choose(
         choice = _allowed(request, held, figures, {each.built.engine.name: each for each in found}, doubt)
         key = _key(request, held)
         if not choice.steady:
-            choice = replace(choice, until=time.monotonic() + _AGAIN * _LONGER ** held.doubtful[key])
+            pause = ever_longer(_AGAIN, held.doubtful[key], factor=_LONGER)
+            choice = replace(choice, until=time.monotonic() + pause)
             held.doubtful[key] += 1
         held.choices[key] = choice
         held.ledger.scales[key] = _choice.scale(request.call)

@@ -18,7 +18,8 @@ from hybrid_infer._model import Method, Model, Parameter, Saved, Trained
 from hybrid_infer._saved_sizes import Wish
 from hybrid_infer._saved_stage import Shapes, Stage, at, examples, grown, numbers_of, open_dims, sized, together
 from hybrid_infer._saved_target import Case, Target, targets, values_of
-from hybrid_infer._signature import Signatures, Unsupported, class_of, inlined
+from hybrid_infer._signature import Signatures, Unsupported
+from hybrid_infer._structure import class_of, inlined
 from hybrid_infer._subject import Subject
 from hybrid_infer._version import Call, Version, Weight
 
@@ -168,7 +169,7 @@ def _itself(value: Any) -> Any:
 
 def _fields(tree: Any) -> dict[str, list[str]]:
     """The names of the fields of the named tuples in a tree."""
-    if not isinstance(tree, list) or not tree or tree[0] in ("t", "i", "c"):
+    if not isinstance(tree, list) or not tree or tree[0] in ("t", "i", "c", "a"):
         return {}
     found = {tree[1]: list(getattr(class_of(tree[1]), "_fields", ()))} if tree[0] == "n" else {}
     for child in tree[-1]:

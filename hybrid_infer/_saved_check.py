@@ -15,7 +15,7 @@ from hybrid_infer._saved_stage import OPTIONS, Shapes, Stage, at, examples, grow
 from hybrid_infer._saved_target import Case, values_of
 from hybrid_infer._signature import Signatures, Unsupported
 from hybrid_infer._subject import Subject
-from hybrid_infer._types import Condition
+from hybrid_infer._types import Condition, carrier
 from hybrid_infer._version import Call
 
 _log = logging.getLogger("hybrid_infer")
@@ -157,7 +157,7 @@ class _Runner:
             own = version.graph.output_specs[index].dtype
             if dtype != own:
                 raise _verify.Disagreement(f"a result is {own}, the eager one {dtype}")
-            wire = "float32" if dtype == "bfloat16" else dtype
+            wire = carrier(dtype)
             left.append(frontend.exporter(dtype, wire)(tensor))
             right.append(np.asarray(computed[index]).astype(wire, copy=False))
             dtypes.append(dtype)

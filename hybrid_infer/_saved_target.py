@@ -12,9 +12,10 @@ from hybrid_infer._errors import SpecError
 from hybrid_infer._met import Style
 from hybrid_infer._method import Bound, HotMethod
 from hybrid_infer._model import FORWARD
-from hybrid_infer._signature import Parameters, Signatures, builder, constants
+from hybrid_infer._signature import Parameters, Signatures
 from hybrid_infer._spec import InputSpec
-from hybrid_infer._types import TensorSpec
+from hybrid_infer._structure import builder, constants
+from hybrid_infer._types import TensorSpec, carrier
 from hybrid_infer._version import Call
 
 _UNSAID = "input_spec=[InputSpec(shape, dtype), ...], with None for the sizes that vary"
@@ -278,7 +279,7 @@ def example(frontend: Any, dtype: str, shape: Sequence[int], whole: int) -> Any:
         count = int(np.prod(shape, dtype=np.int64))
         # Irrational steps: no two values are equal, whatever the sizes.
         array = ((np.arange(count, dtype=np.float64) * 0.6180339887498949) % 1.0).reshape(shape)
-        wire = "float32" if dtype == "bfloat16" else dtype
+        wire = carrier(dtype)
         return frontend.importer(dtype, wire, "cpu")(array.astype(wire))
     array = np.ones(shape, bool) if dtype == "bool" else np.full(shape, whole, dtype)
     return frontend.importer(dtype, dtype, "cpu")(array)

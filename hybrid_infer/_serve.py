@@ -9,19 +9,19 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from hybrid_infer import (
     _choice,
     _chosen,
     _compile,
     _engines,
+    _given,
     _gradients,
     _probes,
     _ranges,
     _router,
     _stance,
-    _tracing,
     _trt,
     _verified,
     _verify,
@@ -31,30 +31,19 @@ from hybrid_infer._choice import EAGER
 from hybrid_infer._compile import Built
 from hybrid_infer._errors import ArgumentsRefused, EngineError, PassingFault
 from hybrid_infer._family import Family, Held
+from hybrid_infer._invocation import Invocation
 from hybrid_infer._log import tell
+from hybrid_infer._outcomes import later, publish, publish_refusals, refused, unchanged, unserved
+from hybrid_infer._pauses import before, ever_longer, for_a_while
 from hybrid_infer._request import Outcome, Request
-from hybrid_infer._route import Compiled, Eager, for_a_while
+from hybrid_infer._route import Compiled, Eager
 
 _log = logging.getLogger("hybrid_infer")
 
 _WAIT = 1.0  # seconds for which a call waits for another thread that binds, or measures what was captured just now
 _AHEAD = 60.0  # the same where no call waits
 _RETRY = 0.2  # seconds after which a call that the eager method answered meanwhile looks again
-_DOUBLED = 10  # how often that is doubled at the most, where an engine refuses one call after the other
 _TIES = 3  # inconclusive verifications after which a plan is taken
-
-
-class Invocation(NamedTuple):
-    """A call as the program made it; ``values``: its arguments in the order of the parameters."""
-
-    function: Callable[..., Any]
-    owner: tuple[Any, ...]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    values: Sequence[Any]
-
-    def run(self) -> Any:
-        return self.function(*self.owner, *self.args, **self.kwargs)
 
 
 class _Another(Exception):
@@ -93,7 +82,7 @@ def _use_alone(
                 if alone:
                     return _use(state, request, family, held, call, outcome, result)
     if outcome is not None:
-        _publish(request, family, held, outcome)
+        publish(request, family, held, outcome)
     return Eager(reason, for_a_while(_RETRY), kind="busy"), result
 
 
@@ -123,17 +112,17 @@ def _use(
     except _ranges.Meanwhile as fault:
         return Eager(fault.reason, fault.pending, kind="busy"), result
     except PassingFault as fault:
-        return _later(state, request, family, held, str(fault), _verified.waiting(held), result, outcome)
+        return later(state, request, family, held, str(fault), before(fault.until), result, outcome)
     except EngineError as fault:
-        return _unserved(state, request, family, held, str(fault), result)
+        return unserved(state, request, family, held, str(fault), result)
     except DamagedEntry:
         family.drop(held)
         raise
     route = _compile.bind(request, held, family, built)
     if built.meanwhile is not None:
         route.stand_in(built.meanwhile)
-    comparable, verdict = True, _verified.name(built.plan, request.options)
-    if _to_compare(state, held, built, ready is None):
+    comparable, verdict = True, _verified.name(built.plan, request.options, request.live)
+    if _to_compare(state, request, held, built, ready is None):
         try:
             if result is NOTHING:
                 with transparent(), held.ledger.timed("verify"):
@@ -146,7 +135,7 @@ def _use(
             _log.info("%s: not compared with the eager method, which fails for this element type", state.method.name)
         try:
             if result is not NOTHING:
-                _check(request, route, result)
+                _check(request, route, result, request.given)
                 built.verified = True
         except _verify.Inconclusive as fault:
             held.ties[verdict] += 1
@@ -154,12 +143,12 @@ def _use(
             if held.ties[verdict] < _TIES:
                 route.close()
                 if outcome is not None:
-                    _publish(request, family, held, outcome)
+                    publish(request, family, held, outcome)
                 return None, result
             held.taken.add(verdict)
         except ArgumentsRefused as fault:
             route.close()
-            return _later(state, request, family, held, str(fault), _soon(held, verdict), result, outcome)
+            return later(state, request, family, held, str(fault), _soon(held, verdict), result, outcome)
         except (_verify.Disagreement, EngineError) as fault:
             moved = not route.valid()
             route.close()
@@ -168,7 +157,7 @@ def _use(
             # Another thread changed a weight meanwhile: each result is right for its moment. Verified next time.
             _log.debug("%s: changed while it was verified: %s", state.method.name, fault)
             if outcome is not None:
-                _publish(request, family, held, outcome)
+                publish(request, family, held, outcome)
             return None, result
     if built.fresh:
         state.counters.count("builds")
@@ -177,19 +166,19 @@ def _use(
             choice, built, route = _choose(state, request, held, family, built, route, graph, call, result)
         except ArgumentsRefused as fault:
             route.close()
-            return _later(state, request, family, held, str(fault), _soon(held, verdict), result, outcome)
+            return later(state, request, family, held, str(fault), _soon(held, verdict), result, outcome)
         except EngineError as fault:
             route.close()
-            return _unserved(state, request, family, held, str(fault), result)
+            return unserved(state, request, family, held, str(fault), result)
         except DamagedEntry:
             route.close()
             family.drop(held)
             raise
     if outcome is not None:
-        _publish(request, family, held, outcome)
+        publish(request, family, held, outcome)
     else:
         _came_from_disk(state, held)
-    _publish_refusals(request, family, held)
+    publish_refusals(request, family, held)
     if choice is not None:
         _router.remember(request, held, choice)
         _chosen.note(request, held, choice)
@@ -230,12 +219,12 @@ def _use(
     return route, result
 
 
-def _to_compare(state: Any, held: Held, built: Built, anew: bool) -> bool:
+def _to_compare(state: Any, request: Request, held: Held, built: Built, anew: bool) -> bool:
     """Is a program to be compared with the eager method? `anew`: the instance has none of the kind yet."""
     mode = state.method.options.verify
     if mode == "first" and anew:
         return True
-    taken = _verified.name(built.plan, state.method.options) in held.taken
+    taken = _verified.name(built.plan, request.options, request.live) in held.taken
     return mode != "off" and not built.verified and not taken
 
 
@@ -282,22 +271,23 @@ def _choose(
     call: Invocation, result: Any,
 ) -> tuple[Any, Built, Compiled]:  # fmt: skip
     """What to answer calls of this size with, by measurement; no choice where the eager method fails."""
+    given = request.given
 
     def verify(other: _router.Candidate) -> None:
-        nonlocal result
-        if not _to_compare(state, held, other.built, True):
+        nonlocal result, given
+        if not _to_compare(state, request, held, other.built, True):
             other.route.compute(request.layout.tensors, request.layout.ints)  # if it fails, then here
             return
         if result is NOTHING:  # the first engine's plan is known to be right, which says nothing about this one's
-            result = call.run()
-        _check(request, other.route, result)
+            result, given = call.again()
+        _check(request, other.route, result, given)
         other.built.verified = True
 
     def doubt(other: Compiled) -> str:
         endless = _probes.endless((graph or held.graph()).model)
         if endless:
             return endless
-        again = _gradients.Eagerly(state, call.owner, call.values, (len(call.args), call.kwargs)).again(other)
+        again = _gradients.Eagerly(state, call.owner, call.copied(), (len(call.args), call.kwargs)).again(other)
         with state.frontend.no_grad():
             tensors, ints = request.layout.tensors, request.layout.ints
             return _probes.difference(state.frontend, other, again, tensors, ints)
@@ -308,14 +298,15 @@ def _choose(
         def answer() -> Any:
             state.key(call.values)
             other.valid()
-            return other.run(request.layout.tensors, request.layout.ints)
+            given = _given.objects(call.copied(), request.parameters.defaults) if other.objects else ()
+            return _given.applied(other.run(request.layout.tensors, request.layout.ints, given))
 
         return answer
 
     try:
         with transparent():
             choice, best = _router.choose(
-                request, held, family, _router.Candidate(built, route), graph, call.run, as_called, verify, doubt
+                request, held, family, _router.Candidate(built, route), graph, call.again, as_called, verify, doubt
             )
     except RuntimeError as fault:
         if not _lacks_kernel(request, fault):
@@ -341,17 +332,17 @@ def _by_choice(state: Any, request: Request, held: Held, choice: _choice.Choice)
     """
     _drop_covered(state, held)
     _drop_unmeasured(state, request, held)
-    unread = _unread(request, held)
-    loser = Eager(_router.SLOWER, lambda: choice.holds() and unread(), kind="slower")
+    same = unchanged(request, held)
+    loser = Eager(_router.SLOWER, lambda: choice.holds() and same(), kind="slower")
     state.slower[id(held), _choice.scale(request.call)] = held, loser
     state.seen[held.version.identity] = held.version
     return loser
 
 
-def _check(request: Request, route: Compiled, result: Any) -> None:
+def _check(request: Request, route: Compiled, result: Any, given: Sequence[Any]) -> None:
     layout = request.layout
     with route.held.ledger.timed("verify"):
-        _compile.check(request.frontend, route, layout.tensors, layout.ints, result, request.options)
+        _compile.check(request.frontend, route, layout.tensors, layout.ints, result, request.options, given)
 
 
 def _without(
@@ -360,63 +351,30 @@ def _without(
 ) -> tuple[Any, Any]:  # fmt: skip
     """An engine computes something else than the eager method: the next one is tried; with none left, none serves."""
     if isinstance(fault, _verify.Unlike):
-        return _unserved(state, request, family, held, str(fault), result)
+        return unserved(state, request, family, held, str(fault), result)
     level = logging.WARNING if request.options.backend else logging.INFO
     _verified.leave_out(request, held, built.engine, built.plan, fault, level)
     if built.profile is not None and _ranges.rejected(request, held, built.profile):
         _verified.leave_out(request, held, built.engine, _engines.plan_key(request, built.engine), fault)
-    reasons, passing = [], False
+    reasons, ends = [], []
     for engine in _engines.engines(request):
         key = _engines.plan_key(request, engine)
         reason, failed = _verified.refusal(request, held, engine, key), _verified.postponed(request, held, key)
-        passing = passing or (not reason and failed is not None)
+        if not reason and failed is not None:
+            ends.append(failed.until)
         reasons.append((engine.name, reason or ("" if failed is None else failed.reason)))
     if not all(reason for _, reason in reasons):
         raise _Another(result)
-    if passing:
-        waiting, reason = _verified.waiting(held), _verified.together(reasons)
-        return _later(state, request, family, held, reason, waiting, result, outcome)
-    return _unserved(state, request, family, held, _verified.together(reasons), result)
-
-
-def _publish_refusals(request: Request, family: Family, held: Held) -> None:
-    """Put beside a version which engines are not to be tried again, once."""
-    if held.entry is None or request.subject.opaque:
-        return
-    for among, reason in held.untold():
-        record = _tracing.unserved(request, held, reason, among)
-        request.store.remember_failure(family.key, record.to_meta())
-
-
-def _unserved(
-    state: Any, request: Request, family: Family, held: Held, reason: str, result: Any = NOTHING
-) -> tuple[Any, Any]:
-    """No engine serves the version, or its result was wrong: remembered, and answered eagerly from now on."""
-    failed = Held(_tracing.unserved(request, held, reason, _engines.scope(request)), None, disk=False)
-    failed.ledger = held.ledger
-    family.drop(held)
-    fail(request, family, failed)
-    if result is not NOTHING and not request.errand.ahead:
-        state.note(reason, "", "build")
-    return refused(request, failed), result
-
-
-def _later(
-    state: Any, request: Request, family: Family, held: Held, reason: str, waiting: Callable[[], bool], result: Any,
-    outcome: Outcome | None,
-) -> tuple[Any, Any]:  # fmt: skip
-    """No engine serves the version now, for a cause that passes: nothing is remembered, and it is tried again later."""
-    if outcome is not None:
-        _publish(request, family, held, outcome)
-    if result is not NOTHING and not request.errand.ahead:
-        state.note(reason, "", "build")
-    return Eager(reason, waiting, kind="build"), result
+    if ends:
+        reason = _verified.together(reasons)
+        return later(state, request, family, held, reason, before(min(ends)), result, outcome)
+    return unserved(state, request, family, held, _verified.together(reasons), result)
 
 
 def _soon(held: Held, verdict: str) -> Callable[[], bool]:
     """Waits for a call with other arguments, twice as long after each that was refused: they may all be like it."""
     held.unfit[verdict] += 1
-    return for_a_while(_RETRY * 2 ** min(held.unfit[verdict], _DOUBLED))
+    return for_a_while(ever_longer(_RETRY, held.unfit[verdict]))
 
 
 def _drop(state: Any, route: Compiled) -> None:
@@ -429,28 +387,3 @@ def _drop(state: Any, route: Compiled) -> None:
     for key, kept in list(state.memo.items()):
         if isinstance(kept, Compiled) and kept.program is route.program:
             state.memo.pop(key, None)
-
-
-def _publish(request: Request, family: Family, held: Held, outcome: Outcome) -> None:
-    """Put a version that was captured where others find it; whoever is the first to build it verifies it."""
-    _compile.publish(request, held, family, outcome)
-    family.add(held, "" if held.entry is None else held.entry.version)
-    family.drop_covered(held.version)
-
-
-def fail(request: Request, family: Family, held: Held) -> None:
-    family.add(held, "")
-    if not request.subject.opaque:
-        request.store.remember_failure(family.key, held.version.to_meta())
-
-
-def refused(request: Request, held: Held) -> Eager:
-    version = held.version
-    return Eager(version.reason, _unread(request, held), remedy=version.remedy, kind=version.kind)
-
-
-def _unread(request: Request, held: Held) -> Callable[[], bool]:
-    """Are the code, and the attributes that a version has read, as they are now?"""
-    unread = request.subject.attributes.arm(held.version.reads, request.subject.census, set())
-    code = request.subject.code_unchanged
-    return lambda: unread() and code()

@@ -2,18 +2,23 @@
 
 A *key* is what the memo compares: cheap, hashable, exact. A *layout* is the same as plain JSON data, for versions on
 disk: a tree whose leaves are ``["t"]`` (the next tensor), ``["t", i]`` (the i-th one again), ``["i"]`` (the next
-integer), ``["c", type, value]`` (a constant) and whose inner nodes name their class by import path.
+integer), ``["c", type, value]`` (a constant) and whose inner nodes name their class by import path. ``["a", n]`` is the
+n-th of these again, where one object stands in two places. Among results ``["g", i, n]`` is the i-th of the n objects
+that the call was given (see `_given`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import inspect
-import sys
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
-from importlib import import_module
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
+
+from hybrid_infer import _state
+from hybrid_infer._given import is_object
+from hybrid_infer._structure import CLASSES, class_path, imported
 
 _POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
 _POSITIONAL_OR_KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -126,14 +131,21 @@ _EXACT = frozenset({int, bool, str, bytes})
 class Signatures:
     """Keys and layouts for the values of one framework."""
 
-    def __init__(self, frontend: Any, *, traced: bool = False) -> None:
+    def __init__(self, frontend: Any, *, traced: bool = False, objects: bool = False) -> None:
         self.tensor_classes = frontend.traced_types if traced else (frontend.tensor_type,)
         self.tensor_types = frontend.tensor_types
         self.tensor_key = frontend.key
         self.constant_types = frontend.constant_types
+        self.frontend = frontend
+        self.objects = objects  # may there be any among the arguments?
 
-    def key(self, values: Sequence[Any], tensors: list[Any], defaults: Sequence[Any] = ()) -> tuple[Any, ...]:
-        """An exact, hashable key of `values`; their tensors are appended to `tensors` in order."""
+    def key(
+        self, values: Sequence[Any], tensors: list[Any], defaults: Sequence[Any], boxes: dict[int, Any]
+    ) -> tuple[Any, ...]:
+        """An exact, hashable key of `values`; their tensors are appended to `tensors` in order.
+
+        And its lists, dicts and objects, each once and by their ids, to `boxes` (see `_given`).
+        """
         parts: list[Any] = []
         add = parts.append
         types, tensor_key = self.tensor_types, self.tensor_key
@@ -147,10 +159,10 @@ class Signatures:
             elif kind in _EXACT:
                 add((kind, value))
             else:
-                add(self._key(value, tensors, defaults))
+                add(self._key(value, tensors, defaults, boxes))
         return tuple(parts)
 
-    def _key(self, value: Any, tensors: list[Any], defaults: Sequence[Any]) -> Any:
+    def _key(self, value: Any, tensors: list[Any], defaults: Sequence[Any], boxes: dict[int, Any]) -> Any:
         kind = type(value)
         if kind is float:
             return kind, value.hex()
@@ -158,41 +170,66 @@ class Signatures:
             return kind, value.real.hex(), value.imag.hex()
         if isinstance(value, self.constant_types):
             return kind, value
+        if self.objects and id(value) in boxes:
+            return kind, "again", [*boxes].index(id(value))
         if isinstance(value, dict):
+            boxes[id(value)] = value
             names = []
             for name in value:
                 if type(name) not in (str, int, bool) and name is not None:
                     raise Unsupported("a key of a dict", name)
                 names.append((type(name), name))
-            return kind, tuple(names), self.key(tuple(value.values()), tensors, defaults)
-        if isinstance(value, (list, tuple)):
-            return kind, self.key(value, tensors, defaults)
+            return kind, tuple(names), self.key(tuple(value.values()), tensors, defaults, boxes)
+        if isinstance(value, tuple):
+            return kind, self.key(value, tensors, defaults, boxes)
+        if isinstance(value, list):
+            boxes[id(value)] = value
+            return kind, self.key(value, tensors, defaults, boxes)
+        if self.objects and is_object(kind) and not _among(value, defaults):
+            boxes[id(value)] = value
+            state = vars(value)
+            return kind, tuple(state), self.key(tuple(state.values()), tensors, defaults, boxes)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return kind, self.key([getattr(value, f.name) for f in dataclasses.fields(value)], tensors, defaults)
+            boxes[id(value)] = value
+            fields = [getattr(value, f.name) for f in dataclasses.fields(value)]
+            return kind, self.key(fields, tensors, defaults, boxes)
         for i, default in enumerate(defaults):
             if value is default and value is not inspect.Parameter.empty:
                 return "default", i
+        if self.objects and isinstance(value, (type, enum.Enum)):
+            return kind, value
         raise Unsupported("an argument", value)
 
     def layout(self, values: Sequence[Any], names: Sequence[str], defaults: Sequence[Any] = ()) -> Layout:
         """The same as JSON data, with the place of each leaf in words."""
         found = Layout()
+        found.told = self.objects
         nodes = []
+        found.inner = 1  # the tuple of them all
         for name, value in zip(names, values, strict=True):
             nodes.append(self._node(value, f"argument `{name}`", found, defaults))
         found.tree = ["u", "builtins:tuple", nodes]
         return found
 
-    def results(self, value: Any, symbolic: Callable[[Any], bool]) -> Layout:
-        """Layout of what a method returned; `symbolic` recognises a tracer's integers."""
+    def results(
+        self, value: Any, symbolic: Callable[[Any], bool], kept: Callable[[Any], bool] = lambda value: False,
+        given: Sequence[Any] = (),
+    ) -> Layout:  # fmt: skip
+        """Layout of what a method returned; `symbolic` recognises a tracer's integers.
+
+        An object that the program keeps (`kept`) is no structure: another one in its place would not be that object.
+        `given`: the objects of the call, each of which stays what it is.
+        """
         found = Layout()
-        found.symbolic = symbolic
+        found.given = {id(each): i for i, each in enumerate(given)}
+        found.symbolic, found.kept, found.told = symbolic, kept, True
         found.tree = self._node(value, "the result", found, ())
         return found
 
     def _node(self, value: Any, place: str, found: Layout, defaults: Sequence[Any]) -> list[Any]:
         kind = type(value)
-        if isinstance(value, self.tensor_classes):
+        symbolic = found.symbolic is not None and found.symbolic(value)
+        if isinstance(value, self.tensor_classes) and not symbolic:
             again = None
             if found.symbolic is None:  # among arguments: code may ask whether two of them are the same object
                 again = next((i for i, tensor in enumerate(found.tensors) if tensor is value), None)
@@ -200,7 +237,7 @@ class Signatures:
             found.tensors.append(value)
             found.places.append(place)
             return ["t"] if again is None else ["t", again]
-        if found.symbolic(value) if found.symbolic else kind is int:
+        if symbolic if found.symbolic else kind is int:
             found.leaves.append(("i", len(found.ints)))
             found.ints.append(value)
             found.int_places.append(place)
@@ -215,30 +252,69 @@ class Signatures:
             return ["c", "complex", [value.real.hex(), value.imag.hex()]]
         if isinstance(value, self.constant_types):
             return ["c", class_path(kind), str(value)]
+        if id(value) in found.given:
+            return ["g", found.given[id(value)], len(found.given)]
+        opened = self._opened(value, place, found, defaults)
+        if opened is None:
+            return self._named(value, place, found, defaults)
+        head, items, dot = opened
+        number = found.enter(value, place)
+        if number is not None:
+            return ["a", number]
+        if kind not in (dict, OrderedDict):
+            found.note(kind)
+        children = self._children(items, place, found, defaults, dot)
+        found.open.discard(id(value))
+        return [*head, children]
+
+    def _opened(
+        self, value: Any, place: str, found: Layout, defaults: Sequence[Any]
+    ) -> tuple[list[Any], Any, str] | None:
+        """How a structure's node begins, what is in it, and what stands before a name there; None of what is none."""
+        kind, path = type(value), class_path(type(value))
+        if found.symbolic is None and self.objects and is_object(kind) and not _among(value, defaults):
+            found.holds_objects = True
+            return ["o", path, [*vars(value)]], vars(value).items(), "."
         if isinstance(value, dict):
             for name in value:
                 if type(name) not in (str, int, bool) and name is not None:
                     raise Unsupported(f"a key of {place}", name)
             if kind in (dict, OrderedDict):
-                keys = [[type(k).__name__, k] for k in value]
-                return ["d", class_path(kind), keys, self._children(value.items(), place, found, defaults)]
+                return ["d", path, [[type(k).__name__, k] for k in value]], value.items(), ""
             if not dataclasses.is_dataclass(kind):
                 raise Unsupported(place, value)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value)]
-            found.note(kind)
-            return ["D", class_path(kind), [n for n, _ in fields], self._children(fields, place, found, defaults, ".")]
+            return ["D", path, [name for name, _ in fields]], fields, "."
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
-            found.note(kind)
-            fields = list(zip(kind._fields, value, strict=True))
-            return ["n", class_path(kind), self._children(fields, place, found, defaults, ".")]
+            return ["n", path], zip(kind._fields, value, strict=True), "."
         if isinstance(value, (list, tuple)):
-            found.note(kind)
-            return ["u", class_path(kind), self._children(enumerate(value), place, found, defaults)]
+            return ["u", path], enumerate(value), ""
+        if found.symbolic is not None and _state.plain(kind) and not self._kept(value, found):
+            return ["o", path, [*vars(value)]], vars(value).items(), "."
+        return None
+
+    def _named(self, value: Any, place: str, found: Layout, defaults: Sequence[Any]) -> list[Any]:
+        """A constant that is found again by a name."""
         for i, default in enumerate(defaults):
             if value is default and value is not inspect.Parameter.empty:
                 return ["c", "default", i]
+        kind = type(value)
+        if isinstance(value, enum.Enum) and self.objects and value.name in kind.__members__:
+            found.note(kind)
+            return ["c", "enum", [class_path(kind), value.name]]
+        if (
+            isinstance(value, type)
+            and (found.symbolic is not None or self.objects)
+            and imported(class_path(value)) is value
+        ):
+            if found.symbolic is None:
+                found.note(value)
+            return ["c", "type", class_path(value)]
         raise Unsupported(place, value)
+
+    def _kept(self, value: Any, found: Layout) -> bool:
+        return isinstance(value, self.frontend.layer_type) or found.kept(value)
 
     def _children(
         self, items: Any, place: str, found: Layout, defaults: Sequence[Any], dot: str = ""
@@ -259,126 +335,42 @@ class Layout:
         self.kinds: list[type] = []  # the classes of containers, beside the builtin ones
         self.local: str = ""  # a class that no import path leads to: the tree is good for this process only
         self.symbolic: Callable[[Any], bool] | None = None  # set for results: there a plain int is a constant
+        self.kept: Callable[[Any], bool] = lambda value: False
+        self.holds_objects = False
+        self.told = False  # are objects that stand in two places told from two equal ones?
+        self.repeats = False  # is there one?
+        self.given: dict[int, int] = {}  # among results, the objects of the call: their positions by id
+        self.inner = 0  # inner nodes so far
+        self.entered: dict[int, tuple[int, Any]] = {}  # number and object by id, of those that can be changed
+        self.open: set[int] = set()  # what is being looked into
+
+    @property
+    def specifiable(self) -> bool:
+        """Can specs, and so a saved model, stand for it? They tell of no object, nor which lists and dicts are one."""
+        return not self.holds_objects and not self.repeats
+
+    def enter(self, value: Any, place: str) -> int | None:
+        """Note that a structure is looked into; its number where that has been done. Raises Unsupported in a circle."""
+        if not isinstance(value, tuple):
+            if id(value) in self.open:
+                raise Unsupported(f"{place}, which holds itself,", value)
+            if self.told and id(value) in self.entered:
+                self.repeats = True
+                return self.entered[id(value)][0]
+            self.open.add(id(value))
+            self.entered[id(value)] = self.inner, value
+        self.inner += 1
+        return None
 
     def note(self, kind: type) -> None:
         path = class_path(kind)
         if kind not in (list, tuple) and kind not in self.kinds:
             self.kinds.append(kind)
-        if path not in _CLASSES:
-            _CLASSES[path] = kind
-        if not self.local and _import(path) is not kind:
+        if path not in CLASSES:
+            CLASSES[path] = kind
+        if not self.local and imported(path) is not kind:
             self.local = path
 
 
-_CLASSES: dict[str, type] = {}
-
-
-def class_path(kind: type) -> str:
-    return f"{kind.__module__}:{kind.__qualname__}"
-
-
-def _import(path: str) -> Any:
-    module, _, name = path.partition(":")
-    value: Any = sys.modules.get(module)
-    for part in name.split("."):
-        value = getattr(value, part, None)
-    return value
-
-
-def class_of(path: str) -> type:
-    """The class that `path` names; only containers of the kinds that `_node` writes are ever given back."""
-    kind = _CLASSES.get(path)
-    if kind is None:
-        import_module(path.partition(":")[0])
-        kind = _import(path)
-    if not isinstance(kind, type) or not (
-        issubclass(kind, (list, tuple, dict)) or dataclasses.is_dataclass(kind)
-    ):
-        raise LookupError(f"no container class {path}")
-    _CLASSES[path] = kind
-    return kind
-
-
-def inlined(node: Any, ints: Sequence[int]) -> Any:
-    """A tree with its integers in it as constants."""
-    numbers = iter(ints)
-
-    def inline(node: Any) -> Any:
-        if node[0] == "i":
-            return ["c", "int", next(numbers)]
-        return node if node[0] in ("t", "c") else [*node[:-1], [inline(child) for child in node[-1]]]
-
-    return inline(node)
-
-
-Build = Callable[[Sequence[Any]], Any]
-_TYPES: dict[str, Callable[[Any], Any]] = {"str": str, "int": int, "bool": bool, "NoneType": lambda value: None}
-
-
-def builder(tree: list[Any], constant: Callable[[str, Any], Any]) -> Build:
-    """A function from the flat leaves of a tree to the structure; leaves are taken in the tree's order.
-
-    `constant` turns the type and value of a framework's own constant, or a default, into the object.
-    Raises LookupError where a class of the tree is not to be had in this process.
-    """
-    return _builder(tree, iter(range(2**31)), constant)
-
-
-def _builder(node: list[Any], positions: Iterator[int], constant: Callable[[str, Any], Any]) -> Build:
-    code = node[0]
-    if code in ("t", "i"):
-        index = next(positions)
-        return lambda leaves: leaves[index]
-    if code == "c":
-        value = _constant(node[1], node[2], constant)
-        return lambda leaves: value
-    kind = class_of(node[1])
-    children = [_builder(child, positions, constant) for child in node[-1]]
-    if code == "d":
-        keys = [_TYPES[name](key) for name, key in node[2]]
-        return lambda leaves: kind((k, c(leaves)) for k, c in zip(keys, children, strict=True))
-    if code == "D":
-        return _dataclass(kind, list(zip(node[2], children, strict=True)))
-    if code == "n":
-        return lambda leaves: kind(*[c(leaves) for c in children])
-    if kind is tuple:
-        return lambda leaves: tuple([c(leaves) for c in children])
-    return lambda leaves: kind([c(leaves) for c in children])
-
-
-def _dataclass(kind: type, children: list[tuple[str, Build]]) -> Build:
-    given = {f.name for f in dataclasses.fields(kind) if f.init}
-    arguments = [(name, child) for name, child in children if name in given]
-    others = [(name, child) for name, child in children if name not in given]
-
-    def build(leaves: Sequence[Any]) -> Any:
-        made = kind(**{name: child(leaves) for name, child in arguments})
-        for name, child in others:
-            object.__setattr__(made, name, child(leaves))
-        return made
-
-    return build
-
-
-def _constant(kind: str, value: Any, constant: Callable[[str, Any], Any]) -> Any:
-    if kind in ("NoneType", "bool", "str", "int"):
-        return value
-    if kind == "float":
-        return float.fromhex(value)
-    if kind == "complex":
-        return complex(*map(float.fromhex, value))
-    if kind == "bytes":
-        return bytes.fromhex(value)
-    return constant(kind, value)
-
-
-def constants(frontend: Any) -> Callable[[str, Any], Any]:
-    """How a tree's constants of a framework's own types (dtypes, devices) become objects again."""
-
-    def constant(kind: str, value: Any) -> Any:
-        for each in frontend.constant_types:
-            if class_path(each) == kind:
-                return frontend.constant(each, value)
-        raise LookupError(f"no constant of class {kind}")
-
-    return constant
+def _among(value: Any, defaults: Sequence[Any]) -> bool:
+    return any(value is default for default in defaults)

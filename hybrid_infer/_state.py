@@ -70,6 +70,24 @@ def native_base(kind: type) -> type | None:
     return None
 
 
+def plain(kind: type) -> bool:
+    """Are instances of a Python class no more than their attributes, and copied by them alone?"""
+    return (
+        kind.__module__ != "builtins"
+        and bool(kind.__dictoffset__)
+        and all(getattr(kind, name, None) is getattr(object, name, None) for name in _COPYING)
+        and kind not in copyreg.dispatch_table
+        and native_base(kind) is None
+        and not any(isinstance(x, types.MemberDescriptorType) for base in kind.__mro__ for x in vars(base).values())
+    )
+
+
+_COPYING = (
+    "__new__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__",
+    "__copy__", "__deepcopy__", "__del__",
+)  # fmt: skip
+
+
 def told(value: Any, kind: type, native: type | None) -> Sequence[Any] | None:
     """What a library's class says of an object's state for copying; None if it says nothing.
 

@@ -17,9 +17,10 @@ from hybrid_infer._errors import EngineError, PassingFault, StaticModelError
 from hybrid_infer._model import Method, Model, Saved, resolved
 from hybrid_infer._options import Options
 from hybrid_infer._route import leaf_kinds
-from hybrid_infer._signature import Layout, Signatures, Unsupported, builder, constants
+from hybrid_infer._signature import Layout, Signatures, Unsupported
 from hybrid_infer._static_bindings import Bindings
 from hybrid_infer._static_ranges import Passed, Ranged, Served
+from hybrid_infer._structure import builder, constants
 from hybrid_infer._types import EngineOptions, Graph, Program
 from hybrid_infer.frontends._uploads import uploaded
 
@@ -233,7 +234,7 @@ class StaticMethod:
             signatures = self._signatures[frontend.name] = Signatures(frontend)
         tensors: list[Any] = []
         try:
-            key = (frontend.name, signatures.key(values, tensors, bindings.parameters.defaults))
+            key = (frontend.name, signatures.key(values, tensors, bindings.parameters.defaults, {}))
             if len(tensors) > 1 and len({*map(id, tensors)}) < len(tensors):
                 key = (*key, tuple(map(list(map(id, tensors)).index, map(id, tensors))))  # type: ignore[assignment]
         except (Unsupported, TypeError):

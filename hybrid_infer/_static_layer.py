@@ -10,10 +10,10 @@ from hybrid_infer import _static_call, _trainable
 from hybrid_infer._errors import StaticModelError
 from hybrid_infer._model import FORWARD, Model
 from hybrid_infer._options import Options
-from hybrid_infer._signature import builder
 from hybrid_infer._spec import InputSpec
 from hybrid_infer._static_bindings import described, inputs_of
 from hybrid_infer._static_call import Programs, StaticMethod
+from hybrid_infer._structure import builder
 
 
 class StaticLayer:

@@ -21,6 +21,7 @@ from hybrid_infer._errors import EngineError, StaticModelError
 from hybrid_infer._family import GRAPH, Held
 from hybrid_infer._model import Model, Saved
 from hybrid_infer._options import Options
+from hybrid_infer._pauses import before
 from hybrid_infer._request import Request
 from hybrid_infer._signature import Layout, Parameters
 from hybrid_infer._static_bindings import inputs_of
@@ -219,7 +220,7 @@ class Ranged:
     def _passed_over(self, request: Request, held: _Version, engine: Any, fault: EngineError) -> Passed:
         _trt.passed_over(request, held, engine, str(fault))
         held.tell()
-        return Passed(fault, _verified.waiting(held) if _verified.passing(fault) else lambda: True)
+        return Passed(fault, before(_verified.until(fault)) if _verified.passing(fault) else lambda: True)
 
     def _version(self, saved: Saved) -> _Version:
         with self._lock:

@@ -22,7 +22,7 @@ class Counters:
     """
 
     _NUMBERS = ("bindings", "builds", "captures", "disk_loads", "eager_calls", "hits")
-    __slots__ = (*_NUMBERS, "fallbacks", "left_alone", "name")
+    __slots__ = (*_NUMBERS, "_told", "fallbacks", "left_alone", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -32,6 +32,18 @@ class Counters:
         self.captures = self.builds = self.disk_loads = self.bindings = self.hits = self.eager_calls = 0
         self.left_alone = 0
         self.fallbacks: dict[str, int] = {}
+        self._told: set[str] = set()
+
+    def to_tell(self, reason: str) -> bool:
+        """Has nobody been told that the method runs eagerly for this reason? From now on somebody has.
+
+        A program that wraps each block of a model (``inference(block)``) has a method for each, all of one name.
+        """
+        with _LOCK:
+            new = reason not in self._told
+            if len(self._told) < _REASONS:
+                self._told.add(reason)
+        return new
 
     def count(self, event: str) -> None:
         with _LOCK:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import sys
-import types
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from hybrid_infer import _census, _code, _fingerprint, _keys, _layer_hooks, _outside, _roots
+from hybrid_infer import _census, _code, _fingerprint, _framework_code, _keys, _layer_hooks, _outside, _roots
 from hybrid_infer._attributes import Attributes, Read
+from hybrid_infer._errors import TraceError
 from hybrid_infer._fingerprint import External
-from hybrid_infer._objects import library_of
+from hybrid_infer._given import is_object
 from hybrid_infer._reach import Reach
 from hybrid_infer._version import FORMAT, Weight
 
@@ -37,6 +38,8 @@ class Subject:
         self.roots.update(
             {k: v for k, v in _roots.find(function, frontend).items() if not has_owner or v is not owner}
         )
+        #: May hooks of the method's own layer run inside of it? A capture finds out.
+        self.calls_itself = not has_owner
         self.census = _census.take(self.roots, frontend)
         # Not a method of this object: a cycle through it would keep a dropped layer until the collector runs.
         self.attributes = Attributes(frontend, functools.partial(_code_of, frontend))
@@ -48,17 +51,28 @@ class Subject:
         layer_type = frontend.layer_type
         below = {type(layer) for path, layer in self.census.layers if len(path) > 1}
         owner_class = type(owner) if has_owner and isinstance(owner, layer_type) and type(owner) not in below else None
-        #: Functions of the program in the place of the framework's: (namespace, its name, name there, function).
-        self.replaced = list(_replaced(frontend))
-        self.code = _fingerprint.fingerprint(
-            [function, *(each for *_, each in self.replaced)],
-            classes,
-            is_tensor=lambda value: isinstance(value, frontend.tensor_type),
-            is_layer=lambda value: isinstance(value, layer_type),
-            skip=lambda value: id(value) in inside,
-            owner=owner_class,
-            held=others,
-        )
+
+        def walked(functions: Sequence[_framework_code.Named]) -> _fingerprint.Fingerprint:
+            return _fingerprint.fingerprint(
+                [function, *(each.value for each in functions)],
+                classes,
+                is_tensor=lambda value: isinstance(value, frontend.tensor_type),
+                is_layer=lambda value: isinstance(value, layer_type),
+                skip=lambda value: id(value) in inside,
+                owner=owner_class,
+                held=others,
+            )
+
+        #: Functions in the place of the framework's.
+        self.replaced = list(_framework_code.replaced(frontend))
+        self.code = walked(self.replaced)
+        self._named = _framework_code.named(frontend, self.code)
+        known = {id(each.value) for each in self.replaced}
+        others = [each for each in self._named if id(each.value) not in known]
+        more = [each for each in others if _framework_code.foreign(frontend, each.name, each.value)]
+        if more:
+            self.replaced += more
+            self.code = walked(self.replaced)
         self.loose = [each for each in self.code.externals if id(each.object) not in inside]
         self._unnoted = [self._whole(each) for each in self.loose if isinstance(each.object, layer_type)]
         self.weights = tuple(self._weight(n, slots) for n, slots in self.census.weights().items())
@@ -68,15 +82,36 @@ class Subject:
         self.settings, self.facts = frontend.settings(names), frontend.facts(names)
         opaque = (*self.code.opaque, *(why for _, _, reasons in self._unnoted for why in reasons))
         self.opaque = () if cache_key is not None else opaque
+        #: Looked at before the key is made of their values, and before a capture makes constants of them.
+        self.loose_tensors = self._loose_slots()
+        self.constants_unchanged = frontend.watch(self.loose_tensors) if self.loose_tensors else _always
         self.key = self._key(cache_key)
-        checks = [self.attributes.watch_code(self.code)]
+        checks = [self.attributes.watch_code(self.code, self._named)]
         if self.facts is not None:
             weights = [slot.tensor for slot in self.census.slots]
             checks.append(functools.partial(_answers, self.facts, weights, self._weight_facts()))
         if self.replaced:
-            checks.append(functools.partial(_still_replaced, self.replaced))
+            checks.append(functools.partial(_framework_code.still, self.replaced))
         checks += [self.attributes.arm(reads, census, set()) for census, reads, _ in self._unnoted]
         self.code_unchanged = checks[0] if len(checks) == 1 else lambda: all(check() for check in checks)
+
+    @functools.cached_property
+    def _holds(self) -> dict[int, Any]:
+        found = dict(self.census.paths)
+        held: dict[int, Any] = {id(value): value for value in self.census.objects.values() if id(value) in found}
+        with contextlib.suppress(TraceError):  # then no capture will get as far
+            held.update(Reach(self.code, found, self.frontend.ignored_writes).seen())
+        return held
+
+    @property
+    def holds(self) -> frozenset[int]:
+        """The ids of what the layer and the code hold."""
+        return frozenset(self._holds)
+
+    @property
+    def holds_objects(self) -> frozenset[int]:
+        """Those of objects that are no lists and no dicts: to be given one is more than to be given its equal."""
+        return frozenset(number for number, value in self._holds.items() if is_object(type(value)))
 
     def speaks(self) -> bool:
         """Does the code name what prints or logs? Then it is not run again and again to be timed."""
@@ -111,8 +146,8 @@ class Subject:
         }
         if self.facts is not None:
             ingredients["facts of weights"] = repr(self._weight_facts())
-        if self.replaced:
-            ingredients["replaced functions"] = [[where, name] for _, where, name, _ in self.replaced]
+        named = [*self._named, *self.replaced]
+        ingredients["functions of the framework"] = _framework_code.labels(self.frontend, named)
         if cache_key is not None:
             ingredients["cache_key"] = cache_key
         ingredients.update({f"code {label}": digest for label, digest in self.code.ingredients.items()})
@@ -161,8 +196,8 @@ class Subject:
         )
 
     def hooked(self) -> _layer_hooks.Hooked | None:
-        """A layer below the roots around which user code runs."""
-        return _layer_hooks.find(self.census.layers, self.frontend.hooks)
+        """A layer around whose calls in the method user code runs."""
+        return _layer_hooks.find(self.census.layers, self.frontend.hooks, self.calls_itself)
 
     def reach(self) -> Callable[[], Reach]:
         """Watches what the code can write to beside the roots, from each call of what it returns."""
@@ -184,7 +219,7 @@ class Subject:
 
         return start
 
-    def loose_tensors(self) -> list[tuple[dict[str, Any], str, Any]]:
+    def _loose_slots(self) -> list[tuple[dict[str, Any], str, Any]]:
         """The loose tensors as slots of boxes of our own, to be watched for changes of value."""
         found = []
         for each in self.loose:
@@ -193,15 +228,8 @@ class Subject:
         return found
 
 
-def _replaced(frontend: Any) -> Iterator[tuple[Any, str, str, types.FunctionType]]:
-    for where, space in frontend.namespaces().items():
-        for name, value in sorted(space.items()):
-            if type(value) is types.FunctionType and not library_of(value):
-                yield space, where, name, value
-
-
-def _still_replaced(replaced: Sequence[tuple[Any, str, str, types.FunctionType]]) -> bool:
-    return all(space.get(name) is function for space, _, name, function in replaced)
+def _always() -> bool:
+    return True
 
 
 def _answers(facts: Callable[[Any], Any], tensors: Sequence[Any], before: list[Any]) -> bool:

@@ -15,6 +15,7 @@ from hybrid_infer._choice import EAGER
 from hybrid_infer._errors import HybridInferError
 from hybrid_infer._profile import FORWARD, Node, Recording
 from hybrid_infer._time_tree import Part
+from hybrid_infer._tryout import Tryouts
 
 _SECONDS = 1.0  # after which the layer is not run again to time its sublayers
 _RUNS = 20
@@ -199,6 +200,14 @@ class _Names:
 
 
 def _try_all(found: list[tuple[Row, list[Node]]], names: _Names, limit: float) -> None:
+    tryouts = Tryouts()
+    try:
+        _try_each(found, names, limit, tryouts)
+    finally:
+        tryouts.close()
+
+
+def _try_each(found: list[tuple[Row, list[Node]]], names: _Names, limit: float, tryouts: Tryouts) -> None:
     end = time.monotonic() + limit
     served: set[int] = set()
     for row, nodes in found:
@@ -216,7 +225,7 @@ def _try_all(found: list[tuple[Row, list[Node]]], names: _Names, limit: float) -
             row.outcome, row.reason = _trial.REFUSED, "its framework is not known"
         else:
             with _progress.working(f"trying {row.where}"):
-                tried = _trial.attempt(node, end - time.monotonic())
+                tried = _trial.attempt(node, end - time.monotonic(), tryouts)
             row.outcome, row.reason, row.figures = tried.outcome, tried.reason, dict(tried.seconds)
             row.steady = tried.steady
             row.gain = _gain(row)

@@ -14,7 +14,7 @@ from hybrid_infer import _located, _troubleshooting
 from hybrid_infer._errors import TraceError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._request import Outcome, Request, Wish
-from hybrid_infer._signature import builder, constants
+from hybrid_infer._structure import builder, constants
 from hybrid_infer._twin import Twin
 from hybrid_infer._types import Captured, TensorSpec
 from hybrid_infer._version import Version
@@ -26,17 +26,24 @@ _log = logging.getLogger("hybrid_infer")
 CAPTURING = threading.Lock()
 
 
+class Moved(Exception):
+    """What a capture read was changed while it was at work; ``str()`` says what."""
+
+
 def capture(request: Request, family: Family) -> Outcome:
-    """Trace the call on a twin; what differs from earlier calls varies, as far as the tracer allows."""
+    """Trace the call on a twin; what differs from earlier calls varies, as far as the tracer allows. Raises Moved."""
     dynamic, ints = varying(request, family)
     return trace(request, [(dynamic, ints), (dynamic, frozenset()), (frozenset(), frozenset())])
 
 
 def trace(request: Request, wishes: Sequence[Wish]) -> Outcome:
-    """Trace the call on a twin, with the first of the wishes that the tracer can fulfil."""
+    """Trace the call on a twin, with the first of the wishes that the tracer can fulfil. Raises Moved."""
     twins: list[Twin] = []
     try:
-        return _trace(request, wishes, twins)
+        outcome = _trace(request, wishes, twins)
+        if twins and (moved := twins[-1].moved()):
+            raise Moved(", ".join(moved[:3]))
+        return outcome
     finally:
         for twin in twins:
             twin.let_go()
@@ -47,7 +54,7 @@ def twin_of(request: Request, ints: frozenset[int]) -> Twin:
     twin = Twin(
         request.frontend, request.function, request.subject.roots, request.subject.census,
         request.parameters, request.layout, request.name, ints, request.style,
-        request.subject.reach(), request.subject.asks_for_the_clock(),
+        request.subject.reach(), request.subject.asks_for_the_clock(), request.given,
     )  # fmt: skip
     twin.any_size = request.any_size
     return twin
@@ -73,6 +80,8 @@ def _trace(request: Request, wishes: Sequence[Wish], twins: list[Twin]) -> Outco
             fault = TraceError(f"it could not be traced: {type(error).__name__}: {error}")
             _log.debug("%s: %s", request.name, fault, exc_info=True)
             continue
+        finally:
+            request.subject.calls_itself |= twin is not None and twin.calls_itself()
         if captured.dynamic_ints != numbers:
             continue
         lost = dynamic - dims
@@ -170,7 +179,7 @@ def _placed(request: Request, reasons: Sequence[str]) -> list[str]:
 
 def _unknown(request: Request, constants: Sequence[Any]) -> bool:
     """Is there a tensor among the graph's constants that no watch is kept on?"""
-    loose = [tensor for _, _, tensor in request.subject.loose_tensors()]
+    loose = [tensor for _, _, tensor in request.subject.loose_tensors]
     return not all(request.frontend.shares_memory(c, loose) for c in constants if math.prod(c.shape))
 
 

@@ -1,7 +1,8 @@
 """One method of a layer tried on the arguments of one of its calls: captured, built, compared and measured.
 
 The capture is done by a child process where that is possible, so that a tracer that crashes or never ends does no
-harm; the engines are measured in this process, in turn with its eager work, as they would serve it.
+harm, and so is the first build of each engine; then they are measured in this process, in turn with its eager work, as
+they would serve it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from hybrid_infer._choice import EAGER
 from hybrid_infer._method import Bound, HotMethod
 from hybrid_infer._profile import Node
 from hybrid_infer._request import Errand
+from hybrid_infer._tryout import Tryouts
 
 REFUSED = "refused"
 _ATTEMPTS = 3  # at a comparison with the eager method that tells nothing
@@ -37,7 +39,7 @@ class Trial:
     steady: bool = True
 
 
-def attempt(node: Node, limit: float) -> Trial:
+def attempt(node: Node, limit: float, tryouts: Tryouts) -> Trial:
     """Try the method that a node of a recording is about, for `limit` seconds."""
     bound = getattr(node.owner, node.name, None)
     function = getattr(bound, "__func__", None)
@@ -48,7 +50,7 @@ def attempt(node: Node, limit: float) -> Trial:
     done: list[Trial] = []
     before = _forked.children()
     _forked.guard_forks()
-    worker = threading.Thread(target=_work, args=(Bound(method, node.owner), node, done), daemon=True)
+    worker = threading.Thread(target=_work, args=(Bound(method, node.owner), node, done, tryouts), daemon=True)
     start = time.monotonic()
     worker.start()
     worker.join(max(0.0, limit))
@@ -56,21 +58,22 @@ def attempt(node: Node, limit: float) -> Trial:
         if not worker.is_alive() and done:
             return done[0]
         _forked.end(_forked.children() - before)
+        tryouts.close()
         worker.join(min(_GRACE, limit))
         return Trial(REFUSED, f"it was not captured within {time.monotonic() - start:.0f} s", late=True)
     finally:
         method.release()
 
 
-def _work(bound: Bound, node: Node, done: list[Trial]) -> None:
+def _work(bound: Bound, node: Node, done: list[Trial], tryouts: Tryouts) -> None:
     try:
         with _forked.at_work, node.modes():
-            done.append(_tried(bound, *node.arguments))
+            done.append(_tried(bound, *node.arguments, tryouts))
     except Exception as fault:  # of the layer, called by itself, or of the process that traced it
         done.append(Trial(REFUSED, f"{type(fault).__name__}: {fault}"))
 
 
-def _tried(bound: Bound, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trial:
+def _tried(bound: Bound, args: tuple[Any, ...], kwargs: dict[str, Any], tryouts: Tryouts) -> Trial:
     method, owner = bound.__hybrid_infer__, bound.__self__
     state = method.state(owner)
     values = None if state is None else state.parameters.bind(args, kwargs)
@@ -78,7 +81,7 @@ def _tried(bound: Bound, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trial
         return Trial(REFUSED, "its arguments do not suit its parameters")
     route = None
     for _ in range(_ATTEMPTS):
-        errand = Errand(ahead=True, forked=True)
+        errand = Errand(ahead=True, forked=True, tryout=tryouts)
         route = state.compile((owner,), args, kwargs, values, state.key(values), errand)
         if route is not None:
             break

@@ -21,6 +21,8 @@ class Section(NamedTuple):
 #: The first whose pattern is found in a reason is the one. A remedy stands here where the reason brings none along.
 SECTIONS: tuple[Section, ...] = (
     Section("slower", r"^no engine makes it faster"),
+    Section("defects", r"^a defect of hybrid_infer"),
+    Section("releases", r"^the package \w+ is not installed|is older than [\d.]+, from which on"),
     Section("collectives", r"^it communicates with other processes", "Decorate the parts before and after it"),
     Section(
         "busy",
@@ -57,7 +59,11 @@ SECTIONS: tuple[Section, ...] = (
         r"it changes |it replaces the tensor|it assigns the global|it writes (to|in place)|cannot be wound back",
         "Return the new state and assign it outside, or decorate the part that only computes",
     ),
-    Section("branch-on-values", r"a branch depends on the values|^it raises \w+ while it is traced"),
+    Section(
+        "branch-on-values",
+        r"a branch depends on the values|^it raises \w+ while it is traced|^a list grows in a loop or branch",
+        "Let Python's numbers decide how often it is appended to, or decorate what computes an element",
+    ),
     Section("size-from-values", r"depends on the values of a tensor"),
     Section("values-in-python", r"it calls \.\w+\(\) on a tensor|where a tensor lies in memory|"
         r"^it takes the values of a tensor|^it turns a tensor into a NumPy array",
@@ -72,7 +78,7 @@ SECTIONS: tuple[Section, ...] = (
         "effects", r"prints a tensor|asserts on a tensor|calls Python", "Leave that outside of the method",
     ),
     Section("operators", r"ONNX has no form|paddle2onnx|could not spell|converted graph|which it overlooks"),
-    Section("arguments", r"^(an? )?(argument|key of)"),
+    Section("arguments", r"^(an? )?(argument|key of)|^it is given an object|^its arguments are nested"),
     Section("results", r"^the result|it returns a|computes nothing from|is one of its results"),
     Section("views", r"is a view of an argument or a weight", "Return a copy: result.clone()"),
     Section("disagreement", r"does not do what the eager method does"),

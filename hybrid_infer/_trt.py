@@ -23,6 +23,7 @@ _DEMAND = Demand("with_trt", "TensorRT")
 #: The kinds of devices that it computes on, in the names of the frameworks.
 DEVICES = ("cuda", "gpu")
 _TIMINGS = "tensorrt-timing.cache"
+_KERNELS = "native-kernels.cache"
 
 
 def _engine() -> Any:
@@ -84,7 +85,8 @@ def engine_options(request: Request, engine: Any, profile: Any) -> EngineOptions
     device = tensors[0].device if tensors else asked.device or "cpu"
     extra: dict[str, Any] = {
         "memory_pool_init_size_mb": asked.memory_pool_init_size_mb,
-        "timing": _Timings(request.store),
+        "timing": _Shelf(request.store, _TIMINGS),
+        "kernels": _Shelf(request.store, _KERNELS),
         "debug": asked.switch_ir_debug,
         "progress": _going_on,
         "sealed": request.sealed,
@@ -128,17 +130,17 @@ def stopping() -> bool:
     return _background.stopping()
 
 
-class _Timings:
-    """Timings of kernels, shared by all builds of a store."""
+class _Shelf:
+    """A file of an engine's own, shared by all builds of a store."""
 
-    def __init__(self, store: Any) -> None:
-        self._store = store
+    def __init__(self, store: Any, name: str) -> None:
+        self._store, self._name = store, name
 
     def read(self) -> bytes:
-        return bytes(self._store.shared(_TIMINGS))
+        return bytes(self._store.shared(self._name))
 
     def update(self, merge: Callable[[bytes], bytes]) -> None:
-        self._store.update_shared(_TIMINGS, merge)
+        self._store.update_shared(self._name, merge)
 
 
 # Sizes

@@ -15,13 +15,14 @@ import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from hybrid_infer import _census, _fingerprint, _layer_hooks, _outside, _roots
+from hybrid_infer import _census, _fingerprint, _given, _layer_hooks, _outside, _reads, _roots
 from hybrid_infer import _state as _held
 from hybrid_infer._census import Census, Path, rebuilt
 from hybrid_infer._errors import TraceError
 from hybrid_infer._reach import Reach
 from hybrid_infer._reads import Recorder
-from hybrid_infer._signature import Layout, Parameters, Signatures, Unsupported, builder, constants
+from hybrid_infer._signature import Layout, Parameters, Signatures, Unsupported
+from hybrid_infer._structure import builder, constants
 
 SELF = "self"
 
@@ -31,7 +32,8 @@ class Twin:
 
     After ``run``: ``results`` is the layout of what the method returned, ``sources`` says for each of its leaves
     where it comes from (``("y", k)`` computed, ``("x", i)`` a tensor of the call, ``("w", i)`` a weight), ``names``
-    which attributes were read on which object, ``writes`` what the method did besides computing its results.
+    which attributes were read on which object, ``writes`` what the method did besides computing its results. What it
+    did to the objects of the call in `given` is among its results (see `_given`).
     """
 
     def __init__(
@@ -47,15 +49,28 @@ class Twin:
         style: tuple[int, Collection[str]],
         reach: Callable[[], Reach],
         clocks: bool = False,
+        given: Sequence[Any] = (),
     ) -> None:
-        self.style, self._reach, self._clocks = style, reach, clocks
+        self.style, self._reach, self._clocks, self.given = style, reach, clocks, given
         self.watched, self.any_size = True, False
         self.frontend, self.name, self.layout, self.parameters = frontend, name, layout, parameters
         self.live = live
+        self._refusing: list[_layer_hooks.Refusing] = []
         self._refuse_hooks()
+        self._before = _state(live, frontend)
         memo = {id(slot.tensor): slot.tensor for slot in live.slots}
+        memo.update((id(box[key]), box[key]) for box, key in live.computed(frontend.groups))
         twins = copied(roots, live, memo)
         self.census = _census.take(twins, frontend)
+        for box, key in list(self.census.computed(frontend.groups)):
+            del box[key]
+        for path, layer in self.census.layers:
+            for name in self.frontend.hooks:
+                if (hooked := _layer_hooks.around(path, layer, (name,))) is not None:
+                    vars(layer)[name] = _layer_hooks.Refusing(hooked)
+                    self._refusing.append(vars(layer)[name])
+        for path, computed in self.census.recomputed.items():
+            vars(self.census.objects[path]).update(dict.fromkeys(computed, _layer_hooks.Stale()))
         # What a class makes anew in its own __setstate__ (the references of an LSTM's flat weights) is in no memo.
         self._copies = {**self.census.objects, **{p: memo[id(v)] for p, v in live.objects.items() if id(v) in memo}}
         if [s.path for s in self.census.slots] != [s.path for s in live.slots]:
@@ -80,6 +95,35 @@ class Twin:
     def let_go(self) -> None:
         """Drop the live layer and the copy: the cycles that tracers leave keep this object until the collector runs."""
         vars(self).clear()
+
+    def moved(self) -> list[str]:
+        """What was read of the live object and is not what it was when the copy was made: another thread is at work.
+
+        To be asked after ``run``.
+        """
+        after = _state(self.live, self.frontend)
+        found = []
+        for path, before in self._before.items():
+            changed = {str(name) for name in _differing(before, after.get(path))}
+            read = self.names.get(path, set())
+            if isinstance(self.live.objects[path], (dict, list)):  # whose look-ups nobody notes
+                read = changed if self._reads(path) else set()
+            elif "__dict__" in read:
+                read = changed
+            found += [".".join((*path, name)) for name in sorted(changed & read)]
+        return found
+
+    def _reads(self, path: Path) -> bool:
+        """Was the container at a path looked up?"""
+        for n in range(len(path) - 1, 0, -1):
+            names = self.names.get(path[:n])
+            if names is not None:
+                return path[n] in names or "__dict__" in names
+        return False
+
+    def calls_itself(self) -> bool:
+        """Has the trace asked for hooks of the method's own layer, since the method calls that layer?"""
+        return any(hooks.asked for hooks in self._refusing)
 
     def _constant(self, kind: str, value: Any) -> Any:
         if kind == "default":
@@ -117,10 +161,11 @@ class Twin:
             leaves.append(tensors[i] if kind == "t" else chosen.get(i, self.layout.ints[i]))
         values = self._build(leaves)
         args, kwargs = self.parameters.unbind(values, *self.style)
-        reach = self._reach()
+        reach, given = self._reach(), self._objects(values)
         for name, value in zip(self.parameters.names, values, strict=True):
-            reach.add(value, f"the argument `{name}`")
-        before = _state(self.census, self.frontend)
+            for part in _given.parts([value], given):
+                reach.add(part, f"the argument `{name}`")
+        before, kinds = _state(self.census, self.frontend), [*map(type, given)]
         recorder = Recorder()
         watched = self._recorded()
         unwatched = recorder.watch(watched.values() if self.watched else ())
@@ -133,9 +178,11 @@ class Twin:
             function = clones.of(self.function)
             with _outside.watch(clocks=self._clocks, origin=self.frontend.origin) as outside:
                 owner = (self.owner,) if self.has_owner else ()
-                value = convert(function)(*owner, *args, **kwargs)
+                value = _given.called(convert(function), (*owner, *args), kwargs, given)
             self.writes = list(outside.reasons)
             self._compare(places, before)
+            if [*map(type, given)] != kinds:
+                self.writes.append("it changes the class of an argument")
             self.writes += [f"it assigns the global {name}" for name in clones.assigned()]
         finally:
             recorder.stop()
@@ -145,15 +192,43 @@ class Twin:
                     slot.box[slot.key] = slot.tensor
             for place in self.census.tuples:
                 place.box[place.key] = place.value
-        written = list(dict.fromkeys(written + recorder.assigned))
+        written = list(dict.fromkeys(written + recorder.assigned + self._held_elsewhere(value, given, reach)))
         self.writes += [f"it changes {name}, which is outside of the layer" for name in written]
+        mine = {id(obj) for obj in (*self.census.objects.values(), *self.live.objects.values())}
         ids = {id(obj): path for path, obj in watched.items()}
         self.names = {ids[i]: names for i, names in recorder.names.items() if names}
         if not self.watched:
             self.names = {path: self._every(obj) for path, obj in watched.items()}
         left = {id(v) for v in unwatched}
         self.whole = {id(self.live.objects[path]) for path, obj in watched.items() if id(obj) in left}
-        return self._collect(value, weights, tensors)
+
+        def kept(held: Any) -> bool:
+            return id(held) in mine or reach.holds(held) or _reads.notes(type(held))
+
+        return self._collect(value, weights, tensors, kept, given)
+
+    def _objects(self, values: Sequence[Any]) -> list[Any]:
+        """The copies of the call's own objects; none where what is written to them is not to be returned."""
+        found = _given.objects(values, self.parameters.defaults) if self.given else []
+        return found if len(found) == len(self.given) else []
+
+    def _held_elsewhere(self, value: Any, given: Sequence[Any], reach: Reach) -> list[str]:
+        """Changed objects of the call that the layer or the code holds too: there, the change was not seen."""
+        changed = {id(each) for each in _given.changed(value)}
+        known = {id(each) for each in self.live.objects.values()}
+        found = []
+        for each, own in zip(given, self.given, strict=False):
+            if id(each) in changed and (id(own) in known or reach.holds(own)):
+                found.append(f"an argument of class {type(own).__name__}")
+        return found
+
+    def noted(self) -> Any:
+        """See ``Tracee``."""
+        return self.results, self.sources, self.writes, self.names, self.whole
+
+    def recall(self, noted: Any) -> None:
+        """See ``Tracee``."""
+        self.results, self.sources, self.writes, self.names, self.whole = noted
 
     def _every(self, obj: Any) -> set[str]:
         """Each name that a look-up on an object may be for, where none was noted."""
@@ -194,11 +269,13 @@ class Twin:
                     changed = sorted({str(name) for name in _differing(held, after.get(path))})
                 self.writes.append(f"it changes {'.'.join((*path, *changed[:1]))}")
 
-    def _collect(self, value: Any, weights: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
-        symbolic = self.frontend.symbolic_types
+    def _collect(
+        self, value: Any, weights: Sequence[Any], tensors: Sequence[Any], kept: Callable[[Any], bool],
+        given: Sequence[Any],
+    ) -> list[Any]:  # fmt: skip
         signatures = Signatures(self.frontend, traced=True)
         try:
-            layout = signatures.results(value, lambda leaf: isinstance(leaf, symbolic))
+            layout = signatures.results(value, self.frontend.is_symbolic, kept, given)
         except Unsupported as fault:
             raise TraceError(str(fault), "Return tensors, numbers, or lists, tuples and dicts of them") from fault
         computed: list[Any] = []
@@ -317,9 +394,12 @@ def _state(census: Census, frontend: Any) -> dict[Path, Any]:
             boxes = [value] if isinstance(value, (dict, list)) else []
             boxes += [vars(value)] if _census.has_state(value) else []
         state: dict[Any, Any] = {}
+        computed = census.recomputed.get(path, ())
         for n, box in enumerate(boxes):
             for key, held in enumerate(box) if isinstance(box, list) else list(box.items()):
                 if key in frontend.ignored_writes and isinstance(value, frontend.layer_type):
+                    continue
+                if key in computed:
                     continue
                 known = isinstance(held, tensor) or (id(box), key) in slots
                 state[n, key] = "tensor" if known else _token(frontend.spelling(value, key, held), frontend)

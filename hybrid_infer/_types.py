@@ -23,6 +23,15 @@ DTYPES = (
 )  # fmt: skip
 
 
+def carrier(dtype: str) -> str:
+    """The element type in which NumPy's arrays carry tensors of `dtype`: they have no bfloat16.
+
+    >>> carrier("bfloat16"), carrier("int64")
+    ('float32', 'int64')
+    """
+    return "float32" if dtype == "bfloat16" else dtype
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """Element type, sizes (None: varies) and device of one tensor of a graph."""
@@ -81,6 +90,7 @@ class Tracee(Protocol):
     ``convert`` is applied to the user's function first (Paddle rewrites control flow there). ``watched``: whether
     ``run`` notes which attributes are read; a tracer that cannot cope with that turns it off, and all are guarded.
     ``any_size``: dimensions that vary are to take sizes of 0 and 1 too, where the tracer can leave that open.
+    Where ``run`` is called several times, ``recall`` puts back what was ``noted`` after the one that counts.
     """
 
     name: str
@@ -98,6 +108,10 @@ class Tracee(Protocol):
         ints: Sequence[Any],
         convert: Callable[[Callable[..., Any]], Callable[..., Any]] = ...,
     ) -> list[Any]: ...
+
+    def noted(self) -> Any: ...
+
+    def recall(self, noted: Any) -> None: ...
 
 
 class Memory(Protocol):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybrid_infer import _keys, _rewriting
-from hybrid_infer._errors import PassingFault
+from hybrid_infer._errors import EngineError, PassingFault
+from hybrid_infer._pauses import ever_longer
 
 if TYPE_CHECKING:
     from hybrid_infer._compile import Built
@@ -40,9 +42,12 @@ class Postponed(NamedTuple):
         return time.monotonic() < self.until
 
 
-def name(plan: str, options: Options) -> str:
-    """Names the verification of a plan, which is one by its tolerances: a wider one says nothing about a closer one."""
-    return _keys.digest(["verified", plan, options.rtol, options.atol])
+def name(plan: str, options: Options, live: bool = False) -> str:
+    """Names the verification of a plan, which is one by its tolerances: a wider one says nothing about a closer one.
+
+    `live`: of its program that reads the weights at each call, in which an engine may compute other kernels.
+    """
+    return _keys.digest(["verified", plan, options.rtol, options.atol, *(["live"] if live else [])])
 
 
 def scope(plans: Sequence[str], options: Options) -> str:
@@ -55,7 +60,7 @@ def recorded(request: Request, held: Held, plan: str) -> bool:
 
     A plan on disk never changes, so what was verified later than it was put there has a record of its own beside it.
     """
-    key = name(plan, request.options)
+    key = name(plan, request.options, request.live)
     if key not in held.verified and held.entry is not None:
         record = request.store.plan(held.entry, key)
         if record is not None:
@@ -68,7 +73,7 @@ def recorded(request: Request, held: Held, plan: str) -> bool:
 def publish(request: Request, held: Held, built: Built) -> None:
     """Put a plan that serves beside its version, and that it was verified, unless that is there already."""
     held.postponed.pop(scope([built.plan], request.options), None)
-    key = name(built.plan, request.options)
+    key = name(built.plan, request.options, request.live)
     news = built.verified and key not in held.verified
     if built.verified:
         held.verified.add(key)
@@ -118,7 +123,7 @@ def leave_out(
         return
     key = scope([plan], request.options)
     times = held.postponed[key].times + 1 if key in held.postponed else 0
-    held.postponed[key] = Postponed(reason, time.monotonic() + _PAUSE * 2 ** min(times, _DOUBLED), times)
+    held.postponed[key] = Postponed(reason, time.monotonic() + ever_longer(_PAUSE, times, most=_DOUBLED), times)
     held.ledger.unfit[engine.name] = reason
     _log.log(level, "%s is not served by %s for now: %s", request.name, engine.name, reason)
 
@@ -129,16 +134,29 @@ def postponed(request: Request, held: Held, plan: str) -> Postponed | None:
     return found if found is not None and found.pending() else None
 
 
-def until(held: Held) -> float:
-    """When the last of what was postponed for a version is tried again, on the monotonic clock."""
-    # A copy: other threads put more there, for other instances.
-    return max((each.until for each in list(held.postponed.values())), default=0.0)
+@contextlib.contextmanager
+def trying(request: Request, held: Held, engine: Any, plans: Sequence[str]) -> Iterator[None]:
+    """Work on the plan of an engine, by the names under which it may have been left out, unless it is left out.
+
+    Raises EngineError; a fault that passes says until when the plan is not tried again.
+    """
+    for plan in plans:
+        if reason := refusal(request, held, engine, plan):
+            raise EngineError(engine.name, reason)
+        if (failed := postponed(request, held, plan)) is not None:
+            raise PassingFault(engine.name, failed.reason, failed.until)
+    try:
+        yield
+    except EngineError as fault:
+        ends = [failed.until for plan in plans if (failed := postponed(request, held, plan)) is not None]
+        if not ends:
+            raise
+        raise PassingFault(engine.name, fault.reason, max(ends)) from fault
 
 
-def waiting(held: Held) -> Callable[[], bool]:
-    """Is it still too early for all of that?"""
-    end = until(held)
-    return lambda: time.monotonic() < end
+def until(fault: BaseException) -> float:
+    """Before when, of the monotonic clock, what failed for a cause that passes is not tried again."""
+    return fault.until if isinstance(fault, PassingFault) else 0.0
 
 
 def refuse(request: Request, held: Held, engine: Any, plan: str, reason: str, level: int = logging.INFO) -> None:

@@ -138,15 +138,7 @@ class Version:
             "kind": self.kind,
             "scope": self.scope,
             "failed": self.failed,
-            "graph": None
-            if graph is None
-            else {
-                "weights": list(graph.weights),
-                "inputs": list(graph.inputs),
-                "outputs": list(graph.outputs),
-                "input_specs": [_spec(s) for s in graph.input_specs],
-                "output_specs": [_spec(s) for s in graph.output_specs],
-            },
+            "graph": None if graph is None else names_of(graph),
         }
 
     @staticmethod
@@ -155,16 +147,7 @@ class Version:
         if meta["format"] != FORMAT:
             raise ValueError(f"format {meta['format']} is not {FORMAT}")
         found = meta["graph"]
-        graph = None
-        if found is not None:
-            graph = Graph(
-                b"",
-                tuple(found["weights"]),
-                tuple(found["inputs"]),
-                tuple(found["outputs"]),
-                tuple(map(_to_spec, found["input_specs"])),
-                tuple(map(_to_spec, found["output_specs"])),
-            )
+        graph = None if found is None else graph_of(found)
         return Version(
             method=meta["method"],
             tree=meta["tree"],
@@ -192,6 +175,29 @@ class Version:
         specs, reads = [_spec(t) for t in self.tensors], [list(r) for r in self.reads]
         call = [self.tree, *specs, list(self.ints), list(self.ambient)]
         return json.dumps([*call, reads, _plain(self.conditions), self.scope, self.failed])
+
+
+def names_of(graph: Graph) -> dict[str, Any]:
+    """All of a graph but its bytes, as JSON data."""
+    return {
+        "weights": list(graph.weights),
+        "inputs": list(graph.inputs),
+        "outputs": list(graph.outputs),
+        "input_specs": [_spec(s) for s in graph.input_specs],
+        "output_specs": [_spec(s) for s in graph.output_specs],
+    }
+
+
+def graph_of(names: Mapping[str, Any], model: bytes = b"") -> Graph:
+    """The graph that `names_of` told of."""
+    return Graph(
+        model,
+        tuple(names["weights"]),
+        tuple(names["inputs"]),
+        tuple(names["outputs"]),
+        tuple(map(_to_spec, names["input_specs"])),
+        tuple(map(_to_spec, names["output_specs"])),
+    )
 
 
 def _spec(spec: TensorSpec) -> list[Any]:

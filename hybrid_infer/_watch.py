@@ -79,9 +79,18 @@ class Watch:
         namespace = self.namespace(kind)
         self._classes.append((namespace, len(namespace) - (_OF_COPIES in namespace)))
 
-    def empty(self, box: Any) -> None:
-        """``not box``."""
-        self._empty.append(box)
+    def hooks(self, box: Any) -> None:
+        """The hooks in a dict are these, most often none."""
+        if not box:
+            self._empty.append(box)
+            return
+        self.length(box)
+        for key, hook in box.items():
+            self.slot(box, key, hook)
+
+    def holds(self, check: Callable[[], bool]) -> None:
+        """``check()``."""
+        self._checks.append(check)
 
     def kind(self, value: Any) -> None:
         """``type(value)`` is what it is now."""

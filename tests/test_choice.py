@@ -19,21 +19,34 @@ def test_figures_and_units() -> None:
     assert _choice.Choice.from_meta(json.loads(json.dumps(choice.to_meta()))) == choice
 
 
-@pytest.mark.parametrize("unit", [1e-6, 1e-3, 0.2, 20.0])
-def test_what_is_measured_is_the_time_added_to_eager_work(monkeypatch: pytest.MonkeyPatch, unit: float) -> None:
-    """On a clock that only the candidates move; a call of the last one takes longer right after eager work."""
-    clock, calls, last = [0.0], [0], [""]
-    monkeypatch.setattr(_choice.time, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(_others.Others, "busy", lambda self: False)
+class Clock:
+    """Moved by the candidates alone, on a machine that nobody else uses."""
 
-    def candidate(name: str, seconds: float, more: float = 0.0) -> Callable[[], None]:
+    def __init__(self) -> None:
+        self.now, self.calls, self.last = 0.0, 0, ""
+
+    def candidate(self, name: str, seconds: float, more: float = 0.0) -> Callable[[], None]:
+        """Takes so many seconds, and `more` right after eager work."""
+
         def run() -> None:
-            clock[0] += seconds + (more if last[0] == "eager" else 0.0)
-            last[0] = name
-            calls[0] += 1
+            self.now += seconds + (more if self.last == "eager" else 0.0)
+            self.last = name
+            self.calls += 1
 
         return run
 
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(_choice.time, "perf_counter", lambda: made.now)
+    monkeypatch.setattr(_others.Others, "busy", lambda self: False)
+    return made
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e-3, 0.2, 20.0])
+def test_what_is_measured_is_the_time_added_to_eager_work(clock: Clock, unit: float) -> None:
+    candidate = clock.candidate
     found = _choice.measure(
         candidate("eager", unit),
         {
@@ -44,8 +57,8 @@ def test_what_is_measured_is_the_time_added_to_eager_work(monkeypatch: pytest.Mo
     )
     expected = {"eager": unit, "half": unit / 2, "double": 2 * unit, "fighting": 1.5 * unit}
     assert found.steady and found.seconds == pytest.approx(expected, rel=1e-3)
-    assert clock[0] < max(1.0, 20 * unit), "a long call is not run often"
-    assert calls[0] < 20_000
+    assert clock.now < max(1.0, 20 * unit), "a long call is not run often"
+    assert clock.calls < 20_000
 
 
 def test_figures_that_vary_are_not_steady(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,3 +133,21 @@ def test_the_kernel_tells_what_the_cores_did() -> None:
         pass
     after = _others._times()
     assert after is not None and after[0] - before[0] >= 0.2
+
+
+def test_engines_that_are_alike_beside_eager_work_are_told_apart_by_calls_in_a_row(clock: Clock) -> None:
+    """As one whose threads fight eager work's, and is the faster one by itself."""
+    candidate = clock.candidate
+    runs = {"calm": candidate("calm", 6e-3), "quick": candidate("quick", 4e-3, 2.2e-3), "slow": candidate("slow", 9e-3)}
+    found = _choice.measure(candidate("eager", 12e-3), runs)
+    assert found.in_a_row == pytest.approx({"calm": 6e-3, "quick": 4e-3}, rel=1e-3)
+    choice = _choice.choose(found)
+    assert choice.name == "quick"
+    assert str(choice).endswith("; one after the other: quick 4 ms, calm 6 ms")
+    assert _choice.Choice.from_meta(json.loads(json.dumps(choice.to_meta()))) == choice
+    assert _choice.choose(found, {"quick"}).name == "calm"
+    assert _choice.choose(found, {"quick", "calm"}).name == "slow"
+
+
+def test_a_record_without_calls_in_a_row_is_read() -> None:
+    assert _choice.Choice.from_meta({"choice": "eager", "seconds": {"eager": 1.0}}).in_a_row == {}

@@ -31,6 +31,7 @@ def run(example: str, cache: Path, folder: Path, *more: str) -> str:
     ("example", "tables"),
     [
         pytest.param("sentence_embedding", 1, id="torch_sentence_embedding"),
+        pytest.param("text_generation", 1, id="torch_text_generation"),
         pytest.param("transformer_blocks", 1, id="paddle_transformer_blocks"),
         pytest.param("reference_example", 2, id="paddle_and_torch_reference_example"),
     ],

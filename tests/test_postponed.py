@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 import types
 from typing import Any
 
 import pytest
 
-from hybrid_infer import _verified
+from hybrid_infer import _pauses, _verified
 from hybrid_infer._errors import PassingFault
 from hybrid_infer._family import Held
 
@@ -15,7 +16,7 @@ from hybrid_infer._family import Held
 @pytest.fixture
 def request_() -> Any:
     options = types.SimpleNamespace(rtol=None, atol=None, verify="build")
-    return types.SimpleNamespace(options=options, name="method")
+    return types.SimpleNamespace(options=options, name="method", live=False)
 
 
 def held() -> Any:
@@ -24,29 +25,34 @@ def held() -> Any:
 
 
 def test_it_is_tried_again_ever_later_until_it_has_served(request_: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_verified.time, "monotonic", lambda: 0.0)
+    clock = [0.0]
+    monkeypatch.setattr(_verified.time, "monotonic", lambda: clock[0])
     mine, engine = held(), types.SimpleNamespace(name="engine")
     fault = PassingFault("engine", "no memory")
 
     def pause() -> float:
-        _verified.leave_out(request_, mine, engine, "plan", fault)
-        return _verified.until(mine)
+        with pytest.raises(PassingFault) as met, _verified.trying(request_, mine, engine, ["another", "plan"]):
+            _verified.leave_out(request_, mine, engine, "plan", fault)
+            raise fault
+        started, clock[0] = clock[0], _verified.until(met.value)
+        return clock[0] - started
 
     first, second = pause(), pause()
     assert 0 < first < second
     built: Any = types.SimpleNamespace(plan="plan", engine=engine, verified=False)
     _verified.publish(request_, mine, built)
-    assert _verified.until(mine) == 0.0 and pause() == first
+    assert pause() == first
 
 
-def test_other_threads_may_put_something_off_meanwhile() -> None:
-    mine = held()
+def test_a_plan_that_is_put_off_is_not_tried(request_: Any) -> None:
+    mine, engine = held(), types.SimpleNamespace(name="engine")
+    _verified.leave_out(request_, mine, engine, "plan", PassingFault("engine", "no memory"))
+    with pytest.raises(PassingFault, match="no memory") as met, _verified.trying(request_, mine, engine, ["plan"]):
+        pytest.fail("tried")
+    assert met.value.until > time.monotonic()
+    with _verified.trying(request_, mine, engine, ["another"]):
+        pass
 
-    class Entry:
-        @property
-        def until(self) -> float:
-            mine.postponed["another"] = _verified.Postponed("", 1.0, 0)
-            return 2.0
 
-    mine.postponed["one"] = Entry()
-    assert _verified.until(mine) == 2.0
+def test_a_pause_grows_no_further_than_it_may() -> None:
+    assert [_pauses.ever_longer(3.0, times, most=2) for times in range(4)] == [3.0, 6.0, 12.0, 12.0]

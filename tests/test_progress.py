@@ -134,6 +134,34 @@ def test_a_capture_is_shown(tmp_path: Path) -> None:
     assert left == ["result 4.0"] and "hybrid_infer: capturing __main__.slow" in sent
 
 
+BESIDE = """
+import subprocess, sys, time
+from hybrid_infer import _progress
+
+SAYING = "import time\\nfor n in range(8): time.sleep(0.3); print('said by the child', n, flush=True)"
+child = subprocess.Popen([sys.executable, "-c", SAYING])
+with _progress.working("preparing a.Layer.forward"):
+    child.wait()
+    time.sleep(0.5)
+print("done")
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="nothing tells which processes write to a terminal")
+def test_what_a_child_says_is_left_as_it_is(tmp_path: Path) -> None:
+    sent, left = at_a_terminal(BESIDE, tmp_path)
+    assert left == [*(f"said by the child {n}" for n in range(8)), "done"]
+    assert "hybrid_infer: preparing" in sent  # once the child has ended
+
+
+@pytest.mark.processes
+def test_what_keeps_multiprocessing_s_books_hides_no_line(tmp_path: Path) -> None:
+    program = f"from multiprocessing import resource_tracker\nresource_tracker.ensure_running()\n{PROGRAM}"
+    sent, left = at_a_terminal(program, tmp_path)
+    assert left == SAID and "preparing a.Layer" in sent
+
+
 FORKING = """
 import os, signal, sys, time
 from hybrid_infer import _progress

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import types
 from typing import Any
 
 import pytest
@@ -56,3 +57,63 @@ def test_programs_with_and_without_it_share_nothing(framework: Any, monkeypatch:
         alike(framework, fresh(framework))
     [counts] = stats().values()
     assert counts["captures"] == 3
+
+
+def naming(framework: Any) -> Any:
+    """A layer whose own code names functions of the framework, in several ways."""
+    nn, functional = framework.nn, framework.nn.functional
+    base = nn.Module if hasattr(nn, "Module") else nn.Layer
+
+    class Naming(base):  # type: ignore[misc, valid-type]
+        def compute(self, x: Any) -> Any:
+            return functional.relu(x) + framework.tanh(x) + framework.nn.functional.silu(x)
+
+        @inference
+        def forward(self, x: Any) -> Any:
+            return self.compute(x)
+
+    layer = Naming()
+    layer.eval()
+    return layer
+
+
+@pytest.mark.parametrize("place", ["nn.functional.relu", "tanh", "nn.functional.silu"])
+def test_a_function_that_code_names_may_be_replaced_at_any_time(
+    framework: Any, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    layer = naming(framework)
+    alike(framework, layer)
+    monkeypatch.setattr(f"{framework.__name__}.{place}", lambda x: x * 3)
+    alike(framework, layer)
+    monkeypatch.setattr(f"{framework.__name__}.{place}", framework.cos)  # the framework's own, under another name
+    alike(framework, layer)
+    alike(framework, naming(framework))
+    monkeypatch.undo()
+    alike(framework, layer)
+    [counts] = stats().values()
+    assert counts["captures"] == 3 and not counts["fallbacks"]
+
+
+def test_a_module_that_the_framework_imports_later_makes_no_difference(
+    framework: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = types.ModuleType(f"{framework.__name__}.late")
+    monkeypatch.setattr(late, "is_tensor", framework.is_tensor, raising=False)
+
+    def compute(layer: Any, x: Any) -> Any:
+        return framework.abs(layer.inner(x)) if layer.late is None or layer.late.is_tensor(x) else x
+
+    def made() -> Any:
+        layer = fresh(framework)
+        layer.late = None
+        monkeypatch.setattr(type(layer), "compute", compute)
+        return layer
+
+    alike(framework, made())
+    monkeypatch.setattr(framework, "late", late, raising=False)
+    alike(framework, made())
+    [counts] = stats().values()
+    assert counts["captures"] == 1
+    monkeypatch.setattr(late, "is_tensor", lambda x: False)  # the program's own: a part of it
+    alike(framework, made())
+    assert next(iter(stats().values()))["captures"] == 2

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybrid_infer._signature import Parameters, Signatures, Unsupported, builder
+from hybrid_infer._signature import Parameters, Signatures, Unsupported
+from hybrid_infer._structure import builder
 
 KINDS = list(inspect._ParameterKind)
 
@@ -143,6 +144,10 @@ def exact(value: Any) -> Any:
     return type(value).__name__, value.hex() if isinstance(value, float) else repr(value)
 
 
+def key(arguments: list[Any], *defaults: Any) -> Any:
+    return SIGNATURES.key(arguments, [], defaults, {})
+
+
 @given(st.lists(values, max_size=3))
 @settings(max_examples=300, deadline=None)
 def test_a_structure_comes_back_from_its_layout(arguments: list[Any]) -> None:
@@ -159,22 +164,22 @@ def test_keys_are_equal_exactly_where_layouts_are(left: list[Any], right: list[A
         layout = SIGNATURES.layout(arguments, [""] * len(arguments))
         return repr((layout.tree, [t.shape for t in layout.tensors], layout.ints))
 
-    assert (SIGNATURES.key(left, []) == SIGNATURES.key(right, [])) == (described(left) == described(right))
-    assert SIGNATURES.key(left, []) == SIGNATURES.key(left, [])
-    hash(SIGNATURES.key(left, []))
+    assert (key(left) == key(right)) == (described(left) == described(right))
+    assert key(left) == key(left)
+    hash(key(left))
 
 
 @pytest.mark.parametrize(
     ("left", "right"), [(1, True), (1, 1.0), (0.0, -0.0), ([1], (1,)), ({}, OrderedDict()), ("1", 1), (b"", "")]
 )
 def test_values_that_python_takes_for_equal_are_told_apart(left: Any, right: Any) -> None:
-    assert SIGNATURES.key([left], []) != SIGNATURES.key([right], [])
+    assert key([left]) != key([right])
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, lambda: None, {(1, 2): 3}, [object()]])
 def test_what_cannot_be_part_of_a_signature_is_refused_by_both(value: Any) -> None:
     with pytest.raises(Unsupported):
-        SIGNATURES.key([value], [])
+        key([value])
     with pytest.raises(Unsupported, match="argument `x`"):
         SIGNATURES.layout([value], ["x"])
 
@@ -183,6 +188,6 @@ def test_a_default_of_any_class_is_known_by_its_identity() -> None:
     default = object()
     layout = SIGNATURES.layout([default], ["x"], [default])
     assert builder(layout.tree, lambda kind, value: (kind, value))([]) == (("default", 0),)
-    assert SIGNATURES.key([default], [], [default])
+    assert key([default], default)
     with pytest.raises(Unsupported):
-        SIGNATURES.key([object()], [], [default])
+        key([object()], default)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hybrid_infer import _choice, _dispatch, _forked, inference, reset_stats, stats, suggest
+from hybrid_infer import _choice, _dispatch, _forked, explain, inference, reset_stats, stats, suggest
 from hybrid_infer._suggest import Row, Suggestions
 
 
@@ -130,6 +131,31 @@ def test_methods_are_timed_beside_layers(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (vars(Net)["encode"], vars(torch.nn.Module)["__call__"]) == before
     (top,) = found.tree.parts
     assert (top.label, top.parts[0].label, top.parts[0].parts[0].label) == ("(itself)", "encode()", "linear")
+
+
+CRASHING = """
+import os, signal
+from hybrid_infer import backends
+engine = backends.engine({name!r})
+type(engine).prepare = lambda *_: os.kill(os.getpid(), signal.SIGSEGV)
+"""
+
+
+def test_an_engine_that_crashes_ends_no_program(
+    framework: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It crashes in the process in which it is tried first, and the next one is tried in another."""
+    pytest.importorskip("openvino")
+    (tmp_path / "sitecustomize.py").write_text(CRASHING.format(name="openvino"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(Path(__file__).resolve().parents[1])]))
+    net = model(framework)
+    found = suggest(net, framework.ones([16, 64]))
+    row = next(row for row in found.rows if row.where == "blocks.*")
+    assert row.figures.keys() == {"eager", "onnxruntime"}
+    inference(net.blocks[0])
+    with framework.no_grad():
+        net.blocks[0](framework.ones([16, 64]))
+    assert "the process in which it was tried ended with signal SIGSEGV" in str(explain(net.blocks[0]))
 
 
 def test_only_layers_are_taken() -> None:

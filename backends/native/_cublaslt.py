@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 from hybrid_infer.backends.native import _size
-from hybrid_infer.backends.native._plan import FLOATS, Plan, Step
+from hybrid_infer.backends.native._plan import FLOATS, NAME, Plan, Step
 from hybrid_infer.backends.native._size import Atom
+
+_log = logging.getLogger("hybrid_infer")
+
+#: The steps that it computes.
+OPS = ("gemm", "matmul")
 
 #: cudaDataType_t of an element type.
 _TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
@@ -109,17 +115,23 @@ class Products:
 
     def offer(self, plan: Plan, step: Step, symbols: Mapping[Atom, int]) -> tuple[Run, int] | None:
         """See `hybrid_infer.backends.native._schedule.Offer`."""
-        if step.op not in ("gemm", "matmul"):
+        if step.op not in OPS:
             return None
         problem = _problem(plan, step, symbols)
         if problem is None:
             return None
         made = _Product(self._lt, self._handle, problem, step)
-        return (made.run, made.workspace) if made.found else None
+        if made.found:
+            return made.run, made.workspace
+        _log.info("%s: cuBLASLt has no %s of %s for %s: %s", NAME, step.op, problem.dtype, problem[1:], made.why)
+        return None
 
 
 class _Product:
-    """One product with its descriptors and the algorithm that the library proposes; ``found``: is there one?"""
+    """One product with its descriptors and the algorithm that the library proposes; ``found``: is there one?
+
+    ``why``: there is not, in the library's words.
+    """
 
     def __init__(self, lt: Any, handle: int, problem: _Problem, step: Step) -> None:
         self._lt, self._handle, self._lock = lt, handle, threading.Lock()
@@ -133,7 +145,7 @@ class _Product:
         self._set(what.TRANSA, ctypes.c_int32(problem.turned[0]))
         self._set(what.TRANSB, ctypes.c_int32(problem.turned[1]))
         self._set(what.EPILOGUE, ctypes.c_uint32(int(self._epilogue(at))))
-        self._place = 0
+        self._place, self.why = 0, "it proposes no algorithm"
         # The library is asked what it would do with the bias where one may lie.
         self._put_bias(_ALIGNMENT)
         self._layouts = [
@@ -180,9 +192,11 @@ class _Product:
             names = lt.MatmulPreferenceAttribute
             value: Any = ctypes.c_uint64(WORKSPACE)
             lt.matmul_preference_set_attribute(wish, int(names.MAX_WORKSPACE_BYTES), ctypes.addressof(value), 8)
-            value = ctypes.c_uint32(_ALIGNMENT)
-            for which in "ABCD":
-                what = getattr(names, f"MIN_ALIGNMENT_{which}_BYTES")
+            # Where blocks share a sum, they add their parts in float32: by default it may be in the type of the result.
+            numbers = {names.REDUCTION_SCHEME_MASK: int(lt.ReductionScheme.COMPUTE_TYPE)}
+            numbers |= {getattr(names, f"MIN_ALIGNMENT_{which}_BYTES"): _ALIGNMENT for which in "ABCD"}
+            for what, number in numbers.items():
+                value = ctypes.c_uint32(number)
                 lt.matmul_preference_set_attribute(wish, int(what), ctypes.addressof(value), 4)
             self._algorithm: Any = np.zeros(1, lt.matmul_heuristic_result_dtype)
             count = ctypes.c_int32()
@@ -192,7 +206,8 @@ class _Product:
                     self._handle, self._descriptor, first, second, result, result, wish, 1,
                     self._algorithm.ctypes.data, ctypes.addressof(count),
                 )  # fmt: skip
-            except lt.cuBLASLtError:  # it has none for this: our own kernel has
+            except lt.cuBLASLtError as error:  # it has none for this: our own kernel has
+                self.why = str(error)
                 return False, 0
             found = count.value > 0 and not int(self._algorithm["state"][0])
             return found, int(self._algorithm["workspace_size"][0]) if found else 0

@@ -12,6 +12,7 @@ from typing import Any
 
 from hybrid_infer.backends.native import _size
 from hybrid_infer.backends.native._cuda_expressions import STORED
+from hybrid_infer.backends.native._cuda_tilings import Tiling
 from hybrid_infer.backends.native._plan import BYTES
 from hybrid_infer.backends.native._size import Atom, Dim, Size, product, smallest
 
@@ -47,6 +48,15 @@ class Kernel:
     each: int = 0
     #: Does a block take one of ``rows`` at a time? Else each thread takes one (``rows`` is 1 where it is ``count``).
     blocks: bool = False
+    #: Where there are several, in place of ``entries``, ``rows``, ``threads`` and ``shared``; indices are of 64 bits.
+    tilings: list[Tiling] = field(default_factory=list)
+    #: What computes the step, in words, where that is a matter of choice.
+    what: str = ""
+
+    @property
+    def names(self) -> list[str]:
+        """All entry points."""
+        return [*self.entries.values(), *(each.entry for each in self.tilings)]
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the source: what launching it takes."""
@@ -56,6 +66,7 @@ class Kernel:
             "numbers": [_size.to_json(each) for each in self.numbers],
             "sizes": [_size.to_json(each) for each in (self.count, self.inner, self.rows, self.width)],
             "constants": [self.shared, self.threads, int(self.cached), self.each, int(self.blocks)],
+            "tilings": [[each[0], _size.to_json(each.rows), *each[2:]] for each in self.tilings],
         }
 
     @staticmethod
@@ -65,20 +76,21 @@ class Kernel:
         count, inner, rows, width = map(_size.from_json, data["sizes"])
         numbers = [size for size in map(_size.from_json, data["numbers"]) if not isinstance(size, int)]
         entries = {(lanes, bool(wide)): name for lanes, wide, name in data["entries"]}
+        tilings = [Tiling(name, _size.from_json(rows), *more) for name, rows, *more in data["tilings"]]
         return Kernel(
             "", entries, list(data["pointers"]), numbers, count, inner, rows, width, shared, threads, bool(cached),
-            each, bool(blocks),
+            each, bool(blocks), tilings,
         )  # fmt: skip
 
     def arguments(self, symbols: Mapping[Atom, int]) -> list[int]:
         return [_size.evaluate(each, symbols) for each in self.numbers]
 
-    def entry(self, symbols: Mapping[Atom, int], aligned: bool = True) -> tuple[int, bool]:
-        """Which entry point serves this call; `aligned`: are all pointers multiples of `VECTOR`?"""
+    def entry(self, symbols: Mapping[Atom, int]) -> tuple[int, bool]:
+        """Which entry point serves this call; all pointers are multiples of `VECTOR`."""
         wide = _size.evaluate(self.count, symbols) > _NARROW
         inner = _size.evaluate(self.inner, symbols)
         fits = [key for key in self.entries if inner % key[0] == 0 and (key[1] or not wide)]
-        return max((key for key in fits if aligned or key[0] == 1), key=lambda key: (key[0], not key[1]))
+        return max(fits, key=lambda key: (key[0], not key[1]))
 
 
 @dataclass
@@ -161,7 +173,10 @@ def access(space: Sequence[Dim], views: Sequence[Sequence[Dim]]) -> Access:
 
 
 def lanes(dtypes: Sequence[str], inner: Dim, steady: bool) -> list[int]:
-    """How many elements a thread may take at a time: as many of the widest type as one load holds, and 1."""
+    """How many elements a thread may take at a time: as many of the widest type as one load holds, where they fit.
+
+    Which of several a call takes its sizes decide: where they are known, one is compiled.
+    """
     widest = max((BYTES[dtype] for dtype in dtypes), default=4)
     most = min(VECTOR // widest, 8) or 1
     if not steady or most == 1:
@@ -169,7 +184,7 @@ def lanes(dtypes: Sequence[str], inner: Dim, steady: bool) -> list[int]:
     if isinstance(inner, int):
         while inner % most:
             most //= 2
-        return [most] if most == 1 else [most, 1]
+        return [most]
     return [most, 1]
 
 

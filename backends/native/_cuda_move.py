@@ -158,15 +158,14 @@ MOVES: dict[str, _Rule] = {
 def move(plan: Plan, step: Step, name: str) -> Kernel | None:
     """The kernel of a step that moves elements; None where its shapes or places are not known before it runs."""
     shapes = _shapes(plan, step)
-    copies = None if shapes is None else MOVES[step.op](plan, step, *shapes)
-    if copies is None:
+    if shapes is None or (copies := MOVES[step.op](plan, step, *shapes)) is None:
         return None
     copies = [each.merged() for each in copies]
     reach = Access([1], [])
     operands = 1 if step.op in ("Slice", "Split", "Transpose", "broadcast") else len(step.inputs)
     types = [plan.values[each].dtype for each in (*step.inputs[:operands], *step.outputs)]
     most = max(VECTOR // BYTES[types[0]], 1)
-    widths = sorted({1, min(each.lanes(most) for each in copies)}, reverse=True)
+    width = min(each.lanes(most) for each in copies)
     parts = []
     for each in copies:
         parts += _part(reach, each, STORED[types[0]], operands)
@@ -178,15 +177,16 @@ def move(plan: Plan, step: Step, name: str) -> Kernel | None:
     count: Dim = 0
     for each in copies:
         count = count + product(each.sizes)
+    # Few elements may be taken from anywhere in many.
+    largest = count + product(shapes[0][0]) if step.op in ("Slice", "Gather") else count
     entries = {}
-    for wide in indices(count if step.op != "Gather" else product([count, copies[0].length])):
-        for width in widths:
-            entry = entries[width, wide] = f"{name}_{'l' if wide else 'i'}{width}"
-            text += (
-                f'\nextern "C" __global__ void __launch_bounds__({THREADS}) {entry}({parameters}) '
-                f"{{ {name}_body<{'long long' if wide else 'int'}, {width}>({passed}); }}"
-            )
-    return Kernel(head(text) + "\n" + text + "\n", entries, types, reach.numbers, count, 0)
+    for wide in indices(largest):
+        entry = entries[width, wide] = f"{name}_{'l' if wide else 'i'}{width}"
+        text += (
+            f'\nextern "C" __global__ void __launch_bounds__({THREADS}) {entry}({parameters}) '
+            f"{{ {name}_body<{'long long' if wide else 'int'}, {width}>({passed}); }}"
+        )
+    return Kernel(head(text) + "\n" + text + "\n", entries, types, reach.numbers, largest, 0, rows=count)
 
 
 def _part(reach: Access, copy: _Copy, kind: str, operands: int) -> list[str]:

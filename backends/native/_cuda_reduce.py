@@ -68,6 +68,8 @@ def reduction(plan: Plan, step: Step, name: str) -> Kernel | None:
         f"for (I out = {outer[0]}; out < count; out += {outer[1]}) {{",
         *_offset(reach, kept, "out", "base"),
         f"  {c} total = {start};",
+        # A thread alone would wait for its loads, a few at a time: so many are on their way at once.
+        *(("#pragma unroll 32",) if not together and len(reduced) == 1 else ()),
         f"  for (I r = {first}; r < span; r += {stride}) {{",
         *_offset(reach, reduced, "r", "place", 2),
         f"    const {c} x = hi_load(p0[base + place]);",

@@ -7,6 +7,7 @@ third normalises, runs what stands behind the row and stores. A row that does no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from hybrid_infer.backends.native._code import inside
@@ -100,6 +101,8 @@ class _Rows:
         """How many elements a thread may take: they must not pass the end of a row, nor of the last merged axis."""
         inner = self.reach.sizes[-1]
         steady = all(strides[-1] in (0, 1) for strides in self.reach.strides)
+        if isinstance(inner, int) and isinstance(self.width, int):
+            return lanes([*self.types, *self.stored], math.gcd(inner, self.width), steady)
         found = lanes([*self.types, *self.stored], inner, steady)
         if isinstance(self.width, int):
             return [v for v in found if self.width % v == 0]

@@ -1,20 +1,27 @@
 """Attention and convolutions by cuDNN, through its frontend's Python binding, in half precision.
 
-A graph of one operation is built for each step and sizes. Whatever the library refuses, our own kernels compute. Its
-plan must be one of the library's own, built in; the frontend's Python engines need packages that are not asked for.
+A graph of one operation is built for each kind of step and sizes. Whatever the library refuses, our own kernels
+compute. Its plan must be one of the library's own, built in: the frontend's Python engines compile by other packages.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 from hybrid_infer.backends.native import _size
-from hybrid_infer.backends.native._plan import Plan, Step
+from hybrid_infer.backends.native._plan import NAME, Plan, Step
 from hybrid_infer.backends.native._size import Atom
+
+_log = logging.getLogger("hybrid_infer")
+
+#: The steps that it computes.
+OPS = ("attention", "Conv")
 
 _TYPES = {"float16": "HALF", "bfloat16": "BFLOAT16"}
 
@@ -65,7 +72,8 @@ class Graphs:
     def __init__(self) -> None:
         self._cudnn = _binding()
         self._handle = self._cudnn.create_handle()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the handle: one thread at a time may use it
+        self._declines = (self._cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError, NotImplementedError)
 
     def offer(self, plan: Plan, step: Step, symbols: Mapping[Atom, int]) -> tuple[Run, int] | None:
         """See `hybrid_infer.backends.native._schedule.Offer`."""
@@ -84,32 +92,63 @@ class Graphs:
         shapes = [[_size.evaluate(size, symbols) for size in value.shape or ()] for value in values]
         if any(0 in shape for shape in shapes):
             return None
+        with self._lock:
+            try:
+                graph = self._build(describe, dtype, wide, step.attributes, shapes)
+            except self._declines as error:
+                words = " ".join(str(error).split())[:300]
+                _log.info("%s: cuDNN has no %s of %s for %s: %s", NAME, step.op, dtype, shapes, words)
+                return None
+            if graph is None:
+                return None
+            found = _Built(self._cudnn, self._handle, self._lock, graph, len(names))
+        return found.run, found.workspace
+
+    def _build(
+        self, describe: Callable[..., bool], dtype: str, wide: Sequence[bool], at: Mapping[str, Any],
+        shapes: list[list[int]],
+    ) -> Any:  # fmt: skip
+        """The library's graph of one step; None for what is not asked of it. Raises what it declines with."""
         cudnn = self._cudnn
         kinds = cudnn.data_type
         graph = cudnn.pygraph(
             io_data_type=getattr(kinds, _TYPES[dtype]), intermediate_data_type=kinds.FLOAT,
             compute_data_type=kinds.FLOAT, handle=self._handle,
         )  # fmt: skip
-        try:
-            held = [kinds.FLOAT if each else getattr(kinds, _TYPES[dtype]) for each in wide]
-            if not describe(_Description(graph, held, kinds.FLOAT), step.attributes, shapes):
-                return None
-            graph.validate()
-            graph.build_operation_graph()
-            graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+        held = [kinds.FLOAT if each else getattr(kinds, _TYPES[dtype]) for each in wide]
+        if not describe(_Description(graph, held, kinds.FLOAT), at, shapes):
+            return None
+        graph.validate()
+        graph.build_operation_graph()
+        graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+        if getattr(graph, "selected_engine", None) is None:
             graph.check_support()
             graph.build_plans()
-            workspace = int(graph.get_workspace_size())
-        except (cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError, NotImplementedError):
-            return None
-        handle, lock, count = self._handle, self._lock, len(names)
+            if getattr(graph, "selected_engine", None) is None:
+                return graph
+        # An engine of the frontend's would serve: the first of the library's own that can be built is wanted.
+        for index in range(len(graph.plans)):
+            graph.select_plan(index)
+            if graph.selected_engine is None:
+                with contextlib.suppress(*self._declines):
+                    graph.check_support()
+                    graph.build_plans()
+                    return graph
+        raise NotImplementedError("only engines of its frontend's serve")
 
-        def run(pointers: Sequence[int], scratch: int, stream: int) -> None:
-            with lock:  # the stream is the handle's
-                cudnn.set_stream(handle=handle, stream=stream)
-                graph.execute({i + 1: pointers[i] for i in range(count)}, scratch, handle=handle)
 
-        return run, workspace
+class _Built:
+    """A graph of the library, ready to run; ``workspace``: the bytes that it wants."""
+
+    def __init__(self, cudnn: Any, handle: Any, lock: threading.Lock, graph: Any, count: int) -> None:
+        self._cudnn, self._handle, self._lock, self._graph, self._count = cudnn, handle, lock, graph, count
+        self.workspace = int(graph.get_workspace_size())
+
+    def run(self, pointers: Sequence[int], workspace: int, stream: int) -> None:
+        """``pointers``: of the tensors, in the order of their numbers."""
+        with self._lock:  # the stream is the handle's
+            self._cudnn.set_stream(handle=self._handle, stream=stream)
+            self._graph.execute({i + 1: pointers[i] for i in range(self._count)}, workspace, handle=self._handle)
 
 
 class _Description(NamedTuple):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import threading
+from typing import Any
 
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends._cuda import _driver
@@ -22,6 +24,11 @@ _FREE = 48 << 10
 class Launcher(Driver):
     """The driver, with modules and launches. See `hybrid_infer.backends.native._device.Device`."""
 
+    def __init__(self, library: Any) -> None:
+        super().__init__(library)
+        self._retaining = threading.Lock()
+        self._retained: dict[int, int] = {}
+
     def properties(self, index: int) -> Properties:
         device = ctypes.c_int()
         self._call("cuDeviceGet", ctypes.byref(device), index)
@@ -32,24 +39,29 @@ class Launcher(Driver):
             found.append(number.value)
         return Properties(*found)
 
-    def release(self, stream: int) -> None:
-        """Let go of a stream that `stream` made."""
-        self._call("cuStreamDestroy_v2", ctypes.c_void_p(stream))
-
     def enter(self, index: int) -> None:
-        """Give the calling thread the context of a GPU, if it has none.
+        """Give the calling thread the context of a GPU, if it has none or that of another.
 
-        A framework's guard leaves it out where the GPU is the one that a thread has by default, and a thread that has
-        called nothing of CUDA's yet has none.
+        A framework's guard does nothing where it takes the GPU for the thread's already; and a thread that has called
+        nothing of CUDA's yet has none.
         """
-        context = ctypes.c_void_p()
+        context, device = ctypes.c_void_p(), ctypes.c_int()
         self._call("cuCtxGetCurrent", ctypes.byref(context))
         if context.value:
-            return
-        device = ctypes.c_int()
-        self._call("cuDeviceGet", ctypes.byref(device), index)
-        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self._call("cuCtxSetCurrent", context)
+            self._call("cuCtxGetDevice", ctypes.byref(device))
+            if device.value == index:
+                return
+        self._call("cuCtxSetCurrent", ctypes.c_void_p(self._primary(index)))
+
+    def _primary(self, index: int) -> int:
+        """The context that the frameworks use too, retained once for as long as the process lives."""
+        with self._retaining:
+            if index not in self._retained:
+                device, context = ctypes.c_int(), ctypes.c_void_p()
+                self._call("cuDeviceGet", ctypes.byref(device), index)
+                self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+                self._retained[index] = context.value or 0
+            return self._retained[index]
 
     def load(self, cubin: bytes) -> int:
         module = ctypes.c_void_p()

@@ -31,6 +31,8 @@ class Geometry(NamedTuple):
 
 def geometry(kernel: Kernel, symbols: Mapping[Atom, int], gpu: Properties) -> Geometry:
     """Raises EngineError where a block would need more shared memory than it can have."""
+    if kernel.tilings:
+        return _tiled(kernel, symbols, gpu)
     count, rows, width = (_size.evaluate(each, symbols) for each in (kernel.count, kernel.rows, kernel.width))
     key = kernel.entry(symbols)
     lanes = key[0]
@@ -50,3 +52,17 @@ def geometry(kernel: Kernel, symbols: Mapping[Atom, int], gpu: Properties) -> Ge
         items = rows if kernel.rows != 1 else max(count, 1)  # of nothing, a sum is still written
         grid = -(-items // (lanes * block))
     return Geometry(kernel.entries[key], min(grid, gpu.multiprocessors * _WAVES), block, shared, cached)
+
+
+def _tiled(kernel: Kernel, symbols: Mapping[Atom, int], gpu: Properties) -> Geometry:
+    """By the tiling that is through soonest of those that fit; of equals, the first."""
+    best, least = None, 0
+    for each in kernel.tilings:
+        tiles = _size.evaluate(each.rows, symbols)
+        time = each.time(tiles, gpu.multiprocessors)
+        if each.shared <= gpu.shared and (best is None or time < least):
+            best, least = Geometry(each.entry, tiles, each.threads, each.shared, False), time
+    if best is None:
+        wanted = min(each.shared for each in kernel.tilings)
+        raise refuse(f"needs {wanted} bytes of shared memory for a tile, and {gpu.shared} can be had")
+    return best._replace(grid=min(best.grid, gpu.multiprocessors * _WAVES))

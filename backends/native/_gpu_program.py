@@ -18,14 +18,15 @@ from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions, Graph, Memory
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends._cuda._driver import Driver, DriverError
-from hybrid_infer.backends._cuda._graphs import LARGEST, Buffer, Captured, Graphs
+from hybrid_infer.backends._cuda._graphs import LARGEST, Buffer, Graphs
 from hybrid_infer.backends._cuda._memory import block
-from hybrid_infer.backends.native import _modules, _schedule, _size
+from hybrid_infer.backends.native import _late, _modules, _schedule, _size
 from hybrid_infer.backends.native._arena import Arena, Arenas, Lane, place
 from hybrid_infer.backends.native._bound import Bound
 from hybrid_infer.backends.native._build import Kernels
 from hybrid_infer.backends.native._device import Device, Properties
-from hybrid_infer.backends.native._plan import BYTES, NAME, Plan, refuse
+from hybrid_infer.backends.native._plan import BYTES, NAME, Plan, Step, refuse
+from hybrid_infer.backends.native._recorded import Recorded
 from hybrid_infer.backends.native._schedule import Offer, Schedule
 from hybrid_infer.backends.native._size import Atom
 from hybrid_infer.backends.native._weights import Weights, aligned
@@ -78,9 +79,15 @@ class Program:
         #: The graphs that were made and not let go: those of the present weights.
         self._captured: list[Graphs] = []
         self._weights: Weights | None = None
+        #: Where kernels are kept that the plan was made without; the modules of those that were needed after all.
+        self._shelf = options.extra.get("kernels")
+        self._adding, self._added = threading.Lock(), dict[str, int]()
+        self._outlived: Weights | None = None
         with self._memory.scope():
             device.enter(self._memory.index)
             self._modules = [_modules.module(device, self._memory.index, cubin) for cubin in kernels.modules]
+            if wanted := _late.wanted(plan, kernels, offers):
+                self._more(wanted)
             self._constants = self._upload()
             if not self._live:
                 self._bind(weights)
@@ -98,7 +105,7 @@ class Program:
         self._closed = True
         with self._lock:
             self._schedules.clear()
-            self._weights = None
+            self._weights = self._outlived = None
         _let_go(self._captured, self.generation)
         self._arenas.clear()
 
@@ -139,14 +146,21 @@ class Program:
         results = [memory.pointer(tensor) for tensor in outputs]
         lane = self._arenas.on(stream)
         if memory.capturing():
-            # The program's own graph will run on this block whenever it likes: no other call may.
+            # The caller's own graph will run on this block whenever it likes: no other call may.
             lane = Lane(Arena())
+            self._outlive(weights)
         with lane.lock:
             if not memory.capturing() and self._replay(lane, weights, stream, key, schedule, shapes, (given, results)):
                 return outputs
             bound = self._bound(lane, key, schedule)
             bound.run([*weights.addresses, *given, *results], stream)
         return outputs
+
+    def _outlive(self, weights: Weights) -> None:
+        """The caller's graph has addresses of these in it, and may outlive this program: they stay for good."""
+        if weights is not self._outlived:
+            self._outlived = weights
+            _fork.keep((weights.copies, self._constants, self._modules))
 
     def _argument(self, name: str, tensor: Any, stream: int) -> tuple[Any, tuple[int, ...], int | None]:
         """A tensor that kernels can read, its shape, and the number that it is, if it is an integer of the call."""
@@ -185,12 +199,23 @@ class Program:
                 self._schedules.move_to_end(key)
                 return found
         symbols = self._symbols(shapes, numbers)
-        found = _schedule.schedule(self._plan, self._kernels, symbols, self._gpu, self._offers)
+        found = _schedule.schedule(self._plan, self._kernels, symbols, self._gpu, self._offers, self._more)
         with self._lock:
             self._schedules[key] = found
             if len(self._schedules) > _SIZES:
                 self._schedules.popitem(last=False)
         return found
+
+    def _more(self, steps: Mapping[str, Step]) -> Mapping[str, int]:
+        """The modules of kernels that the plan was made without, by name; compiled where they are nowhere yet."""
+        with self._adding:
+            new = {name: step for name, step in steps.items() if name not in self._added}
+            if new:
+                cubins = _late.cubins(self._plan, new, self._kernels.architecture, self._shelf)
+                for name, cubin in cubins.items():
+                    self._modules.append(_modules.module(self._device, self._memory.index, cubin))
+                    self._added[name] = len(self._modules) - 1
+            return self._added
 
     def _symbols(self, shapes: Sequence[tuple[int, ...]], numbers: Sequence[int | None]) -> dict[Atom, int]:
         """What the sizes of a call are. Raises EngineError where they contradict the plan."""
@@ -244,7 +269,7 @@ class Program:
 
     def _capture(
         self, lane: Lane, weights: Weights, key: Hashable, schedule: Schedule, sizes: tuple[list[int], list[int]]
-    ) -> Captured:
+    ) -> Recorded:
         """Record one run as a graph, on a stream of its own, between buffers that stay where they are."""
         memory, device = self._memory, self._device
         inputs, outputs = ([block(memory, nbytes) for nbytes in part] for part in sizes)
@@ -260,7 +285,7 @@ class Program:
             for part, counts in zip((inputs, outputs), sizes, strict=True)
         )
         kept = (lane.block, bound, weights, self._constants, self._modules)
-        return Captured(cast(Driver, device), graph, taken, given, kept)
+        return Recorded(cast(Driver, device), graph, taken, given, kept)
 
     def _upload(self) -> Any:
         """The plan's own constants, in one block."""

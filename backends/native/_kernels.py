@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterable
 from hybrid_infer.backends.native import _cuda_move, _cuda_pick, _cuda_reduce, _cuda_window
 from hybrid_infer.backends.native._cuda_access import Kernel
 from hybrid_infer.backends.native._cuda_attention import attention
+from hybrid_infer.backends.native._cuda_attention_tiles import attention_tiles
+from hybrid_infer.backends.native._cuda_attention_units import attention_on_units
 from hybrid_infer.backends.native._cuda_elementwise import elementwise
 from hybrid_infer.backends.native._cuda_gemm import gemm
+from hybrid_infer.backends.native._cuda_gemm_tiles import gemm_tiles
 from hybrid_infer.backends.native._cuda_rows import rows
 from hybrid_infer.backends.native._plan import Plan, Step, encode
 
@@ -25,6 +28,16 @@ _GENERATED: dict[str, Callable[[Plan, Step, str], Kernel | None]] = {
     **dict.fromkeys(_cuda_pick.PICKS, _cuda_pick.pick),
     **dict.fromkeys(_cuda_window.WINDOWS, _cuda_window.window),
     **dict.fromkeys(_cuda_reduce.FORMS, _cuda_reduce.reduction),
+}
+
+#: The first architecture whose matrix units our kernels know.
+_MATRIX_UNITS = 80
+
+#: What is tried first, on GPUs that have matrix units for the types of the step.
+_ON_MATRIX_UNITS: dict[str, Callable[[Plan, Step, str], Kernel | None]] = {
+    "gemm": gemm_tiles,
+    "matmul": gemm_tiles,
+    "attention": attention_on_units,
 }
 
 
@@ -42,18 +55,23 @@ def name_of(plan: Plan, step: Step) -> str:
     return f"{step.op.lower()}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def kernels(plan: Plan) -> dict[str, Kernel]:
-    """The kernels of `plan` by name. Steps without one are left out."""
+def kernels(plan: Plan, architecture: str = "sm_80") -> dict[str, Kernel]:
+    """The kernels of `plan` by name, for GPUs of that architecture. Steps without one are left out."""
     found: dict[str, Kernel] = {}
     for step in plan.steps:
-        make = _GENERATED.get(step.op)
-        if make is None:
+        if step.op not in _GENERATED:
             continue
         name = name_of(plan, step)
-        kernel = None if name in found else make(plan, step, name)
-        if kernel is not None:
-            found[name] = kernel
+        if name not in found and (made := kernel(plan, step, name, architecture)) is not None:
+            found[name] = made
     return found
+
+
+def kernel(plan: Plan, step: Step, name: str, architecture: str) -> Kernel | None:
+    """The kernel of a step, under that name; None where it has none."""
+    units = _ON_MATRIX_UNITS if int(architecture[3:]) >= _MATRIX_UNITS else {}
+    makers = [units.get(step.op), attention_tiles if step.op == "attention" else None, _GENERATED.get(step.op)]
+    return next((made for each in makers if each is not None and (made := each(plan, step, name))), None)
 
 
 def unit(kernels: Iterable[Kernel]) -> str:
@@ -63,7 +81,7 @@ def unit(kernels: Iterable[Kernel]) -> str:
     for kernel in kernels:
         lines = kernel.source.splitlines()
         headers.update(dict.fromkeys(line for line in lines if line.startswith("#include")))
-        name = next(iter(kernel.entries.values())).rpartition("_")[0]
+        name = kernel.names[0].rpartition("_")[0]
         body = "\n".join(line for line in lines if not line.startswith("#include"))
         parts.append(f"namespace {name} {{\n{body}\n}}")
     return "\n".join([*headers, *parts, ""])

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from hybrid_infer.backends import _fork
-from hybrid_infer.backends.native import _cublaslt, _cudnn
-from hybrid_infer.backends.native._plan import NAME
-from hybrid_infer.backends.native._schedule import Offer
+from hybrid_infer.backends.native import _cublaslt, _cudnn, _kernels, _size
+from hybrid_infer.backends.native._plan import NAME, Plan, Step
+from hybrid_infer.backends.native._schedule import Offer, Offered
+from hybrid_infer.backends.native._size import Atom
 
 _log = logging.getLogger("hybrid_infer")
+
+#: Answers of a library that are kept.
+_ANSWERS = 256
+
+#: What stands for a size that only a call knows.
+_SAMPLE = 16
 
 _opening = threading.Lock()
 _opened: dict[int, tuple[Offer, ...]] = {}
@@ -38,13 +48,76 @@ def _open() -> tuple[Offer, ...]:
         except Exception as error:  # of the binding: the library is there, and does not start
             _log.warning("%s: %s does not start, and kernels of its own take its place: %s", NAME, name, error)
             continue
-        found.append(opened.offer)
+        found.append(_Remembered(library.OPS, _careful(opened.offer, name)))
     return tuple(found)
+
+
+class _Remembered:
+    """A library that is asked once: by a plan's build for its run, and for all equal steps of a model."""
+
+    def __init__(self, ops: Collection[str], offer: Offer) -> None:
+        self._ops, self._offer = ops, offer
+        self._lock = threading.Lock()
+        self._found: OrderedDict[Any, Offered | None] = OrderedDict()
+
+    def __call__(self, plan: Plan, step: Step, symbols: Mapping[Atom, int]) -> Offered | None:
+        """See `hybrid_infer.backends.native._schedule.Offer`."""
+        if step.op not in self._ops:
+            return None
+        key = (_kernels.name_of(plan, step), _sizes(plan, step, symbols))
+        with self._lock:
+            if key in self._found:
+                self._found.move_to_end(key)
+                return self._found[key]
+        made = self._offer(plan, step, symbols)
+        with self._lock:
+            self._found[key] = made
+            if len(self._found) > _ANSWERS:
+                self._found.popitem(last=False)
+        return made
+
+
+def _sizes(plan: Plan, step: Step, symbols: Mapping[Atom, int]) -> tuple[tuple[int, ...] | None, ...]:
+    shapes = [plan.values[name].shape if name else None for name in (*step.inputs, *step.outputs)]
+    return tuple(None if s is None else tuple(_size.evaluate(n, symbols) for n in s) for s in shapes)
+
+
+def taken(plan: Plan, offers: Sequence[Offer], only: Collection[str] | None = None) -> set[str]:
+    """The names of kernels, all or of `only`, in whose place a library computes.
+
+    Where sizes are open, it is asked about a sample.
+    """
+    found: dict[str, bool] = {}
+    for step in plan.steps:
+        if step.op not in (*_cublaslt.OPS, *_cudnn.OPS) or (name := _kernels.name_of(plan, step)) in found:
+            continue
+        if only is not None and name not in only:
+            continue
+        shapes = [plan.values[each].shape or () for each in (*step.inputs, *step.outputs) if each]
+        symbols = dict.fromkeys((atom for shape in shapes for size in shape for atom in _size.atoms(size)), _SAMPLE)
+        whole = all(_size.evaluate(size, symbols) > 0 for shape in shapes for size in shape)
+        found[name] = whole and any(offer(plan, step, symbols) is not None for offer in offers)
+    return {name for name, computed in found.items() if computed}
+
+
+def _careful(offer: Offer, name: str) -> Offer:
+    """`offer`, whose faults cost the library, and not the model: another release may answer otherwise."""
+
+    def ask(plan: Plan, step: Step, symbols: Mapping[Atom, int]) -> Offered | None:
+        try:
+            return offer(plan, step, symbols)
+        except Exception as error:
+            _log.warning("%s: %s computes no %s: %s: %s", NAME, name, step.op, type(error).__name__, error)
+            return None
+
+    return ask
 
 
 def _forget() -> None:
     global _opening
     _opening = threading.Lock()
+    for each in _opened.values():  # what they hold is the parent's to destroy
+        _fork.keep(each)
     _opened.clear()
 
 

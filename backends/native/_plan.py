@@ -99,8 +99,10 @@ class Plan:
         """The steps that read each value, each step once."""
         found: dict[str, list[Step]] = {}
         for step in self.steps:
-            for name in dict.fromkeys(step.reads()):
-                found.setdefault(name, []).append(step)
+            names = step.reads() if step.bodies else step.inputs
+            for name in dict.fromkeys(names):
+                if name:
+                    found.setdefault(name, []).append(step)
         return found
 
     def makers(self) -> dict[str, Step]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 from hybrid_infer.backends.native._plan import Plan, Step
@@ -10,13 +11,23 @@ from hybrid_infer.backends.native._size import Dim
 
 
 class Finder:
-    """A plan as a graph: who writes and who reads each value. Made anew after a change."""
+    """A plan as a graph: who writes and who reads each value. Made anew after a change.
+
+    Each is found out when it is first asked for: a rule that asks for one of them alone does not pay for the other at
+    each change of a long plan.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.maker = plan.makers()
-        self.users = plan.uses()
         self.outputs = frozenset(plan.outputs)
+
+    @cached_property
+    def maker(self) -> dict[str, Step]:
+        return self.plan.makers()
+
+    @cached_property
+    def users(self) -> dict[str, list[Step]]:
+        return self.plan.uses()
 
     def made_by(self, name: str, *ops: str) -> Step | None:
         """The step that writes `name`, if it is one of `ops`."""
@@ -71,7 +82,11 @@ def exchange(plan: Plan, old: Iterable[Step], new: Step) -> None:
 
 def substitute(plan: Plan, names: Mapping[str, str]) -> None:
     """Have all readers of the old names read the new ones. Graph outputs keep their names."""
-    plan.steps = [step.renamed(names) if any(name in names for name in step.reads()) else step for step in plan.steps]
+    old = names.keys()
+    plan.steps = [
+        step if old.isdisjoint(step.reads() if step.bodies else step.inputs) else step.renamed(names)
+        for step in plan.steps
+    ]
 
 
 def drop_dead(plan: Plan) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hybrid_infer.backends.native import _memory, _size
-from hybrid_infer.backends.native._build import Kernels
+from hybrid_infer.backends.native._build import ABSENT, Kernels
 from hybrid_infer.backends.native._device import Properties
 from hybrid_infer.backends.native._geometry import Geometry, geometry
 from hybrid_infer.backends.native._plan import BYTES, Plan, Step, refuse
@@ -64,8 +64,10 @@ class Schedule:
     shapes: tuple[tuple[int, ...], ...]
 
 
-#: Offers a library's function for a step, and the bytes of workspace that it wants; None where it has none for it.
-Offer = Callable[[Plan, Step, Mapping[Atom, int]], "tuple[Callable[[Sequence[int], int, int], None], int] | None"]
+#: A library's function (see `Call`), and the bytes of workspace that it wants.
+Offered = tuple[Callable[[Sequence[int], int, int], None], int]
+#: Offers one for a step; None where the library has none for it.
+Offer = Callable[[Plan, Step, Mapping[Atom, int]], "Offered | None"]
 
 
 def constant_offsets(plan: Plan) -> tuple[dict[str, int], int]:
@@ -78,10 +80,19 @@ def constant_offsets(plan: Plan) -> tuple[dict[str, int], int]:
     return found, total
 
 
+def _none(steps: Mapping[str, Step]) -> Mapping[str, int]:
+    """There are no more kernels."""
+    raise refuse(f"no library computes {next(iter(steps.values())).op} here, and its plan was made without its kernel")
+
+
 def schedule(
-    plan: Plan, kernels: Kernels, symbols: Mapping[Atom, int], gpu: Properties, offers: Sequence[Offer] = ()
-) -> Schedule:
-    """Raises EngineError where a kernel cannot be launched for these sizes."""
+    plan: Plan, kernels: Kernels, symbols: Mapping[Atom, int], gpu: Properties, offers: Sequence[Offer] = (),
+    more: Callable[[Mapping[str, Step]], Mapping[str, int]] = _none,
+) -> Schedule:  # fmt: skip
+    """`more` gives the modules of kernels, by name, that the plan was made without, and that no library replaces.
+
+    Raises EngineError where a kernel cannot be launched for these sizes.
+    """
     assert plan.memory is not None
     layout = _memory.layout(plan.memory, symbols, BYTES)
     places: dict[str, Place] = {name: Place(ARENA, offset) for name, offset in layout.offsets.items()}
@@ -96,17 +107,26 @@ def schedule(
     workspace = -(-layout.total // _memory.ALIGNMENT) * _memory.ALIGNMENT
     total = workspace
     work: list[Launch | Copy | Call] = []
-    for step, name in zip(plan.steps, kernels.steps, strict=True):
+    calls = [
+        next((found for offer in offers if name and (found := offer(plan, step, symbols)) is not None), None)
+        for step, name in zip(plan.steps, kernels.steps, strict=True)
+    ]
+    wanted = {
+        name: step for step, name, call in zip(plan.steps, kernels.steps, calls, strict=True)
+        if name and call is None and kernels.kernels[name][0] == ABSENT
+        and geometry(kernels.kernels[name][1], symbols, gpu).grid
+    }  # fmt: skip
+    added = more(wanted) if wanted else {}
+    for step, name, offered in zip(plan.steps, kernels.steps, calls, strict=True):
         if not name:
             if step.outputs[0] not in plan.memory["aliases"]:
                 work += _copy(plan, symbols, places[step.inputs[0]], places[step.outputs[0]], step.outputs[0])
             continue
-        offered = next((found for offer in offers if (found := offer(plan, step, symbols)) is not None), None)
         if offered is not None:
-            run, wanted = offered
+            run, scratch = offered
             names = [each for each in (*step.inputs, *step.outputs) if each]
             work.append(Call(run, tuple(places[each] for each in names), workspace))
-            total = max(total, workspace + wanted)
+            total = max(total, workspace + scratch)
             continue
         module, kernel = kernels.kernels[name]
         made = geometry(kernel, symbols, gpu)
@@ -118,7 +138,7 @@ def schedule(
             raise refuse(f"the kernel of {step.op} takes {len(kernel.pointers)} addresses")
         used = tuple(places[each] for each in (*operands, *outputs))
         cached = made.cached if kernel.cached else None
-        work.append(Launch(module, made, used, tuple(kernel.arguments(symbols)), cached))
+        work.append(Launch(added.get(name, module), made, used, tuple(kernel.arguments(symbols)), cached))
     for name in passed:
         work += _copy(plan, symbols, places[name], given[name], name)
     return Schedule(tuple(work), total, tuple(_shape(plan, name, symbols) for name in plan.outputs))

@@ -32,6 +32,8 @@ class Weights:
         self._given = list(given)
         self._tensors: list[Any] = []
         self._copied: list[tuple[int, Any, int]] = []  # address, what is copied to it, bytes
+        #: The tensors at those addresses.
+        self.copies: list[Any] = []
         stream = memory.stream()
         for name, place in zip(plan.inputs, places, strict=False):
             weight = given[place]
@@ -44,6 +46,7 @@ class Weights:
             self._tensors.append(tensor)
             if (address := memory.pointer(tensor)) != memory.pointer(weight):
                 self._copied.append((address, weight, math.prod(shape) * BYTES[dtype]))
+                self.copies.append(tensor)
         self.addresses = [*map(memory.pointer, self._tensors)]
 
     def same(self, given: Sequence[Any]) -> bool:

@@ -2,7 +2,9 @@
 
 A plan is kept as JSON and cubins, so that a process that finds one compiles nothing. It needs the driver; a compiler
 (``cuda-bindings`` and ``nvidia-cuda-nvrtc``) only to make a plan. ``extra["memory_pool_init_size_mb"]``: how much of
-the framework's pool is reserved at the first program on a device.
+the framework's pool is reserved at the first program on a device. ``extra["kernels"]``: a
+`hybrid_infer.backends.native._late.Shelf`; with one, a plan is made without the kernels of steps that a library
+computes, and those that are needed after all, by this process or the next, are compiled then and kept there.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from hybrid_infer.backends._cuda._driver import DriverError
 from hybrid_infer.backends.native import _build, _driver, _libraries, _plan
 from hybrid_infer.backends.native._device import Device, Properties, runs
 from hybrid_infer.backends.native._gpu_program import Program, values_of
-from hybrid_infer.backends.native._plan import NAME, NUMPY, refuse
+from hybrid_infer.backends.native._plan import NAME, NUMPY, Plan, refuse
 
 #: The steps, with types, shapes, lifetimes and the reasons for them.
 PLAN = "plan.json"
@@ -26,7 +28,7 @@ PLAN = "plan.json"
 CONSTANTS = "constants.bin"
 
 #: Moves whenever the planner or the kernels' interface write something else for the same graph.
-_FORMAT = 2
+_FORMAT = 5
 
 _NOT_HERE = ("uint16", "uint32", "uint64")
 
@@ -69,16 +71,28 @@ class NativeGpu:
         """`PLAN`, `CONSTANTS` and the files of `hybrid_infer.backends.native._build`. Raises EngineError."""
         from hybrid_infer.backends.native import _passes
 
-        _, gpu = self._gpu(options)
+        device, gpu = self._gpu(options)
         model = _source.read(graph, NAME, widen=False)
         if options.precision != "float32":
             model = _lowered(model, graph, options.precision)
         made = _passes.plan(model, without=() if options.optimise else tuple(_passes.PASSES))
         if options.precision != "float32":
             made.decide("precision", "", f"products of float32 are computed in {options.precision}, as autocast does")
-        files = _build.build(made, gpu.architecture)
+        files = _build.build(made, gpu.architecture, self._taken(made, options, device))
         text, blob = _plan.dump(made)
         return {PLAN: text, CONSTANTS: blob, **files}
+
+    def _taken(self, plan: Plan, options: EngineOptions, device: Device) -> set[str]:
+        """The kernels that a plan is made without; none where nothing keeps those that are compiled later."""
+        memory = options.memory
+        if memory is None or options.extra.get("kernels") is None:
+            return set()
+        try:
+            with memory.scope():
+                device.enter(memory.index)
+                return _libraries.taken(plan, _libraries.offers(memory.index))
+        except DriverError as error:
+            raise refuse(str(error)) from error
 
     def load(
         self,

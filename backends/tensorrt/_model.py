@@ -29,6 +29,9 @@ _CHANGED = {
     "GridSample": 20, "DFT": 20, "GroupNormalization": 21,
 }  # fmt: skip
 
+#: Loops over time, and which of their inputs says how long each sequence is.
+_RECURRENT, _LENGTHS = frozenset({"LSTM", "GRU", "RNN"}), 4
+
 #: Element types of tensors at the ends of a plan, and the names that ONNX has for them. Floats can be refitted.
 _ONNX = {
     "bool": "BOOL", "uint8": "UINT8", "int8": "INT8", "int32": "INT32", "int64": "INT64",
@@ -77,6 +80,7 @@ def model(graph: Graph, precision: str, *, fed: Collection[str] = (), live: bool
     _check(proto)
     if proto.functions:  # types inside a function depend on its caller
         proto = inliner.inline_local_functions(proto)
+    _check_lengths(proto)
     _batchnorm.expand(proto)
     kinds = {value.name: value.type.tensor_type.elem_type for value in proto.graph.input}
     named = {getattr(TensorProto, onnx): name for name, onnx in _ONNX.items()}
@@ -105,6 +109,14 @@ def _check(proto: Any) -> None:
         kind = value.type.tensor_type.elem_type
         if kind not in known:
             raise GraphRefused(NAME, f"has no element type {TensorProto.DataType.Name(kind).lower()} ({value.name})")
+
+
+def _check_lengths(proto: Any) -> None:
+    """Refuse lengths of sequences: what is documented of TensorRT's parser does not say whether it heeds them."""
+    for graph in (proto.graph, *subgraphs(proto.graph.node)):
+        for node in graph.node:
+            if node.op_type in _RECURRENT and len(node.input) > _LENGTHS and node.input[_LENGTHS]:
+                raise GraphRefused(NAME, f"{node.op_type} is told where each sequence ends ({node.input[_LENGTHS]})")
 
 
 def _raise_opset(proto: Any) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Captured, Graph, TensorSpec, Tracee
 from hybrid_infer.frontends._paddle_compare import compare
+from hybrid_infer.frontends._paddle_cut import Gap, cut, joined
 from hybrid_infer.frontends._paddle_onnx import convert, finish
 from hybrid_infer.frontends._paddle_purity import impurities, needed, operators
+from hybrid_infer.frontends._paddle_quiet import quiet
 from hybrid_infer.frontends._paddle_reasons import named, place_of_operator
 from hybrid_infer.frontends._paddle_rewrite import rewrite
-from hybrid_infer.frontends._paddle_trace import Trace, quiet, trace
+from hybrid_infer.frontends._paddle_trace import Trace, trace
 
 _Dims = frozenset[tuple[int, int]]
 
@@ -20,40 +23,86 @@ _Dims = frozenset[tuple[int, int]]
 def capture(tracee: Tracee, dynamic: _Dims, dynamic_ints: frozenset[int], dtype_of: Callable[[Any], str]) -> Captured:
     """See ``Frontend.capture``.
 
-    The tracer never sees the size of a dynamic dim (it is -1), so it cannot assume anything about it, and there are
-    no conditions to report: what needs the number fails, and that dim is fixed to the example's size instead.
-    Static dims are the caller's to compare.
+    The tracer never sees the size of a dynamic dim (it is -1), so it assumes nothing about it but what is reported
+    as a condition: the answers to the method's own questions (see `_paddle_sizes`). What needs the number fails, and
+    that dim is fixed to the example's size instead. Static dims are the caller's to compare.
     """
-    try:
-        return _attempt(tracee, dynamic, dynamic_ints, frozenset(), dtype_of)
-    except TraceError:
-        if not dynamic:
-            raise
-    captured = _attempt(tracee, frozenset(), dynamic_ints, dynamic, dtype_of)
-    kept: _Dims = frozenset()
-    for dim in sorted(dynamic) if len(dynamic) > 1 else ():
-        try:
-            captured = _attempt(tracee, kept | {dim}, dynamic_ints, dynamic - kept - {dim}, dtype_of)
-        except TraceError:
-            continue
-        kept |= {dim}
+    captured, run = _widest(tracee, dynamic, dynamic_ints, dtype_of)
+    tracee.recall(run)
     return captured
 
 
-def _attempt(
-    tracee: Tracee, dynamic: _Dims, numbers: frozenset[int], specialised: _Dims, dtype_of: Callable[[Any], str]
-) -> Captured:
-    traced = trace(tracee, dynamic, numbers)
-    if dynamic or numbers:
-        compare(traced, trace(tracee, frozenset(), frozenset()))
-    impure = (*traced.impure, *impurities(traced.program, traced.inputs, traced.labels, traced.results))
-    graph = _graph(tracee, traced, numbers, dtype_of) if not impure else _no_graph()
+def _widest(
+    tracee: Tracee, dynamic: _Dims, dynamic_ints: frozenset[int], dtype_of: Callable[[Any], str]
+) -> tuple[Captured, Any]:
+    """The capture with as many dims open as can be, and the run of the tracee that it was made by."""
+
+    def attempt(open_dims: _Dims, every_side: bool = False) -> tuple[Captured, Any]:
+        made = _Tracing(tracee, open_dims, dynamic_ints, known, every_side)
+        return _captured(tracee, made, dynamic - open_dims, dtype_of), made.run
+
+    known: list[Trace] = []
+    if tracee.any_size and dynamic:  # one graph is to serve all sizes, if it can
+        with suppress(TraceError):
+            return attempt(dynamic, every_side=True)
+    try:
+        return attempt(dynamic)
+    except TraceError:
+        if not dynamic:
+            raise
+    # The converter takes far longer than a trace, and is rarely at fault.
+    traceable: _Dims = frozenset()
+    for dim in sorted(dynamic):
+        with suppress(TraceError):
+            _Tracing(tracee, traceable | {dim}, dynamic_ints, known)
+            traceable |= {dim}
+    if traceable != dynamic:
+        with suppress(TraceError):
+            return attempt(traceable)
+    captured, kept = attempt(frozenset()), frozenset[tuple[int, int]]()
+    for dim in sorted(traceable) if len(traceable) > 1 else ():
+        with suppress(TraceError):
+            captured = attempt(kept | {dim})
+            kept |= {dim}
+    return captured
+
+
+class _Tracing:
+    """A trace with some dims and integers left open, and what keeps it from standing for the method.
+
+    Raises TraceError where one with the sizes of the example denies it, or stands for the method where this one does
+    not: what a size decides is there on every side. `known` keeps that one for the next.
+    """
+
+    def __init__(
+        self, tracee: Tracee, dims: _Dims, ints: frozenset[int], known: list[Trace], every_side: bool = False
+    ) -> None:
+        self.dims, self.ints = dims, ints
+        self.traced = trace(tracee, dims, ints, every_side=every_side)
+        self.run = tracee.noted()
+        self.impure = _impure(self.traced)
+        if not dims and not ints:
+            return
+        if not known:
+            known.append(trace(tracee, frozenset(), frozenset()))
+        if self.impure and not _impure(known[0]):
+            raise TraceError("; ".join(self.impure[:3]))
+        compare(self.traced, known[0])
+
+
+def _impure(traced: Trace) -> tuple[str, ...]:
+    found = (*traced.impure, *impurities(traced.program, traced.inputs, traced.labels, traced.results))
+    return tuple(dict.fromkeys(found))
+
+
+def _captured(tracee: Tracee, made: _Tracing, specialised: _Dims, dtype_of: Callable[[Any], str]) -> Captured:
     return Captured(
-        graph=graph,
-        dynamic=dynamic,
+        graph=_no_graph() if made.impure else _graph(tracee, made.traced, made.ints, dtype_of),
+        conditions=made.traced.conditions,
+        dynamic=made.dims,
         specialised=specialised,
-        dynamic_ints=numbers,
-        impure=tuple(dict.fromkeys(impure)),
+        dynamic_ints=made.ints,
+        impure=made.impure,
     )
 
 
@@ -72,10 +121,13 @@ def _graph(tracee: Tracee, traced: Trace, numbers: frozenset[int], dtype_of: Cal
     results = [spec(value) for value in traced.results]
     weights = [f"w{i}" for i in range(len(tracee.weights))]
     inputs: list[str | None] = [f"x{i}" for i in range(len(tracee.tensors))]
-    inputs += [f"n{i}" if i in numbers else None for i in range(len(tracee.ints))]
+    inputs += [f"n{k}" for k in range(len(numbers))]
+    gaps: list[Gap] = []
     try:
-        converted = convert(lambda path: _serialise(traced, path))
+        converted = joined(convert(lambda path: gaps.extend(_serialise(traced, path))), gaps, len(results))
     except TraceError as fault:
+        if "impl_ should not be null" in fault.reason:
+            raise _without_an_input(traced, fault) from fault
         lacking = [op for op in operators(traced.program.global_block()) if fault.reason.endswith(_base(op.name()))]
         if "no form of" not in fault.reason or not lacking:
             raise
@@ -90,6 +142,19 @@ def _graph(tracee: Tracee, traced: Trace, numbers: frozenset[int], dtype_of: Cal
         [specs[name] for name in weights],
         results,
     )
+
+
+def _without_an_input(traced: Trace, fault: TraceError) -> TraceError:
+    """Of the converter's complaint about an operator that it does not name."""
+    left = []
+    for op in operators(traced.program.global_block()):
+        if any(not value.initialized() for value in op.operands_source()):
+            left.append(op)
+    if not left:
+        return fault
+    names = " or ".join(dict.fromkeys(_base(op.name()).strip() for op in left))
+    reason = f"paddle2onnx refused the program: it has no form of {names} without all of its inputs"
+    return TraceError(named(reason, next(filter(None, map(place_of_operator, left)), "")), fault.remedy)
 
 
 def _base(name: str) -> str:
@@ -107,17 +172,20 @@ def _widened(result: Any) -> Any:
     return paddle.cast(result.get_defining_op().operand_source(0), wider[result.dtype])
 
 
-def _serialise(traced: Trace, path: str) -> None:
+def _serialise(traced: Trace, path: str) -> list[Gap]:
+    """Write the program where the converter reads it; gives where it was cut."""
     import paddle
     from paddle.base import framework
     from paddle.static.pir_io import normalize_pir_program
 
     with quiet(), framework._dygraph_guard(None):
         rewrite(traced.program, traced.results)
+        cuts, operands, gaps = cut(traced.program, traced.results)
         # Inputs that no result depends on are refused where they are named.
-        live = needed(traced.program, traced.results)
-        inputs = [value for value in traced.inputs if value in live]
+        live = needed(traced.program, [*traced.results, *operands])
+        inputs = [value for value in (*traced.inputs, *cuts) if value in live]
         with paddle.static.program_guard(traced.program, paddle.static.Program()):
-            results = [_widened(value) for value in traced.results]
+            results = [_widened(value) for value in (*traced.results, *operands)]
         program = normalize_pir_program(traced.program, inputs, results)
         paddle.base.core.serialize_pir_program(program, path)
+        return gaps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from hybrid_infer._errors import TraceError
@@ -19,10 +20,18 @@ _OF_CONSTANTS = frozenset(
     }
 )  # fmt: skip
 
+#: Operators with axes among their operands, and where: the converter takes those that are no constants for all or none.
+_AXES = {
+    "sum": 1, "max": 1, "min": 1, "amax": 1, "amin": 1, "prod": 1, "argmax": 1, "argmin": 1, "cumsum": 1, "concat": 1,
+    "gather": 2, "split": 2, "split_with_num": 1, "squeeze": 1, "unsqueeze": 1,
+}  # fmt: skip
+
 
 def compare(open_sizes: Trace, fixed: Trace) -> None:
     """Raise TraceError where a trace with sizes left open says what one with the example's sizes denies."""
-    for given, wanted in zip(open_sizes.results, fixed.results, strict=True):
+    _refuse_open_axes(open_sizes)
+    tensors = [result for k, result in enumerate(open_sizes.results) if k not in open_sizes.numbers]
+    for given, wanted in zip(tensors, fixed.results, strict=True):
         if given.dtype != wanted.dtype:
             raise TraceError("an integer argument decides a result's element type, and cannot vary")
         if not _agree(given, wanted):
@@ -33,6 +42,17 @@ def compare(open_sizes: Trace, fixed: Trace) -> None:
         if name == other and not _agree(given, wanted):
             raise TraceError(f"Paddle miscalculates a size of {name} where sizes vary")
     _compare_numbers(open_sizes, fixed)
+
+
+def _refuse_open_axes(traced: Trace) -> None:
+    for op in operators(traced.program.global_block()):
+        name = op.name().removeprefix("pd_op.")
+        operands = op.operands_source()
+        place = _AXES.get(name.rstrip("_"), len(operands))
+        if place < len(operands) and operands[place].initialized():
+            maker = operands[place].get_defining_op()
+            if maker is None or maker.name() not in ("pd_op.full", "pd_op.full_int_array"):
+                raise TraceError(f"an integer that varies decides along which axis {name} works")
 
 
 def _agree(given: Any, wanted: Any) -> bool:
@@ -73,7 +93,7 @@ def _numbers(traced: Trace) -> list[tuple[float, Any]]:
     for op in operators(traced.program.global_block()):
         if op.name() == "pd_op.full" and not op.result(0).use_empty() and not list(op.result(0).shape)[1:]:
             found.append((float(op.attrs()["value"]), op.result(0)))
-    return found
+    return [(number, value) for number, value in found if not math.isnan(number)]  # which no size is
 
 
 def _is_size(value: Any) -> bool:

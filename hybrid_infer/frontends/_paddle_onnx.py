@@ -35,7 +35,7 @@ def _reason(output: str) -> str:
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in output.split("C++ Traceback")[0].splitlines()]
     said = [re.sub(r"^(\[\w+\]\s*)+", "", line) for line in lines if line.startswith("[")]
     said = [line for line in said if line and not line.startswith(("Start parsing", "Use opset_version"))]
-    return "; ".join(said) or "; ".join(line for line in lines[-3:] if line) or "the converter gave no reason"
+    return "; ".join(said) or next((line for line in reversed(lines) if line), "") or "the converter gave no reason"
 
 
 def convert(serialise: Any) -> bytes:
@@ -143,6 +143,7 @@ _OLDER = {
     "floor_divide": "elementwise_floordiv", "topk": "top_k_v2", "argmax": "arg_max", "argmin": "arg_min",
     "arange": "range", "flatten": "flatten_contiguous_range", "nonzero": "where_index", "hardswish": "hard_swish",
     "hardsigmoid": "hard_sigmoid", "numel": "size", "increment": "scale", "logcumsumexp": "cumsum",
+    "grid_sample": "grid_sampler",
 }  # fmt: skip
 
 

@@ -13,7 +13,8 @@ import paddle
 
 from hybrid_infer._errors import StaticModelError, TraceError
 from hybrid_infer._types import Tracee
-from hybrid_infer.frontends._paddle_trace import quiet, trace
+from hybrid_infer.frontends._paddle_quiet import quiet
+from hybrid_infer.frontends._paddle_trace import trace
 
 _RESULT = "result_"  # names of the results in a program, each with its number
 

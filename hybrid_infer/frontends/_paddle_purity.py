@@ -57,6 +57,7 @@ def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str], resul
     def note(reason: str) -> None:
         found.append(_paddle_reasons.named(reason, _paddle_reasons.place_of_operator(op)))
 
+    lists = any(op.name() == "pd_op.array_write_" for op in operators(program.global_block()))
     for op in operators(program.global_block()):
         full = op.name()
         dialect, _, name = full.rpartition(".")
@@ -75,6 +76,10 @@ def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str], resul
         elif base in ("batch_norm", "sync_batch_norm"):
             if not inference and not attributes.get("use_global_stats", False):
                 note(f"the operator {base} updates running statistics in training mode")
+        elif name == "array_write_":
+            note("a list grows in a loop or branch that is part of the graph")
+        elif name == "increment_" and lists:
+            continue  # which counts the elements
         elif name.endswith("_"):
             # Which operand an operator writes is not in the program; the first is it in all of them but this is
             # not promised, so any will do.

@@ -11,7 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hybrid_infer._errors import TraceError
-from hybrid_infer.frontends import _paddle_channels, _paddle_settings, _paddle_softmax, _paddle_windows
+from hybrid_infer.frontends import (
+    _paddle_channels,
+    _paddle_nan,
+    _paddle_settings,
+    _paddle_softmax,
+    _paddle_spelled,
+    _paddle_windows,
+)
 from hybrid_infer.frontends._paddle_purity import needed, operators
 
 
@@ -276,5 +283,7 @@ _RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     **dict.fromkeys(_paddle_channels.OPERATORS, _paddle_channels.rewrite),
     "max_pool2d_with_index": _paddle_windows.indexed,
     "max_pool3d_with_index": _paddle_windows.indexed,
+    **_paddle_nan.RULES,
     **_paddle_settings.RULES,
+    **_paddle_spelled.RULES,
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends import _paddle_softmax
+from hybrid_infer.frontends._paddle_recurrent import recurrent
 from hybrid_infer.frontends._paddle_windows import constant
 
 _INTEGERS = ("INT8", "INT16", "INT32", "INT64", "UINT8")
@@ -109,13 +110,6 @@ def _cross_entropy(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> An
     _paddle_softmax.cross_entropy(op, inputs, attributes)
 
 
-def _recurrent(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    if inputs[3].initialized():
-        raise _refuse(op, "takes a length for each sequence")
-    if attributes["num_layers"] > 1 and not op.result(2).use_empty():
-        raise _refuse(op, "has several layers, and their last states are used")
-
-
 def _layer_norm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """Of several dimensions, whose scale the converter hands on flat: of one. In double precision: spelled out."""
     import paddle
@@ -189,7 +183,7 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "all": _truth,
     "any": _truth,
     "cross_entropy_with_softmax": _cross_entropy,
-    "rnn": _recurrent,
+    "rnn": recurrent,
     "layer_norm": _layer_norm,
     "dot": _dot,
     "repeat_interleave_with_tensor_index": _repeat_interleave,

@@ -6,28 +6,33 @@ data operator, so that nothing can be folded into the graph.
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import threading
-import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from hybrid_infer._errors import TraceError
-from hybrid_infer._types import Tracee
+from hybrid_infer._types import Condition, Tracee
+from hybrid_infer.frontends._paddle_quiet import quiet
+from hybrid_infer.frontends._paddle_sizes import Sizes
 
 #: Programs that live as long as the calls that they were traced from.
 _PROGRAMS: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
 _FOREIGN = "it uses a tensor that is neither an argument nor held by the layer"
+_STEPS = 128  # of a recurrent cell that are written out
 _FOREIGN_REMEDY = "Keep the tensor as an attribute of the layer, or pass it as an argument"
 
 
 @dataclass
 class Trace:
-    """A program with its inputs (weights, tensors, integers; what each is in words) and results; what was seen."""
+    """A program with its inputs (weights, tensors, integers; what each is in words) and results; what was seen.
+
+    ``conditions``: what was taken for granted of sizes and integers that were left open; ``numbers``: which of the
+    results are integers that depend on them.
+    """
 
     program: Any
     inputs: list[Any]
@@ -35,29 +40,8 @@ class Trace:
     labels: list[str]
     results: list[Any]
     impure: list[str] = field(default_factory=list)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the framework's remarks on the trace out of the user's log and warnings."""
-    import paddle
-    from paddle.jit.dy2static.logging_utils import TranslatorLogger
-
-    logger = TranslatorLogger().logger
-    python_level = logger.level
-    logger.setLevel("ERROR")
-    try:
-        level = ctypes.c_int.in_dll(ctypes.CDLL(paddle.base.libpaddle.__file__), "_ZN3fLI17FLAGS_minloglevelE")
-    except (OSError, ValueError):
-        level = ctypes.c_int(0)  # a build that hides the symbol stays as talkative as it is
-    before, level.value = level.value, max(level.value, 2)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        level.value = before
-        logger.setLevel(python_level)
+    conditions: tuple[Condition, ...] = ()
+    numbers: frozenset[int] = frozenset()
 
 
 @contextmanager
@@ -108,17 +92,33 @@ def autocast_state() -> tuple[Any, ...]:
     return (int(tracer._amp_level), str(tracer._amp_dtype), frozenset(allowed), frozenset(denied))
 
 
+class _Any:
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+_ANY = _Any()
+#: How a size is taken from a shape, and what Python's operators on it become.
+_ARITHMETIC = frozenset(
+    {"slice", "full_int_array", "full", "scale", "add", "subtract", "multiply", "floor_divide", "remainder"}
+)
+
+
 class _Watch:
     """Sees, on one thread and for the time of a trace, what the tracer would let pass in silence.
 
     A dimension that varies has the size -1 in Python code that was not rewritten: user code gets an operator that
-    yields the real size instead, and fails loudly where it needs a number. Writers in place are run by the tracer as
+    yields the real size instead, and fails loudly where it needs a number; what it asks about sizes is answered where
+    `asked` can tell. Writers in place are run by the tracer as
     if they were not: each is recorded with its target. Tensors that are no argument become parameters: those that
     are a weight become that weight's input.
     """
 
-    def __init__(self, values: dict[int, Any]) -> None:
-        self.thread, self.values = threading.get_ident(), values
+    current: _Watch | None = None  # tracers take turns
+
+    def __init__(self, values: dict[int, Any], asked: Sizes, every_side: bool) -> None:
+        self.thread, self.values, self.asked = threading.get_ident(), values, asked
+        self.every_side = every_side
         self.writes: list[tuple[str, Any, int, str]] = []
         self.sizes: list[Any] = []
 
@@ -175,6 +175,30 @@ class _Watch:
         def iterate(value: Any) -> Iterator[Any]:
             return (value[index] for index in range(length(value)))
 
+        def decided(value: Any, assume: bool = True) -> Any:
+            """The truth of a question about sizes; the value itself where it is none."""
+            if threading.get_ident() != thread or not isinstance(value, value_type):
+                return value
+            found = self.asked.decide(value, assume)
+            return value if found is None else found
+
+        def truth(value: Any) -> bool:
+            found = decided(value)
+            return found if isinstance(found, bool) else bool(truth_of_tensor(value))
+
+        def branch(condition: Any, *rest: Any, **named: Any) -> Any:
+            return convert_branch(decided(condition, not self.every_side), *rest, **named)
+
+        def check(condition: Any, *message: Any) -> Any:
+            return convert_check(decided(condition), *message)
+
+        def loop(cell: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+            """Steps of a recurrent cell one after the other, as eagerly: the framework's own loop is of lists."""
+            timed = named.get("time_major", rest[2] if len(rest) > 2 else False)
+            steps = raw.fget(paddle.utils.flatten(inputs)[0])[0 if timed else 1]
+            mine = threading.get_ident() == thread and 0 < steps <= _STEPS
+            return (recurrent._rnn_dynamic_graph if mine else loop_of_lists)(cell, inputs, *rest, **named)
+
         def has_grad() -> bool:
             # Only the function that the user calls asks this; while a program is built the answer is always yes.
             if ours(sys._getframe(2)):
@@ -200,30 +224,40 @@ class _Watch:
                     writes.append((name, None, 0, place))
 
         original, core, convert_shape = inplace_utils.warnings, paddle.base.core, dy2static.Shape
-        asked = core._has_grad
+        recurrent: Any = sys.modules["paddle.nn.layer.rnn"]
+        loop_of_lists = recurrent._rnn_static_graph
+        asked, truth_of_tensor = core._has_grad, value_type.__bool__
+        convert_branch, convert_check = dy2static.IfElse, dy2static.Assert
         # As of an eager tensor; without them Python would ask for elements until one fails, and none does.
         protocol = {"__len__": length, "__iter__": iterate}
         added = {name: method for name, method in protocol.items() if name not in vars(value_type)}
         with static_op_arg_cast_guard(self.cast_hook):
             value_type.shape = property(shape)
             dy2static.Shape = shape_in_rewritten_code
+            dy2static.IfElse, dy2static.Assert, value_type.__bool__ = branch, check, truth
             for name, method in added.items():
                 setattr(value_type, name, method)
             inplace_utils.warnings = Warnings()
+            recurrent._rnn_static_graph = loop
             core._has_grad = has_grad
+            before, _Watch.current = _Watch.current, self
             try:
                 yield
             finally:
+                _Watch.current = before
                 inplace_utils.warnings = original
+                recurrent._rnn_static_graph = loop_of_lists
                 core._has_grad = asked
                 value_type.shape = raw
                 dy2static.Shape = convert_shape
+                dy2static.IfElse, dy2static.Assert = convert_branch, convert_check
+                value_type.__bool__ = truth_of_tensor
                 for name in added:
                     delattr(value_type, name)
 
-    def is_size(self, result: Any) -> bool:
-        """Is it computed from nothing but sizes that were read as numbers, and so a number in the eager result?"""
-        if result.ndim or not self.sizes:
+    def is_size(self, result: Any, among: Container[str] = _ANY) -> bool:
+        """Is it computed from nothing but sizes and integers that vary, by some operators?"""
+        if result.ndim:
             return False
         found, left = False, [result]
         while left:
@@ -232,7 +266,10 @@ class _Watch:
                 found = True
                 continue
             op = value.get_defining_op()
-            if op is None or op.name() == "pd_op.data":
+            if op is not None and op.name() == "pd_op.data" and op.attrs()["name"].startswith("n"):
+                found = True
+                continue
+            if op is None or op.name() == "pd_op.data" or op.name().removeprefix("pd_op.") not in among:
                 return False
             left += [operand for operand in op.operands_source() if operand.initialized()]
         return found
@@ -253,9 +290,17 @@ class _Watch:
 
 
 def trace(
-    tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int], *, gradients: bool = False
+    tracee: Tracee,
+    dynamic: frozenset[tuple[int, int]],
+    dynamic_ints: frozenset[int],
+    *,
+    gradients: bool = False,
+    every_side: bool = False,
 ) -> Trace:
-    """Build the program of one call; with `gradients`, they flow to its floating-point inputs. Raises TraceError."""
+    """Build the program of one call; with `gradients`, they flow to its floating-point inputs. Raises TraceError.
+
+    `every_side`: of a branch on a size that varies all sides are traced, instead of that of the example.
+    """
     import paddle
     from paddle.jit.dy2static.parameter_recorder import _global_inplace_map, _global_parameter_recorder
 
@@ -270,8 +315,10 @@ def trace(
     for i, tensor in enumerate(tracee.tensors):
         shape = [-1 if (i, axis) in dynamic else size for axis, size in enumerate(tensor.shape)]
         example.append((f"x{i}", shape, tensor.dtype))
-    example += [(f"n{i}", [], paddle.int64) for i in sorted(dynamic_ints)]
-    labels = [*tracee.labels, *(f"integer {i}" for i in sorted(dynamic_ints))]
+    # The integers of a call that it is traced for are those that vary, in order.
+    numbers = list(zip(sorted(dynamic_ints), tracee.ints, strict=True)) if dynamic_ints else []
+    example += [(f"n{k}", [], paddle.int64) for k in range(len(numbers))]
+    labels = [*tracee.labels, *(f"integer {i}" for i, _ in numbers)]
     with ExitStack() as stack:
         stack.enter_context(quiet())
         stack.enter_context(_static_mode(program))
@@ -282,9 +329,12 @@ def trace(
             value.stop_gradient = frozen or "float" not in str(value.dtype).lower()
         split = len(tracee.weights) + len(tracee.tensors)
         weights, tensors = values[: len(tracee.weights)], values[len(tracee.weights) : split]
-        numbers = dict(zip(sorted(dynamic_ints), values[split:], strict=True))
-        ints = [numbers.get(i, number) for i, number in enumerate(tracee.ints)]
-        watch = _Watch({id(t): v for t, v in zip([*tracee.weights, *tracee.tensors], values, strict=False)})
+        ints = values[split:] if numbers else list(tracee.ints)
+        # A program that is trained is not given back where a condition does not hold.
+        asked = Sizes([list(t.shape) for t in tracee.tensors], numbers, sorted(dynamic), assume=not gradients)
+        watch = _Watch(
+            {id(t): v for t, v in zip([*tracee.weights, *tracee.tensors], values, strict=False)}, asked, every_side
+        )
         stack.enter_context(watch.active())
         rewrites = Rewrites()
         stack.enter_context(rewrites.active())
@@ -311,7 +361,8 @@ def trace(
                 watch.cast_hook(tensor)
             parameter.replace_all_uses_with(known)
         results = [_as_value(result) for result in results]
-        if any(map(watch.is_size, results)):
+        counted = frozenset(k for k, result in enumerate(results) if is_number(result))
+        if any(watch.is_size(result) for k, result in enumerate(results) if k not in counted):
             raise TraceError("a size that varies is one of its results", "Return tensors, and take sizes from them")
         impure += watch.report(values, labels, results)
         impure += [f"it assigns the global {name}" for name in rewrites.assigned()]
@@ -320,7 +371,21 @@ def trace(
         with suppress(TypeError):
             # A result keeps no hold of its program, and crashes the process that asks it for its shape afterwards.
             _PROGRAMS.setdefault(tracee, []).append(program)
-        return Trace(program, values, [name for name, _, _ in example], labels, results, impure)
+        names = [name for name, _, _ in example]
+        return Trace(program, values, names, labels, results, impure, tuple(asked.conditions), counted)
+
+
+def is_number(value: Any) -> bool:
+    """Is it an integer that Python's arithmetic makes of sizes or integers which vary, in the trace under way?
+
+    What other operators make of them is a number or a tensor in the eager result: nothing tells which.
+    """
+    import paddle
+
+    watch = _Watch.current
+    if watch is None or not isinstance(value, paddle.pir.Value) or value.dtype not in (paddle.int64, paddle.int32):
+        return False
+    return watch.is_size(value, _ARITHMETIC)
 
 
 def _program_key(program: Any) -> Any:

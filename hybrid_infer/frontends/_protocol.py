@@ -16,9 +16,9 @@ class Frontend(Protocol):
     ``internal`` the attributes that belong to the framework and say nothing about the computation;
     ``hooks`` the dict attributes whose entries run user code around a layer's forward;
     ``tensor_types`` the exact classes of tensors that an engine can be given; ``constant_types`` the framework's own
-    plain values (dtypes, devices), whose ``str`` tells them apart. Inside a trace tensors are of ``traced_types`` and
-    integers that depend on sizes of ``symbolic_types`` (may be empty). ``ignored_writes`` are attributes that the
-    tracer itself sets on layers, ``own_attributes`` those that the framework sets on tensors.
+    plain values (dtypes, devices), whose ``str`` tells them apart. Inside a trace tensors are of ``traced_types``.
+    ``ignored_writes`` are attributes that the tracer itself sets on layers, ``own_attributes`` those that the
+    framework sets on tensors.
     """
 
     name: str
@@ -27,7 +27,6 @@ class Frontend(Protocol):
     tensor_types: frozenset[type]
     constant_types: tuple[type, ...]
     traced_types: tuple[type, ...]
-    symbolic_types: tuple[type, ...]
     ignored_writes: frozenset[str]
     own_attributes: frozenset[str]
     groups: tuple[str, ...]
@@ -47,7 +46,7 @@ class Frontend(Protocol):
         ...
 
     def versions(self) -> Mapping[str, str]:
-        """Distributions whose versions decide what a capture gives, without importing them."""
+        """Distributions whose versions decide what a capture gives, without importing them; empty where missing."""
         ...
 
     def namespaces(self) -> Mapping[str, Mapping[str, Any]]:
@@ -74,12 +73,27 @@ class Frontend(Protocol):
         """Is another tracer or transform active on this thread, so that a decorated method must step aside?"""
         ...
 
+    def aside(self) -> str:
+        """For what a method has just stepped aside, where that is no tracer or transform; empty if it is one."""
+        ...
+
+    def default_device(self) -> Hashable:
+        """The device of tensors that are created without one, where a mode says so that is the only one on; else None.
+
+        Asked only where `transparent` holds, and from then on at every call.
+        """
+        ...
+
     def tracing(self) -> bool:
         """Is a tracer active that passes objects of its own in place of tensors? Asked only when one was met."""
         ...
 
+    def is_symbolic(self, value: Any) -> bool:
+        """Is it an integer that depends on sizes or integers which vary? Asked of results while they are traced."""
+        ...
+
     def symbol(self, value: Any) -> Hashable:
-        """What two of ``symbolic_types`` have in common if they are always equal."""
+        """What two such integers have in common if they are always equal."""
         ...
 
     def grad_enabled(self) -> bool: ...

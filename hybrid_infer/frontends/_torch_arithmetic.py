@@ -3,7 +3,8 @@
 `sign` of a NaN is 0, not NaN; `atan2` of a NaN is one, not 0, and of two infinities the angle between axes; the
 remainder of an infinite divisor is the number itself, not NaN, and that of a large quotient is exact: the exporter's
 ``x - y * floor(x / y)`` loses all digits of it. ``6.0 // 0.1`` is 59, not the 60 to which the quotient is rounded, and
-whole numbers are divided as such, not as float32.
+whole numbers are divided as such, not as float32. Quotients of sizes that are rounded are those of
+float64. Python's ``-n // 4`` of a size is rounded down, not toward zero.
 
 The exporter's ``log(1 + x)`` and ``exp(x) - 1`` have no digit left of a small number, and its ``log(sigmoid(x))``,
 ``log(exp(x) + exp(y))`` and ``log(cumsum(exp(x - max)))`` are infinite from numbers of ordinary size on. The first four
@@ -14,6 +15,7 @@ and of what that is exactly, are Kahan's: N. J. Higham, "Accuracy and Stability 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +26,11 @@ def translations() -> dict[Any, Callable[..., Any]]:
     """For ``torch.onnx.export(custom_translation_table=...)``."""
     aten = torch.ops.aten
     return {
+        operator.floordiv: _floor_divide_sizes,
+        operator.truediv: _divide_sizes,
+        math.ceil: lambda x: _whole(x, "Ceil"),
+        math.floor: lambda x: _whole(x, "Floor"),
+        math.trunc: lambda x: _whole(x, ""),
         aten.sign.default: _sign,
         aten.atan2.default: _atan2,
         aten.remainder.Tensor: _remainder,
@@ -32,6 +39,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.floor_divide.default: _floor_divide,
         aten.div.Tensor_mode: _div_mode,
         aten.div.Scalar_mode: _div_mode,
+        aten.rsub.Scalar: _rsub,
         aten.log1p.default: _log1p,
         aten.expm1.default: _expm1,
         aten.log_sigmoid.default: _log_sigmoid,
@@ -39,6 +47,25 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.logaddexp2.default: _logaddexp2,
         aten.logcumsumexp.default: _logcumsumexp,
     }
+
+
+def _rsub(x: Any, y: Any, alpha: float = 1) -> Any:
+    """``y - alpha * x`` for a number `y`; the exporter fails where that has a fraction and `x`, a mask, has none."""
+    import onnx_ir as ir
+    from onnxscript import opset20 as op
+
+    number = isinstance(y, (int, float))
+    if not x.dtype.is_floating_point() and not all(isinstance(n, int) for n in ((y, alpha) if number else (alpha,))):
+        dtype = ir.DataType[{"float32": "FLOAT", "float64": "DOUBLE", "float16": "FLOAT16"}.get(_default(), "BFLOAT16")]
+        cast = op.Cast(x, to=dtype)
+        cast.type, cast.shape = ir.TensorType(dtype), x.shape
+        x = cast
+    scaled = x if alpha == 1 else op.Mul(x, _number(alpha, x))
+    return op.Sub(_number(y, x) if number else op.CastLike(y, x), scaled)
+
+
+def _default() -> str:
+    return str(torch.get_default_dtype()).removeprefix("torch.")
 
 
 def _log1p(x: Any) -> Any:
@@ -141,6 +168,55 @@ def _floor_divide(x: Any, y: Any) -> Any:
     plain = op.Div(x, y)
     whole = op.Where(op.Equal(quotient, zero), op.Mul(plain, zero), whole)  # a zero of the plain quotient's sign
     return op.Where(op.Equal(y, zero), plain, whole)
+
+
+def _floor_divide_sizes(x: Any, y: Any) -> Any:
+    """Of two sizes or integers, at least one of which is a value of the graph."""
+    from onnxscript import opset20 as op
+
+    x, y = (op.Constant(value_int=each) if isinstance(each, int) else each for each in (x, y))
+    return op.Div(op.Sub(x, op.Mod(x, y)), y)
+
+
+def _divide_sizes(x: Any, y: Any) -> Any:
+    """Of two sizes or integers; computed as Python does it, which `_whole` rests on."""
+    import onnx_ir as ir
+    from onnxscript import opset20 as op
+
+    double, parts = ir.DataType.DOUBLE, []
+    for part in (x, y):
+        number = isinstance(part, (int, float))
+        parts.append(op.Constant(value=ir.tensor(part, dtype=double)) if number else op.Cast(part, to=double))
+    return op.Cast(op.Div(*parts), to=ir.DataType.FLOAT)
+
+
+def _whole(x: Any, way: str) -> Any:
+    """Of a quotient of sizes: in float32 ``math.ceil(9 / 0.1)`` is 91 or 90 by chance."""
+    import onnx_ir as ir
+    from onnxscript import opset20 as op
+
+    made = x.producer()
+    exact = made.inputs[0] if made is not None and made.op_type == "Cast" else None
+    source = None if exact is None else exact.producer()
+    if source is None or source.op_type != "Div":
+        if not _plain(x):
+            raise NotImplementedError("a number made of sizes is rounded, which float32 has too few digits for")
+        exact = x
+    return op.Cast(getattr(op, way)(exact) if way else exact, to=ir.DataType.INT64)
+
+
+def _plain(x: Any) -> bool:
+    """Is it made of whole numbers and fractions of few digits, so that float32 has it as it is?"""
+    made = x.producer()
+    if made is None:
+        return False
+    if made.op_type == "Constant":
+        value = made.attributes.get("value")
+        return value is not None and float(value.value.numpy() * 256).is_integer()
+    if made.op_type == "Cast":
+        before = made.inputs[0].producer()
+        return before is None or before.op_type != "Div"
+    return made.op_type in ("Mul", "Add", "Sub", "Neg") and all(map(_plain, made.inputs))
 
 
 def _div_mode(x: Any, y: Any, rounding_mode: str | None = None) -> Any:

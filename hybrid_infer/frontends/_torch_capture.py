@@ -16,8 +16,16 @@ from torch.export import Dim
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Captured, Expr, Graph, TensorSpec, Tracee
-from hybrid_infer.frontends import _torch_arithmetic, _torch_attention, _torch_fastpath, _torch_guards
-from hybrid_infer.frontends._torch_reasons import NO_FORM, called_at, explained, first_line, line_of, writers_of
+from hybrid_infer.frontends import (
+    _torch_arithmetic,
+    _torch_attention,
+    _torch_collectors,
+    _torch_fastpath,
+    _torch_guards,
+    _torch_recurrent,
+    _torch_repeat,
+)
+from hybrid_infer.frontends._torch_reasons import NO_FORM, called_at, explained, line_of, writers_of
 
 OPSET = 20  # the last one that the onnx release required by paddle2onnx knows
 
@@ -46,12 +54,13 @@ class _Call(torch.nn.Module):
 
     def forward(self, weights: list[Any], tensors: list[Any], ints: list[Any]) -> list[Any]:
         tracee = self.tracee
-        paths: Any = contextlib.nullcontext()
-        if self.recording is not None:
-            live = [*tracee.weights, *tracee.tensors]
-            paths = _torch_fastpath.as_eagerly(_torch_fastpath.Gradients(self.recording, [*weights, *tensors], live))
         try:
-            with paths:
+            with contextlib.ExitStack() as paths:
+                if self.recording is not None:
+                    live = [*tracee.weights, *tracee.tensors]
+                    gradients = _torch_fastpath.Gradients(self.recording, [*weights, *tensors], live)
+                    paths.enter_context(_torch_fastpath.as_eagerly(gradients))
+                    paths.enter_context(_torch_recurrent.open_lengths())
                 return tracee.run(weights, tensors, ints)
         except Exception as fault:
             raise _Stopped from fault
@@ -77,7 +86,7 @@ _TALKATIVE = ("torch", "onnxscript", "onnx_ir")
 
 def _handlers() -> list[logging.Handler]:
     """Those that may print what the loggers in question are told, here or in the middle of a trace."""
-    found = list(logging.root.handlers)
+    found = [*logging.root.handlers, *([logging.lastResort] if logging.lastResort else [])]
     for name, logger in list(logging.root.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger) and name.partition(".")[0] in _TALKATIVE:
             found += logger.handlers
@@ -130,7 +139,7 @@ def given(
     shapes = (
         [dict.fromkeys(range(w.dim()), static) for w in weights],
         [{a: auto if (i, a) in dynamic else static for a in range(t.dim())} for i, t in enumerate(tensors)],
-        [auto if i in dynamic_ints else None for i in range(len(tracee.ints))],
+        [auto] * len(tracee.ints),  # those that vary, and no others
     )
     return (weights, tensors, list(tracee.ints)), shapes
 
@@ -140,7 +149,8 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
     recording = torch.is_grad_enabled()
     with _quiet(), torch.no_grad():
         try:
-            program = _exported(tracee, arguments, shapes, recording)
+            with _torch_collectors.by_context():
+                program = _exported(tracee, arguments, shapes, recording)
             impure = _impurities(program, tracee.labels)
         except Exception as error:
             fault = error.__cause__ if isinstance(error, _Stopped) and error.__cause__ is not None else error
@@ -158,19 +168,25 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             exported = torch.onnx.export(
                 program, (), dynamo=True, opset_version=OPSET, input_names=names,
                 output_names=list(captured.graph.outputs), verbose=False,
-                custom_translation_table={**_torch_attention.translations(), **_torch_arithmetic.translations()},
+                custom_translation_table=_translations(),
             )  # fmt: skip
         except Exception as fault:
             while fault.__cause__ is not None:  # the exporter wraps what went wrong in advice on how to report it
                 fault = fault.__cause__  # type: ignore[assignment]
             _log.debug("%s: torch.onnx.export failed: %s", tracee.name, fault)
             lacking = NO_FORM.search(str(fault))
-            reason = first_line(fault)
+            reason, remedy = explained(fault)
             if lacking:
                 reason = f"ONNX has no form of torch's operator {lacking[1]}{called_at(program, lacking[1])}"
-            raise TraceError(reason, "Leave that operator outside: decorate the part before or after it") from fault
+            outside = "Leave that operator outside: decorate the part before or after it"
+            raise TraceError(reason, remedy or outside) from fault
     assert exported is not None
     return _with_model(captured, exported.model_proto)
+
+
+def _translations() -> dict[Any, Any]:
+    rooms = (_torch_attention, _torch_arithmetic, _torch_recurrent, _torch_repeat)
+    return {operator: form for room in rooms for operator, form in room.translations().items()}
 
 
 def _exported(tracee: Tracee, arguments: tuple[Any, ...], shapes: Any, recording: bool) -> Any:
@@ -307,11 +323,11 @@ def _describe(
                     fixed.add((i, axis))
         specs.append(TensorSpec(_dtype(value), tuple(shape), str(value.device)))
     ints = set()
-    for k, value in enumerate(values[len(tracee.tensors) :]):
+    for number, value in zip(sorted(dynamic_ints), values[len(tracee.tensors) :], strict=True):
         if isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
             environment = value.node.shape_env
-            symbols.setdefault(value.node.expr, ["int", k])
-            ints.add(k)
+            symbols.setdefault(value.node.expr, ["int", number])
+            ints.add(number)
         specs.append(TensorSpec("int64", ()))
     rules = _torch_guards.conditions(environment, symbols, derived)
     outputs = next(n for n in program.graph.nodes if n.op == "output").args[0]

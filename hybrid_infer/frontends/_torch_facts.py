@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Hashable, Set
+from itertools import pairwise
 from typing import Any
 
 import torch
 
-_LAYOUT = frozenset(
-    {
-        "as_strided", "dim_order", "is_contiguous", "is_non_overlapping_and_dense", "storage", "storage_offset",
-        "stride", "untyped_storage", "view", "view_as",
-    }
-)  # fmt: skip
+_LAYOUT = frozenset({"as_strided", "dim_order", "storage", "storage_offset", "stride", "untyped_storage"})
+_DENSITY = frozenset({"is_contiguous", "is_non_overlapping_and_dense", "view", "view_as"})
 _HISTORY = frozenset({"grad", "grad_fn", "is_inference", "is_leaf", "requires_grad", "retains_grad"})
 _CLASS = frozenset({"Buffer", "Parameter", "is_parameter"})
 #: Settings of the process or thread, by the name under which code asks for them. Those of the backends are attributes.
@@ -50,6 +47,8 @@ def facts(names: Set[str]) -> Callable[[Any], Hashable] | None:
     asked: list[Callable[[Any], Hashable]] = []
     if not _LAYOUT.isdisjoint(names):
         asked.append(_layout)
+    elif not _DENSITY.isdisjoint(names):
+        asked.append(_density)
     if not _HISTORY.isdisjoint(names):
         asked.append(lambda t: (t.requires_grad, t.is_leaf, t.is_inference(), t.is_leaf and t.grad is not None))
     elif "_arg_requires_grad" in names:
@@ -59,6 +58,23 @@ def facts(names: Set[str]) -> Callable[[Any], Hashable] | None:
     if len(asked) == 1:  # asked of each weight at each call
         return asked[0]
     return (lambda tensor: tuple(ask(tensor) for ask in asked)) if asked else None
+
+
+def _density(tensor: Any) -> Hashable:
+    """How the axes lie to each other: which shapes ``view`` can give, whatever the sizes and the tensor's place.
+
+    Axes in the order of their strides, and of neighbours whether the outer one continues where the inner one ends. A
+    part of a growing tensor (``ids[:, -1:]``) is the same at each of its sizes.
+    """
+    if tensor.is_contiguous():
+        return 0
+    axes = [(stride, axis, size) for axis, (stride, size) in enumerate(zip(tensor.stride(), tensor.shape, strict=True))]
+    longer = [each for each in axes if each[2] != 1]
+    dense = not longer or min(longer)[0] == 1
+    ordered = sorted(longer)
+    joined = [inner[0] * inner[2] == outer[0] for inner, outer in pairwise(ordered)]
+    neighbours = [outer[0] == inner[0] * inner[2] for outer, inner in pairwise(longer)]
+    return dense and all(joined), tuple(axis for _, axis, _ in ordered), tuple(neighbours)
 
 
 def _layout(tensor: Any) -> Hashable:

@@ -190,9 +190,12 @@ def _nested(encoder: Any, source: Any, seen: Any) -> Any:
     """The encoder on nested tensors; `seen` (N, S) says what is no padding.
 
     It nests sequences that are padded at their ends alone, all or none; without ``mask_check``, as if they all were.
+    Where all are nothing but padding it raises, and so does an engine here that checks its indices: the second element
+    of one. Others find the nearest element, or 0.
     """
     size = seen.shape[1]
-    kept = torch.arange(size, device=seen.device) < seen.sum(dim=1, keepdim=True)
+    nothing = torch.index_select(torch.zeros(1, dtype=torch.int64, device=seen.device), 0, (~seen.any()).long().view(1))
+    kept = torch.arange(size, device=seen.device) < seen.sum(dim=1, keepdim=True) + nothing
     if getattr(encoder, "mask_check", True):
         cleared = torch.logical_and(~seen, (kept == seen).all())
     else:

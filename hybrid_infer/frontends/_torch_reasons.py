@@ -10,6 +10,7 @@ import torch
 from hybrid_infer.frontends import _places
 
 NO_FORM = re.compile(r"No ONNX function found for <OpOverload\(op='\w+\._*(\w+)'")
+_HELD = re.compile(r"torch\.classes\.(\S+) \(of Python compilation unit.*__obj_flatten__")
 _REFUSED_CALL = re.compile(r"\.(\w+)\(\) is not supported for tensor subclasses")
 
 
@@ -26,6 +27,22 @@ def explained(fault: BaseException) -> tuple[str, str]:
         return (
             f"a size, or a branch on one, depends on the values of a tensor{where}",
             "Compute that size outside and decorate what follows it, or decorate a method inside that branch",
+        )
+    if "failed to unpack the object" in text and "FakeTensor" in text:  # of pack_padded_sequence()
+        return (
+            f"a size depends on the values of a tensor{where}",
+            "Compute that size outside and decorate what follows it",
+        )
+    held = _HELD.search(text)
+    if held:
+        return (
+            f"it uses an object of torch's that no trace can look into ({held[1]}), as quantised layers do{where}",
+            "Decorate the part before or after it",
+        )
+    if "fake tensor in the exported program constant" in text or "view functorch tensor" in text:
+        return (
+            "it computes derivatives, or applies a transform of torch.func, which the tracer does not follow",
+            "Leave that outside: decorate the part that only computes",
         )
     if text.startswith("Cannot access data pointer of Tensor"):
         return f"it asks where a tensor lies in memory (.data_ptr() or the like){where}", "Ask outside of the method"

@@ -9,6 +9,10 @@ from typing import Any
 from hybrid_infer._types import DTYPES, Memory
 
 
+class _NoLayer:
+    """What arrays have for a class of layers: nothing is one."""
+
+
 class ArrayFrontend:
     """As much of ``Frontend`` as calling a saved model takes.
 
@@ -16,6 +20,7 @@ class ArrayFrontend:
     """
 
     name = ""
+    layer_type: type = _NoLayer
 
     @cached_property
     def tensor_type(self) -> type:

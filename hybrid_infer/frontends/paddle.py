@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -64,13 +65,13 @@ class PaddleFrontend:
 
         return (paddle.Tensor, paddle.base.framework.EagerParamBase, paddle.pir.Value)
 
-    @cached_property
-    def symbolic_types(self) -> tuple[type, ...]:
-        """None: a size that varies is a traced tensor."""
-        return ()
+    def is_symbolic(self, value: Any) -> bool:
+        """A size that varies is a traced tensor, as is what is computed from it."""
+        from hybrid_infer.frontends import _paddle_trace
+
+        return _paddle_trace.is_number(value)
 
     def symbol(self, value: Any) -> Hashable:
-        """Never asked, for want of symbolic types."""
         return id(value)
 
     def constant(self, kind: type, text: str) -> Any:
@@ -90,9 +91,18 @@ class PaddleFrontend:
 
     def spelling(self, layer: Any, name: str, value: Any) -> Any:
         """Of a data format only whether channels come last: its name is set anew by a first call ("NCL" to "NCHW")."""
+        if name == "forward":
+            return self._unbound(layer, value)
         if name not in ("_data_format", "data_format") or not isinstance(layer, self._respelling):
             return value
         return "channels last" if isinstance(value, str) and value.endswith("C") and value != "NC" else "channels first"
+
+    def _unbound(self, layer: Any, forward: Any) -> Any:
+        """The class's own forward, where a call of a layer above, under ``to_static``, has left it on the layer."""
+        if getattr(forward, "__self__", None) is not layer:
+            return forward
+        original = inspect.getattr_static(type(layer), "forward", None)
+        return original if getattr(forward, "__func__", forward) is original else forward
 
     def origin(self, line: tuple[str, int]) -> tuple[str, int]:
         from hybrid_infer.frontends import _paddle_reasons
@@ -113,7 +123,8 @@ class PaddleFrontend:
             try:
                 found[name] = version(name)
             except PackageNotFoundError:
-                continue
+                if name == "paddle2onnx":
+                    found[name] = ""
         return found
 
     @cached_property
@@ -162,6 +173,12 @@ class PaddleFrontend:
             return state._dygraph_tracer_ is None or state._in_to_static_mode_
 
         return step_aside
+
+    def aside(self) -> str:
+        return ""  # for tracers alone
+
+    def default_device(self) -> None:
+        return None  # a device is no mode here, and no method has to step aside for one
 
     def tracing(self) -> bool:
         return False
@@ -250,7 +267,10 @@ class PaddleFrontend:
         return _paddle_bridge.shares_memory(tensor, others)
 
     def capture(self, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
-        from hybrid_infer.frontends._paddle_capture import capture
+        from hybrid_infer.frontends import _releases
+
+        _releases.require(self.versions(), "paddle")
+        from hybrid_infer.frontends._paddle_capture import capture  # which rests on names of those releases
 
         return capture(tracee, dynamic, dynamic_ints, self._names.__getitem__)
 

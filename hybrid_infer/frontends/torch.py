@@ -15,7 +15,9 @@ class TorchFrontend:
 
     name = "torch"
     #: A recurrent layer keeps its parameters in a list of its own too, made anew where they are not those it knows.
-    ignored_writes = frozenset({"_is_hf_initialized", "_flat_weights", "_flat_weight_refs"})
+    ignored_writes = frozenset(
+        {"_is_hf_initialized", "_flat_weights", "_flat_weight_refs", "_output_capturing_hooks_installed"}
+    )
     own_attributes = frozenset({"_is_buffer", "_is_hf_initialized", "persistent"})
     groups = ("_parameters", "_buffers", "_modules")
     hooks = ("_forward_hooks", "_forward_pre_hooks")
@@ -57,11 +59,10 @@ class TorchFrontend:
     def traced_types(self) -> tuple[type, ...]:
         return (self.tensor_type,)
 
-    @cached_property
-    def symbolic_types(self) -> tuple[type, ...]:
+    def is_symbolic(self, value: Any) -> bool:
         import torch
 
-        return (torch.SymInt,)
+        return isinstance(value, torch.SymInt)
 
     def constant(self, kind: type, text: str) -> Any:
         import torch
@@ -84,12 +85,16 @@ class TorchFrontend:
         return {name: vars(space) for name, space in spaces.items()}
 
     def versions(self) -> Mapping[str, str]:
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
         import torch
 
+        try:
+            exporter = version("onnxscript")
+        except PackageNotFoundError:
+            exporter = ""
         # torch's own metadata takes 6 ms to parse, and the layer at hand has imported it.
-        return {"torch": str(torch.__version__), "onnxscript": version("onnxscript")}
+        return {"torch": str(torch.__version__), "onnxscript": exporter}
 
     @cached_property
     def ambient(self) -> Callable[[], Hashable]:
@@ -127,7 +132,51 @@ class TorchFrontend:
     def transparent(self) -> Callable[[], bool]:
         import torch
 
-        modes, functions = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
+        return self._stepping_aside(torch._C._len_torch_function_stack)
+
+    @cached_property
+    def default_device(self) -> Callable[[], Hashable]:
+        import torch
+        from torch.utils._device import DeviceContext
+
+        count, at = torch._C._len_torch_function_stack, torch._C._get_function_stack_at
+        others = self._stepping_aside(lambda: 0)
+
+        def read() -> Hashable:
+            modes = [at(i) for i in range(count())]
+            if not modes or any(type(mode) is not DeviceContext for mode in modes) or others():
+                return None
+            device = modes[-1].device  # the innermost is asked first
+            if device.type == "cuda" and device.index is None:
+                return f"{device}:{torch.cuda.current_device()}"
+            return str(device)
+
+        return read
+
+    def aside(self) -> str:
+        import torch
+
+        if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+            return ""
+        count, at = torch._C._len_torch_function_stack, torch._C._get_function_stack_at
+        modes = [(type(at(i)).__name__, "function") for i in range(count())]
+        # Those of tracers and of autocast-like machinery are torch's own: where one of them is on, it is at work.
+        for i in range(torch._C._len_torch_dispatch_stack()):
+            mode = torch._C._get_dispatch_stack_at(i)
+            if mode.is_infra_mode():
+                return ""
+            modes.append((type(mode).__name__, "dispatch"))
+        if modes:
+            name, kind = modes[-1]
+            return f"the {kind} mode {name} is on, which is to see every operation"
+        if torch.nn.modules.module._has_any_global_hook():
+            return "hooks for every module are registered, which are to see those inside"
+        return ""
+
+    def _stepping_aside(self, functions: Callable[[], int]) -> Callable[[], bool]:
+        import torch
+
+        modes = torch._C._len_torch_dispatch_stack
         transforms, tracing = torch._C._functorch.peek_interpreter_stack, torch._C._get_tracing_state
         compiling, hooked = torch.compiler.is_compiling, torch.nn.modules.module._has_any_global_hook
         duals = torch.autograd.forward_ad
@@ -143,7 +192,7 @@ class TorchFrontend:
     def tracing(self) -> bool:
         from torch.fx import _symbolic_trace
 
-        return bool(_symbolic_trace._is_fx_tracing_flag)  # the functions that tell it log advice, or are new
+        return bool(_symbolic_trace.is_fx_symbolic_tracing())
 
     def symbol(self, value: Any) -> Hashable:
         return "symbol", str(value.node.expr)
@@ -275,7 +324,10 @@ class TorchFrontend:
         return any(storage == other.untyped_storage().data_ptr() for other in others if other.numel())
 
     def capture(self, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
-        from hybrid_infer.frontends._torch_capture import capture
+        from hybrid_infer.frontends import _releases
+
+        _releases.require(self.versions(), "torch")
+        from hybrid_infer.frontends._torch_capture import capture  # which rests on names of those releases
 
         return capture(self, tracee, dynamic, dynamic_ints)
 
@@ -313,6 +365,7 @@ class TorchFrontend:
         import torch
 
         gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        device = self.default_device()
         autocast = [
             (kind, torch.get_autocast_dtype(kind))
             for kind in ("cpu", "cuda")
@@ -326,6 +379,8 @@ class TorchFrontend:
                 stack.enter_context(torch.set_grad_enabled(gradients))
                 for kind, dtype in autocast:
                     stack.enter_context(torch.autocast(kind, dtype))
+                if device is not None:
+                    stack.enter_context(torch.device(device))
                 yield
 
         return entered

@@ -116,6 +116,29 @@ def test_each_element_type_and_shape_survives(loader: Loader, dtype: str, shape:
         np.testing.assert_array_equal(z, x if condition else np.zeros(shape, dtype), strict=True)
 
 
+@pytest.mark.parametrize("shape", [(1, 4, 4, 4), (4, 4, 4), (4, 4), (4,)], ids=str)
+def test_a_weight_that_meets_a_transposed_tensor(loader: Loader, shape: tuple[int, ...]) -> None:
+    """An engine that moves the transposition behind the sum turns the weight round, whose sizes do not tell."""
+    run = loader.load(
+        graph(
+            [
+                node("Conv", ["x", "k"], ["a"]),
+                node("Transpose", ["a"], ["b"], perm=[0, 2, 3, 1]),
+                node("Add", ["b", "w"], ["c"]),
+                node("Transpose", ["c"], ["d"], perm=[0, 3, 1, 2]),
+                node("Conv", ["d", "k"], ["y"]),
+            ],
+            {"k": ("float32", (4, 4, 1, 1)), "w": ("float32", shape)},
+            {"x": ("float32", (1, 4, 4, 4))},
+            {"y": ("float32", (1, 4, 4, 4))},
+        ),
+        [np.eye(4, dtype=np.float32).reshape(4, 4, 1, 1), sample("float32", shape)],
+    )
+    x = sample("float32", (1, 4, 4, 4))
+    (y,) = run([x])
+    np.testing.assert_array_equal(y, x + sample("float32", shape)[(None,) * (4 - len(shape))].transpose(0, 3, 1, 2))
+
+
 def test_bfloat16_is_exchanged_and_computed_as_float32(loader: Loader) -> None:
     """Casts, constants, typed attributes and the graphs inside nodes included."""
     one = helper.make_tensor("one", TensorProto.BFLOAT16, [1], [1.5])
@@ -237,6 +260,10 @@ def test_products_of_transposed_matrices_and_vectors(loader: Loader) -> None:
             node("MatMul", ["bt", "u"], ["s"]),
             node("Neg", ["u"], ["minus"]),
             node("MatMul", ["t", "minus"], ["z"]),
+            node("Constant", [], ["sizes"], value_ints=[3, -1]),
+            node("Transpose", ["b"], ["other"], perm=[1, 0]),
+            node("Reshape", ["other", "sizes"], ["as_it_was"]),  # which engines drop
+            node("MatMul", ["as_it_was", "v"], ["o"]),
         ],
         {"w": ("float32", (3,))},
         {
@@ -247,7 +274,7 @@ def test_products_of_transposed_matrices_and_vectors(loader: Loader) -> None:
             "batch": ("float32", (2, 3, "k")),
         },
         {
-            **{name: ("float32", (3,)) for name in "pqz"},
+            **{name: ("float32", (3,)) for name in "pqzo"},
             "r": ("float32", (3, 3)),
             "s": ("float32", (2, "k")),
         },
@@ -257,7 +284,7 @@ def test_products_of_transposed_matrices_and_vectors(loader: Loader) -> None:
         rng.standard_normal(shape).astype("float32") for shape in ((3,), (3, 3), (3, 3), (3,), (3,), (2, 3, 5))
     )
     results = loader.load(built, [w])([a, b, u, v, batch])
-    expected = [a.T @ u, v @ a.T, -(a.T @ u), a @ b + w, batch.transpose(0, 2, 1) @ u]
+    expected = [a.T @ u, v @ a.T, -(a.T @ u), b.T @ v, a @ b + w, batch.transpose(0, 2, 1) @ u]
     for result, right in zip(results, expected, strict=True):
         np.testing.assert_allclose(result, right, rtol=1e-5, atol=1e-6)
 

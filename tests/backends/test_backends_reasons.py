@@ -51,6 +51,28 @@ def test_an_empty_batch_of_a_recurrent_layer_does_not_end_the_process(operator: 
                 program.run([*fed, empty])
 
 
+@pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
+def test_lengths_of_sequences_are_heeded_or_refused(operator: str) -> None:
+    """OpenVINO overlooks them where sizes vary, in silence."""
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[operator]
+    made = graph(
+        [node(operator, ["x", "w", "r", "", "ends"], ["y", "last"], hidden_size=6)],
+        {"w": ("float32", (1, gates * 6, 8)), "r": ("float32", (1, gates * 6, 6))},
+        {"x": ("float32", ("steps", "batch", 8)), "ends": ("int32", ("batch",))},
+        {"y": ("float32", ("steps", 1, "batch", 6)), "last": ("float32", (1, "batch", 6))},
+    )
+    weights = [np.full((1, gates * 6, size), 0.1, np.float32) for size in (8, 6)]
+    x, ends = np.ones((5, 3, 8), np.float32), np.int32([2, 5, 1])
+    found, last = needs("onnxruntime").load(made, weights, EngineOptions()).run([x, ends])
+    for sequence, end in enumerate(ends):
+        assert not found[end:, 0, sequence].any()
+        np.testing.assert_allclose(last[0, sequence], found[end - 1, 0, sequence])
+    with pytest.raises(EngineError, match="sequence ends"):
+        needs("openvino").load(made, weights, EngineOptions())
+    same = needs("openvino").load(recurrent(operator), weights, EngineOptions()).run([x])[0]
+    assert same.shape == (5, 1, 3, 6) and same.all()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_reason_is_one_short_line_that_names_the_operator(name: str) -> None:
     """OpenVINO appends a form to fill in, ONNX Runtime the places in its sources."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 from backend_graphs import graph, linear, node
+from backend_machine import needs_proc, resident, thread_count
 
 from hybrid_infer._types import EngineOptions
 from hybrid_infer.backends import ENGINES, _threads, engine
 
 MB = 1 << 20
-needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads Linux's /proc")
 
 
 EACH = pytest.mark.parametrize(
@@ -35,22 +35,10 @@ EACH = pytest.mark.parametrize(
 SWIG = "ignore:builtin type:DeprecationWarning"
 
 
-def thread_count() -> int:
-    return len(os.listdir("/proc/self/task"))
-
-
-def settled(read: object, at_most: int) -> int:
-    """What `read` gives once it is no more than `at_most`, or after two seconds: threads end in their own time."""
-    assert callable(read)
-    deadline = time.monotonic() + 2
-    while (value := read()) > at_most and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return int(value)
-
-
-def resident() -> int:
+@pytest.fixture(autouse=True)
+def collected() -> None:
+    """Programs of tests before this one are gone, and their threads with them."""
     gc.collect()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def pair(seed: int) -> list[np.ndarray]:
@@ -59,38 +47,19 @@ def pair(seed: int) -> list[np.ndarray]:
 
 
 @needs_proc
+@pytest.mark.processes
 def test_a_hundred_programs_of_one_graph_keep_to_the_budget() -> None:
-    options = EngineOptions(threads=3, extra={"workers": 16})
-    served = engine("onnxruntime")
-    files = served.prepare(linear(), options)
-    before, used = thread_count(), _threads.BUDGET.used
-    weights = [pair(seed) for seed in range(100)]
-    programs = [served.load(linear(), each, options, files) for each in weights]
-    assert [program.shared for program in programs] == [False] * 6 + [True] * 94
-    assert thread_count() - before == 7 * 2  # each of the six with its own session, and the one that is shared
-    assert _threads.BUDGET.used == used + 14
-    x = np.arange(12, dtype="float32").reshape(3, 4)
-
-    def check(i: int) -> None:
-        np.testing.assert_allclose(programs[i].run([x])[0], x @ weights[i][0].T + weights[i][1], rtol=1e-5, atol=1e-5)
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(check, [i for i in range(100) for _ in range(5)]))
-    for program in programs[:50]:
-        program.close()
-    assert _threads.BUDGET.used == used + 2
-    for i in (60, 99):
-        check(i)
-    del program
-    programs.clear()  # without close(): the collector gives back too
-    gc.collect()
-    assert _threads.BUDGET.used == used
-    assert settled(thread_count, before) <= before
+    here = Path(__file__).resolve()
+    path = os.pathsep.join((str(here.parents[2]), str(here.parent)))
+    command = [sys.executable, str(here.with_name("backend_hundred.py"))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "PYTHONPATH": path})  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 @needs_proc
 def test_different_graphs_past_the_budget_add_no_thread() -> None:
-    options = EngineOptions(threads=4, extra={"workers": 4})
+    options = EngineOptions(threads=4, extra={"workers": _threads.BUDGET.used + 4})
     before = thread_count()
     programs = [engine("onnxruntime").load(linear(4, rows), pair(rows), options) for rows in range(1, 6)]
     assert thread_count() - before <= 4
@@ -211,13 +180,12 @@ def test_a_failed_load_gives_its_workers_back(served: Any) -> None:
 
 @EACH
 def test_nothing_heavy_is_imported_at_a_warm_load(served: Any, tmp_path: Path) -> None:
-    import subprocess
-
     plan = served.prepare(linear(), EngineOptions())
     for name, data in plan.items():
         (tmp_path / name).write_bytes(data)
     built = linear()
     code = f"""
+import subprocess
 import sys
 import numpy as np
 from pathlib import Path

@@ -11,6 +11,7 @@ paddle = pytest.importorskip("paddle")
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
 
+from hybrid_infer._guards import holds  # noqa: E402
 from hybrid_infer.frontends.paddle import FRONTEND  # noqa: E402
 
 
@@ -34,7 +35,7 @@ def slots(owner, found, seen):
 class Call:
     """A prepared call: a copy of the layer that shares its tensors, and traced tensors put into its slots."""
 
-    name = "Layer.method"
+    name, any_size = "Layer.method", False
 
     def __init__(self, layer, *tensors, method="forward", ints=(), call=None):
         self.layer, self.tensors, self.ints = layer, list(tensors), list(ints)
@@ -57,6 +58,12 @@ class Call:
             for box, key, tensor in self.places:
                 box[key] = tensor
         return flat(result)
+
+    def noted(self):
+        return None
+
+    def recall(self, noted):
+        """Nothing is kept of a run."""
 
     def eager(self, *tensors, ints=()):
         with paddle.no_grad():
@@ -105,11 +112,18 @@ def run(graph, weights, tensors, ints=()):
     return session.run(list(graph.outputs), feeds)
 
 
+def answers(captured, tensors, ints=()):
+    """Do the conditions of a capture hold for a call?"""
+    shapes = [tuple(tensor.shape) for tensor in tensors]
+    return all(holds(condition, shapes, list(ints)) for condition in captured.conditions)
+
+
 def check(call, *others, dynamic=(), ints=frozenset(), tolerance=2e-5):
     """Capture, then compare with eager at the example and at other inputs."""
     captured = FRONTEND.capture(call, frozenset(dynamic), frozenset(ints))
     assert captured.impure == ()
     for tensors in [call.tensors, *others] if call.tensors else [[]]:
+        assert answers(captured, tensors, call.ints), captured.conditions
         expected = call.eager(*tensors, ints=call.ints)
         results = run(captured.graph, call.weights, tensors, call.ints)
         assert len(results) == len(expected)

@@ -54,6 +54,7 @@ def arithmetic(self, x):
     return [
         whole // 3, whole % 3, whole / 3, (x * 10) // 3, (x * 10) % 3, x.abs() ** 1.5, paddle.trunc(x * 3),
         paddle.round(x * 3), paddle.lerp(x, x * 2, 0.5), paddle.addmm(paddle.ones([4, 4]), x[0].t(), x[0], 0.5, 2.0),
+        1 / (x.abs() + 1), 2.0**x, 3 // (x.abs() + 1),
         paddle.scale(x, 2.5, 0.3), x.clip(-0.1, 0.2), x.size + x, x.astype("float64"), x == x, (x > 0) & (x < 1),
         paddle.maximum(x, x.mean(1, keepdim=True)), paddle.where(x > 0, x, 0.0), x.masked_fill(x > 0, -1.0),
     ]  # fmt: skip
@@ -67,6 +68,7 @@ def shapes(self, x):
         x.mean(1, keepdim=True).expand([-1, x.shape[1], -1]), x.tile([1, 2, 1]), x.repeat_interleave(2, 1),
         paddle.concat([x, x], 1), paddle.stack([x, x], 1), *x.unbind(-1), *x.chunk(2, -1), x.roll(1, 1),
         paddle.ones([batch, length]) + x.sum(-1), paddle.arange(x.shape[1]), paddle.zeros_like(x),
+        x.flip(1), x.flip([0, -1]), paddle.eye(length), paddle.eye(length, 3, dtype="int64"),
     ]  # fmt: skip
 
 
@@ -127,12 +129,6 @@ def loop(self, x):
     return total
 
 
-def early_return(self, x):
-    if x.shape[1] > 4:
-        return x * 2
-    return x - 1
-
-
 GROUPS = {
     "activations": layer(activations),
     "reductions": layer(reductions),
@@ -148,7 +144,6 @@ GROUPS = {
     ),
     "recurrent": layer(recurrent, lstm=nn.LSTM(4, 3), gru=nn.GRU(4, 3)),
     "loop": layer(loop),
-    "early_return": layer(early_return),
 }  # fmt: skip
 
 

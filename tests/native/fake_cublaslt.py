@@ -24,8 +24,12 @@ class MatrixLayoutAttribute(IntEnum):
 
 
 class MatmulPreferenceAttribute(IntEnum):
-    MAX_WORKSPACE_BYTES, MIN_ALIGNMENT_A_BYTES, MIN_ALIGNMENT_B_BYTES = 1, 5, 6
+    MAX_WORKSPACE_BYTES, REDUCTION_SCHEME_MASK, MIN_ALIGNMENT_A_BYTES, MIN_ALIGNMENT_B_BYTES = 1, 3, 5, 6
     MIN_ALIGNMENT_C_BYTES, MIN_ALIGNMENT_D_BYTES = 7, 8
+
+
+class ReductionScheme(IntEnum):
+    NONE, INPLACE, COMPUTE_TYPE, OUTPUT_TYPE = 0, 1, 2, 4
 
 
 class Epilogue(IntEnum):
@@ -40,7 +44,8 @@ class FakeLt:
     """One instance stands for the module ``nvmath.bindings.cublasLt``; ``refuses`` makes it know no algorithm."""
 
     MatmulDescAttribute, MatrixLayoutAttribute = MatmulDescAttribute, MatrixLayoutAttribute
-    MatmulPreferenceAttribute, Epilogue, cuBLASLtError = MatmulPreferenceAttribute, Epilogue, cuBLASLtError
+    MatmulPreferenceAttribute, ReductionScheme = MatmulPreferenceAttribute, ReductionScheme
+    Epilogue, cuBLASLtError = Epilogue, cuBLASLtError
     matmul_heuristic_result_dtype = np.dtype(
         [("algo", [("data_", "<u8", (8,))]), ("workspace_size", "<u8"), ("state", "<i4"), ("waves_count", "<f4"),
          ("reserved", "<i4", (4,))]
@@ -85,7 +90,10 @@ class FakeLt:
 
     def matmul_algo_get_heuristic(self, handle: int, desc: int, a: int, b: int, c: int, d: int, wish: int, most: int,
                                   results: int, count: int) -> None:  # fmt: skip
-        assert self._things[wish][1] >= 1 << 20 and most == 1
+        wished = self._things[wish]
+        assert wished[MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES] >= 1 << 20 and most == 1
+        # Parts of a sum are added in the type of sums, not rounded to that of the result first.
+        assert wished.get(MatmulPreferenceAttribute.REDUCTION_SCHEME_MASK, 7) == ReductionScheme.COMPUTE_TYPE
         if self.refuses:
             raise cuBLASLtError("not supported")
         self._shapes(desc, a, b, d)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from kernel_support import COMPILER, HOST
 
-_ENTRY = re.compile(r'extern "C" __global__ void __launch_bounds__\((\d+)\) (\w+)\(([^)]*)\)')
+_ENTRY = re.compile(r'extern "C" __global__ void __launch_bounds__\((\d+)(?:, \d+)?\) (\w+)\(([^)]*)\)')
 _SHARED = "extern __shared__ __align__(16) unsigned char hi_shared[];"
 
 #: What the real library gives for an address that cannot be: CUDA_ERROR_ILLEGAL_ADDRESS and the like.
@@ -34,7 +34,8 @@ def host_compiler(folder: Path) -> Callable[..., bytes]:
     def compile_cubin(source: str, architecture: str, *, flags: Any = ()) -> bytes:
         compile_cubin.calls += 1  # type: ignore[attr-defined]
         lines = [line for line in source.replace(_SHARED, "").splitlines() if not line.startswith("#include")]
-        parts = ['#include "cuda_on_cpu.h"', '#include "cuda_fp16.h"', '#include "cuda_bf16.h"', *lines]
+        parts = ['#include "cuda_on_cpu.h"', '#include "cuda_fp16.h"', '#include "cuda_bf16.h"',
+                 '#include "tensor_cores_on_cpu.h"', *lines]  # fmt: skip
         for bound, entry, parameters in _ENTRY.findall(source):
             kinds = [each.rpartition(" ")[0].replace("__restrict__", "").strip() for each in parameters.split(",")]
             arguments = ", ".join(f"*({kind}*)a[{i}]" for i, kind in enumerate(kinds))
@@ -73,6 +74,7 @@ class FakeCuda:
         self._numbers = itertools.count(0x1000)
         self._allowed: dict[int, int] = {}
         self._capturing: dict[int, list[Callable[[], None]]] = {}
+        self._spoilt: set[int] = set()
         self._running = threading.Lock()
         self._context = threading.local()
 
@@ -131,6 +133,9 @@ class FakeCuda:
     def _cuDevicePrimaryCtxRetain(self, context: Any, device: Any) -> None:
         self._put(context, 0xC0 + device.value)
 
+    def _cuCtxGetDevice(self, device: Any) -> None:
+        self._put(device, self._context.value - 0xC0)
+
     def _cuCtxSetCurrent(self, context: Any) -> None:
         self._context.value = context.value
 
@@ -185,7 +190,10 @@ class FakeCuda:
 
     def _cuStreamSynchronize(self, stream: Any) -> None: ...
 
-    def _cuCtxSynchronize(self) -> None: ...
+    def _cuCtxSynchronize(self) -> int:
+        """Waiting for a context of which a stream captures fails, and spoils what is captured."""
+        self._spoilt.update(self._capturing)
+        return 900 if self._capturing else 0
 
     def _cuStreamBeginCapture_v2(self, stream: Any, mode: int) -> None:
         assert mode == 1 and stream.value not in self._capturing
@@ -193,6 +201,9 @@ class FakeCuda:
 
     def _cuStreamEndCapture(self, stream: Any, graph: Any) -> int:
         work = self._capturing.pop(stream.value)
+        if stream.value in self._spoilt:
+            self._spoilt.remove(stream.value)
+            return 901  # CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
         self._put(graph, self._new("graph", work))
         return 0
 

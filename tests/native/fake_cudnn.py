@@ -47,6 +47,7 @@ class _Tensor:
 class _Graph:
     def __init__(self, library: FakeCudnn) -> None:
         self.library, self.tensors, self.work, self.stage = library, {}, [], 0
+        self.chosen = 0
 
     def tensor(self, **about: Any) -> _Tensor:
         made = _Tensor(**about)
@@ -95,6 +96,18 @@ class _Graph:
         assert self.stage == stage
         self.stage += 1
 
+    @property
+    def plans(self) -> list[Any]:
+        assert self.stage >= 3
+        return list(self.library.engines)
+
+    def select_plan(self, index: int) -> None:
+        self.chosen = index
+
+    @property
+    def selected_engine(self) -> Any:
+        return self.plans[self.chosen]
+
     def validate(self) -> None:
         self._next(0)
 
@@ -107,6 +120,7 @@ class _Graph:
 
     def check_support(self) -> None:
         self._next(3)
+        assert self.selected_engine is None
         if self.library.refuses:
             raise cudnnGraphNotSupportedError("no engine")
 
@@ -127,7 +141,10 @@ class _Graph:
 
 
 class FakeCudnn:
-    """One instance stands for the module ``cudnn``; ``refuses`` makes it support nothing."""
+    """One instance stands for the module ``cudnn``; ``refuses`` makes it support nothing.
+
+    ``engines``: those that would serve, None for the library itself, else one that the frontend compiles.
+    """
 
     data_type = SimpleNamespace(HALF="HALF", BFLOAT16="BFLOAT16", FLOAT="FLOAT")
     heur_mode = SimpleNamespace(A="A", FALLBACK="FALLBACK")
@@ -135,6 +152,7 @@ class FakeCudnn:
 
     def __init__(self, enqueue: Any) -> None:
         self.enqueue, self.refuses, self.count = enqueue, False, Counter[str]()
+        self.engines: list[Any] = [None]
         self.handle = SimpleNamespace(stream=0)
 
     def create_handle(self) -> Any:
@@ -145,6 +163,7 @@ class FakeCudnn:
 
     def pygraph(self, io_data_type: Any, intermediate_data_type: Any, compute_data_type: Any, handle: Any) -> _Graph:
         assert (intermediate_data_type, compute_data_type) == ("FLOAT", "FLOAT") and handle is self.handle
+        self.count["pygraph"] += 1
         return _Graph(self)
 
 

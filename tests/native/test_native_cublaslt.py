@@ -76,7 +76,10 @@ def test_every_form_of_product_means_what_numpy_means(
     assert not fake._things
 
 
-def test_what_the_library_does_not_do_our_own_kernel_does(cublaslt: FakeLt, cuda: FakeCuda) -> None:
+def test_what_the_library_does_not_do_our_own_kernel_does(
+    cublaslt: FakeLt, cuda: FakeCuda, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "hybrid_infer")
     cublaslt.refuses = True
     made = model([node("MatMul", ["x", "w"], ["y"])], {"x": ("float32", ("n", 5)), "w": ("float32", (5, 3))}, ["y"])
     graph = graph_of(made)
@@ -84,15 +87,22 @@ def test_what_the_library_does_not_do_our_own_kernel_does(cublaslt: FakeLt, cuda
     for n in (4, 0):  # nothing at all is no product either
         check(_passes.plan(made), program, graph, {"x": sample((n, 5)), "w": sample((5, 3), 1)})
     assert not cublaslt.count["matmul"] and cuda.count["cuLaunchKernel"]
+    assert "cuBLASLt has no gemm of float32 for" in caplog.text and "not supported" in caplog.text
 
 
 def test_the_binding_has_what_is_used() -> None:
     if _cublaslt.importlib.util.find_spec("nvmath") is None:
         pytest.skip("nvmath-python is not installed")
-    from fake_cublaslt import Epilogue, MatmulDescAttribute, MatmulPreferenceAttribute, MatrixLayoutAttribute
+    from fake_cublaslt import (
+        Epilogue,
+        MatmulDescAttribute,
+        MatmulPreferenceAttribute,
+        MatrixLayoutAttribute,
+        ReductionScheme,
+    )
 
     lt = _cublaslt._bindings()
-    for ours in (Epilogue, MatmulDescAttribute, MatmulPreferenceAttribute, MatrixLayoutAttribute):
+    for ours in (Epilogue, MatmulDescAttribute, MatmulPreferenceAttribute, MatrixLayoutAttribute, ReductionScheme):
         theirs = getattr(lt, ours.__name__)
         for each in ours:
             assert int(getattr(theirs, each.name)) == int(each), each

@@ -78,13 +78,56 @@ def test_attention_between_casts_whose_mask_stays_in_float32(cudnn: FakeCudnn, c
 @pytest.mark.parametrize(("dtype", "size", "refuses"), [("float16", 12, False), ("float32", 16, False),
                                                         ("float16", 16, True)])  # fmt: skip
 def test_what_it_does_not_do_our_own_kernel_does(
-    dtype: str, size: int, refuses: bool, cudnn: FakeCudnn, cuda: FakeCuda
+    dtype: str, size: int, refuses: bool, cudnn: FakeCudnn, cuda: FakeCuda, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "hybrid_infer")
     cudnn.refuses = refuses
     plan, feeds = attention(dtype, size, True)
     program, graph = program_of(plan)
     check(plan, program, graph, feeds)
     assert not cudnn.count["execute"] and cuda.count["cuLaunchKernel"]
+    assert ("cuDNN has no attention of float16 for" in caplog.text and "no engine" in caplog.text) == refuses
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_engines_that_are_not_the_librarys_own_are_passed_over(
+    leads: bool, cudnn: FakeCudnn, cuda: FakeCuda
+) -> None:
+    """The frontend compiles some by packages that may be there for others, which takes long and wants its workspace."""
+    cudnn.engines = [object(), None] if leads else [object()]
+    plan, feeds = attention("float16", 16, True)
+    program, graph = program_of(plan)
+    check(plan, program, graph, feeds)
+    assert bool(cudnn.count["execute"]) == leads and bool(cuda.count["cuLaunchKernel"]) != leads
+
+
+def test_a_fault_of_the_binding_costs_the_library_not_the_model(
+    cudnn: FakeCudnn, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cudnn, "pygraph", lambda **about: {}["another release"])
+    plan, feeds = attention("float16", 16, True)
+    program, graph = program_of(plan)
+    check(plan, program, graph, feeds)
+    assert cuda.count["cuLaunchKernel"] and "another release" in caplog.text
+
+
+def test_equal_steps_share_what_the_library_was_asked(cudnn: FakeCudnn, cuda: FakeCuda) -> None:
+    """Layers that are alike: what is chosen for one is chosen for all, for as long as one of them is kept."""
+    nodes = []
+    for i, (query, result) in enumerate((("q", "x"), ("x", "z"), ("z", "y"))):
+        nodes += [
+            node("Transpose", ["k"], [f"kt{i}"], perm=[0, 1, 3, 2]), node("MatMul", [query, f"kt{i}"], [f"s{i}"]),
+            node("Softmax", [f"s{i}"], [f"p{i}"], axis=-1), node("MatMul", [f"p{i}", "v"], [result]),
+        ]  # fmt: skip
+    inputs: dict[str, Any] = {name: ("float16", ("b", 3, "t", 16)) for name in "qkv"}
+    plan = _passes.plan(_free_model(nodes, inputs, ["y"], {}))
+    assert [step.op for step in plan.steps] == ["attention"] * 3
+    program, graph = program_of(plan)
+    for tokens, asked in ((5, 1), (7, 2), (5, 2)):
+        feeds = {n: _held(sample((2, 3, tokens, 16), i) / 2, "float16") for i, n in enumerate("qkv")}
+        check(plan, program, graph, feeds)
+        assert cudnn.count["pygraph"] == asked
+    program.close()
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -201,6 +201,29 @@ def test_a_graph_that_is_captured_while_its_program_is_closed_is_let_go(
     assert not cuda.live["ready graph"] and not program.usable()
 
 
+def test_graphs_are_let_go_while_another_is_captured(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when another thread closes a program, or this one's collector does: nothing waits for the whole GPU."""
+    from hybrid_infer.backends.native._bound import Bound
+
+    memory = HostMemory(numpy=True)
+    plan, program, graph, weights = loaded(memory)
+    _, other, _, _ = loaded(memory)
+    feeds, enqueue = {"x": sample((2, 3, WIDTH)), **weights}, Bound.run
+    for _ in range(2):
+        check(plan, other, graph, feeds)
+    assert cuda.live["ready graph"] == 1
+
+    def closing(self: Any, *arguments: Any) -> None:
+        enqueue(self, *arguments)
+        if cuda._capturing:
+            other.close()
+
+    monkeypatch.setattr(Bound, "run", closing)
+    for _ in range(3):
+        check(plan, program, graph, feeds)
+    assert cuda.count["cuGraphLaunch"] == 1 + 2 and cuda.live["ready graph"] == 1
+
+
 def test_live_weights_may_be_others_at_each_call(cuda: FakeCuda) -> None:
     memory = HostMemory(numpy=True)
     plan, program, graph, _ = loaded(memory, live=True)
@@ -315,6 +338,19 @@ def test_threads_on_one_stream_and_on_many(cuda: FakeCuda) -> None:
     assert not faults
 
 
+def test_a_thread_that_has_another_gpu_is_given_that_of_the_program(cuda: FakeCuda) -> None:
+    """Paddle's guard goes by what the process was told last, which says nothing of a thread that it has not met."""
+    plan, program, graph, weights = loaded(HostMemory(numpy=True))
+    cuda._context.value = 0xC1
+    check(plan, program, graph, {"x": sample((2, 3, WIDTH)), **weights})
+    assert cuda._context.value == 0xC0
+    retained = cuda.count["cuDevicePrimaryCtxRetain"]
+    for other in (0, 0xC1):
+        cuda._context.value = other
+        check(plan, program, graph, {"x": sample((2, 3, WIDTH)), **weights})
+    assert cuda.count["cuDevicePrimaryCtxRetain"] == retained  # once for each GPU
+
+
 def test_inside_a_graph_of_the_programs_own_nothing_is_shared(cuda: FakeCuda) -> None:
     memory = HostMemory(numpy=True)
     plan, program, graph, weights = loaded(memory)
@@ -323,6 +359,24 @@ def test_inside_a_graph_of_the_programs_own_nothing_is_shared(cuda: FakeCuda) ->
     for _ in range(3):
         check(plan, program, graph, feeds)
     assert not cuda.count["cuStreamBeginCapture_v2"] and not program._arenas.nbytes()
+
+
+def test_a_graph_of_the_callers_may_outlive_the_program(cuda: FakeCuda) -> None:
+    """It has kernels, constants and copies of weights in it, by address."""
+    torch = pytest.importorskip("torch")
+    memory, made = HostMemory(), mlp()
+    held = [torch.from_numpy(sample((WIDTH,), 1)), torch.from_numpy(sample((WIDTH, WIDTH), 2)).t()]
+    program = gpu.ENGINE.load(graph_of(made, ["g", "w"]), held, options(memory))
+    inside = program._constants, *program._weights.copies
+    assert len(inside) == 2
+    kept = [weakref.ref(each) for each in inside]
+    del inside
+    memory.users_capture = True
+    program.run([torch.from_numpy(sample((2, 3, WIDTH)))])
+    program.close()
+    del program
+    gc.collect()
+    assert all(each() is not None for each in kept) and cuda.live["module"]
 
 
 def test_an_integer_of_the_call_is_a_size_and_a_value(cuda: FakeCuda) -> None:

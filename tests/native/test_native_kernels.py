@@ -8,13 +8,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from kernel_cases import FAMILIES, Case, operator_cases
 from kernel_support import COMPILER, build, check_kernels
 from native_graphs import GRAPHS
 
 from hybrid_infer._errors import EngineError
-from hybrid_infer.backends.native import _code, _kernels, _nvrtc, _passes
+from hybrid_infer.backends.native import _code, _kernels, _nvrtc, _passes, _size
+from hybrid_infer.backends.native._device import Properties
+from hybrid_infer.backends.native._geometry import geometry
+from hybrid_infer.backends.native._plan import Plan, Step, Value
 
 on_host = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 
@@ -74,7 +78,7 @@ def test_kernels_compile_for_gpus(family: str, architecture: str) -> None:
     cubin = _nvrtc.compile_cubin(_kernels.unit(kernels.values()), architecture, flags=["--Ofast-compile=max"])
     assert cubin[:4] == b"\x7fELF"
     for kernel in kernels.values():
-        for entry in kernel.entries.values():
+        for entry in kernel.names:
             assert entry.encode() in cubin
 
 
@@ -113,3 +117,27 @@ def test_what_the_compiler_lacks_is_a_reason_with_the_extra_that_has_it(monkeypa
 
     monkeypatch.setattr(_nvrtc.metadata, "version", version)
     assert _nvrtc.version() == "12.9.86"
+
+
+@pytest.mark.parametrize("op", ["Gather", "Slice", "GatherElements"])
+def test_places_in_large_operands_are_counted_in_64_bits(op: str) -> None:
+    """However few elements are taken: a table of embeddings, a part of a cache."""
+    n, large = _size.atom("dim", "i", 0), (2**18, 2**14)
+    values = {
+        "x": Value("float16", large), "i": Value("int64", (n,)), "y": Value("float16", (n, large[1])),
+        "a": Value("int64", (1,)), "b": Value("int64", (1,)), "c": Value("int64", (1,)),
+    }  # fmt: skip
+    step, constants = Step(op, ("x", "i"), ("y",), {"axis": 0}), {}
+    if op == "Slice":
+        values.update(x=Value("float16", (n, *large)), y=Value("float16", (n, large[0], 8)))
+        constants = {"a": np.array([16]), "b": np.array([24]), "c": np.array([2])}
+        step = Step(op, ("x", *constants), ("y",))
+    if op == "GatherElements":
+        values.update(i=Value("int64", (n, 1)), y=Value("float16", (n, 1)))
+    [kernel] = _kernels.kernels(Plan(["x", "i"], ["y"], [step], values, constants, 20)).values()
+    symbols = {("dim", "i", 0): 1}
+    assert kernel.entry(symbols)[1]
+    # Its grid follows from what is moved.
+    found = geometry(kernel, symbols, Properties(9, 0, 132, 232448))
+    lanes, elements = max(kernel.entries)[0], {"Gather": 2**14, "Slice": 2**21, "GatherElements": 1}[op]
+    assert found.grid * found.block * lanes < elements + found.block * lanes

@@ -143,6 +143,39 @@ def test_an_integer_becomes_an_input_at_its_second_value() -> None:
     served(captures=2)
 
 
+def test_an_integer_behind_others_that_stay_becomes_an_input() -> None:
+    def affine(x: Any, a: int, b: int, c: int) -> Any:
+        return x * a + b, c + 1
+
+    function = inference()(affine)
+    for b, c in [(3, 1), (4, 1), (5, 1), (6, 1), (7, 2), (8, 3), (9, 4)]:
+        same(function(X, 2, b, c), affine(X, 2, b, c))
+    served(captures=3)
+    assert counts()["hits"] == 4
+
+
+def of_sizes(x: Any, n: int) -> Any:
+    return x * 2, x.shape[0], (x.shape[0] + n) // 2 - 1, n % 3, max(n, 4)
+
+
+@pytest.mark.parametrize("verify", ["first", "off"])
+def test_sizes_and_what_is_computed_of_them_are_numbers(verify: Any) -> None:
+    function = inference(verify=verify)(of_sizes)
+    for n in (3, 4, 5, 6, 9, 4):
+        same(function(grid(n + 2, 3), n), of_sizes(grid(n + 2, 3), n))
+    served(captures=counts()["captures"])
+    assert counts()["captures"] <= 3
+
+
+@pytest.mark.parametrize(
+    "of", [lambda n: paddle.to_tensor(n), lambda n: paddle.full([], n), lambda n: n / 2, lambda n: n > 5]
+)
+def test_what_is_no_integer_is_what_it_is_eagerly(of: Any) -> None:
+    function = inference(verify="off")(lambda x: (x + 1, of(x.shape[0])))
+    for n in (3, 4, 6, 7):
+        same(function(grid(n, 3)), (grid(n, 3) + 1, of(n)))
+
+
 def test_an_integer_that_python_needs_stays_a_constant() -> None:
     def repeated(x: Any, n: int) -> Any:
         return paddle.concat([x] * n, axis=-1)
@@ -298,3 +331,20 @@ def test_an_attribute_of_a_tensor_that_the_code_may_read() -> None:
     found = counts()
     assert found["captures"] == 1 and found["hits"] == 1 and found["eager_calls"] == 4
     assert "'factor' of a tensor" in next(iter(found["fallbacks"]))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, n: paddle.cumsum(x, n % 2),
+        lambda x, n: x.argmax(n % 2),
+        lambda x, n: x.sum(n % 2),
+        lambda x, n: x.max(n % 2),
+        lambda x, n: x.unsqueeze(n % 2),
+    ],
+)
+def test_an_axis_that_varies_is_not_left_open(function: Any) -> None:
+    """The converter took any axis that it does not know for the first one, or for all of them."""
+    hot = inference(verify="off")(function)
+    for n in (2, 4, 3, 5, 6, 1):
+        same(hot(grid(3, 4), n), function(grid(3, 4), n))

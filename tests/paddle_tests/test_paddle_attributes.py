@@ -278,3 +278,36 @@ def test_train_and_eval_of_what_reads_the_flag() -> None:
         layer.eval()
         twice(layer, layer.compute, X)
     served(captures=2)
+
+
+def test_a_sublayer_under_to_static_costs_no_capture_of_its_own() -> None:
+    """Paddle binds the forward of the layers below it to them, at its first eager call."""
+
+    class Part(paddle.nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = paddle.nn.Linear(4, 4)
+
+        @paddle.jit.to_static
+        def forward(self, x: Any) -> Any:
+            return self.linear(x) * 2
+
+    class Hot(paddle.nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = Part()
+
+        @inference(fallback="error")
+        def forward(self, x: Any) -> Any:
+            return self.part(x) + 1
+
+    layer = Hot().eval()
+    with paddle.no_grad():
+        for rows in (2, 2, 3, 5):
+            x = grid(rows, 4)
+            linear = layer.part.linear
+            same(layer(x), (x @ linear.weight + linear.bias) * 2 + 1)
+        served(captures=2)
+        layer.part.linear.forward = lambda x: x
+        same(layer(X), X * 2 + 1)
+    assert counts()["captures"] == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -130,3 +131,86 @@ def test_a_wider_version_replaces_the_first() -> None:
     served(captures=2)
     method = layer.forward.__hybrid_infer__
     assert len(method.states[id(layer)][1].routes) == 1
+
+
+class Grid(paddle.nn.Layer):
+    """Checks its arguments, as models do, by assertions about sizes."""
+
+    def forward(self, x: Any, height: int, width: int) -> Any:
+        batch, length, channels = x.shape
+        assert length == height * width, "the input has another size"
+        return x.reshape([batch, height, width, channels]) * 2
+
+
+def test_assertions_about_sizes() -> None:
+    layer = inference(Grid(), fallback="error")
+    for batch, height, width in ((2, 3, 4), (3, 5, 4), (1, 6, 4), (4, 2, 4)):
+        twice(layer, Grid.forward.__get__(layer), grid(batch, height * width, 2), height, width)
+    served(captures=2)
+    with pytest.raises(AssertionError, match="another size"):
+        inference(Grid())(grid(2, 10, 2), 3, 4)
+
+
+class Table(paddle.nn.Layer):
+    """Positions in a table that is made anew where a call is longer than it, as rotary embeddings do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grow(8)
+
+    def grow(self, length: int) -> None:
+        self.limit, self.table = length, paddle.arange(length, dtype="float32").unsqueeze(-1)
+
+    def forward(self, x: Any) -> Any:
+        length = x.shape[1]
+        if length > self.limit:
+            self.grow(length)
+        return x + self.table[:length]
+
+
+def test_a_table_that_may_grow() -> None:
+    plain = Table()
+    layer = inference(copy.deepcopy(plain))
+    with paddle.no_grad():
+        for length in (4, 5, 6, 8, 3):
+            same(layer(grid(2, length, 1)), plain(grid(2, length, 1)))
+        served(captures=2)
+        for length in (12, 4, 11):
+            same(layer(grid(2, length, 1)), plain(grid(2, length, 1)))
+            assert layer.limit == plain.limit
+
+
+class Decoder(paddle.nn.Layer):
+    """Attention over a cache that grows by a token at each call, with a check of the scores' shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = paddle.nn.Linear(8, 8), paddle.nn.Linear(8, 8)
+
+    def forward(self, x: Any, past: Any) -> Any:
+        batch, length = x.shape[:2]
+        key = paddle.concat([past, self.key(x)], axis=1)
+        scores = paddle.matmul(self.query(x), key, transpose_y=True)
+        if scores.shape != [batch, length, key.shape[1]]:
+            raise ValueError(f"scores of shape {scores.shape}")
+        return paddle.matmul(paddle.nn.functional.softmax(scores, -1), key), key
+
+
+def test_a_cache_that_grows() -> None:
+    layer = inference(Decoder(), fallback="error")
+    for length in range(3, 9):
+        twice(layer, Decoder.forward.__get__(layer), grid(2, 1, 8), grid(2, length, 8))
+    served(captures=2)
+
+
+def _averaged(x: Any) -> Any:
+    return x.mean(0), x.mean() + x.shape[0]
+
+
+def test_a_batch_that_is_empty_at_a_later_call() -> None:
+    """A mean of nothing is NaN; sizes of 0 are no static model of their own, whose first call would be compared."""
+    hot = inference(fallback="error")(_averaged)
+    for n in (2, 3, 5, 0, 1):
+        for found, expected in zip(hot(grid(n, 4)), _averaged(grid(n, 4)), strict=True):
+            same(found, expected)
+    assert counts()["captures"] == 2, counts()

@@ -5,6 +5,7 @@ Many operators share a method, for the sake of time; each method is called at tw
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from types import MethodType
@@ -35,9 +36,15 @@ class Weights(nn.Layer):
         super().__init__()
         self.kernel, self.turned, self.split = drawn(6, 4, 3, 3), drawn(4, 6, 3, 3), drawn(4, 1, 3, 3)
         self.solid, self.row, self.table = drawn(4, 3, 3, 3, 3), drawn(4, 6, 3), drawn(20)
+        self.cube = drawn(6, 4, 4)
         self.each, self.spread, self.bias = drawn(4), drawn(4).abs() + 0.5, drawn(6)
         self.deep, self.both = nn.LSTM(4, 3, num_layers=2), nn.GRU(4, 3, direction="bidirect")
-        self.relu, self.flat = nn.SimpleRNN(4, 3), nn.LayerNorm([5, 4])
+        self.tall = nn.GRU(4, 3, num_layers=2, direction="bidirect")
+        self.relu, self.flat = nn.SimpleRNN(4, 3, activation="relu"), nn.LayerNorm([5, 4])
+        self.steep = nn.SimpleRNN(4, 3, num_layers=2, direction="bidirect")
+        self.cell, self.cells = nn.RNN(nn.LSTMCell(4, 3)), nn.BiRNN(nn.GRUCell(4, 3), nn.GRUCell(4, 3))
+        self.narrow = nn.LSTM(4, 3, proj_size=2)
+        self.moved = paddle.to_tensor([[[0.8, 0.3, 0.1], [-0.2, 1.1, 0.0]]])
         self.eval()
 
 
@@ -146,7 +153,78 @@ def resizing(self: Any, x: Any) -> Any:
 
 
 def recurrent(self: Any, x: Any) -> Any:
-    return [self.deep(x)[0], *self.both(x)]
+    deep, (hidden, cell) = self.deep(x)
+    first = x[:, :1].mean(-1).transpose([1, 0]).unsqueeze(-1).expand([4, -1, 3])
+    return [deep, hidden, cell, *self.both(x), *self.tall(x, first), self.deep(x)[1][0]]
+
+
+def lengths(self: Any, x: Any) -> Any:
+    """Recurrent layers, some of whose sequences end before others, or are empty; those without gates."""
+    ends = paddle.to_tensor([4, 0, 5, 1])[: x.shape[0]]
+    state = x[:, :1].mean(-1).transpose([1, 0]).unsqueeze(-1).expand([-1, -1, 3])
+    wide = state.expand([4, -1, -1])
+    deep, (hidden, cell) = self.deep(x, (state.expand([2, -1, -1]), state.expand([2, -1, -1]) * 2), ends)
+    return [
+        deep, hidden, cell, *self.both(x, wide[:2], ends), *self.tall(x, None, ends), *self.tall(x, wide, ends),
+        *self.relu(x), *self.relu(x, state, ends), *self.steep(x), *self.steep(x, wide, ends), self.steep(x)[1] * 2,
+    ]  # fmt: skip
+
+
+def cells(self: Any, x: Any) -> Any:
+    """Recurrent cells that the framework runs step by step, and a layer for which it has no kernel."""
+    ends = paddle.to_tensor([4, 2, 5, 1])[: x.shape[0]]
+    return flat([
+        self.cell(x), self.cell(x, sequence_length=ends), self.cells(x), self.cells(x, sequence_length=ends),
+        nn.RNN(self.cell.cell, is_reverse=True)(x), self.narrow(x),
+    ])  # fmt: skip
+
+
+def flat(results: Any) -> list[Any]:
+    return [leaf for each in results for leaf in flat(each)] if isinstance(results, (list, tuple)) else [results]
+
+
+def vision(self: Any, x: Any) -> Any:
+    """Sampling between pixels, boxes that overlap."""
+    image, places = x[:, :, :4].unsqueeze(1).tile([1, 3, 1, 1]), (x[:, :, :2] * 1.3).unsqueeze(1)
+    corner = x[0, :, :2].abs()
+    boxes = paddle.concat([corner, corner + x[0, :, 2:].abs() + 0.1], -1)
+    turned = paddle.concat([boxes, boxes[:, [2, 3, 0, 1]], boxes[:, [2, 1, 0, 3]], boxes[:, [0, 1, 0, 1]]], 0)
+    return [
+        *[F.grid_sample(image, places, padding_mode=mode, align_corners=corners)
+          for mode in ("zeros", "border", "reflection") for corners in (True, False)],
+        F.grid_sample(image, F.affine_grid(self.moved, [1, 3, 6, 5]).expand([x.shape[0], 6, 5, 2])) + 1,
+        *[paddle.vision.ops.nms(boxes, limit) for limit in (0.1, 0.5, 0.9)],
+        boxes[paddle.vision.ops.nms(boxes, 0.3, x[0, :, 0])], paddle.vision.ops.nms(turned, 0.3),
+    ]  # fmt: skip
+
+
+def lacking(self: Any, x: Any) -> Any:
+    """Operators that the converter does not have at all."""
+    lengths, edges = paddle.to_tensor([2, 0, 5]), paddle.to_tensor([[0, 3, 3, 1], [2, 0, 2, 4]])
+    table, rows = paddle.to_tensor([-0.5, 0.0, 0.0, 1.0]), x[0]
+    odd = paddle.log(paddle.concat([table, 1 / x[:, 0, 0].abs()]) * math.inf)  # some infinities, some no numbers
+    matrix = x[:, :2, :3]
+    huge = paddle.to_tensor([[0.0, 1e30, 1e30, 1e-30], [1e30, 1e30, 1e-30, 1e-30]]) * x.sign().max()
+    values, groups = paddle.concat([x.flatten(), odd, table]), paddle.to_tensor([0, 0, 1, 3, 3])
+    return [
+        F.sequence_mask(lengths), F.sequence_mask(lengths, 4, "float32"), F.sequence_mask(lengths, x.shape[1], "bool"),
+        F.sequence_mask(lengths.reshape([3, 1]), paddle.max(lengths) + 1, "int32"),
+        F.sequence_mask(lengths, -paddle.max(lengths)), F.sequence_mask(x[0].abs() * 3), F.sequence_mask(x[0] * 2, 3),
+        paddle.bucketize(values, table), paddle.bucketize(values, table, right=True, out_int32=True),
+        paddle.searchsorted(paddle.sort(x, -1), x * 2), paddle.searchsorted(edges[0].sort(), lengths),
+        paddle.cumprod(x, 1), paddle.cumprod(x, -1), paddle.cumprod(x[:, :1], 1),
+        paddle.cumprod((x * 3).astype("int64"), 1), paddle.cumprod(huge, 1), paddle.cumprod(huge.flip(1), 1),
+        paddle.index_add(x, edges[0], 1, x[:, :4]), paddle.index_add(rows, edges[1], 0, rows[:4]),
+        *[paddle.geometric.send_u_recv(rows, edges[0], edges[1], reduce) for reduce in ("sum", "mean")],
+        paddle.geometric.send_u_recv(rows, edges[0], edges[1], "sum", 7),
+        paddle.geometric.segment_sum(rows, groups), paddle.geometric.segment_mean(rows, groups),
+        F.affine_grid(matrix[:1], [1, 3, 4, 5]), F.affine_grid(matrix[:1], [1, 3, 2, 6], align_corners=False),
+        F.bilinear(x[:, 0], x[:, 1], self.cube),
+        F.bilinear(x[:, 0], x[:, 1], self.cube, self.bias.unsqueeze(0)),
+        F.pixel_unshuffle(x[:, :4].unsqueeze(1), 2), F.channel_shuffle(x.unsqueeze(1).tile([1, 6, 1, 1]), 3),
+        paddle.incubate.nn.functional.fused_rms_norm(x, self.spread, None, 1e-6, begin_norm_axis=2)[0],
+        paddle.incubate.nn.functional.fused_rms_norm(x, self.table, self.table, 1e-2, begin_norm_axis=1)[0],
+    ]  # fmt: skip
 
 
 ROWS, IMAGE = (5, 4), (4, 6, 7)
@@ -155,7 +233,8 @@ ROWS, IMAGE = (5, 4), (4, 6, 7)
 @pytest.mark.parametrize(
     ("function", "shape"),
     [(activations, ROWS), (numbers, ROWS), (places, ROWS), (norms, ROWS), (convolutions, IMAGE), (windows, IMAGE),
-     (resizing, IMAGE), (recurrent, ROWS)],
+     (resizing, IMAGE), (recurrent, ROWS), (lacking, ROWS),
+     (lengths, ROWS), (cells, ROWS), (vision, ROWS)],
     ids=lambda value: getattr(value, "__name__", ""),
 )  # fmt: skip
 def test_served_as_eagerly_without_verification(function: Callable[..., Any], shape: tuple[int, ...]) -> None:
@@ -169,8 +248,6 @@ def test_served_as_eagerly_without_verification(function: Callable[..., Any], sh
 
 
 REFUSED: dict[str, Callable[[Any, Any], Any]] = {
-    "length for each sequence": lambda self, x: self.deep(x, sequence_length=paddle.full([x.shape[0]], 3, "int64"))[0],
-    "last states are used": lambda self, x: self.deep(x)[1][0],
     "order of its result open": lambda self, x: paddle.topk(x, 2, 1, sorted=False)[0],
     "takes probabilities": lambda self, x: F.cross_entropy(
         F.softmax(x), x[..., 0].astype("int64") * 0, use_softmax=False

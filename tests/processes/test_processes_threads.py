@@ -129,10 +129,23 @@ for thread in threads:
     thread.join(argument + 30)
 assert not any(thread.is_alive() for thread in threads), "a thread hangs"
 assert not faults, faults[0]
+busy = counts()["hits"]
+
+# With the other threads gone, each method is served: twice for what is still to be compiled, then from what there is.
+def served(layer):
+    for rows in (5, 6, 5, 6):
+        before = counts()["hits"]
+        layer(torch.randn(rows, 64), *([1] if isinstance(layer, Static) else []))
+    return counts()["hits"] - before
+
+with torch.no_grad():
+    quiet = [served(layer) for layer in layers]
 gc.collect()
 states = [next(iter(type(each).forward.__hybrid_infer__.states.values()))[1] for each in layers]
 result = {
     **counts(),
+    "busy": busy,
+    "quiet": quiet,
     "grown": resident() - middle,
     "laps": laps,
     "changes": latest,
@@ -145,7 +158,8 @@ def test_32_threads_4_methods_changing_shapes_and_weights(program: Program) -> N
     program.write(LAYERS)
     found = program.run(SCRIPT, SECONDS, timeout=SECONDS + 90)
     assert min(found["laps"]) > 0 and min(found["changes"]) > 0
-    assert found["hits"] > sum(found["laps"]) / 10, found["reasons"]
+    # How many calls meet a capture by another thread is up to the machine; that none is left eager is not.
+    assert found["busy"] > 0 and found["quiet"] == [1, 1, 1, 1], found
     for seen, routes, memo in found["kept"]:
         assert seen <= 8 and routes <= 8 and memo <= 256, found["kept"]
     assert found["grown"] < 80, found["grown"]

@@ -11,6 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from double import World
+    from host_memory import TorchHost
 
 sys.path.extend(str(Path(__file__).resolve().parents[1] / room) for room in ("backends", "native"))
 
@@ -21,6 +22,13 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     import double
 
     return double.install(monkeypatch)
+
+
+@pytest.fixture
+def memory() -> TorchHost:
+    import host_memory
+
+    return host_memory.TorchHost("cpu")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,48 +11,15 @@ import numpy as np
 import pytest
 from backend_graphs import graph, linear, node
 from double import World
-from host_memory import HostDriver, TorchHost
+from engine_plans import ENGINE, constant, expected, loaded, options, selecting, tensors, wide
+from host_memory import TorchHost
 
 from hybrid_infer._errors import EngineError, GraphRefused
-from hybrid_infer._types import EngineOptions, Graph
-from hybrid_infer.backends import _fork
-from hybrid_infer.backends import engine as by_name
-from hybrid_infer.backends._cuda import _aside, _driver, _graphs, _memory
+from hybrid_infer.backends._cuda import _memory
 from hybrid_infer.backends.tensorrt import _profiles
 from hybrid_infer.backends.tensorrt.engine import FACTS, PLAN
 
 torch = pytest.importorskip("torch")
-
-ENGINE = by_name("tensorrt")
-RNG = np.random.default_rng(0)
-
-
-@pytest.fixture
-def memory() -> TorchHost:
-    return TorchHost("cpu")
-
-
-def options(memory: Any, profile: Any = None, **more: Any) -> EngineOptions:
-    extra = {"graphs": False, **more.pop("extra", {})}
-    if profile is not None:
-        extra["profile"] = profile
-    return EngineOptions(memory=memory, extra=extra, **more)
-
-
-def wide(rows: int = 64, features: int = 4) -> Any:
-    return _profiles.hull([((1, features),), ((rows, features),)], ((2, features),))
-
-
-def tensors(*shapes: tuple[int, ...]) -> list[Any]:
-    return [torch.from_numpy(RNG.standard_normal(shape).astype("float32")) for shape in shapes]
-
-
-def loaded(memory: Any, weights: Sequence[Any], files: Any = None, **more: Any) -> Any:
-    return ENGINE.load(linear(), weights, options(memory, wide(), **more), files)
-
-
-def expected(x: Any, w: Any, b: Any) -> Any:
-    return x @ w.T + b
 
 
 # Building
@@ -325,7 +291,7 @@ def test_an_integer_that_decides_sizes_lies_on_the_host(world: World, memory: To
     tile = graph(
         [node("Unsqueeze", ["n", "zero"], ["r"]), node("Tile", ["x", "r"], ["y"])], {},
         {"x": ("float32", (3,)), "n": ("int64", ())}, {"y": ("float32", ("m",))},
-        initializers=[_constant("zero", np.array([0]))],
+        initializers=[constant("zero", np.array([0]))],
     )  # fmt: skip
     profile = _profiles.hull([((3,), (1,)), ((3,), (9,))], ((3,), (2,)))
     program = ENGINE.load(tile, [], options(memory, profile))
@@ -345,19 +311,6 @@ def test_an_integer_that_is_a_number_like_others_lies_on_the_device(world: World
     program = ENGINE.load(scale, [], options(memory, _profiles.hull([((3,), (-9,)), ((3,), (9,))], ((3,), (2,)))))
     (x,) = tensors((3,))
     torch.testing.assert_close(program.run([x, np.array(4)])[0], 4 * x)
-
-
-def _constant(name: str, array: Any) -> Any:
-    from onnx import numpy_helper
-
-    return numpy_helper.from_array(array, name)
-
-
-def selecting() -> Graph:
-    return graph(
-        [node("NonZero", ["x"], ["i"]), node("Shape", ["x"], ["s"])], {}, {"x": ("float32", ("n",))},
-        {"i": ("int64", (1, "m")), "s": ("int64", (1,))},
-    )  # fmt: skip
 
 
 def test_outputs_whose_size_depends_on_values_and_outputs_on_the_host(world: World, memory: TorchHost) -> None:
@@ -436,133 +389,3 @@ def test_timings_that_cannot_be_kept_cost_no_plan(world: World, memory: TorchHos
             raise OSError(28, "No space left on device")
 
     assert ENGINE.prepare(linear(), options(memory, wide(), extra={"timing": Full()}))[PLAN]
-
-
-# Graphs
-
-
-@pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[HostDriver]:
-    made = HostDriver()
-    monkeypatch.setattr(_driver, "driver", lambda: made)
-    yield made
-    assert not made.streams
-
-
-def test_sizes_that_come_again_become_one_launch(world: World, memory: TorchHost, driver: HostDriver) -> None:
-    w, b = tensors((4, 4), (4,))
-    program = loaded(memory, [w, b], extra={"graphs": True})
-    results = []
-    for _ in range(_graphs.AFTER + 3):
-        (x,) = tensors((5, 4))
-        (y,) = program.run([x])
-        torch.testing.assert_close(y, expected(x, w, b))
-        results.append(y)
-    assert len(driver.graphs) == 1 and [stream for _, stream in driver.launched] == [7] * 4
-    assert len({y.data_ptr() for y in results}) == len(results)  # nobody's result is overwritten
-    program.close()
-    assert not driver.graphs
-
-
-def test_work_of_the_default_stream_goes_beside_it_in_its_order(
-    world: World, memory: TorchHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """TensorRT waits for its own work at every run that it is given the default stream for."""
-    made = HostDriver()
-    monkeypatch.setattr(_driver, "driver", lambda: made)
-    monkeypatch.setattr(_aside, "_known", {})
-    memory.current = 0
-    w, b, x = tensors((4, 4), (4,), (5, 4))
-    program = loaded(memory, [w, b])
-    for _ in range(2):
-        torch.testing.assert_close(program.run([x])[0], expected(x, w, b))
-    (beside,) = made.streams  # one, which is kept
-    assert world.streams == [beside] * 2
-    (_, before, _), (_, _, _), (_, after, _), (_, _, _) = made.order[:4]
-    once = [("record", before, 0), ("wait", beside, before), ("record", after, beside), ("wait", 0, after)]
-    assert made.order == once * 2
-    world.false["IExecutionContext.execute_async_v3"] = False
-    with pytest.raises(EngineError, match="its run could not be started"):
-        program.run([x])
-    assert made.order[-1] == ("wait", 0, after)
-
-
-def test_outputs_that_are_given_memory_in_the_run_stay_on_the_default_stream(world: World, memory: TorchHost) -> None:
-    world.dependent, memory.current = {"i"}, 0
-    program = ENGINE.load(selecting(), [], options(memory, _profiles.hull([((1,),), ((9,),)], ((4,),))))
-    program.run([torch.tensor([0.0, 1.0])])
-    assert world.streams == [0]
-
-
-def test_graphs_are_bounded_and_kept_by_stream(world: World, memory: TorchHost, driver: HostDriver) -> None:
-    program = loaded(memory, tensors((4, 4), (4,)), extra={"graphs": True})
-    for n in range(1, _graphs.MOST + 5):
-        for _ in range(_graphs.AFTER):
-            program.run(tensors((n, 4)))
-    assert len(driver.graphs) == _graphs.MOST
-    memory.current = 8
-    program.run(tensors((_graphs.MOST + 4, 4)))
-    assert driver.launched[-1][1] == 7
-
-
-def test_what_the_program_itself_captures_is_left_alone(world: World, memory: TorchHost, driver: HostDriver) -> None:
-    memory.under_capture = True
-    program = loaded(memory, tensors((4, 4), (4,)), extra={"graphs": True})
-    for _ in range(_graphs.AFTER + 2):
-        program.run(tensors((5, 4)))
-    assert not driver.graphs and not driver.launched
-
-
-def test_a_graph_of_the_programs_own_keeps_its_context(
-    world: World, memory: TorchHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """None is made while a stream captures, where memory may not be taken, and none that was captured is used again."""
-    kept: list[Any] = []
-    monkeypatch.setattr(_fork, "keep", kept.append)
-    program = loaded(memory, tensors((4, 4), (4,)))
-    program.run(tensors((5, 4)))
-    memory.current, memory.under_capture = 8, True
-    program.run(tensors((5, 4)))
-    assert world.counts["ICudaEngine.create_execution_context"] == 1
-    memory.current, memory.under_capture = 7, False
-    for _ in range(2):
-        program.run(tensors((5, 4)))
-    assert world.counts["ICudaEngine.create_execution_context"] == 2
-    assert [engine for engine, _ in kept] == [program._loaded]  # which the graph may outlive
-
-
-@pytest.mark.parametrize("fails", ["capture", "stream"])
-def test_sizes_that_cannot_be_captured_run_as_before(
-    world: World, memory: TorchHost, driver: HostDriver, fails: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tries = []
-
-    def refuse(*_: object) -> int:
-        tries.append(1)
-        raise _driver.DriverError("no")
-
-    monkeypatch.setattr(driver, fails, refuse)
-    w, b, x = tensors((4, 4), (4,), (5, 4))
-    program = loaded(memory, [w, b], extra={"graphs": True})
-    for _ in range(_graphs.AFTER + 3):
-        torch.testing.assert_close(program.run([x])[0], expected(x, w, b))
-    assert tries == [1]
-
-
-def test_outputs_that_depend_on_values_are_not_captured(world: World, memory: TorchHost, driver: HostDriver) -> None:
-    world.dependent = {"i"}
-    profile = _profiles.hull([((1,),), ((9,),)], ((4,),))
-    program = ENGINE.load(selecting(), [], EngineOptions(memory=memory, extra={"profile": profile}))
-    for _ in range(_graphs.AFTER + 2):
-        assert program.run([torch.tensor([0.0, 3.0])])[0].tolist() == [[1]]
-    assert not driver.graphs
-
-
-def test_large_arguments_are_not_copied_for_a_graph(
-    world: World, memory: TorchHost, driver: HostDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_graphs, "LARGEST", 100)
-    program = loaded(memory, tensors((4, 4), (4,)), extra={"graphs": True})
-    for _ in range(_graphs.AFTER + 2):
-        program.run(tensors((5, 4)))
-    assert not driver.graphs and driver.copied == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,19 @@ def test_the_pause_grows_with_each_failure(world: World, monkeypatch: pytest.Mon
     assert met[:8] == [1, 1, 2, 2, 2, 2, 3, 3] and met[-1] == 5
 
 
+def test_the_pause_is_that_of_the_plan_that_failed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(_verified.time, "monotonic", lambda: clock[0])
+    wrapped, plain = layer(trt_use_static=True)
+    check(wrapped, plain, 3, 4)
+    world.false[BUILD], tries = None, builds(world)
+    for seconds, size in [(0, 5), (300, 5), (310, 6), (600, 6), (620, 6), (890, 5), (910, 5)]:
+        clock[0] = 1000.0 + seconds
+        check(wrapped, plain, size)
+        tries += (seconds, size) in {(0, 5), (300, 5), (310, 6), (620, 6), (910, 5)}
+        assert builds(world) == tries, (seconds, size)
+
+
 def test_where_nothing_else_serves_the_call_is_eager_for_a_while(
     world: World, store: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -136,6 +151,35 @@ def test_a_wider_plan_is_tried_again_where_its_failure_passes(
         _background.wait()
     assert builds(world) == before + tries + (said == NO_MEMORY)
     assert (engines(wrapped)[-1] == ["tensorrt"]) == (said == NO_MEMORY)
+
+
+def test_a_wider_plan_is_left_alone_as_long_as_one_for_a_call(world: World) -> None:
+    """By a forked child too, which has no thread that might be building one."""
+    wrapped, plain = layer()
+    check(wrapped, plain, 3, 4)
+    world.false[BUILD], world.said[BUILD] = None, NO_MEMORY
+    others = [layer()[0] for _ in range(2)]
+    for each in others:
+        check(each, plain, 9)
+        _background.wait()
+        for family in hybrid_infer._family._FAMILIES.values():
+            for held in family.held:
+                held.ranges.renew_after_fork()
+    assert builds(world) == 3
+
+
+def test_what_is_built_in_the_background_keeps_no_tensor_of_the_call(world: World) -> None:
+    wrapped, plain = layer()
+    check(wrapped, plain, 3, 4)
+    world.false[BUILD], world.said[BUILD] = None, LASTING
+    given = torch.randn(9, 4)
+    kept = weakref.ref(given)
+    with torch.no_grad():
+        wrapped(given)
+    _background.wait()
+    del given
+    gc.collect()
+    assert kept() is None
 
 
 # Plans that TensorRT does not take

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import hybrid_infer
 from hybrid_infer import backends
-from hybrid_infer._errors import EngineError
+from hybrid_infer._errors import EngineError, GraphRefused
 from hybrid_infer._types import Graph
 from hybrid_infer.backends.tensorrt import _model
 from hybrid_infer.backends.tensorrt._model import Model
@@ -222,6 +222,42 @@ def test_an_opset_beyond_tensorrts_is_refused() -> None:
     proto.opset_import[0].version = 8
     with pytest.raises(EngineError, match="opset 8; TensorRT reads 9 to 25"):
         _model.model(Graph(proto.SerializeToString(), ("w", "b"), ("x",), ("y",), (), ()), "float32")
+
+
+@pytest.mark.parametrize(("operator", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+def test_lengths_of_sequences_are_refused(operator: str, gates: int) -> None:
+    """What TensorRT documents of its parser does not say that it heeds them."""
+    weights = {"w": ("float32", (1, gates * 6, 8)), "r": ("float32", (1, gates * 6, 6))}
+    ends, x = {"ends": ("int32", (3,))}, {"x": ("float32", ("steps", 3, 8))}
+    y = {"y": ("float32", ("steps", 1, 3, 6))}
+
+    def made(*rest: str) -> Graph:
+        return graph([node(operator, ["x", "w", "r", *rest], ["y"], hidden_size=6)], weights, {**x, **ends}, y)
+
+    assert operators(onnx.ModelProto.FromString(_model.model(made("", ""), "float32").data)) == [operator]
+    with pytest.raises(GraphRefused, match=f"{operator} is told where each sequence ends"):
+        _model.model(made("", "ends"), "float32")
+
+
+def test_lengths_of_sequences_are_refused_inside_of_a_branch() -> None:
+    inner = helper.make_graph(
+        [node("RNN", ["x", "w", "r", "", "ends"], ["inside"], hidden_size=6)], "inner", [],
+        [helper.make_tensor_value_info("inside", TensorProto.FLOAT, [5, 1, 3, 6])],
+    )  # fmt: skip
+    other = helper.make_graph(
+        [node("Neg", ["z"], ["else"])], "other", [],
+        [helper.make_tensor_value_info("else", TensorProto.FLOAT, [5, 1, 3, 6])],
+    )  # fmt: skip
+    made = graph(
+        [node("If", ["c"], ["y"], then_branch=inner, else_branch=other)],
+        {"w": ("float32", (1, 6, 8)), "r": ("float32", (1, 6, 6))},
+        {
+            "x": ("float32", (5, 3, 8)), "ends": ("int32", (3,)), "c": ("bool", ()), "z": ("float32", (5, 1, 3, 6)),
+        },
+        {"y": ("float32", (5, 1, 3, 6))},
+    )  # fmt: skip
+    with pytest.raises(GraphRefused, match="RNN is told where each sequence ends"):
+        _model.model(made, "float32")
 
 
 # Against eager, for both frameworks

@@ -28,11 +28,6 @@ def loaded(memory: Any, weights: Any, **more: Any) -> Any:
     return ENGINE.load(linear(), weights, EngineOptions(memory=memory, extra={"graphs": False}, **more))
 
 
-@pytest.fixture
-def memory() -> TorchHost:
-    return TorchHost("cpu")
-
-
 def weights() -> list[Any]:
     return [torch.randn(4, 4), torch.randn(4)]
 

@@ -148,6 +148,17 @@ def test_an_integer_becomes_an_input_at_its_second_value() -> None:
     assert counts()["captures"] <= 5 and counts()["eager_calls"] == 0
 
 
+def test_an_integer_behind_others_that_stay_becomes_an_input() -> None:
+    def affine(x: torch.Tensor, a: int, b: int, c: int) -> Any:
+        return x * a + b, c + 1
+
+    function = inference()(affine)
+    for b, c in [(3, 1), (4, 1), (5, 1), (6, 1), (7, 2), (8, 3), (9, 4)]:
+        same(function(X, 2, b, c), affine(X, 2, b, c))
+    served(captures=3)
+    assert counts()["hits"] == 4
+
+
 def test_a_default_integer_that_was_left_out_becomes_an_input_too() -> None:
     def shift(x: torch.Tensor, n: int = 3) -> torch.Tensor:
         return x * n

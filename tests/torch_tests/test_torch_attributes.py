@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -200,3 +201,28 @@ def test_a_hook_that_was_there_first_can_be_removed() -> None:
     handle.remove()
     twice(layer, layer.compute, X)
     assert counts()["captures"] == 1 and counts()["eager_calls"] == 2
+
+
+class Settings:
+    def __init__(self) -> None:
+        self.scale = 2.0
+
+
+class Copying(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = Settings()
+
+    @inference(fallback="error")
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        settings = copy.deepcopy(self.settings)
+        settings.scale += 1
+        return x * settings.scale
+
+
+def test_what_python_notes_on_a_class_when_an_instance_is_copied_is_no_change_of_it() -> None:
+    layer, x = Copying(), torch.ones(2, 4)
+    twice(layer, lambda x: x * 3, x)
+    layer.settings.scale = 4.0
+    twice(layer, lambda x: x * 5, x)
+    served(captures=2)

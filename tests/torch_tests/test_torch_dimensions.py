@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -128,3 +130,83 @@ def test_a_wider_version_replaces_the_first() -> None:
     served(captures=2)
     method = layer.forward.__hybrid_infer__
     assert len(method.states[id(layer)][1].routes) == 1
+
+
+def _padded(x: torch.Tensor) -> torch.Tensor:
+    rows = -(-x.shape[0] // 4) * 4
+    return torch.nn.functional.pad(x, (0, 0, 0, rows - x.shape[0])).view(-1, 4, x.shape[1]).sum(1)
+
+
+def _of_a_difference(x: torch.Tensor) -> torch.Tensor:
+    return x * (-x.shape[0] % 4) + (x.shape[0] - 9) // 4 + (x.shape[0] - 9) % 4
+
+
+@pytest.mark.parametrize("function", [_padded, _of_a_difference])
+def test_sizes_are_divided_as_python_divides_them(function: Any) -> None:
+    """Towards minus infinity; ``-n // 4`` is how programs round up. Not compared with eager on the way."""
+    hot = inference(verify="off", fallback="error")(function)
+    for n in (4, 8, 12, 9, 10, 7, 3, 5, 15):
+        x = torch.linspace(0, 1, 2 * n).reshape(n, 2)
+        same(hot(x), function(x))
+    assert counts()["hits"] >= 6
+
+
+def _repeated(x: torch.Tensor, n: int) -> tuple[torch.Tensor, ...]:
+    return x.repeat_interleave(n, 0), x.repeat_interleave(n, 1), x.repeat_interleave(n, -2), x.repeat_interleave(n)
+
+
+def test_repeats_by_a_number_that_varies() -> None:
+    """Also by as many as there are rows, where the exporter's form gives the rows once, and by none."""
+    hot = inference(verify="off", fallback="error")(_repeated)
+    for n in (2, 3, 1, 4, 0, 7):
+        x = torch.linspace(0, 1, 12).reshape(4, 3)
+        for found, expected in zip(hot(x, n), _repeated(x, n), strict=True):
+            same(found, expected)
+    assert counts()["hits"] >= 4
+
+
+def test_no_repeats() -> None:
+    hot = inference(verify="off", fallback="error")(lambda x: x.repeat_interleave(0, 0))
+    same(hot(torch.ones(2, 3)), torch.ones(0, 3))
+
+
+def test_a_mean_of_what_a_mask_leaves() -> None:
+    """Of nothing, at a later call: NaN."""
+
+    def chosen(x: torch.Tensor) -> torch.Tensor:
+        return x[x > 0.5].mean()
+
+    hot = inference(fallback="error")(chosen)
+    for shift in (0.0, 0.25, -1.0):
+        x = torch.linspace(0, 1, 12) + shift
+        same(hot(x), chosen(x))
+    assert counts()["captures"] == 1
+
+
+def _rounded(x: torch.Tensor, n: int) -> tuple[torch.Tensor, ...]:
+    return x + math.ceil(n / 0.1), x + math.floor(n / 0.3), x * (n / 4)
+
+
+def test_quotients_are_rounded_as_python_rounds_them() -> None:
+    """In float32 some of them are a whole number more or less."""
+    hot = inference(verify="off", fallback="error")(_rounded)
+    x = torch.zeros(2, 2)
+    for n in (2, 3, *range(4, 60)):
+        for found, expected in zip(hot(x, n), _rounded(x, n), strict=True):
+            same(found, expected)
+    assert counts()["captures"] == 2
+
+
+def test_a_product_of_few_digits_is_rounded_in_a_graph() -> None:
+    hot = inference(verify="off", fallback="error")(lambda x, n: x + math.floor(n * 1.5))
+    x = torch.zeros(2, 2)
+    for n in (2, 3, 5, 100):
+        same(hot(x, n), x + math.floor(n * 1.5))
+    assert counts()["captures"] == 2
+
+
+def test_a_product_that_is_rounded_is_no_part_of_a_graph() -> None:
+    hot = inference(verify="off")(lambda x, n: x + math.floor(n * 0.29))
+    x = torch.zeros(2, 2)
+    for n in (2, 3, 50, 100, 200):
+        same(hot(x, n), x + math.floor(n * 0.29))

@@ -88,6 +88,25 @@ def test_an_encoder_that_does_not_look_where_the_padding_is() -> None:
     _alike(encode, *((X, padding) for padding in PADDINGS.values()))
 
 
+@pytest.mark.parametrize("looks", [True, False])
+def test_an_encoder_given_nothing_but_padding(looks: bool) -> None:
+    encoder = _encoder(norm=True)
+    encoder.mask_check = looks
+
+    def encode(x: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
+        return encoder(x, src_key_padding_mask=padding)
+
+    hot = inference(encode, verify="off", fallback="error", backend="onnxruntime")
+    with torch.no_grad():
+        for padding in (END, ~NONE, WHOLE, ~NONE):
+            if not padding.all():
+                same(hot(X, padding), encode(X, padding))
+                continue
+            with pytest.raises(RuntimeError, match="at least one constituent tensor should have non-zero numel"):
+                hot(X, padding)
+    served(captures=1)
+
+
 def test_an_encoder_given_sizes_that_vary() -> None:
     encoder = _encoder()
 

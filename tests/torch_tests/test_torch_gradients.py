@@ -136,3 +136,16 @@ def test_a_chain_of_blocks_under_autograd() -> None:
         model(X).sum().backward()
     same([p.grad for p in blocks.parameters()], [p.grad for p in plain.parameters()])
     served(captures=1, bindings=3)
+
+
+def test_the_backward_pass_computes_in_the_autocast_of_the_forward_pass() -> None:
+    layer, found = Block(), []
+    hot = inference(layer.forward, verify="off")
+    for call in (layer.forward, hot, hot):
+        layer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            result = call(X)
+        result.float().sum().backward()
+        found.append([p.grad.clone() for p in layer.parameters() if p.grad is not None])
+    assert found[0] and counts()["hits"]
+    same(found[1:], [found[0]] * 2, 0.0)

@@ -248,3 +248,53 @@ def test_a_method_that_computes_nothing_is_said_to(method: Any) -> None:
     x = torch.ones(2)
     assert hot(x) == method(x) if isinstance(method(x), dict) else hot(x) is method(x)
     assert list(counts()["fallbacks"]) == ["it computes nothing from its arguments"]
+
+
+def test_the_exporter_says_nothing_where_no_logging_is_configured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What no handler takes, Python's handler of last resort prints."""
+    said = logging.getLogger("onnx_ir.passes")
+
+    def speak(x: torch.Tensor) -> torch.Tensor:
+        if torch.compiler.is_exporting():
+            said.warning("of no interest")
+        return x + 1
+
+    monkeypatch.setattr(logging.root, "handlers", [])
+    with torch.no_grad():
+        inference(fallback="error")(speak)(X)
+    assert "of no interest" not in capsys.readouterr().err
+
+
+def test_blocks_that_are_wrapped_one_by_one_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Draws(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.randn_like(x)
+
+    blocks = [inference(Draws().eval()) for _ in range(3)]
+    with torch.no_grad():
+        for block in blocks:
+            block(X)
+    assert [each.levelname for each in caplog.records if "runs eagerly" in each.getMessage()] == ["WARNING"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_int8_layers_packed_sequences_and_derivatives_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    linear = torch.nn.Sequential(torch.nn.Linear(4, 4)).eval()
+    quantised = torch.ao.quantization.quantize_dynamic(linear, {torch.nn.Linear}, dtype=torch.qint8)
+
+    def packs(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+        return torch.nn.utils.rnn.pad_packed_sequence(packed)[0]
+
+    def derives(x: torch.Tensor) -> Any:
+        return torch.func.jacrev(torch.tanh)(x)
+
+    with torch.no_grad():
+        inference(quantised)(X)
+        inference(packs)(X, torch.tensor([2, 1, 2, 1]))
+        inference(derives)(X)
+    said = [each.getMessage() for each in caplog.records if "runs eagerly" in each.getMessage()]
+    for text, words in zip(said, ("as quantised layers do", "depends on the values", "derivatives"), strict=True):
+        assert words in text, text

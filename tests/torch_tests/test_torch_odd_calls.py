@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch_support import Block, counts, same
 
-from hybrid_infer import inference
+from hybrid_infer import inference, stats
 
 pytestmark = pytest.mark.torch
 
@@ -93,3 +93,30 @@ def test_a_file_is_not_written_by_the_trace_as_well(tmp_path: Path) -> None:
         assert path.read_text().count("call") == n
     (reason,) = counts()["fallbacks"]
     assert "it opens the file" in reason
+
+
+class Scripted(Block):
+    """One of its sublayers keeps its weights outside of Python."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()))
+
+    @inference()
+    def through(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) * 2
+
+    @inference(fallback="error")
+    def beside(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_sublayer_that_torchscript_has_compiled() -> None:
+    layer = Scripted().eval()
+    with torch.no_grad():
+        for _ in range(2):
+            same(layer.through(X), layer.inner(X) * 2)
+            same(layer.beside(X), layer.linear(X))
+    found = {name.rpartition(".")[2]: each for name, each in stats().items()}
+    assert found["through"]["eager_calls"] == 2 and found["beside"]["hits"] == found["beside"]["captures"] == 1

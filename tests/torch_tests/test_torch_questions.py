@@ -183,3 +183,38 @@ def test_what_outlasts_the_call_happens_at_every_call(name: str) -> None:
     assert counts()["eager_calls"] == 6
     if name in ("manual_seed", "a generator's own"):
         assert len(set(drawn)) == 1
+
+
+class Viewing(Block):
+    @inference(fallback="error")
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x).view(x.shape[0], -1, 2) + x.view(x.shape[0], -1, 2)
+
+
+def test_parts_of_a_tensor_are_one_model_wherever_they_lie_and_however_much_is_around_them() -> None:
+    layer, data = Viewing().eval(), torch.randn(64, 4)
+    with torch.no_grad():
+        for start in range(0, 64, 8):
+            x = data[start : start + 8]
+            same(layer(x), layer.linear(x).view(8, -1, 2) + x.view(8, -1, 2))
+        assert counts()["captures"] == 1
+        for length in range(3, 12):  # the last of a sequence that grows
+            x = torch.randn(3, length, 4)[:, -1]
+            same(layer(x), layer.linear(x).view(3, -1, 2) + x.view(3, -1, 2))
+    assert counts()["captures"] == 2 and counts()["eager_calls"] == 0
+
+
+def test_a_view_that_eager_cannot_give_is_not_given() -> None:
+    def flat(x: torch.Tensor) -> torch.Tensor:
+        return x.view(-1) * 2
+
+    hot = inference(flat)
+    with torch.no_grad():
+        for x in (torch.randn(3, 4), torch.randn(4, 3).t(), torch.randn(3, 8)[:, :4], torch.randn(1, 8)[:, :4]):
+            try:
+                expected = flat(x)
+            except RuntimeError as fault:
+                with pytest.raises(RuntimeError, match=str(fault)[:30]):
+                    hot(x)
+            else:
+                same(hot(x), expected)

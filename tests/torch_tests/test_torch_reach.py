@@ -194,7 +194,7 @@ def test_the_layer_itself_by_another_way() -> None:
     eagerly("Current.layer.n")
 
 
-def test_containers_among_the_arguments_are_the_callers_to_fill() -> None:
+def test_containers_among_the_arguments_are_the_callers_own() -> None:
     @inference()
     def collecting(x: torch.Tensor, found: list[torch.Tensor], named: dict[str, Any]) -> torch.Tensor:
         found.append(x * 2)
@@ -208,7 +208,7 @@ def test_containers_among_the_arguments_are_the_callers_to_fill() -> None:
             collecting(X, found, named)
         same(found, [X * 2])
         assert named == {"n": 1}
-    eagerly("argument `found`", "argument `named`")
+    served(captures=1)
 
 
 def test_a_default_that_grows() -> None:

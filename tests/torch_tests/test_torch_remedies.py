@@ -107,32 +107,6 @@ def test_a_hook_is_named() -> None:
         layer(X)
 
 
-def test_what_transformers_leaves_behind_is_named_with_the_code_that_removes_it(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    transformers = pytest.importorskip("transformers", minversion="5")
-    size = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
-    model = transformers.BertModel(transformers.BertConfig(**size, intermediate_size=8)).eval()
-    model.encoder = inference(model.encoder, cache_static_model=False)
-    ids, other = torch.arange(4)[None], torch.randn(1, 4, 8)
-    counts = model.encoder.forward.__hybrid_infer__.counters
-    counts.clear()
-    with torch.no_grad():
-        assert len(model(ids, output_hidden_states=True).hidden_states) == 3
-        before = counts.eager_calls
-        model.encoder(other)
-        assert counts.eager_calls == before + 1
-        found = [each.getMessage() for each in caplog.records if "transformers left it" in each.getMessage()]
-        code = found[-1].partition("This removes what such calls leave: ")[2].partition(" (see ")[0]
-        model.pooler.register_forward_hook(lambda *_: None)
-        exec(code, {"model": model})
-        assert len(model.pooler._forward_hooks) == 1  # not transformers' own
-        before = counts.eager_calls
-        model.encoder(other)
-        assert counts.eager_calls == before
-        assert len(model(ids, output_hidden_states=True).hidden_states) == 3
-
-
 def test_what_looks_alike_and_is_served() -> None:
     """A custom backward pass and ``.item()`` are no obstacle."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import pytest
@@ -173,3 +174,125 @@ def test_an_argument_that_comes_back_does_so_in_eagers_layout() -> None:
     turned = torch.arange(8.0).reshape(4, 2).T
     found = twice(hot, both, turned)[0]
     assert found is not turned and found.is_contiguous()
+
+
+class Row:
+    """What a cache keeps of one layer: plain attributes, a class among them."""
+
+    kind: type = torch.nn.Linear
+
+    def __init__(self, keys: torch.Tensor) -> None:
+        self.keys, self.length, self.dtype = keys, keys.shape[0], keys.dtype
+        self.made_by = Row
+
+
+class Rows(Row):
+    def __init__(self, keys: torch.Tensor) -> None:
+        super().__init__(keys)
+        self.rows = [Row(keys * 2), Row(keys + 1)]
+        self.done = {0: False}
+
+    def total(self) -> torch.Tensor:
+        return self.keys + sum(row.keys for row in self.rows)
+
+
+def _rows(x: torch.Tensor) -> Any:
+    return x * 3, Rows(x.relu())
+
+
+def test_an_object_that_the_method_makes_is_made_again_from_its_attributes() -> None:
+    hot = inference(fallback="error")(_rows)
+    for count in (2, 3, 5):
+        x = torch.randn(count, 4)
+        with torch.no_grad():
+            for _ in range(2):
+                (mine, found), (eager, rows) = hot(x), _rows(x)
+                same(mine, eager)
+                assert type(found) is Rows and [type(row) for row in found.rows] == [Row, Row]
+                assert [*vars(found)] == [*vars(rows)] and found.done == {0: False} and found.made_by is Row
+                assert type(found.length) is int and found.length == count and found.dtype is torch.float32
+                same(found.total(), rows.total())
+    served(captures=2)
+
+
+KEPT = Row(torch.ones(2))
+
+
+@functools.lru_cache
+def remembered() -> Any:
+    return Bare()
+
+
+class Bare:
+    """One that a cache gives out each time."""
+
+    def __init__(self) -> None:
+        self.scale = 2
+
+
+class OfItsOwn:
+    """Its copies are not made from its attributes alone."""
+
+    def __init__(self, value: torch.Tensor) -> None:
+        self.value = value
+
+    def __setstate__(self, state: Any) -> None:
+        raise AssertionError("nobody copies it")
+
+
+class Keeper(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.row = Row(torch.ones(3))
+
+    def of_the_layer(self, x: torch.Tensor) -> Any:
+        return x * 2, self.row
+
+    def of_the_program(self, x: torch.Tensor) -> Any:
+        return x * 2, KEPT
+
+    def of_a_cache(self, x: torch.Tensor) -> Any:
+        return x * 2, remembered()
+
+    def in_two_places(self, x: torch.Tensor) -> Any:
+        row = Row(x * 2)
+        return row, [row]
+
+    def of_its_own(self, x: torch.Tensor) -> Any:
+        return OfItsOwn(x * 2)
+
+
+@pytest.mark.parametrize("name", ["of_the_layer", "of_the_program", "of_a_cache", "of_its_own"])
+def test_an_object_that_would_not_be_the_eager_one_is_left_to_eager(name: str) -> None:
+    keeper = Keeper()
+    setattr(keeper, name, inference(getattr(keeper, name)))
+    hot = getattr(keeper, name)
+    with torch.no_grad():
+        for _ in range(2):
+            found = hot(X)
+    if name.startswith("of_the_"):
+        assert found[1] is (keeper.row if name == "of_the_layer" else KEPT)
+    if name == "of_a_cache":
+        assert found[1] is remembered()
+    eagerly("which a static graph can neither take nor return")
+
+
+def test_an_object_that_stands_in_two_places_of_a_result_is_one() -> None:
+    keeper = Keeper()
+    hot = inference(keeper.in_two_places, fallback="error")
+    with torch.no_grad():
+        for _ in range(2):
+            row, rows = hot(X)
+            assert rows[0] is row and torch.equal(row.keys, X * 2)
+    served(captures=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.float16, torch.float64], ids=str)
+def test_a_number_less_a_mask(dtype: torch.dtype) -> None:
+    def biases(mask: torch.Tensor) -> Any:
+        return (1.0 - mask) * -1e4, 1 - mask, torch.rsub(mask, 0.5, alpha=2), mask.shape[0] - mask
+
+    hot = inference(fallback="error")(biases)
+    for rows in (2, 3, 5):
+        twice(hot, biases, (torch.arange(rows * 4).reshape(rows, 4) % 2).to(dtype))
+    served(captures=2)

@@ -18,7 +18,7 @@ import torch
 from torch_support import counts, same, served, twice
 
 import hybrid_infer
-from hybrid_infer import _dispatch, inference
+from hybrid_infer import _miss, inference
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
@@ -172,7 +172,7 @@ def test_a_new_size_that_a_version_serves_costs_no_look_up(monkeypatch: pytest.M
         for n in (2, 3):
             hot(torch.randn(n, 4))
         made = []
-        monkeypatch.setattr(_dispatch, "Subject", lambda *given: made.append(given))
+        monkeypatch.setattr(_miss, "Subject", lambda *given: made.append(given))
         for n in range(4, 8):
             x = torch.randn(n, 4)
             same(hot(x), layer.of_its_dict(x))

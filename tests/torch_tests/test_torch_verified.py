@@ -278,3 +278,14 @@ def _states(layer: Any) -> list[Any]:
     return list(states(layer).routes.values())
 
 
+def test_the_program_that_reads_weights_at_each_call_is_compared_too(checks: Checks) -> None:
+    """An engine makes other kernels for it; and of one plan each of the two is compared once on a machine."""
+    for compared in (["onnxruntime", "onnxruntime"], []):
+        layer = inference(Affine().eval())
+        with torch.no_grad():
+            for _ in range(6):
+                same(layer(X), Affine.forward(layer, X))
+                layer.linear.weight.mul_(1.5)
+        assert checks == compared
+        hybrid_infer.release(layer)
+        checks.clear()

@@ -1,0 +1,106 @@
+"""Kernels that a plan was made without, since a library computed their steps there, and that are needed after all.
+
+They are compiled when it shows: as a program is loaded, where the library is absent or refuses; at a call, where it
+refuses its sizes. They are kept on a shelf, one file that processes and plans share, so that the next process compiles
+nothing: a line of JSON, ``[[key, SHA-256, length], ...]``, the newest first, and the cubins in that order. Whoever
+reads it checks what it holds; what was lost is compiled again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from hybrid_infer.backends.native import _build, _kernels, _libraries, _nvrtc, _size
+from hybrid_infer.backends.native._build import ABSENT, FREE, Kernels
+from hybrid_infer.backends.native._plan import NAME, Plan, Step, refuse
+from hybrid_infer.backends.native._schedule import Offer
+
+_log = logging.getLogger("hybrid_infer")
+
+#: Bytes that the shelf holds at most: some hundred kernels.
+LIMIT = 8 << 20
+
+
+class Shelf(Protocol):
+    """A file that changes; an update is made while no other process makes one, and may be lost."""
+
+    def read(self) -> bytes: ...
+
+    def update(self, merge: Callable[[bytes], bytes]) -> None: ...
+
+
+def wanted(plan: Plan, kernels: Kernels, offers: Sequence[Offer]) -> dict[str, Step]:
+    """The steps, by the names of their kernels, that lack one and that no library computes, as far as is known now.
+
+    Of what depends on the sizes of a call libraries are asked at the call, if there are any.
+    """
+    lacking = {
+        name: step for step, name in zip(plan.steps, kernels.steps, strict=True)
+        if step.op not in FREE and kernels.kernels[name][0] == ABSENT
+    }  # fmt: skip
+    if not lacking or not offers:
+        return lacking
+    fixed = {name: step for name, step in lacking.items() if not _open(plan, step)}
+    computed = _libraries.taken(plan, offers, only=fixed)
+    return {name: step for name, step in fixed.items() if name not in computed}
+
+
+def _open(plan: Plan, step: Step) -> bool:
+    shapes = [plan.values[name].shape or () for name in (*step.inputs, *step.outputs) if name]
+    return any(_size.atoms(size) for shape in shapes for size in shape)
+
+
+def cubins(plan: Plan, steps: Mapping[str, Step], architecture: str, shelf: Shelf | None) -> dict[str, bytes]:
+    """The cubins of the kernels of `steps`, by name: from the shelf, or compiled and put there. Raises EngineError."""
+    sources = {name: _source(plan, step, name, architecture) for name, step in steps.items()}
+    keys = {name: hashlib.sha256(f"{architecture}\0{source}".encode()).hexdigest() for name, source in sources.items()}
+    kept = {} if shelf is None else _read(shelf.read())
+    found = {name: kept[key] for name, key in keys.items() if key in kept}
+    missing = [name for name in steps if name not in found]
+    if not missing:
+        return found
+    if reason := _nvrtc.missing():
+        ops = ", ".join(dict.fromkeys(steps[name].op for name in missing))
+        raise refuse(f"no library computes {ops} here, and its plan was made without a kernel of its own: {reason}")
+    _log.info("%s: %d kernels are compiled, whose steps a library was to compute", NAME, len(missing))
+    made = dict(zip(missing, _build.compiled([sources[name] for name in missing], architecture), strict=True))
+    if shelf is not None:
+        shelf.update(lambda data: _written({**{keys[name]: cubin for name, cubin in made.items()}, **_read(data)}))
+    return {**found, **made}
+
+
+def _source(plan: Plan, step: Step, name: str, architecture: str) -> str:
+    kernel = _kernels.kernel(plan, step, name, architecture)
+    if kernel is None:
+        raise refuse(f"has no kernel for {step.op}")
+    return _kernels.unit([kernel])
+
+
+def _written(cubins: Mapping[str, bytes]) -> bytes:
+    """The first of `cubins`, as many as the shelf holds."""
+    rows: list[tuple[str, str, int]] = []
+    parts: list[bytes] = []
+    for key, cubin in cubins.items():
+        if sum(map(len, parts)) + len(cubin) > LIMIT:
+            break
+        rows.append((key, hashlib.sha256(cubin).hexdigest(), len(cubin)))
+        parts.append(cubin)
+    return b"".join([json.dumps(rows).encode(), b"\n", *parts])
+
+
+def _read(data: bytes) -> dict[str, bytes]:
+    """What is whole of what `_written` wrote."""
+    head, _, rest = data.partition(b"\n")
+    found: dict[str, bytes] = {}
+    try:
+        for key, digest, length in json.loads(head) if head else ():
+            cubin, rest = rest[:length], rest[length:]
+            if hashlib.sha256(cubin).hexdigest() == digest:
+                found[str(key)] = cubin
+    except (ValueError, TypeError) as fault:
+        _log.debug("%s: kernels that were kept cannot be read: %s", NAME, fault)
+    return found

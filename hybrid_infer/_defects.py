@@ -1,0 +1,54 @@
+"""The last resort of a call: a defect of this library costs a warning, never the program's answer."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hybrid_infer._errors import HybridInferError
+from hybrid_infer._pauses import for_a_while
+from hybrid_infer._route import Eager
+
+_log = logging.getLogger("hybrid_infer")
+
+_PAUSE = 60.0  # seconds for which calls of that signature are left alone
+_ROOT = Path(__file__).parent
+_REMEDY = "Please report it, with this line; with the level DEBUG the log has the traceback too"
+
+
+def ours(fault: Exception, function: Any) -> bool:
+    """Was a call's error raised on the way to `function`, rather than by it? What cannot be told is the program's."""
+    code = getattr(function, "__code__", None)
+    if code is None or isinstance(fault, (HybridInferError, Warning)):  # a warning that is an error was wished for
+        return False
+    return all(frame.f_code is not code for frame, _ in traceback.walk_tb(fault.__traceback__))
+
+
+def answer(
+    state: Any, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any], fault: Exception
+) -> Any:
+    """The eager method's result in place of `fault`, which is told of. Where the method fails as well, its error."""
+    result = state.method.function(*owner, *args, **kwargs)
+    tell(state, fault, lambda: state.key(state.parameters.bind(args, kwargs)))
+    return result
+
+
+def tell(state: Any, fault: Exception, key: Callable[[], Any]) -> None:
+    """Log a defect, and leave calls with a key alone for a while."""
+    reason = f"a defect of hybrid_infer: {type(fault).__name__}: {' '.join(str(fault).split())} ({_place(fault)})"
+    _log.debug("%s: %s", state.method.name, reason, exc_info=fault)
+    route = Eager(reason, for_a_while(_PAUSE), remedy=_REMEDY)
+    try:
+        state.remember(key(), route)
+    except Exception as again:  # the defect may be in what makes a key
+        _log.debug("%s: it is looked for at each call: %s", state.method.name, again)
+    state.note(reason, _REMEDY, "capture")
+
+
+def _place(fault: Exception) -> str:
+    """The innermost line of this library that an error came through."""
+    inside = [each for each in traceback.extract_tb(fault.__traceback__) if _ROOT in Path(each.filename).parents]
+    return f"{Path(inside[-1].filename).relative_to(_ROOT)}:{inside[-1].lineno}" if inside else "outside of it"

@@ -1,0 +1,87 @@
+"""Functions of the framework, whose code no fingerprint holds: those that were replaced, and those that code names."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from hybrid_infer import _origin
+from hybrid_infer._fingerprint import Fingerprint
+from hybrid_infer._objects import library_of
+
+
+class Named(NamedTuple):
+    """``space[name] is value``, in the namespace that is called ``where``."""
+
+    space: Any
+    where: str
+    name: str
+    value: Any
+
+    def holds(self) -> bool:
+        return self.space.get(self.name) is self.value
+
+    def label(self) -> str:
+        """What the name stands for, in every process."""
+        kind = type(self.value)
+        return f"{getattr(self.value, '__module__', '')}:{getattr(self.value, '__qualname__', kind.__qualname__)}"
+
+    def at_home(self) -> bool:
+        """Is it what the framework itself has defined under that name?"""
+        library = str(getattr(self.value, "__module__", "")).partition(".")[0]
+        return library == self.where.partition(".")[0] and getattr(self.value, "__name__", "") == self.name
+
+
+def replaced(frontend: Any) -> Iterator[Named]:
+    """Functions of the program, or of another library, in the framework's namespaces."""
+    for where, space in frontend.namespaces().items():
+        for name, value in sorted(space.items()):
+            if foreign(frontend, name, value):
+                yield Named(space, where, name, value)
+
+
+def foreign(frontend: Any, name: str, value: Any) -> bool:
+    """Is what the framework has under a name a function of somebody else?"""
+    if type(value) is not types.FunctionType:
+        return False
+    library = library_of(value)
+    # Python's own, and what is private there, the framework has imported for itself.
+    return library not in (frontend.name, _origin.PYTHON) and not (library and name.startswith("_"))
+
+
+def named(frontend: Any, code: Fingerprint) -> list[Named]:
+    """What the program's code calls of the framework's modules by name, directly or through modules in between."""
+    held = [value for _, _, value in code.globals] + [value for _, value in code.cells]
+    held += [vars(module).get(name) for module in code.modules for name in code.attributes]
+    queue = list({id(each): each for each in held if _of_framework(frontend, each)}.values())
+    found, seen = [], set(map(id, queue))
+    for module in queue:
+        space = vars(module)
+        for name in sorted(name for name in code.attributes if name in space):
+            value = space[name]
+            if _of_framework(frontend, value):
+                if id(value) not in seen:
+                    seen.add(id(value))
+                    queue.append(value)
+            elif callable(value):
+                found.append(Named(space, module.__name__, name, value))
+    return sorted(found, key=lambda each: (each.where, each.name))
+
+
+def _of_framework(frontend: Any, value: Any) -> bool:
+    return isinstance(value, types.ModuleType) and _origin.of_module(value.__name__) == frontend.name
+
+
+def still(rows: Sequence[Named]) -> bool:
+    return all(row.holds() for row in rows)
+
+
+def labels(frontend: Any, rows: Iterable[Named]) -> list[list[str]]:
+    """What tells programs apart by what they find under the names, in every process.
+
+    The framework imports some of its modules when they are first asked for, as a trace may (``torch.onnx``): whether
+    they are there must make no difference, so only what is strange in them counts.
+    """
+    always = frontend.namespaces()
+    return [[row.where, row.name, row.label()] for row in rows if row.where in always or not row.at_home()]

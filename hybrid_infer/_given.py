@@ -1,0 +1,169 @@
+"""Lists, dicts and objects that a call is given: what a method changes in them is part of what it computes.
+
+A method that grows a cache which its caller passes (``cache.update(keys, values)``, ``cache["keys"] = ...``) is traced
+on a copy of it, like all else. What has changed in the copy afterwards is returned beside the result, as `Returned`,
+and put into the caller's own object after each call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hybrid_infer import _state
+
+_DICTS = (dict, OrderedDict)
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, type})
+_ABSENT = object()
+
+#: (an object, the names of attributes that are gone, what it holds now: of attributes those that are new, else all)
+Change = tuple[Any, tuple[str, ...], Any]
+
+
+class Returned(tuple[Any, ...]):
+    """(the result, a list of `Change`) of a call that changed what it was given."""
+
+    __slots__ = ()
+
+
+def objects(values: Sequence[Any], defaults: Sequence[Any] = ()) -> list[Any]:
+    """The lists, dicts and objects in the values of a call, each once, in the order in which these hold them.
+
+    As ``Signatures.key`` finds them: an object among the `defaults` is a constant.
+    """
+    found: dict[int, Any] = {}
+
+    def walk(items: Any) -> None:
+        for value in items:
+            kind = type(value)
+            if kind in _PLAIN or id(value) in found:
+                continue
+            if isinstance(value, tuple):
+                walk(value)
+            elif isinstance(value, (list, dict)):
+                found[id(value)] = value
+                walk(value.values() if isinstance(value, dict) else value)
+            elif is_object(kind):
+                if not any(value is default for default in defaults):
+                    found[id(value)] = value
+                    walk(vars(value).values())
+            elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+                found[id(value)] = value
+                walk([getattr(value, field.name) for field in dataclasses.fields(value)])
+
+    walk(values)
+    return [*found.values()]
+
+
+def parts(values: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+    """What stands in the values beside the objects that are given and whose changes are noted."""
+    if not given:
+        return [*values]
+    ids, found, queue = {id(each) for each in given if _noted(type(each))}, [], [*values]
+    seen: set[int] = set()
+    while queue:
+        value = queue.pop()
+        if type(value) is tuple:
+            queue.extend(value)
+        elif id(value) not in ids:
+            found.append(value)
+        elif id(value) not in seen:
+            seen.add(id(value))
+            queue.extend(_held(value, type(value)))
+    return found
+
+
+def _noted(kind: type) -> bool:
+    """Are changes of an instance noted? Of another one, such as of a class derived from list, they are refused."""
+    return kind is list or kind in _DICTS or is_object(kind)
+
+
+#: Whose objects stand for more than they hold: a tracer's numbers, generators, streams.
+_FRAMEWORKS = frozenset({"torch", "paddle", "hybrid_infer"})
+_OBJECTS: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
+
+
+def is_object(kind: type) -> bool:
+    """Is an instance no more than its attributes? A layer or a function, which can be called, is no data."""
+    known = _OBJECTS.get(kind)
+    if known is None:
+        called = any("__call__" in vars(base) for base in kind.__mro__)
+        foreign = called or kind.__module__.partition(".")[0] in _FRAMEWORKS
+        known = not foreign and not issubclass(kind, (list, tuple, dict, type)) and _state.plain(kind)
+        _OBJECTS[kind] = known = known or kind is types.SimpleNamespace
+    return known
+
+
+def _held(value: Any, kind: type) -> Any:
+    if kind is list:
+        return value
+    return value.values() if kind in _DICTS else vars(value).values()
+
+
+def called(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], given: Sequence[Any]) -> Any:
+    """The result of a function, as `Returned` where it changed what it was given."""
+    if not given:
+        return function(*args, **kwargs)
+    given = [each for each in given if _noted(type(each))]
+    before = [_content(each) for each in given]
+    value = function(*args, **kwargs)
+    found = (_change(held, each) for held, each in zip(before, given, strict=True))
+    changes = [change for change in found if change is not None]
+    return Returned((value, changes)) if changes else value
+
+
+def _content(value: Any) -> Any:
+    return value.copy() if type(value) is list or type(value) in _DICTS else vars(value).copy()
+
+
+def _change(before: Any, value: Any) -> Change | None:
+    if type(value) is list:
+        same = len(before) == len(value) and all(map(_same, before, value))
+        return None if same else (value, (), [*value])
+    if type(value) in _DICTS:
+        keys = [*before] == [*value] and all(map(_same, before, value))
+        same = keys and all(map(_same, before.values(), value.values()))
+        return None if same else (value, (), {**value})
+    state = vars(value)
+    gone = tuple(name for name in before if name not in state)
+    new = {name: held for name, held in state.items() if not _same(before.get(name, _ABSENT), held)}
+    if [*state] != [*(name for name in before if name in state), *(name for name in new if name not in before)]:
+        return value, (*before,), state.copy()  # one was dropped and put back, behind the others
+    return (value, gone, new) if new or gone else None
+
+
+def _same(before: Any, after: Any) -> bool:
+    return before is after or (type(before) is type(after) and type(after) in _PLAIN and repr(before) == repr(after))
+
+
+def applied(found: Any) -> Any:
+    """The result of a call, when what it changed has been put into the objects that it was given."""
+    if type(found) is not Returned:
+        return found
+    value, changes = found
+    for each, gone, content in changes:
+        if type(each) is list:
+            each[:] = content
+        elif type(each) in _DICTS:
+            each.clear()
+            each.update(content)
+        else:
+            state = vars(each)
+            for name in gone:
+                state.pop(name, None)
+            state.update(content)
+    return value
+
+
+def result(found: Any) -> Any:
+    """The same of a call that was given these objects themselves, so that they have changed already."""
+    return found[0] if type(found) is Returned else found
+
+
+def changed(found: Any) -> list[Any]:
+    """The objects that a call changed."""
+    return [each for each, _, _ in found[1]] if type(found) is Returned else []

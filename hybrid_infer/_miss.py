@@ -1,0 +1,230 @@
+"""The miss path, as far as a request: what is known of a call that no route answers, and who is to look further.
+
+``state`` is the `State` of the instance. What comes back is (route, result), as of `_resolve`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from hybrid_infer import _background, _choice, _cinn, _defects, _given, _progress, _stance, _trt
+from hybrid_infer._busy import NOTHING
+from hybrid_infer._invocation import Invocation
+from hybrid_infer._log import tell
+from hybrid_infer._pauses import for_a_while
+from hybrid_infer._request import Errand, Request
+from hybrid_infer._resolve import resolve
+from hybrid_infer._route import Eager
+from hybrid_infer._signature import Layout, Unsupported
+from hybrid_infer._subject import Subject
+from hybrid_infer._types import TensorSpec
+from hybrid_infer._version import Call
+
+_log = logging.getLogger("hybrid_infer")
+
+_REBINDS = 3  # changes of weights after which they are fed as inputs instead of bound
+_RESETS = 8  # changes of what has no fingerprint after which a method is not captured anew at each
+_PAUSE = 60.0  # seconds for which it waits
+
+_HELD = 5.0  # seconds after which it is looked again whether the layer holds what a call is given
+
+_CALL = Errand()
+_LATER = Errand(ahead=True, forked=True)  # for a call that the eager method has answered
+
+
+def miss(
+    state: Any, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: Any, values: Any, key: Any,
+    errand: Errand = _CALL,
+) -> tuple[Any, Any]:  # fmt: skip
+    """A route for a call that none answers, or its result if the eager method had to be run for it anyhow."""
+    if state.method.redefined() or state.parameters is not state.method.parameters:
+        state.adopt_parameters()
+        return None, NOTHING if errand.ahead else state.call(owner, args, kwargs)
+    try:
+        layout = state.layout(values)
+        for tensor, place in zip(layout.tensors, layout.places, strict=True):
+            refused = state.frontend.refuse(tensor)
+            if refused:
+                raise Unsupported(f"{place} ({refused})", tensor)
+    except Unsupported as fault:
+        return None, state.eagerly(owner, args, kwargs, str(fault), "Pass tensors and plain values")
+    unread = _unread(state, owner, layout)
+    if unread is not None:
+        state.remember(key, unread)
+        return unread, NOTHING
+    call = Call(
+        layout.tree,
+        specs(state.frontend, layout),
+        tuple(layout.ints),
+        (
+            *(map(str, key[1]) if isinstance(key[1], tuple) else (str(key[1]),)),
+            *(str(state.facts(tensor)) for tensor in layout.tensors if state.facts is not None),
+        ),
+        tuple(layout.places),
+        tuple(layout.int_places),
+    )
+    if layout.specifiable:
+        state.met.note(call, (len(args), frozenset(kwargs)))
+    given = _given.objects(values, state.parameters.defaults)
+    if layout.holds_objects and not errand.ahead:  # whose arguments are copies
+        held = _subject(state, owner, layout).holds_objects
+        if held != state.holds:
+            state.holds, key = held, state.key(values)
+        if not held.isdisjoint(map(id, given)):
+            route = Eager("it is given an object that its layer or its code holds too", for_a_while(_HELD))
+            state.remember(key, route)
+            return route, NOTHING
+    chooses = _chooses(state, call)
+    ready = _ready(state, call, errand, chooses)
+    if ready is not None:
+        state.remember(key, ready)
+        return ready, NOTHING
+    method = state.method
+    stance = _stance.current()
+    background = stance == _stance.BACKGROUND or (stance == _stance.DEFAULT and method.options.background)
+    if not errand.ahead and stance != _stance.FAIL and state.compile_ahead(owner, background):
+        return miss(state, owner, args, kwargs, values, key)
+    if background and state.deferrable and not errand.ahead:
+        return _defer(state, owner, args, kwargs, values, layout)
+    subject = _subject(state, owner, layout)
+    if state.ask(subject):
+        if errand.ahead:
+            return miss(state, owner, args, kwargs, values, state.key(values), errand)
+        return None, state.call(owner, args, kwargs)
+    store = state.stores.choose(subject)
+    why = state.stores.changes(subject)
+    if why:
+        return Eager(why, for_a_while(_PAUSE)), NOTHING
+    frozen = stance == _stance.FAIL
+    live = method.options.weights == "live" or (
+        method.options.weights == "auto" and max(state.rebinds.values(), default=0) >= _REBINDS and not frozen
+    )
+    request = Request(
+        state.frontend, method.options, method.function, method.name, state.parameters, layout, call, subject, store,
+        live, (len(args), frozenset(kwargs)), frozen, errand, given=given, chooses=chooses,
+    )  # fmt: skip
+    shown = contextlib.nullcontext() if errand.forked else _progress.working(f"preparing {method.name}")
+    with shown:
+        invocation = Invocation(request, owner, args, kwargs, values)
+        try:
+            route, result = resolve(state, request, invocation)
+        except Exception as fault:
+            if invocation.answer is NOTHING or not _defects.ours(fault, method.function):
+                raise
+            _defects.tell(state, fault, lambda: key)  # what the answer has changed must not be changed again
+            return None, _given.result(invocation.answer)
+    if route is not None:
+        state.remember(key, route)
+    return route, _given.result(result)
+
+
+def specs(frontend: Any, layout: Layout) -> tuple[TensorSpec, ...]:
+    """Element types, sizes and devices of the tensors of a call."""
+    return tuple(TensorSpec(*frontend.describe(tensor)) for tensor in layout.tensors)
+
+
+def _unread(state: Any, owner: tuple[Any, ...], layout: Layout) -> Eager | None:
+    """The route of calls whose tensors carry attributes that the method may read; None where it reads none."""
+    carried = state.carried(layout.tensors)
+    if not carried:
+        return None
+    subject = _subject(state, owner, layout)
+    read = sorted(subject.mentioned(carried))
+    if not read:
+        return None
+    reason = f"it may read the attribute {read[0]!r} of a tensor that it is given, which no signature holds"
+    return Eager(reason, subject.code_unchanged, remedy="Pass it as an argument")
+
+
+def _ready(state: Any, call: Call, errand: Errand, chooses: bool) -> Any:
+    """A route that was made for another call, and that answers this one too; None where there is none."""
+    opens = errand.open
+    scale = _choice.scale(call) if chooses else 0
+    for (_, at), (held, loser) in list(state.slower.items()):
+        if at == scale and held.version.fits(call) and held.version.varies(opens) and loser.valid():
+            return loser
+    ready = [
+        r for r in list(state.routes.values())
+        if scale in r.scales and r.held.version.fits(call) and r.held.version.varies(opens) and r.valid()
+        and r.serves(call)
+    ]  # fmt: skip
+    if not ready:
+        return None
+    route = max(ready, key=lambda r: (r.held.version.width, r.ranged))
+    return route if route.ranged or not _trt.asked(state.method.options) else None
+
+
+def _chooses(state: Any, call: Call) -> bool:
+    """Is the engine for such a call chosen by measurement?"""
+    options = state.method.options
+    if options.backend or options.verify == "always":
+        return False
+    device = call.tensors[0].device if call.tensors else "cpu"
+    return not (_trt.names_the_order(options, device) or _cinn.names_the_order(options, device))
+
+
+def _subject(state: Any, owner: tuple[Any, ...], layout: Layout) -> Subject:
+    method = state.method
+    return Subject(
+        state.frontend, method.function, owner[0] if owner else None, bool(owner), method.name,
+        method.options.cache_key, layout.kinds,
+    )  # fmt: skip
+
+
+def _defer(
+    state: Any, owner: tuple[Any, ...], args: Any, kwargs: Any, values: Any, layout: Layout
+) -> tuple[Any, Any]:
+    """Answer eagerly, and have the call compiled in the background; one call of an instance at a time."""
+    job = state.job
+    if job is not None and job.pending():
+        return Eager(_background.REASON, job.pending, kind="busy"), NOTHING
+    # The copies are made first, since the method may write to its arguments; and a call that fails is at fault.
+    job = _background.Job(state, owner, (len(args), frozenset(kwargs)), state.keyed(values), layout, _LATER)
+    result = state.method.function(*owner, *args, **kwargs)
+    route = Eager(_background.REASON, job.pending, kind="busy")
+    state.job = job
+    state.remember(job.key, route)
+    state.note(route.reason, "", route.kind)
+    try:
+        _background.submit(job)
+    except RuntimeError as fault:  # the system gives no more threads, or the program is ending
+        _log.info("%s is compiled later, in the background: %s", state.method.name, fault)
+        route, state.job = Eager(_background.REASON, for_a_while(_PAUSE), kind="busy"), None
+        state.remember(job.key, route)
+    return route, result
+
+
+class Stores:
+    """Where the versions of an instance are kept: on disk; in a store of its own where they must stay off it."""
+
+    def __init__(self, method: Any) -> None:
+        self._method = method
+        self._own: Any = None
+        self._sealed: Callable[[], bool] = lambda: True
+        self._resets = 0
+
+    def choose(self, subject: Subject) -> Any:
+        """The disk; for what must stay off it, a store in memory that lives as long as this."""
+        method = self._method
+        if method.options.cache_static_model and not subject.opaque:
+            return method.store()
+        if self._own is None or (subject.opaque and not self._sealed()):
+            from hybrid_infer.cache import MemoryStore
+
+            self._own = MemoryStore()  # and a new one where what no key can tell apart was changed
+            self._sealed, self._resets = subject.code_unchanged, self._resets + 1
+            if subject.opaque:
+                why = "; ".join(subject.opaque[:3])
+                text = "%s is compiled anew by each process, not kept on disk: %s"
+                tell(logging.INFO, "kept_off_disk", method.name, text, method.name, why, reason=why)
+        return self._own
+
+    def changes(self, subject: Subject) -> str:
+        """Why a method is not captured for now: what no key can tell apart keeps changing; empty if it does not."""
+        if self._resets <= _RESETS:
+            return ""
+        self._resets -= 1
+        return f"what has no fingerprint keeps changing: {subject.opaque[0]}"

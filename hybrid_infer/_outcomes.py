@@ -1,0 +1,74 @@
+"""What is remembered of a version, and where calls go that no engine serves: to the eager method, for good or for now.
+
+``state`` is the `State` of the instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hybrid_infer import _compile, _engines, _tracing
+from hybrid_infer._busy import NOTHING
+from hybrid_infer._family import Family, Held
+from hybrid_infer._request import Outcome, Request
+from hybrid_infer._route import Eager
+
+
+def publish(request: Request, family: Family, held: Held, outcome: Outcome) -> None:
+    """Put a version that was captured where others find it; whoever is the first to build it verifies it."""
+    _compile.publish(request, held, family, outcome)
+    family.add(held, "" if held.entry is None else held.entry.version)
+    family.drop_covered(held.version)
+
+
+def publish_refusals(request: Request, family: Family, held: Held) -> None:
+    """Put beside a version which engines are not to be tried again, once."""
+    if held.entry is None or request.subject.opaque:
+        return
+    for among, reason in held.untold():
+        record = _tracing.unserved(request, held, reason, among)
+        request.store.remember_failure(family.key, record.to_meta())
+
+
+def unserved(
+    state: Any, request: Request, family: Family, held: Held, reason: str, result: Any = NOTHING
+) -> tuple[Any, Any]:
+    """No engine serves the version, or its result was wrong: remembered, and answered eagerly from now on."""
+    failed = Held(_tracing.unserved(request, held, reason, _engines.scope(request)), None, disk=False)
+    failed.ledger = held.ledger
+    family.drop(held)
+    fail(request, family, failed)
+    if result is not NOTHING and not request.errand.ahead:
+        state.note(reason, "", "build")
+    return refused(request, failed), result
+
+
+def later(
+    state: Any, request: Request, family: Family, held: Held, reason: str, waiting: Callable[[], bool], result: Any,
+    outcome: Outcome | None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """No engine serves the version now, for a cause that passes: nothing is remembered, and it is tried again later."""
+    if outcome is not None:
+        publish(request, family, held, outcome)
+    if result is not NOTHING and not request.errand.ahead:
+        state.note(reason, "", "build")
+    return Eager(reason, waiting, kind="build"), result
+
+
+def fail(request: Request, family: Family, held: Held) -> None:
+    family.add(held, "")
+    if not request.subject.opaque:
+        request.store.remember_failure(family.key, held.version.to_meta())
+
+
+def refused(request: Request, held: Held) -> Eager:
+    version = held.version
+    return Eager(version.reason, unchanged(request, held), remedy=version.remedy, kind=version.kind)
+
+
+def unchanged(request: Request, held: Held) -> Callable[[], bool]:
+    """Are the code, and the attributes that a version has read, as they are now?"""
+    reads = request.subject.attributes.arm(held.version.reads, request.subject.census, set())
+    code = request.subject.code_unchanged
+    return lambda: reads() and code()

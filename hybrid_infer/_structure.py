@@ -1,0 +1,203 @@
+"""Structures from trees: what a layout on disk says of lists, dicts and objects, made of flat leaves again.
+
+The nodes are those that `_signature` writes. Inner ones are numbered in the order of the tree: ``["a", n]`` is the n-th
+again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from itertools import count
+from typing import Any
+
+from hybrid_infer import _state
+from hybrid_infer._given import is_object
+
+CLASSES: dict[str, type] = {}
+
+
+def class_path(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def imported(path: str) -> Any:
+    """What an import path leads to, of modules that are imported; None where it leads nowhere."""
+    module, _, name = path.partition(":")
+    value: Any = sys.modules.get(module)
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    return value
+
+
+def class_of(path: str) -> type:
+    """The class that `path` names; only containers of the kinds that `_node` writes are ever given back."""
+    kind = CLASSES.get(path)
+    if kind is None:
+        import_module(path.partition(":")[0])
+        kind = imported(path)
+    if not isinstance(kind, type) or not (
+        issubclass(kind, (list, tuple, dict)) or dataclasses.is_dataclass(kind) or _state.plain(kind) or is_object(kind)
+    ):
+        raise LookupError(f"no container class {path}")
+    CLASSES[path] = kind
+    return kind
+
+
+def inlined(node: Any, ints: Sequence[int]) -> Any:
+    """A tree with its integers in it as constants."""
+    numbers = iter(ints)
+
+    def inline(node: Any) -> Any:
+        if node[0] == "i":
+            return ["c", "int", next(numbers)]
+        return node if node[0] in ("t", "c", "g", "a") else [*node[:-1], [inline(child) for child in node[-1]]]
+
+    return inline(node)
+
+
+Build = Callable[[Sequence[Any]], Any]
+_TYPES: dict[str, Callable[[Any], Any]] = {"str": str, "int": int, "bool": bool, "NoneType": lambda value: None}
+
+
+def builder(tree: list[Any], constant: Callable[[str, Any], Any]) -> Build:
+    """A function from the flat leaves of a tree to the structure; leaves are taken in the tree's order.
+
+    Behind them stand the objects of the call, where the tree is of results in which there are any.
+
+    `constant` turns the type and value of a framework's own constant, or a default, into the object.
+    Raises LookupError where a class of the tree is not to be had in this process.
+    """
+    again = frozenset(_again(tree))
+    build = _Builder(constant, again).of(tree)
+    return (lambda leaves: build(_Leaves(leaves))) if again else build
+
+
+def _again(node: Any) -> Iterator[int]:
+    """The numbers of the inner nodes that stand in more than one place."""
+    if not node or node[0] in ("t", "i", "c", "g"):
+        return
+    if node[0] == "a":
+        yield node[1]
+        return
+    for child in node[-1]:
+        yield from _again(child)
+
+
+class _Leaves(list[Any]):
+    """The leaves of one structure, and what has been made of them so far that is needed again, by its number."""
+
+    def __init__(self, leaves: Sequence[Any]) -> None:
+        super().__init__(leaves)
+        self.made: dict[int, Any] = {}
+
+
+class _Builder:
+    """Makes the functions of a tree's nodes, in the tree's order; `again`: see `_again`."""
+
+    def __init__(self, constant: Callable[[str, Any], Any], again: frozenset[int]) -> None:
+        self._constant, self._repeated = constant, again
+        self._leaves, self._inner = count(), count()
+
+    def of(self, node: list[Any]) -> Build:
+        code = node[0]
+        if code in ("t", "i"):
+            index = next(self._leaves)
+            return lambda leaves: leaves[index]
+        if code == "c":
+            value = _constant(node[1], node[2], self._constant)
+            return lambda leaves: value
+        if code == "g":
+            place = node[1] - node[2]
+            return lambda leaves: leaves[place]
+        if code == "a":
+            known = node[1]
+            return lambda leaves: leaves.made[known]  # type: ignore[attr-defined]  # which are _Leaves then
+        number = next(self._inner)
+        build = _structure(node, [self.of(child) for child in node[-1]])
+        return _kept(build, number) if number in self._repeated else build
+
+
+def _kept(build: Build, number: int) -> Build:
+    def made(leaves: Any) -> Any:
+        leaves.made[number] = found = build(leaves)
+        return found
+
+    return made
+
+
+def _structure(node: list[Any], children: list[Build]) -> Build:
+    code, kind = node[0], class_of(node[1])
+    if code == "d":
+        keys = [_TYPES[name](key) for name, key in node[2]]
+        return lambda leaves: kind((k, c(leaves)) for k, c in zip(keys, children, strict=True))
+    if code == "D":
+        return _dataclass(kind, list(zip(node[2], children, strict=True)))
+    if code == "o":
+        return _object(kind, list(zip(node[2], children, strict=True)))
+    if code == "n":
+        return lambda leaves: kind(*[c(leaves) for c in children])
+    if kind is tuple:
+        return lambda leaves: tuple([c(leaves) for c in children])
+    return lambda leaves: kind([c(leaves) for c in children])
+
+
+def _dataclass(kind: type, children: list[tuple[str, Build]]) -> Build:
+    given = {f.name for f in dataclasses.fields(kind) if f.init}
+    arguments = [(name, child) for name, child in children if name in given]
+    others = [(name, child) for name, child in children if name not in given]
+
+    def build(leaves: Sequence[Any]) -> Any:
+        made = kind(**{name: child(leaves) for name, child in arguments})
+        for name, child in others:
+            object.__setattr__(made, name, child(leaves))
+        return made
+
+    return build
+
+
+def _object(kind: Any, children: list[tuple[str, Build]]) -> Build:
+    def build(leaves: Sequence[Any]) -> Any:
+        made = kind.__new__(kind)
+        vars(made).update((name, child(leaves)) for name, child in children)
+        return made
+
+    return build
+
+
+def _constant(kind: str, value: Any, constant: Callable[[str, Any], Any]) -> Any:
+    if kind in ("NoneType", "bool", "str", "int"):
+        return value
+    if kind == "float":
+        return float.fromhex(value)
+    if kind == "complex":
+        return complex(*map(float.fromhex, value))
+    if kind == "bytes":
+        return bytes.fromhex(value)
+    if kind == "type":
+        found = imported(value)
+        if not isinstance(found, type):
+            raise LookupError(f"no class {value}")
+        return found
+    if kind == "enum":
+        path, name = value
+        members = CLASSES.get(path) or imported(path)
+        if not isinstance(members, enum.EnumMeta) or name not in members.__members__:
+            raise LookupError(f"no member {name} of {path}")
+        return members[name]
+    return constant(kind, value)
+
+
+def constants(frontend: Any) -> Callable[[str, Any], Any]:
+    """How a tree's constants of a framework's own types (dtypes, devices) become objects again."""
+
+    def constant(kind: str, value: Any) -> Any:
+        for each in frontend.constant_types:
+            if class_path(each) == kind:
+                return frontend.constant(each, value)
+        raise LookupError(f"no constant of class {kind}")
+
+    return constant

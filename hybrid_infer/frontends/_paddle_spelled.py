@@ -1,0 +1,262 @@
+"""Operators that paddle2onnx lacks, spelled out in others that it has; None where a form of one is left to eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends._paddle_windows import constant
+
+_TABLE = 512  # entries of a table that each value is compared with
+_PRODUCTS = 256  # that are written out one after the other
+
+
+def _sequence_mask(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """As long as its second input or, where that is negative, as its longest sequence."""
+    import paddle
+
+    lengths, given = inputs
+    longest = constant(given)
+    if longest == 0:
+        return None
+    if longest is None:
+        wanted, found = (paddle.reshape(paddle.cast(each, "int64"), []) for each in (given, paddle.max(lengths)))
+        count = paddle.where(wanted < 0, found, wanted)
+    else:
+        count = int(longest) if longest > 0 else paddle.reshape(paddle.cast(paddle.max(lengths), "int64"), [])
+    kind = lengths.dtype if lengths.is_floating_point() else "int64"
+    reached = paddle.cast(paddle.unsqueeze(lengths, -1), kind) > paddle.cast(paddle.arange(count), kind)
+    return paddle.cast(reached, op.result(0).dtype)
+
+
+def _searchsorted(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """By comparison with each entry. Values that are not finite come last, whatever their sign."""
+    import paddle
+
+    table, values = inputs
+    size = table.shape[-1]
+    if not 0 <= size <= _TABLE:
+        raise TraceError(f"{op.name()} searches a table of more than {_TABLE} entries, or of a size that varies")
+    entries = table if len(table.shape) == 1 else paddle.unsqueeze(table, -2)
+    wanted = paddle.unsqueeze(values, -1)
+    passed = entries <= wanted if attributes["right"] else entries < wanted
+    count = paddle.sum(paddle.cast(passed, "int64"), axis=-1)
+    if values.is_floating_point():
+        count = paddle.where(paddle.isfinite(values), count, paddle.full_like(count, size))
+    return paddle.cast(count, op.result(0).dtype)
+
+
+def _cumprod(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """One product after the other: in another order, products of fractions overflow or vanish at other places.
+
+    Whole numbers wrap around alike in any order: each times the one that lies 1, 2, 4, ... before it.
+    """
+    import paddle
+
+    value = inputs[0]
+    if attributes["exclusive"] or attributes["reverse"] or not value.shape:
+        return None
+    axis = attributes["dim"] % len(value.shape)
+    size, step = value.shape[axis], 1
+    if size < 0:
+        raise TraceError(f"{op.name()} along a dimension that varies")
+    if size > 1 and value.is_floating_point():
+        if size > _PRODUCTS:
+            raise TraceError(f"{op.name()} along a dimension of more than {_PRODUCTS}")
+        found = paddle.split(value, size, axis)
+        for place in range(1, size):
+            found[place] = found[place - 1] * found[place]
+        return paddle.concat(found, axis)
+    while step < size:
+        ahead = paddle.slice(value, [axis], [0], [step])
+        here, before = (paddle.slice(value, [axis], [at], [at + size - step]) for at in (step, 0))
+        value = paddle.concat([ahead, here * before], axis)
+        step *= 2
+    return paddle.assign(value) if value is inputs[0] else value
+
+
+def _added(value: Any, places: Any, rows: Any) -> Any:
+    """Rows added to those of `value` at the given places."""
+    import paddle
+
+    return paddle.scatter_nd_add(value, paddle.unsqueeze(places, -1), rows)
+
+
+def _index_add(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    value, places, rows = inputs
+    axis, order = attributes["axis"] % len(value.shape), list(range(len(value.shape)))
+    order[0], order[axis] = order[axis], order[0]
+    if axis == 0:
+        return _added(value, places, rows)
+    return paddle.transpose(_added(paddle.transpose(value, order), places, paddle.transpose(rows, order)), order)
+
+
+def _collected(rows: Any, places: Any, count: Any, mean: bool) -> Any:
+    """Sums, or means, of the rows that go to each of `count` places; zero where none does."""
+    import paddle
+
+    sums = _added(paddle.zeros([count, *_sizes(rows)], rows.dtype), places, rows)
+    if not mean:
+        return sums
+    ones = paddle.ones_like(paddle.cast(places, rows.dtype))
+    number = paddle.maximum(_added(paddle.zeros([count], rows.dtype), places, ones), paddle.ones([], rows.dtype))
+    return sums / paddle.reshape(number, [-1] + [1] * (len(rows.shape) - 1))
+
+
+def _sizes(rows: Any) -> list[Any]:
+    """Those behind the first axis."""
+    import paddle
+
+    real = paddle.shape(rows)
+    return [real[axis] if size < 0 else size for axis, size in enumerate(rows.shape) if axis]
+
+
+def _send_u_recv(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Rows of nodes, gathered along edges from their source and collected at their destination."""
+    import paddle
+
+    value, source, destination, size = inputs
+    wanted, reduce = constant(size), attributes["reduce_op"]
+    if reduce not in ("SUM", "MEAN") or wanted is None or not op.result(1).use_empty() or not _plain(value):
+        return None
+    count = int(wanted[0]) if wanted and wanted[0] > 0 else value.shape[0]
+    count = paddle.shape(value)[0] if count < 0 else count
+    return _collected(paddle.gather(value, source), destination, count, reduce == "MEAN")
+
+
+def _segment_pool(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    value, segments = inputs
+    reduce = attributes["pooltype"]
+    if reduce not in ("SUM", "MEAN") or not op.result(1).use_empty() or not _plain(value):
+        return None
+    return _collected(value, segments, segments[-1] + 1, reduce == "MEAN")
+
+
+def _plain(value: Any) -> bool:
+    return value.dtype.name in ("FLOAT32", "FLOAT64")
+
+
+def _affine_grid(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Places in an image between -1 and 1, of pixels' centres or of corners, moved by a matrix each."""
+    import paddle
+
+    matrix, wanted = inputs
+    sizes = constant(wanted)
+    if sizes is None:
+        raise TraceError(f"{op.name()} of a size that varies")
+    if len(sizes) != 4 or min(sizes[2:]) < 2:
+        return None
+    height, width = (int(size) for size in sizes[2:])
+
+    def line(count: int) -> Any:
+        end = 1.0 if attributes["align_corners"] else (count - 1) / count
+        return paddle.linspace(-end, end, count, matrix.dtype)
+
+    columns = paddle.expand(paddle.reshape(line(width), [1, width]), [height, width])
+    rows = paddle.expand(paddle.reshape(line(height), [height, 1]), [height, width])
+    places = paddle.stack([columns, rows, paddle.ones([height, width], matrix.dtype)], -1)
+    moved = paddle.matmul(paddle.reshape(places, [1, height * width, 3]), matrix, transpose_y=True)
+    return paddle.reshape(moved, [-1, height, width, 2])
+
+
+def _full_like_batch(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """A constant as long as its input along one axis: what a number becomes that a tensor is to divide, ``1 / x``."""
+    import paddle
+
+    sizes = list(attributes["shape"])
+    sizes[attributes["output_dim_idx"]] = paddle.shape(inputs[0])[attributes["input_dim_idx"]]
+    return paddle.full(sizes, attributes["value"], op.result(0).dtype)
+
+
+def _flip(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Along a dimension that varies: by the places of its elements, the last one first."""
+    import paddle
+
+    result = inputs[0]
+    axes = [axis % len(result.shape) for axis in attributes["axis"]]
+    if all(result.shape[axis] >= 0 for axis in axes):
+        return None
+    for axis in axes:
+        count = paddle.shape(result)[axis]
+        result = paddle.index_select(result, count - 1 - paddle.arange(count), axis)
+    return result
+
+
+def _eye(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Of sizes that are computed."""
+    import paddle
+
+    if all(constant(size) is not None for size in inputs):
+        return None
+    rows, columns = (paddle.arange(paddle.reshape(paddle.cast(size, "int64"), [])) for size in inputs)
+    return paddle.cast(paddle.unsqueeze(rows, 1) == paddle.unsqueeze(columns, 0), op.result(0).dtype)
+
+
+def _pixel_unshuffle(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    value, step = inputs[0], attributes["downscale_factor"]
+    if attributes["data_format"] != "NCHW":
+        return None
+    real = paddle.shape(value)
+    height, width = (size // step if size >= 0 else real[at] // step for at, size in list(enumerate(value.shape))[2:])
+    channels = value.shape[1]
+    split = paddle.reshape(value, [-1, channels, height, step, width, step])
+    return paddle.reshape(paddle.transpose(split, [0, 1, 3, 5, 2, 4]), [-1, channels * step * step, height, width])
+
+
+def _channel_shuffle(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    value, groups = inputs[0], attributes["groups"]
+    if attributes["data_format"] != "NCHW":
+        return None
+    split = paddle.reshape(value, [0, groups, value.shape[1] // groups, -1])
+    return paddle.reshape(paddle.transpose(split, [0, 2, 1, 3]), paddle.shape(value))
+
+
+def _bilinear(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    left, right, weight, bias = inputs
+    mixed = paddle.matmul(paddle.unsqueeze(left, [1, 2]), weight) * paddle.unsqueeze(right, [1, 2])
+    result = paddle.sum(mixed, axis=[2, 3])
+    return result + bias if bias.initialized() else result
+
+
+def _rms_norm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """The normalisation alone: nothing is added before it, or quantised after it."""
+    import paddle
+
+    value, before, residual, scale, bias = inputs
+    if before.initialized() or residual.initialized() or attributes["quant_scale"] > 0:
+        return None
+    if not all(result.use_empty() for result in op.results()[1:]) or not _plain(value):
+        return None
+    begin = attributes["begin_norm_axis"] % len(value.shape)
+    axes, tail = list(range(begin, len(value.shape))), list(value.shape[begin:])
+    result = value * paddle.rsqrt(paddle.mean(value * value, axis=axes, keepdim=True) + attributes["epsilon"])
+    if scale.initialized():
+        result = result * paddle.reshape(scale, tail)
+    return result + paddle.reshape(bias, tail) if bias.initialized() else result
+
+
+RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
+    "sequence_mask": _sequence_mask,
+    "searchsorted": _searchsorted,
+    "cumprod": _cumprod,
+    "index_add": _index_add,
+    "send_u_recv": _send_u_recv,
+    "segment_pool": _segment_pool,
+    "affine_grid": _affine_grid,
+    "full_batch_size_like": _full_like_batch,
+    "flip": _flip,
+    "eye": _eye,
+    "pixel_unshuffle": _pixel_unshuffle,
+    "channel_shuffle": _channel_shuffle,
+    "bilinear": _bilinear,
+    "fused_rms_norm_quant": _rms_norm,
+}

@@ -1,0 +1,35 @@
+"""Where the models of transformers gather hidden states and attentions while one of them is traced."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+_MODULE = "transformers.utils.output_capturing"
+_ASKS = "is_torchdynamo_compiling"
+
+
+@contextlib.contextmanager
+def by_context() -> Iterator[None]:
+    """Have them gathered in a context variable, which this thread's trace has to itself.
+
+    torch.compile cannot follow one, so transformers takes a global variable wherever torch says that it compiles. It
+    says so to all threads: the results of models that others run would go into the trace's collector and miss in their
+    own, and a model inside of another one would end the collection of both. The tracer here runs the code as it is.
+    """
+    module: Any = sys.modules.get(_MODULE)
+    asks = getattr(module, _ASKS, None)
+    if asks is None:
+        yield
+        return
+    setattr(module, _ASKS, _no)
+    try:
+        yield
+    finally:
+        setattr(module, _ASKS, asks)
+
+
+def _no() -> bool:
+    return False

@@ -1,0 +1,96 @@
+"""Releases of the frameworks that capture nothing, and what a method says that was called with one."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hybrid_infer
+from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends import _releases
+
+SETUP = Path(__file__).resolve().parents[2] / "setup.py"
+
+
+@pytest.mark.parametrize("name", sorted(_releases.OLDEST))
+def test_what_is_installed_is_at_least_what_can_be_captured(name: str) -> None:
+    if name == "paddlepaddle-gpu":
+        pytest.skip("setup.py asks for the build for CPUs")
+    found = re.search(rf'"{name}>=([\d.]+)', SETUP.read_text(encoding="utf-8"))
+    assert found is not None and tuple(map(int, found[1].split("."))) == _releases.OLDEST[name]
+
+
+@pytest.mark.parametrize("given", ["2.11.0", "2.11.0+cu130", "2.13.0a0+git12ab", "2.100", "3.0.0.dev20261101", "10.1"])
+def test_later_releases_and_builds_of_them_are_taken(given: str) -> None:
+    _releases.require({"torch": given}, "torch")
+
+
+@pytest.mark.parametrize("given", ["2.10.1", "2.9.1+cu128", "1.13", "2.2.0a0"])
+def test_older_ones_are_refused_with_a_remedy(given: str) -> None:
+    with pytest.raises(TraceError, match=rf"torch {re.escape(given)} is older than 2\.11") as caught:
+        _releases.require({"torch": given}, "torch")
+    assert caught.value.remedy == "pip install --upgrade 'hybrid_infer[torch]'"
+
+
+def test_a_build_from_source_has_no_number() -> None:
+    _releases.require({"paddlepaddle": "0.0.0"}, "paddle")
+
+
+@pytest.fixture
+def release(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Sets what an installed distribution says of itself; None: it is not installed."""
+    told = importlib.metadata.version
+
+    def set_to(name: str, number: str | None) -> None:
+        def version(asked: str) -> str:
+            if asked != name:
+                return told(asked)
+            if number is None:
+                raise importlib.metadata.PackageNotFoundError(asked)
+            return number
+
+        monkeypatch.setattr(importlib.metadata, "version", version)
+
+    return set_to
+
+
+def refusal() -> str:
+    (found,) = hybrid_infer.stats().values()
+    assert found["captures"] == found["hits"] == 0
+    (reason,) = found["fallbacks"]
+    return str(reason)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("number", "reason"), [
+    (None, "the package onnxscript is not installed"), ("0.5.7", "onnxscript 0.5.7 is older than 0.7, from which on"),
+])  # fmt: skip
+def test_torch_without_its_exporter_runs_eagerly(release: Any, number: str | None, reason: str) -> None:
+    torch = pytest.importorskip("torch")
+    release("onnxscript", number)
+    layer = hybrid_infer.inference(torch.nn.Linear(4, 4).eval())
+    x = torch.ones(2, 4)
+    with torch.no_grad():
+        assert torch.equal(layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias))
+    assert refusal().startswith(reason)
+
+
+@pytest.mark.paddle
+@pytest.mark.parametrize(("name", "number", "reason"), [
+    ("paddle2onnx", None, "the package paddle2onnx is not installed"),
+    ("paddlepaddle", "3.2.2", "paddlepaddle 3.2.2 is older than 3.3"),
+])  # fmt: skip
+def test_paddle_of_an_older_release_runs_eagerly(release: Any, name: str, number: str | None, reason: str) -> None:
+    paddle = pytest.importorskip("paddle")
+    release(name, number)
+    layer = paddle.nn.Linear(4, 4)
+    layer.eval()
+    hot = hybrid_infer.inference(layer)
+    x = paddle.ones([2, 4])
+    with paddle.no_grad():
+        assert bool((hot(x) == paddle.nn.functional.linear(x, layer.weight, layer.bias)).all())
+    assert refusal().startswith(reason)

@@ -1,0 +1,57 @@
+"""Constants that are NaN, and reasons that name what the converter and the tracer do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+paddle = pytest.importorskip("paddle")
+
+from paddle_support import grid, served, twice  # noqa: E402
+
+from hybrid_infer import CaptureError, inference  # noqa: E402
+
+pytestmark = pytest.mark.paddle
+NAN = float("nan")
+
+
+def full(x: Any) -> Any:
+    return paddle.where(x > 0, x, paddle.full_like(x, NAN))
+
+
+def several(x: Any) -> Any:
+    return x + paddle.to_tensor([1.0, NAN, -0.5, float("-inf")]), x * NAN, x.masked_fill(x < 0, NAN)
+
+
+@pytest.mark.parametrize("method", [full, several])
+def test_constants_that_are_nan(method: Any) -> None:
+    hot = inference(method, fallback="error")
+    for rows in (2, 3, 5):
+        twice(hot, method, grid(rows, 4))
+    served(captures=2)
+
+
+def test_a_list_that_grows_in_a_loop_is_named() -> None:
+    @inference(fallback="error")
+    def method(x: Any, count: Any) -> Any:
+        parts = []
+        for i in range(3):
+            if count > i:
+                parts.append(x * i)
+        return paddle.stack(parts)
+
+    with paddle.no_grad(), pytest.raises(CaptureError, match="a list grows in a loop or branch") as raised:
+        method(grid(2, 4), paddle.to_tensor(2))
+    assert "array_write" not in str(raised.value) and "increment" not in str(raised.value)
+
+
+def test_an_operator_without_all_of_its_inputs_is_named() -> None:
+    convolution = paddle.vision.ops.DeformConv2D(3, 4, 3, padding=1)
+
+    @inference(fallback="error")
+    def method(x: Any, offset: Any) -> Any:
+        return convolution(x, offset)
+
+    with paddle.no_grad(), pytest.raises(CaptureError, match="no form of deformable_conv without all of its inputs"):
+        method(paddle.ones([1, 3, 4, 4]), paddle.zeros([1, 18, 4, 4]))
