@@ -296,11 +296,13 @@ def bind(request: Request, held: Held, family: Family, built: Built) -> Compiled
 
 
 def check(
-    frontend: Any, route: Compiled, tensors: Any, ints: Any, eager: Any, options: Options, given: Any = ()
-) -> None:
+    frontend: Any, route: Compiled, tensors: Any, ints: Any, eager: Any, options: Options, given: Any = (),
+    before: Any = None,
+) -> None:  # fmt: skip
     """Compare a route with the eager result of the same call, and note how far they are apart.
 
-    `given`: the objects that the eager method was given (see `_given`).
+    `tensors`, `given`: what the eager method was given (see `_given`); `before`: the tensors as they were before that,
+    where it has written to some.
 
     Raises Disagreement, Inconclusive or EngineError.
     """
@@ -312,7 +314,7 @@ def check(
         raise _verify.Unlike(str(fault)) from fault
     if without_ints(results.tree) != without_ints(version.results):
         raise _verify.Unlike("the eager result has another structure than the captured one")
-    computed = route.compute(tensors, ints)
+    computed = route.compute(before or tensors, ints)
     try:
         mine = signatures.results(route.assemble(computed, tensors, given), _is_int, given=given)
     except Exception as fault:  # of the user's class: its constructor asks for more than its fields

@@ -31,7 +31,7 @@ from hybrid_infer._family import Family, Held
 from hybrid_infer._met import Met
 from hybrid_infer._miss import Stores, miss, specs
 from hybrid_infer._request import Errand
-from hybrid_infer._route import Compiled, Eager
+from hybrid_infer._route import OVERLAP, Compiled, Eager
 from hybrid_infer._signature import Signatures, Unsupported
 from hybrid_infer._subject import Subject
 from hybrid_infer._version import Call, Version
@@ -157,10 +157,15 @@ class State:
             given = [*boxes.values()]
             if len(given) != route.objects or not route.kept_elsewhere.isdisjoint(boxes):  # type: ignore[union-attr]
                 return self.eagerly(owner, args, kwargs, "its layer or its code holds an argument too", "", "busy")
+        if route.written and not route.apart(tensors):  # type: ignore[union-attr]
+            return self.eagerly(owner, args, kwargs, OVERLAP, "", "busy")
         if self._always:
             return self._compared(owner, args, kwargs, values, key, route)
         try:
             if self._grad() and _gradients.wanted(self.frontend, tensors, route):
+                if route.written:  # type: ignore[union-attr]
+                    reason = "it writes to an argument while gradients are recorded"
+                    return self.eagerly(owner, args, kwargs, reason, "Call it under no_grad()", "busy")
                 call = _gradients.Eagerly(self, owner, values, (len(args), kwargs))
                 result = _gradients.differentiable(call, route, tensors, ints, given)
             else:
@@ -175,7 +180,7 @@ class State:
             self.note(f"its static model cannot be given these arguments: {type(fault).__name__}: {fault}", "", "build")
             return result
         self.counters.hits += 1
-        return _given.applied(result) if given else result
+        return _given.applied(result, self.frontend.write) if given or route.written else result  # type: ignore[union-attr]
 
     def meet(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Remember a call that somebody else answers, such as the framework's own training path.
@@ -214,10 +219,13 @@ class State:
     def _compared(self, owner: Any, args: Any, kwargs: Any, values: Any, key: Any, route: Any) -> Any:
         """The eager result, and a fallback counted where the program's differs from it (``verify="always"``)."""
         layout, given = self.layout(values), _given.objects(values, self._defaults)
-        found = _given.called(self.method.function, (*owner, *args), kwargs, given)
+        tensors, copy = layout.tensors, self.frontend.duplicate
+        written = [tensors[i] for i in route.written]
+        before = [copy(tensor) if i in route.written else tensor for i, tensor in enumerate(tensors)]
+        found = _given.called(self.method.function, (*owner, *args), kwargs, given, written, copy)
         result, options = _given.result(found), self.method.options
         try:
-            _compile.check(self.frontend, route, layout.tensors, layout.ints, found, options, given)
+            _compile.check(self.frontend, route, tensors, layout.ints, found, options, given, before)
         except (_verify.Disagreement, EngineError) as fault:
             if not route.valid():  # another thread changed a weight after the eager method had read it
                 return result

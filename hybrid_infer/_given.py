@@ -2,7 +2,7 @@
 
 A method that grows a cache which its caller passes (``cache.update(keys, values)``, ``cache["keys"] = ...``) is traced
 on a copy of it, like all else. What has changed in the copy afterwards is returned beside the result, as `Returned`,
-and put into the caller's own object after each call.
+and put into the caller's own object after each call. So is the content of a tensor that it writes to (see `_written`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ _DICTS = (dict, OrderedDict)
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, type})
 _ABSENT = object()
 
-#: (an object, the names of attributes that are gone, what it holds now: of attributes those that are new, else all)
-Change = tuple[Any, tuple[str, ...], Any]
+#: (an object, the names of attributes that are gone, what it holds now: of attributes those that are new, else all);
+#: with None in the middle, (a tensor, None, another one of its content).
+Change = tuple[Any, tuple[str, ...] | None, Any]
 
 
 class Returned(tuple[Any, ...]):
@@ -104,15 +105,23 @@ def _held(value: Any, kind: type) -> Any:
     return value.values() if kind in _DICTS else vars(value).values()
 
 
-def called(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], given: Sequence[Any]) -> Any:
-    """The result of a function, as `Returned` where it changed what it was given."""
-    if not given:
+def called(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], given: Sequence[Any],
+    written: Sequence[Any] = (), copy: Callable[[Any], Any] | None = None,
+) -> Any:  # fmt: skip
+    """The result of a function, as `Returned` where it changed what it was given.
+
+    `written`: tensors among that which it writes to, of which `copy` makes another one.
+    """
+    if not given and not written:
         return function(*args, **kwargs)
     given = [each for each in given if _noted(type(each))]
     before = [_content(each) for each in given]
     value = function(*args, **kwargs)
     found = (_change(held, each) for held, each in zip(before, given, strict=True))
     changes = [change for change in found if change is not None]
+    if copy is not None:
+        changes += [(tensor, None, copy(tensor)) for tensor in written]
     return Returned((value, changes)) if changes else value
 
 
@@ -140,13 +149,18 @@ def _same(before: Any, after: Any) -> bool:
     return before is after or (type(before) is type(after) and type(after) in _PLAIN and repr(before) == repr(after))
 
 
-def applied(found: Any) -> Any:
-    """The result of a call, when what it changed has been put into the objects that it was given."""
+def applied(found: Any, write: Callable[[Any, Any], Any]) -> Any:
+    """The result of a call, when what it changed has been put into the objects that it was given.
+
+    `write` puts the content of a tensor into another one.
+    """
     if type(found) is not Returned:
         return found
     value, changes = found
     for each, gone, content in changes:
-        if type(each) is list:
+        if gone is None:
+            write(each, content)
+        elif type(each) is list:
             each[:] = content
         elif type(each) in _DICTS:
             each.clear()

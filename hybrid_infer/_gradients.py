@@ -32,10 +32,13 @@ class Eagerly:
         rebuild = route.rebuild_arguments(self._values, self.signatures, self.parameters)
 
         def compute(*inputs: Any) -> list[Any]:
+            copy = self.frontend.duplicate
+            inputs = tuple(copy(tensor) if i in route.written else tensor for i, tensor in enumerate(inputs))
             values = rebuild(inputs)
             args, kwargs = self.parameters.unbind(values, *self._style)
             given = _given.objects(values, self.parameters.defaults) if route.objects else ()
-            value = _given.called(self.function, (*self._owner, *args), kwargs, given)
+            written = [inputs[i] for i in route.written]
+            value = _given.called(self.function, (*self._owner, *args), kwargs, given, written, copy)
             found = self.signatures.results(value, lambda leaf: type(leaf) is int, given=given)
             flat: list[Any] = [None] * route.computed
             for (origin, index), tensor in zip(route.tensor_sources, found.tensors, strict=True):

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybrid_infer import _given
 from hybrid_infer._busy import NOTHING
 from hybrid_infer._request import Request
 from hybrid_infer._structure import builder, constants
+
+
+class Answer(NamedTuple):
+    """``result``: see ``_given.called``; ``given``, ``tensors``: the objects and the tensors that the method was given.
+    """
+
+    result: Any
+    given: Sequence[Any]
+    tensors: Sequence[Any]
 
 
 class Invocation:
@@ -20,37 +29,73 @@ class Invocation:
     ) -> None:  # fmt: skip
         self.owner, self.args, self.kwargs, self.values = owner, args, kwargs, values
         self._request = request
-        #: Of the eager method, where it was run and has changed something; else NOTHING.
+        #: Copies of the tensors that are written to, made before they were.
+        self._before: dict[int, Any] = {}
+        #: Of the eager method, where it was run; else NOTHING.
         self.answer: Any = NOTHING
+        self._stamps: list[Any] = []
+
+    def expect_writes(self, written: Sequence[int]) -> None:
+        """Some tensors of the call are written to: what they hold is kept, unless it is written over already."""
+        if self.answer is NOTHING and not self._before:
+            duplicate, tensors = self._request.frontend.duplicate, self._request.layout.tensors
+            self._before = {i: duplicate(tensors[i]) for i in written}
+
+    @property
+    def before(self) -> Sequence[Any]:
+        """The tensors of the call, or copies of them, that hold what they held when it came."""
+        return [self._before.get(i, tensor) for i, tensor in enumerate(self._request.layout.tensors)]
+
+    def scratch(self) -> list[Any]:
+        """The same, of which those that are written to are copies that may be."""
+        duplicate = self._request.frontend.duplicate
+        return [duplicate(tensor) if i in self._before else tensor for i, tensor in enumerate(self.before)]
 
     def run(self) -> Any:
         """The eager answer (see ``_given.called``); what it changes is changed once, however often this is called."""
-        given, function = self._request.given, self._request.function
-        if not given:
-            return function(*self.owner, *self.args, **self.kwargs)
         if self.answer is NOTHING:
-            self.answer = _given.called(function, (*self.owner, *self.args), self.kwargs, given)
+            stamp, tensors = self._request.frontend.stamp, self._request.layout.tensors
+            self._stamps = [*map(stamp, tensors)]
+            self.answer = self._called(self.args, self.kwargs, self._request.given, tensors)
         return self.answer
 
-    def again(self) -> tuple[Any, Sequence[Any]]:
-        """The same work once more, on copies of the objects that the call was given, and these."""
-        if not self._request.given:
-            return self.run(), ()
-        values = self.copied()
-        args, kwargs = self._request.parameters.unbind(values, *self._request.style)
-        given = _given.objects(values, self._request.parameters.defaults)
-        return _given.called(self._request.function, (*self.owner, *args), kwargs, given), given
+    def touched(self, written: Sequence[int]) -> list[int]:
+        """Which other tensors of the call than these the eager method has written to."""
+        frontend, tensors = self._request.frontend, self._request.layout.tensors
+        known = [tensors[i] for i in written]  # what lies in their memory is counted with them
+        return [
+            i for i, before in enumerate(self._stamps)
+            if i not in written and frontend.stamp(tensors[i]) != before
+            and not frontend.shares_memory(tensors[i], known)
+        ]  # fmt: skip
 
-    def copied(self) -> Sequence[Any]:
-        """The values as they were when the call came: the same tensors in other lists, dicts and objects."""
+    def again(self) -> Answer:
+        """The same work once more, on copies of the objects that the call was given and of what it writes to."""
+        if not self._request.given and not self._before:
+            result = self._request.function(*self.owner, *self.args, **self.kwargs)
+            return Answer(result, (), self._request.layout.tensors)
+        tensors = self.scratch()
+        values = self.copied(tensors)
+        args, kwargs = self._request.parameters.unbind(values, *self._request.style)
+        given = _given.objects(values, self._request.parameters.defaults) if self._request.given else ()
+        return Answer(self._called(args, kwargs, given, tensors), given, tensors)
+
+    def _called(self, args: Sequence[Any], kwargs: Any, given: Sequence[Any], tensors: Sequence[Any]) -> Any:
+        function, written = self._request.function, [tensors[i] for i in sorted(self._before)]
+        return _given.called(
+            function, (*self.owner, *args), kwargs, given, written, self._request.frontend.duplicate
+        )  # fmt: skip
+
+    def copied(self, tensors: Sequence[Any]) -> Sequence[Any]:
+        """The values as they were when the call came: `tensors` in other lists, dicts and objects."""
         request = self._request
-        if not request.given:
+        if not request.given and not self._before:
             return self.values
         layout, defaults = request.layout, request.parameters.defaults
 
         def constant(kind: str, value: Any) -> Any:
             return defaults[value] if kind == "default" else constants(request.frontend)(kind, value)
 
-        leaves = [layout.tensors[i] if kind == "t" else layout.ints[i] for kind, i in layout.leaves]
+        leaves = [tensors[i] if kind == "t" else layout.ints[i] for kind, i in layout.leaves]
         values: Sequence[Any] = builder(layout.tree, constant)(leaves)
         return values

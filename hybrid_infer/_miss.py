@@ -104,7 +104,7 @@ def miss(
     )
     request = Request(
         state.frontend, method.options, method.function, method.name, state.parameters, layout, call, subject, store,
-        live, (len(args), frozenset(kwargs)), frozen, errand, given=given, chooses=chooses,
+        live, (len(args), frozenset(kwargs)), frozen, errand, given=given, chooses=chooses, writes=True,
     )  # fmt: skip
     shown = contextlib.nullcontext() if errand.forked else _progress.working(f"preparing {method.name}")
     with shown:

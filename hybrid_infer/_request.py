@@ -47,6 +47,7 @@ class Request:
     errand: Errand = Errand()
     any_size: bool = False  # dimensions that vary are to take 0 and 1 too (see ``Tracee``)
     sealed: bool = False  # the weights are the library's own, and nobody else writes to them
+    writes: bool = False  # may tensors of the call be written to (see `_written`)?
     given: Sequence[Any] = ()  # the objects of the call whose changes are among the results (see `_given`)
     chooses: bool = False  # the user has not said which engine: they are measured, the eager method among them
 

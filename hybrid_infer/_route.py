@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hybrid_infer import _written
 from hybrid_infer._family import Family, Held
 from hybrid_infer._ranges import rows
 from hybrid_infer._sight import Sight
@@ -14,6 +15,9 @@ from hybrid_infer._signature import Parameters, Signatures
 from hybrid_infer._structure import builder, constants
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import Graph, Program, carrier
+
+#: Why a call is answered eagerly where what the method writes to is not `Compiled.apart`.
+OVERLAP = "it writes to an argument that lies in the memory of another one, or of a weight"
 
 
 class Eager:
@@ -76,8 +80,13 @@ class Compiled:
             for spec, wire in zip(graph.output_specs, program.output_dtypes, strict=True)
         ]
         self._sources = version.sources
+        targets = _written.targets(version.results)
+        #: Tensors of the call that it writes to.
+        self.written = sorted({version.sources[place][1] for place in targets})
+        self._others = _written.Others(frontend, self._watched(subject)) if self.written else None
         #: Arguments that are results too: ``x.contiguous()`` is `x` or a copy, by the layout that no signature holds.
-        self.handed_back = sorted({i for origin, i in version.sources if origin == "x"})
+        origins = [source for place, source in enumerate(version.sources) if place not in targets]
+        self.handed_back = sorted({i for origin, i in origins if origin == "x"})
         self._kinds = leaf_kinds(version.results)
         self._build = builder(version.results, constants(frontend))
         self._simple = version.results == ["t"] and self._sources == (("y", 0),) and not live and not self.ints
@@ -87,6 +96,13 @@ class Compiled:
         self.mark: object = None  # of the store: it keeps the entry in use for as long as this lives
         self.tensor_sources = [s for s, k in zip(self._sources, self._kinds, strict=True) if k == "t"]
         self.tensor_outputs = sorted({i for origin, i in self.tensor_sources if origin == "y"})
+
+    def _watched(self, subject: Subject) -> list[Any]:
+        return [*self.weights, *(tensor for _, _, tensor in subject.loose_tensors)]
+
+    def apart(self, tensors: Sequence[Any]) -> bool:
+        """Does each tensor that it writes to lie in memory of its own, so that the write changes nothing else?"""
+        return self._others is None or self._others.apart(tensors, self.written)
 
     def serves(self, call: Any) -> bool:
         """Does its plan reach as far as a call that its version fits?"""
@@ -164,7 +180,7 @@ class Compiled:
     def run(self, tensors: Sequence[Any], ints: Sequence[int], given: Sequence[Any] = ()) -> Any:
         """Results of one call in the structure of the eager method's, as `Returned` where it changes objects.
 
-        Raises EngineError.
+        What it writes to is not written yet (see ``_given.applied``). Raises EngineError.
         """
         if self._simple:
             arrays = [export(tensor) for export, tensor in zip(self._exporters, tensors, strict=True)]

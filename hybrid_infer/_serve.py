@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from hybrid_infer import (
@@ -31,12 +31,12 @@ from hybrid_infer._choice import EAGER
 from hybrid_infer._compile import Built
 from hybrid_infer._errors import ArgumentsRefused, EngineError, PassingFault
 from hybrid_infer._family import Family, Held
-from hybrid_infer._invocation import Invocation
+from hybrid_infer._invocation import Answer, Invocation
 from hybrid_infer._log import tell
 from hybrid_infer._outcomes import later, publish, publish_refusals, refused, unchanged, unserved
 from hybrid_infer._pauses import before, ever_longer, for_a_while
 from hybrid_infer._request import Outcome, Request
-from hybrid_infer._route import Compiled, Eager
+from hybrid_infer._route import OVERLAP, Compiled, Eager
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -121,7 +121,11 @@ def _use(
     route = _compile.bind(request, held, family, built)
     if built.meanwhile is not None:
         route.stand_in(built.meanwhile)
+    call.expect_writes(route.written)
     comparable, verdict = True, _verified.name(built.plan, request.options, request.live)
+    if not route.apart(request.layout.tensors):
+        route.close()
+        return later(state, request, family, held, OVERLAP, _soon(held, verdict), result, outcome)
     if _to_compare(state, request, held, built, ready is None):
         try:
             if result is NOTHING:
@@ -135,7 +139,11 @@ def _use(
             _log.info("%s: not compared with the eager method, which fails for this element type", state.method.name)
         try:
             if result is not NOTHING:
-                _check(request, route, result, request.given)
+                unseen = call.touched(route.written)
+                if unseen:
+                    place = request.call.places[unseen[0]]
+                    raise _verify.Unlike(f"it writes to {place} in place, which its tracer does not see")
+                _check(request, route, Answer(result, request.given, request.layout.tensors), call)
                 built.verified = True
         except _verify.Inconclusive as fault:
             held.ties[verdict] += 1
@@ -271,25 +279,25 @@ def _choose(
     call: Invocation, result: Any,
 ) -> tuple[Any, Built, Compiled]:  # fmt: skip
     """What to answer calls of this size with, by measurement; no choice where the eager method fails."""
-    given = request.given
+    answer = None if result is NOTHING else Answer(result, request.given, request.layout.tensors)
 
     def verify(other: _router.Candidate) -> None:
-        nonlocal result, given
+        nonlocal answer
         if not _to_compare(state, request, held, other.built, True):
-            other.route.compute(request.layout.tensors, request.layout.ints)  # if it fails, then here
+            other.route.compute(call.before, request.layout.ints)  # if it fails, then here
             return
-        if result is NOTHING:  # the first engine's plan is known to be right, which says nothing about this one's
-            result, given = call.again()
-        _check(request, other.route, result, given)
+        if answer is None:  # the first engine's plan is known to be right, which says nothing about this one's
+            answer = call.again()
+        _check(request, other.route, answer, call)
         other.built.verified = True
 
     def doubt(other: Compiled) -> str:
         endless = _probes.endless((graph or held.graph()).model)
         if endless:
             return endless
-        again = _gradients.Eagerly(state, call.owner, call.copied(), (len(call.args), call.kwargs)).again(other)
+        tensors, ints = call.before, request.layout.ints
+        again = _gradients.Eagerly(state, call.owner, call.copied(tensors), (len(call.args), call.kwargs)).again(other)
         with state.frontend.no_grad():
-            tensors, ints = request.layout.tensors, request.layout.ints
             return _probes.difference(state.frontend, other, again, tensors, ints)
 
     def as_called(other: Compiled) -> Callable[[], Any]:
@@ -298,8 +306,9 @@ def _choose(
         def answer() -> Any:
             state.key(call.values)
             other.valid()
-            given = _given.objects(call.copied(), request.parameters.defaults) if other.objects else ()
-            return _given.applied(other.run(request.layout.tensors, request.layout.ints, given))
+            tensors = call.scratch()
+            given = _given.objects(call.copied(tensors), request.parameters.defaults) if other.objects else ()
+            return _given.applied(other.run(tensors, request.layout.ints, given), state.frontend.write)
 
         return answer
 
@@ -339,10 +348,12 @@ def _by_choice(state: Any, request: Request, held: Held, choice: _choice.Choice)
     return loser
 
 
-def _check(request: Request, route: Compiled, result: Any, given: Sequence[Any]) -> None:
-    layout = request.layout
+def _check(request: Request, route: Compiled, eager: Answer, call: Invocation) -> None:
+    ints, options = request.layout.ints, request.options
     with route.held.ledger.timed("verify"):
-        _compile.check(request.frontend, route, layout.tensors, layout.ints, result, request.options, given)
+        _compile.check(
+            request.frontend, route, eager.tensors, ints, eager.result, options, eager.given, call.before
+        )  # fmt: skip
 
 
 def _without(

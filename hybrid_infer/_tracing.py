@@ -55,7 +55,9 @@ def twin_of(request: Request, ints: frozenset[int]) -> Twin:
         request.frontend, request.function, request.subject.roots, request.subject.census,
         request.parameters, request.layout, request.name, ints, request.style,
         request.subject.reach(), request.subject.asks_for_the_clock(), request.given,
+        [tensor for _, _, tensor in request.subject.loose_tensors],
     )  # fmt: skip
+    twin.writable = request.writes
     twin.any_size = request.any_size
     return twin
 

@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from hybrid_infer import _census, _fingerprint, _given, _layer_hooks, _outside, _reads, _roots
+from hybrid_infer import _census, _fingerprint, _given, _layer_hooks, _outside, _reads, _roots, _written
 from hybrid_infer import _state as _held
 from hybrid_infer._census import Census, Path, rebuilt
 from hybrid_infer._errors import TraceError
@@ -50,9 +50,13 @@ class Twin:
         reach: Callable[[], Reach],
         clocks: bool = False,
         given: Sequence[Any] = (),
+        constants: Sequence[Any] = (),
     ) -> None:
+        self._constants = constants
         self.style, self._reach, self._clocks, self.given = style, reach, clocks, given
         self.watched, self.any_size = True, False
+        self.written: frozenset[int] = frozenset()
+        self.writable = False
         self.frontend, self.name, self.layout, self.parameters = frontend, name, layout, parameters
         self.live = live
         self._refusing: list[_layer_hooks.Refusing] = []
@@ -121,6 +125,13 @@ class Twin:
                 return path[n] in names or "__dict__" in names
         return False
 
+    def may_write(self, tensors: frozenset[int]) -> bool:
+        """See ``Tracee``."""
+        if not self.writable:
+            return False
+        held = [*self.weights, *self._constants]
+        return _written.Others(self.frontend, held).apart(self.tensors, tensors)
+
     def calls_itself(self) -> bool:
         """Has the trace asked for hooks of the method's own layer, since the method calls that layer?"""
         return any(hooks.asked for hooks in self._refusing)
@@ -155,6 +166,8 @@ class Twin:
         traced = dict(zip(groups, weights, strict=True))
         replacement = {id(slots[0].tensor): traced[name] for name, slots in groups.items()}
         places = [(slot, traced[name]) for name, slots in groups.items() for slot in slots if slot.box is not None]
+        tensors = [tensor.clone() if i in self.written else tensor for i, tensor in enumerate(tensors)]
+        targets = [tensors[i] for i in sorted(self.written)]
         leaves: list[Any] = []
         chosen = dict(zip(self._dynamic_ints, ints, strict=True))
         for kind, i in self.layout.leaves:
@@ -178,7 +191,7 @@ class Twin:
             function = clones.of(self.function)
             with _outside.watch(clocks=self._clocks, origin=self.frontend.origin) as outside:
                 owner = (self.owner,) if self.has_owner else ()
-                value = _given.called(convert(function), (*owner, *args), kwargs, given)
+                value = _given.called(convert(function), (*owner, *args), kwargs, given, targets, self._content)
             self.writes = list(outside.reasons)
             self._compare(places, before)
             if [*map(type, given)] != kinds:
@@ -206,6 +219,9 @@ class Twin:
             return id(held) in mine or reach.holds(held) or _reads.notes(type(held))
 
         return self._collect(value, weights, tensors, kept, given)
+
+    def _content(self, tensor: Any) -> Any:
+        return self.frontend.latest(tensor).clone()
 
     def _objects(self, values: Sequence[Any]) -> list[Any]:
         """The copies of the call's own objects; none where what is written to them is not to be returned."""
@@ -280,6 +296,7 @@ class Twin:
             raise TraceError(str(fault), "Return tensors, numbers, or lists, tuples and dicts of them") from fault
         computed: list[Any] = []
         known: dict[Any, tuple[str, int]] = {id(t): ("x", i) for i, t in reversed(list(enumerate(tensors)))}
+        known.update({id(self.frontend.latest(tensors[i])): ("x", i) for i in self.written})
         known.update({id(w): ("w", i) for i, w in enumerate(weights)})
         sources = []
         for kind, i in layout.leaves:

@@ -90,6 +90,8 @@ class Tracee(Protocol):
     ``convert`` is applied to the user's function first (Paddle rewrites control flow there). ``watched``: whether
     ``run`` notes which attributes are read; a tracer that cannot cope with that turns it off, and all are guarded.
     ``any_size``: dimensions that vary are to take sizes of 0 and 1 too, where the tracer can leave that open.
+    ``written``: which tensors of the call the method is known to write to: ``run`` has it work on copies of these,
+    whose content becomes a result. ``may_write`` says whether tensors of the call can be served so.
     Where ``run`` is called several times, ``recall`` puts back what was ``noted`` after the one that counts.
     """
 
@@ -100,6 +102,9 @@ class Tracee(Protocol):
     labels: Sequence[str]
     watched: bool
     any_size: bool
+    written: frozenset[int]
+
+    def may_write(self, tensors: frozenset[int]) -> bool: ...
 
     def run(
         self,

@@ -193,9 +193,9 @@ def watch(slots: Sequence[tuple[Any, Any, Any]], values: bool) -> Callable[[], b
 
 def shares_memory(tensor: Any, others: Collection[Any]) -> bool:
     """Does the tensor live in the buffer of one of `others`, or in memory that one of them lies in?"""
-    low, high = _extent(tensor)
+    low, high = extent(tensor)
     for other in others:
-        start, end = _extent(other)
+        start, end = extent(other)
         if start < high and low < end:
             return True
         if high > low and end > start and tensor._is_shared_buffer_with(other):
@@ -203,7 +203,7 @@ def shares_memory(tensor: Any, others: Collection[Any]) -> bool:
     return False
 
 
-def _extent(tensor: Any) -> tuple[int, int]:
+def extent(tensor: Any) -> tuple[int, int]:
     """The range of addresses that a tensor's elements lie in; empty for a tensor without elements."""
     shape = tensor.shape
     if 0 in shape or not tensor._is_initialized():

@@ -79,6 +79,9 @@ class _Tracing:
     ) -> None:
         self.dims, self.ints = dims, ints
         self.traced = trace(tracee, dims, ints, every_side=every_side)
+        if self.traced.written and tracee.may_write(self.traced.written):
+            tracee.written |= self.traced.written
+            self.traced = trace(tracee, dims, ints, every_side=every_side)
         self.run = tracee.noted()
         self.impure = _impure(self.traced)
         if not dims and not ints:

@@ -84,21 +84,81 @@ def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str], resul
             # Which operand an operator writes is not in the program; the first is it in all of them but this is
             # not promised, so any will do.
             given = list(op.operands_source())
-            written = [n for value, n in zip(inputs, labels, strict=True) if any(g.is_same(value) for g in given)]
+            given = given[1:] if name == "assign_out_" else given  # the one that writes its second operand
+            touched = [*given, *(_aliases(op, given[0]) if given else [])]
+            written = [n for value, n in zip(inputs, labels, strict=True) if any(t.is_same(value) for t in touched)]
             for label in written[:1]:
                 note(f"it writes to {label} in place, by {name}")
-            if not written and given and _read_again(op, given[0], results):
+            if not written and given and _read_again(op, _aliases(op, given[0]), results):
                 note(f"it writes in place, by {name}, to a tensor that is read again")
     return list(dict.fromkeys(found))
 
 
-def _read_again(op: Any, value: Any, results: Sequence[Any]) -> bool:
-    """Does anything read a value that an operator has written, by its old name, after it?"""
-    if any(value.is_same(result) for result in results):
+#: Operators whose results are views of their first operand in eager mode.
+_VIEWS = frozenset(
+    {
+        "as_complex", "as_real", "as_strided", "diagonal", "flatten", "imag", "real", "reshape", "reshape2",
+        "share_data_", "slice", "split", "split_with_num", "squeeze", "squeeze2", "strided_slice", "tensor_unfold",
+        "transpose", "transpose2", "unbind", "unsqueeze", "unsqueeze2", "view_dtype", "view_shape",
+    }
+)  # fmt: skip
+
+
+def _shares(op: Any) -> bool:
+    """Do the results of an operator lie in its first operand's memory, eagerly?"""
+    dialect, _, name = op.name().rpartition(".")
+    return name in _VIEWS or (dialect == "pd_op" and name.endswith("_")) or op.name() == "builtin.split"
+
+
+def _aliases(writer: Any, value: Any) -> list[Any]:
+    """What lies in the memory of a value that an operator writes, by the names from before it; the value first."""
+    root: Any = value
+    above: Any = value
+    while above is not None:
+        root, op = above, above.get_defining_op()
+        if op is None:
+            above = _fed(writer, root)
+        else:
+            above = op.operands_source()[0] if _shares(op) and op.operands_source() else None
+    found, left = [value], [root]
+    while left:
+        each = left.pop()
+        if not each.is_same(value):
+            found.append(each)
+        for user in each.all_used_ops():
+            if user.id() != writer.id() and _shares(user) and user.operands_source()[0].is_same(each):
+                left += user.results()
+    return found
+
+
+def _fed(op: Any, value: Any) -> Any:
+    """What a loop around an operator is given for an argument of its body; None for another value."""
+    for loop in _around(op):
+        block = loop.get_parent_block()
+        arguments = block.args()
+        for place, argument in enumerate(arguments):
+            if argument.is_same(value):
+                return block.parent_op.operands_source()[-len(arguments) :][place]
+    return None
+
+
+def _around(op: Any) -> Iterator[Any]:
+    """An operator, and those in whose blocks it is, from within."""
+    while op is not None and op.name() != "builtin.module":
+        yield op
+        op = op.get_parent_block().parent_op
+
+
+def _read_again(op: Any, values: Sequence[Any], results: Sequence[Any]) -> bool:
+    """Does anything read one of the values that an operator has written, by an old name, after it?"""
+    if any(value.is_same(result) for value in values for result in results):
         return True
-    order = [other.id() for other in op.get_parent_block().ops]
-    later = set(order[order.index(op.id()) + 1 :])
-    return any(user.id() in later for user in value.all_used_ops())
+    before: set[Any] = set()
+    for each in _around(op):
+        order = [other.id() for other in each.get_parent_block().ops]
+        before.update(order[: order.index(each.id()) + 1])
+    # A user in a block of its own, inside a branch or a loop, counts as later: it may be.
+    return any(user.id() not in before for value in values for user in value.all_used_ops())
 
 
 def _drops(op: Any, base: str, attributes: dict[str, Any]) -> bool:

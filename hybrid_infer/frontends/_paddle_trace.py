@@ -31,7 +31,7 @@ class Trace:
     """A program with its inputs (weights, tensors, integers; what each is in words) and results; what was seen.
 
     ``conditions``: what was taken for granted of sizes and integers that were left open; ``numbers``: which of the
-    results are integers that depend on them.
+    results are integers that depend on them; ``written``: the tensors of the call to whose elements it writes.
     """
 
     program: Any
@@ -42,6 +42,7 @@ class Trace:
     impure: list[str] = field(default_factory=list)
     conditions: tuple[Condition, ...] = ()
     numbers: frozenset[int] = frozenset()
+    written: frozenset[int] = frozenset()
 
 
 @contextmanager
@@ -341,6 +342,9 @@ def trace(
         try:
             results = list(tracee.run(weights, tensors, ints, convert))
             written = _global_inplace_map.params_dict.get(_program_key(program), {})
+            elements = frozenset(
+                i for i, value in enumerate(tensors) if any(value.is_same(key) for key in written)
+            )  # fmt: skip
             impure = [
                 f"it writes to elements of {label} in place"
                 for value, label in zip(values, labels, strict=True)
@@ -372,7 +376,16 @@ def trace(
             # A result keeps no hold of its program, and crashes the process that asks it for its shape afterwards.
             _PROGRAMS.setdefault(tracee, []).append(program)
         names = [name for name, _, _ in example]
-        return Trace(program, values, names, labels, results, impure, tuple(asked.conditions), counted)
+        return Trace(program, values, names, labels, results, impure, tuple(asked.conditions), counted, elements)
+
+
+def latest(value: Any) -> Any:
+    """What stands for a value whose elements were written to, in the trace under way."""
+    import paddle
+    from paddle.jit.dy2static.parameter_recorder import _global_inplace_map
+
+    found = _global_inplace_map.get(paddle.static.default_main_program(), value)
+    return value if found is None else found
 
 
 def is_number(value: Any) -> bool:

@@ -92,6 +92,10 @@ class Frontend(Protocol):
         """Is it an integer that depends on sizes or integers which vary? Asked of results while they are traced."""
         ...
 
+    def latest(self, tensor: Any) -> Any:
+        """What stands for a traced tensor after writes to it, in the trace under way."""
+        ...
+
     def symbol(self, value: Any) -> Hashable:
         """What two such integers have in common if they are always equal."""
         ...
@@ -145,6 +149,14 @@ class Frontend(Protocol):
         ...
 
     def shares_memory(self, tensor: Any, others: Collection[Any]) -> bool: ...
+
+    def extent(self, tensor: Any) -> tuple[int, int]:
+        """The range of addresses that a tensor's elements lie in; (0, 0) for one without elements."""
+        ...
+
+    def write(self, tensor: Any, content: Any) -> None:
+        """Put the elements of another tensor of the same type and sizes into a tensor."""
+        ...
 
     def capture(self, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
         """Trace the call into a graph. Raises TraceError with a reason for the user."""

@@ -7,7 +7,7 @@ import logging
 import operator
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -151,13 +151,16 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
         try:
             with _torch_collectors.by_context():
                 program = _exported(tracee, arguments, shapes, recording)
-            impure = _impurities(program, tracee.labels)
+            impure, written = _impurities(program, tracee)
         except Exception as error:
             fault = error.__cause__ if isinstance(error, _Stopped) and error.__cause__ is not None else error
             if isinstance(fault, TraceError):
                 raise fault from None
             _log.debug("%s: torch.export failed: %s", tracee.name, fault)
             raise TraceError(*explained(fault)) from fault
+        if written and not impure:
+            tracee.written |= written
+            return _capture(tracee, dynamic, dynamic_ints)
         if impure:
             return Captured(Graph(b"", (), (), (), (), ()), impure=impure)
         captured = replace(_describe(program, tracee, dynamic, dynamic_ints), constants=_constants(program))
@@ -231,8 +234,8 @@ def _constants(program: Any) -> tuple[Any, ...]:
 _LIFTS = (torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift_fresh.default)
 
 
-def _impurities(program: Any, labels: Sequence[str]) -> tuple[str, ...]:
-    """What the traced call does besides computing its results; `labels` say what its inputs are."""
+def _impurities(program: Any, tracee: Tracee) -> tuple[tuple[str, ...], frozenset[int]]:
+    """What the traced call does besides computing its results, and to which of its tensors it writes at most."""
     found = []
     mutable = False
     for node in program.graph.nodes:
@@ -252,14 +255,26 @@ def _impurities(program: Any, labels: Sequence[str]) -> tuple[str, ...]:
         named |= dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
         if torch.Tag.nondeterministic_seeded in target.tags and _draws(named):
             found.append(f"{_public(target)} draws random numbers{line_of(node)}")
+        reshapes = torch.Tag.inplace_view in target.tags and target is not torch.ops.aten.detach_.default
+        if reshapes and (tracee.written or getattr(node.args[0], "op", "") == "placeholder"):
+            found.append(f"{_public(target)} changes the shape of a tensor in place{line_of(node)}")
         mutable |= schema.is_mutable or bool(named.get("training")) or bool(named.get("use_input_stats"))
     if mutable and not found:
-        signature = program.run_decompositions({}).graph_signature
+        try:
+            signature = program.run_decompositions({}).graph_signature
+        except Exception:
+            if len(set(map(id, tracee.tensors))) == len(tracee.tensors):
+                raise
+            return ("it writes to an argument in place, and is given it twice",), frozenset()  # past that pass
         mutated = {**signature.user_inputs_to_mutate, **signature.buffers_to_mutate}
-        names = dict(zip(signature.user_inputs, labels, strict=False))
-        writers = writers_of(program)
+        inputs, labels = list(signature.user_inputs), tracee.labels
+        places = [inputs.index(name) if name in inputs else -1 for name in mutated.values()]
+        tensors = frozenset(place - len(tracee.weights) for place in places)
+        if tensors and min(tensors) >= 0 and tracee.may_write(tensors):
+            return (), tensors
+        names, writers = dict(zip(inputs, labels, strict=False)), writers_of(program)
         found += [f"it writes to {names.get(n, n)} in place{writers.get(n, '')}" for n in mutated.values()]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(found)), frozenset()
 
 
 _CONTEXTS = {

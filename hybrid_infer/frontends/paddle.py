@@ -71,6 +71,11 @@ class PaddleFrontend:
 
         return _paddle_trace.is_number(value)
 
+    def latest(self, tensor: Any) -> Any:
+        from hybrid_infer.frontends import _paddle_trace
+
+        return _paddle_trace.latest(tensor)
+
     def symbol(self, value: Any) -> Hashable:
         return id(value)
 
@@ -265,6 +270,16 @@ class PaddleFrontend:
         from hybrid_infer.frontends import _paddle_bridge
 
         return _paddle_bridge.shares_memory(tensor, others)
+
+    def extent(self, tensor: Any) -> tuple[int, int]:
+        from hybrid_infer.frontends import _paddle_bridge
+
+        return _paddle_bridge.extent(tensor)
+
+    def write(self, tensor: Any, content: Any) -> None:
+        import paddle
+
+        paddle.assign(content, output=tensor)
 
     def capture(self, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
         from hybrid_infer.frontends import _releases

@@ -194,6 +194,9 @@ class TorchFrontend:
 
         return bool(_symbolic_trace.is_fx_symbolic_tracing())
 
+    def latest(self, tensor: Any) -> Any:
+        return tensor
+
     def symbol(self, value: Any) -> Hashable:
         return "symbol", str(value.node.expr)
 
@@ -322,6 +325,16 @@ class TorchFrontend:
             return False
         storage = tensor.untyped_storage().data_ptr()
         return any(storage == other.untyped_storage().data_ptr() for other in others if other.numel())
+
+    def extent(self, tensor: Any) -> tuple[int, int]:
+        if not tensor.numel():
+            return (0, 0)
+        start: int = tensor.data_ptr()
+        last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        return (start, start + (last + 1) * tensor.element_size())
+
+    def write(self, tensor: Any, content: Any) -> None:
+        tensor.copy_(content)
 
     def capture(self, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
         from hybrid_infer.frontends import _releases

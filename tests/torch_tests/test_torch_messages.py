@@ -32,9 +32,9 @@ class Layer(torch.nn.Module):
         self.count.add_(1)
         return self.linear(x)
 
-    def writes_to_an_argument(self, x: torch.Tensor) -> torch.Tensor:
-        x.add_(0)
-        return self.linear(x)
+    def turns_an_argument(self, x: torch.Tensor) -> torch.Tensor:
+        x.t_()
+        return self.linear(x.T)
 
     def draws(self, x: torch.Tensor) -> torch.Tensor:
         return self.linear(x) + torch.randn_like(x)
@@ -85,7 +85,7 @@ def reasons(function: Callable[..., Any], x: torch.Tensor = X) -> str:
     ("function", "reason"),
     [
         (Layer.writes_to_a_buffer, "it writes to self.count in place"),
-        (Layer.writes_to_an_argument, "it writes to argument `x` in place"),
+        (Layer.turns_an_argument, "torch.Tensor.t_ changes the shape of a tensor in place"),
         (Layer.draws, "torch.randn_like draws random numbers"),
         (Layer.draws_in_place, "torch.Tensor.uniform_ draws random numbers"),
         (Layer.decomposes, "ONNX has no form of torch's operator linalg_svd"),
@@ -96,7 +96,7 @@ def reasons(function: Callable[..., Any], x: torch.Tensor = X) -> str:
 def test_a_reason_names_what_the_user_wrote(function: Callable[..., Any], reason: str) -> None:
     found = reasons(function)
     assert found.startswith(reason)
-    assert found.endswith(f"{line_of(function)})") or function is Layer.writes_to_an_argument
+    assert found.endswith(f"{line_of(function)})") or function is Layer.turns_an_argument
 
 
 def test_what_a_forward_draws_and_reads_is_named_with_its_line() -> None:

@@ -55,9 +55,9 @@ class Layer(torch.nn.Module):
         self.steps += 1
         return self.linear(x) + self.steps
 
-    def writing(self, x: torch.Tensor) -> torch.Tensor:
-        x.mul_(2)
-        return self.linear(x)
+    def turning(self, x: torch.Tensor) -> torch.Tensor:
+        x.t_()
+        return self.linear(x.t())
 
     def logging(self, x: torch.Tensor) -> torch.Tensor:
         y = self.linear(x)
@@ -107,7 +107,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "caching": ("self.cache",),
     "reassigning": ("self.steps",),
     "stepping": ("place",),
-    "writing": ("in place",),
+    "turning": ("in place",),
     "logging": ("LOG",),
     "stating": ("STATE",),
     "totalling": ("TOTAL",),

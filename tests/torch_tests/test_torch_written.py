@@ -1,0 +1,260 @@
+"""Arguments that a method writes to: caches of a fixed size above all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch_support import Block, counts, eagerly, same, served
+
+from hybrid_infer import _background, inference, save
+from hybrid_infer._route import OVERLAP
+
+pytestmark = pytest.mark.torch
+ROWS = 4
+
+
+def added(x: Any, c: Any) -> Any:
+    c.add_(x.exp())
+    return c * 2
+
+
+def handed_back(x: Any, c: Any) -> Any:
+    c[:, 1:3] = x[:, 1:3]
+    return c
+
+
+def through_a_view(x: Any, c: Any) -> Any:
+    row = c[0]
+    row.mul_(x[1])
+    return c.sum()
+
+
+def through_views_of_views(x: Any, c: Any) -> Any:
+    c.t()[1:, :2].unsqueeze(0).copy_(x[:2, 1:].t().unsqueeze(0))
+    return x + 1
+
+
+def in_both(x: Any, c: Any) -> Any:
+    x.sub_(c)
+    c.copy_(x.cumsum(0))
+    return x @ c.t(), x
+
+
+def scattered(x: Any, c: Any) -> Any:
+    c.index_copy_(0, torch.tensor([2, 0]), x[:2])
+    c.index_put_((torch.tensor([1]),), x[1:2], accumulate=True)
+    c.masked_fill_(x > 0.9, 0.5)
+    return c.argmax(-1)
+
+
+def filled(x: Any, c: Any) -> Any:
+    c.zero_()
+    torch.add(x, 1, out=c)
+    return x
+
+
+def in_a_loop(x: Any, c: Any) -> Any:
+    for row in range(2):
+        c[row] = c[row] + x[row] * row
+    return x.mean()
+
+
+METHODS = [added, handed_back, through_a_view, through_views_of_views, in_both, scattered, filled, in_a_loop]
+
+
+@pytest.mark.parametrize("function", METHODS)
+def test_what_a_method_writes_is_written(function: Callable[..., Any]) -> None:
+    method = inference()(function)
+    with torch.no_grad():
+        for n in range(6):
+            x, c = torch.rand(ROWS + n % 4, ROWS), torch.rand(ROWS + n % 4, ROWS)
+            x, c = (x[:, :3], c[:, :3]) if function is through_views_of_views else (x, c)
+            own_x, own_c = x.clone(), c.clone()
+            found, expected = method(x, c), function(own_x, own_c)
+            same((found, x, c), (expected, own_x, own_c))
+            if isinstance(expected, torch.Tensor):
+                assert (found is c) == (expected is own_c) and (found is x) == (expected is own_x)
+    served(captures=counts()["captures"])
+    assert counts()["captures"] == 2 or function is through_views_of_views
+
+
+def test_engines_are_measured_on_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured is run many times, and what the caller passed is written once."""
+    monkeypatch.delenv("HYBRID_INFER_BACKEND")
+
+    class Steps(Block):
+        @inference
+        def forward(self, x: torch.Tensor, position: torch.Tensor, cache: dict[str, torch.Tensor]) -> torch.Tensor:
+            cache["rows"].index_copy_(0, position, self.linear(x))  # out of range where it is run once too often
+            position.add_(1)
+            return cache["rows"].sum()
+
+    layer = Steps()
+    eager = Steps.forward.__wrapped__  # type: ignore[attr-defined]
+    with torch.no_grad():
+        state = [{"rows": torch.zeros(3, 4)} for _ in range(2)], [torch.zeros(1, dtype=torch.long) for _ in range(2)]
+        (cache, own), (position, at) = state
+        for _ in range(3):
+            x = torch.rand(1, 4)
+            same((layer(x, position, cache), position, cache), (eager(layer, x, at, own), at, own))
+    assert position.item() == 3 and counts()["captures"] == 1, counts()
+
+
+@pytest.mark.parametrize("verify", ["always", "off"])
+def test_however_results_are_compared(verify: Any) -> None:
+    method = inference(verify=verify)(added)
+    with torch.no_grad():
+        for _ in range(4):
+            x, c = torch.rand(2, 3), torch.rand(2, 3)
+            own = c.clone()
+            same((method(x, c), c), (added(x, own), own))
+    served(captures=1)
+
+
+def test_the_next_process_serves_from_its_first_call(tmp_path: Path) -> None:
+    with torch.no_grad():
+        inference()(added)(torch.rand(2, 3), torch.rand(2, 3))
+        again = inference()(added)  # of another instance, from the same store
+        x, c = torch.rand(2, 3), torch.rand(2, 3)
+        own = c.clone()
+        same((again(x, c), c), (added(x, own), own))
+    assert counts()["disk_loads"] == 1 or counts()["captures"] == 1, counts()
+
+
+def test_one_tensor_in_two_places_is_left_to_eager() -> None:
+    method = inference()(in_both)
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.rand(3, 3)
+            own = x.clone()
+            same((method(x, x), x), (in_both(own, own), own))
+    eagerly("it writes to an argument in place, and is given it twice")
+
+
+def test_tensors_that_overlap_are_left_to_eager() -> None:
+    """The same signature as those that do not, which are served, before and after."""
+    method = inference()(added)
+    with torch.no_grad():
+        for shift in (4, 4, 1, 3, 4, 0, 5):
+            whole = torch.rand(9, 3)
+            own = whole.clone()
+            same((method(whole[:4], whole[shift : shift + 4]), whole), (added(own[:4], own[shift : shift + 4]), own))
+    assert counts()["fallbacks"] == {OVERLAP: 3} and counts()["hits"] == 3, counts()
+
+
+def test_the_first_call_may_be_one_that_overlaps() -> None:
+    with torch.no_grad():
+        inference()(added)(torch.rand(4, 3), torch.rand(4, 3))  # leaves a static model
+        method = inference()(added)
+        for _ in range(3):
+            whole = torch.rand(9, 3)
+            own = whole.clone()
+            same((method(whole[:4], whole[1:5]), whole), (added(own[:4], own[1:5]), own))
+    assert set(counts()["fallbacks"]) == {OVERLAP}
+
+
+def test_a_weight_that_is_passed_is_not_written_behind_the_layer() -> None:
+    class Own(Block):
+        @inference
+        def forward(self, x: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+            c.add_(x)
+            return self.linear(x)
+
+    layer, plain = Own(), Own.forward.__wrapped__  # type: ignore[attr-defined]
+    with torch.no_grad():
+        for n in range(5):
+            x, c = torch.rand(4, 4), layer.linear.weight if n > 2 else torch.rand(4, 4)
+            before, own = layer.linear.weight.clone(), c.clone()
+            found = layer(x, c)
+            assert torch.allclose(c, own + x)
+            layer.linear.weight.copy_(before + x if n > 2 else before)
+            same(found, layer.linear(x))
+    assert plain
+
+
+def test_gradients_flow_through_what_is_written() -> None:
+    method = inference()(added)
+    for _ in range(3):
+        x, c = torch.rand(2, 3, requires_grad=True), torch.rand(2, 3)
+        method(x, c).sum().backward()
+        assert x.grad is not None and c.requires_grad
+        same(x.grad, 2 * x.detach().exp())
+    assert counts()["hits"] == 0
+
+
+def test_a_tensor_whose_shape_is_changed_is_left_to_eager() -> None:
+    def turned(x: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        c.add_(x)
+        c.t_()
+        return c @ x
+
+    method = inference(verify="off")(turned)
+    with torch.no_grad():
+        for _ in range(3):
+            x, c = torch.rand(3, 3), torch.rand(3, 3)
+            own = c.clone()
+            same((method(x, c), c), (turned(x, own), own))
+            assert c.stride() == own.stride()
+    eagerly("changes the shape")
+
+
+def test_a_gap_in_the_memory_stays_as_it_is() -> None:
+    method = inference()(through_a_view)
+    with torch.no_grad():
+        for _ in range(4):
+            x, whole = torch.rand(3, 3), torch.rand(3, 6)
+            own = whole.clone()
+            same((method(x, whole[:, ::2]), whole), (through_a_view(x, own[:, ::2]), own))
+    served(captures=1)
+
+
+def test_many_threads_write_to_tensors_of_their_own() -> None:
+    method = inference()(added)
+    x = torch.rand(3, 4)
+    wrong: list[Any] = []
+
+    def work(seed: int) -> None:
+        with torch.no_grad():
+            for n in range(20):
+                c = torch.full((3, 4), float(seed + n))
+                own = c.clone()
+                if not (torch.allclose(method(x, c), added(x, own)) and torch.allclose(c, own)):
+                    wrong.append((seed, n))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_in_the_background() -> None:
+    method = inference(background=True)(added)
+    with torch.no_grad():
+        for _ in range(3):
+            x, c = torch.rand(2, 3), torch.rand(2, 3)
+            own = c.clone()
+            same((method(x, c), c), (added(x, own), own))
+            _background.wait()
+    assert counts()["hits"] == 2, counts()
+
+
+def test_such_a_method_is_not_saved(tmp_path: Path) -> None:
+    class Writes(Block):
+        @inference
+        def forward(self, x: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+            c.add_(self.linear(x))
+            return c + 1
+
+    layer = Writes()
+    with torch.no_grad():
+        for _ in range(2):
+            layer(torch.rand(2, 4), torch.rand(2, 4))
+        with pytest.raises(Exception, match="writes to argument `c`"):
+            save(layer, tmp_path / "model", trainable=False)
