@@ -16,6 +16,7 @@ from hybrid_infer.backends import _nonfinite
 from hybrid_infer.backends._empty_means import mark
 from hybrid_infer.backends._faults import avoid_faults, spell_log_sigmoids
 from hybrid_infer.backends._long_sums import split
+from hybrid_infer.backends._negative_axes import count_from_the_front
 from hybrid_infer.backends._source import read, subgraphs
 
 #: The model with its weights as stubs of external initializers, to be bound when a session is made.
@@ -46,6 +47,7 @@ def prepare(graph: Graph, optimise: bool) -> dict[str, bytes]:
     model = read(graph, "onnxruntime")
     weights = [name for name in graph.weights if name is not None]
     avoid_faults(model)
+    count_from_the_front(model)
     split(model)
     mark(model)
     kinds = _nonfinite.types(model)

@@ -41,6 +41,7 @@ def graph(
     unused_weights: int = 0,
     unused_inputs: int = 0,
     initializers: Sequence[onnx.TensorProto] = (),
+    opset: int = 20,
 ) -> Graph:
     """A `Graph`; names map to (dtype, shape), where a size may be a name. Unused ones are put in front."""
     taken = {**weights, **inputs}
@@ -51,7 +52,7 @@ def graph(
         [value(name, spec) for name, spec in outputs.items()],
         list(initializers),
     )
-    model = helper.make_model(body, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    model = helper.make_model(body, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
     onnx.checker.check_model(model)
     spare = TensorSpec("float32", (1,))
     return Graph(

@@ -210,3 +210,14 @@ def test_a_product_that_is_rounded_is_no_part_of_a_graph() -> None:
     x = torch.zeros(2, 2)
     for n in (2, 3, 50, 100, 200):
         same(hot(x, n), x + math.floor(n * 0.29))
+
+
+def test_reductions_along_the_last_axes_of_an_empty_batch() -> None:
+    """A graph of empty arrays was refused: a sum along the last axis kept that axis."""
+
+    def reduced(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.sum(-1), x.mean(-1, keepdim=True), x.amax(-2), x.argmax(-1)
+
+    hot = inference(fallback="error")(reduced)
+    for n in (2, 3, 0, 5):
+        twice(hot, reduced, torch.randn(n, 2, 4))
