@@ -14,6 +14,7 @@ from hybrid_infer._errors import EngineError
 from hybrid_infer._types import Graph
 from hybrid_infer.backends import _nonfinite
 from hybrid_infer.backends._empty_means import mark
+from hybrid_infer.backends._empty_products import spare
 from hybrid_infer.backends._faults import avoid_faults, spell_log_sigmoids
 from hybrid_infer.backends._long_sums import split
 from hybrid_infer.backends._negative_axes import count_from_the_front
@@ -50,6 +51,7 @@ def prepare(graph: Graph, optimise: bool) -> dict[str, bytes]:
     count_from_the_front(model)
     split(model)
     mark(model)
+    spare(model)
     kinds = _nonfinite.types(model)
     spell_log_sigmoids(model, kinds)
     _nonfinite.open_clips(model, kinds)

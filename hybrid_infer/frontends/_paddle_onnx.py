@@ -16,6 +16,7 @@ from typing import Any
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Graph, TensorSpec
 from hybrid_infer.frontends._paddle_division import with_floor_division
+from hybrid_infer.frontends._paddle_expand import with_sizes_as_given
 
 _OPSET = 17
 _TIMEOUT_S = 600
@@ -224,8 +225,8 @@ def finish(model_bytes: bytes, weights: Sequence[str], inputs: Sequence[str | No
         del inner.value_info[:]
         for value in [*inner.input, *inner.output]:
             value.type.tensor_type.ClearField("shape")
-        _replace_nodes(inner, _with_scalar_conditions(with_floor_division(inner.node)))
-    nodes = _with_scalar_conditions(with_floor_division(nodes))
+        _replace_nodes(inner, _with_scalar_conditions(_as_paddle(inner.node)))
+    nodes = _with_scalar_conditions(_as_paddle(nodes))
     del graph.node[:], graph.input[:], graph.output[:], graph.value_info[:]
     graph.node.extend([*heads, *nodes])
     graph.input.extend(declared)
@@ -270,6 +271,11 @@ def _compare_shapes(model: Any, results: Sequence[TensorSpec]) -> None:
         fits = len(sizes) == len(spec.shape)
         if not fits or any(None not in pair and pair[0] != pair[1] for pair in zip(sizes, spec.shape, strict=True)):
             raise TraceError(f"paddle2onnx makes a result of shape {sizes} of one of shape {list(spec.shape)}")
+
+
+def _as_paddle(nodes: Sequence[Any]) -> list[Any]:
+    """The nodes with what the converter gets wrong written as Paddle has it."""
+    return with_sizes_as_given(with_floor_division(nodes))
 
 
 def _replace_nodes(graph: Any, nodes: Sequence[Any]) -> None:

@@ -227,3 +227,33 @@ def test_reductions_along_the_last_axes_of_an_empty_batch() -> None:
         for found, expected in zip(hot(grid(n, 2, 4)), _reduced_from_the_end(grid(n, 2, 4)), strict=True):
             same(found, expected)
     served(captures=2)
+
+
+def _expanded(x: Any, n: int) -> Any:
+    first = x[:, :1].mean(0, keepdim=True)
+    return (
+        first.expand([n, 4]) * 2, first.expand([2, x.shape[0], -1]) + 1, paddle.broadcast_to(first, [n, 1]) * 2,
+        first.expand_as(x[:, 1:]) * 2, paddle.expand(first[0], [x.shape[0], n, 1]) - 1,
+    )  # fmt: skip
+
+
+def test_expansion_to_a_size_of_nothing() -> None:
+    """It gave one row, as expand() to -1 does, which keeps the size that there is."""
+    hot = inference(fallback="error")(_expanded)
+    for rows, n in ((2, 2), (3, 3), (5, 1), (0, 4), (4, 0), (0, 0)):
+        with paddle.no_grad():
+            expected = _expanded(grid(rows, 3), n)
+            same([each.nan_to_num() for each in hot(grid(rows, 3), n)], [each.nan_to_num() for each in expected])
+    assert counts()["captures"] <= 3, counts()
+
+
+def _matched(x: Any) -> Any:
+    return paddle.einsum("bij,bkj->bik", x, x[:, :1])
+
+
+def test_an_einsum_of_an_empty_batch() -> None:
+    """It ended the process."""
+    hot = inference(fallback="error")(_matched)
+    for rows in (2, 3, 0, 5):
+        same(hot(grid(rows, 3, 4)), _matched(grid(rows, 3, 4)))
+    served(captures=2)

@@ -1,0 +1,130 @@
+"""Einstein sums of arrays without elements, with which ONNX Runtime 1.31 ends the process: it divides by their size.
+
+A batch, a mask or a slice may be empty at one call and not at another. What such a sum gives is zeros, if anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hybrid_infer.backends._source import subgraphs
+
+
+def spare(model: Any) -> None:
+    """Rewrite `model` (an onnx.ModelProto) in place, graphs inside too, where sizes do not tell that there are any."""
+    graphs = [graph for graph in (model.graph, *subgraphs(model.graph.node)) if any(map(_sums, graph.node))]
+    if not graphs:
+        return
+    from onnx import shape_inference
+
+    inferred = shape_inference.infer_shapes(model).graph
+    kinds: dict[str, Any] = {}
+    for inner in (inferred, *subgraphs(inferred.node)):
+        for value in (*inner.input, *inner.value_info, *inner.output):
+            kinds.setdefault(value.name, value.type.tensor_type)
+    for weight in inferred.initializer:
+        kinds.setdefault(weight.name, _kind(weight))
+    for graph in graphs:
+        nodes: list[Any] = []
+        for node in graph.node:
+            known = [kinds.get(name) for name in node.input] if _sums(node) else [None]
+            nodes += [node] if None in known else _spared(node, known)
+        nodes = [type(node).FromString(node.SerializeToString()) for node in nodes]
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+
+def _sums(node: Any) -> bool:
+    return node.op_type == "Einsum" and not node.domain and len(node.input) > 1
+
+
+def _kind(weight: Any) -> Any:
+    from onnx import helper
+
+    return helper.make_tensor_type_proto(weight.data_type, list(weight.dims)).tensor_type
+
+
+def _spared(node: Any, kinds: Sequence[Any]) -> list[Any]:
+    """The node in a branch that is taken where there are elements; zeros of the result's sizes in the other one."""
+    from onnx import TensorProto, helper
+
+    if all(kind.HasField("shape") and all(dim.dim_value > 0 for dim in kind.shape.dim) for kind in kinds):
+        return [node]
+    ranks = [len(kind.shape.dim) if kind.HasField("shape") else None for kind in kinds]
+    axes = _axes(node.attribute[0].s.decode(), ranks)
+    if axes is None:
+        return [node]
+    result = node.output[0]
+
+    def name(part: str) -> str:
+        return f"{result}::{part}"
+
+    def constant(part: str, numbers: Sequence[int], rank: int = 1) -> Any:
+        value = helper.make_tensor(name(part), TensorProto.INT64, [len(numbers)] * rank, numbers)
+        return helper.make_node("Constant", [], [name(part)], value=value)
+
+    made = [constant("nothing", [0], 0), helper.make_node("Size", [node.input[0]], [name("count0")])]
+    for at, operand in enumerate(node.input[1:], 1):
+        made.append(helper.make_node("Size", [operand], [name(f"size{at}")]))
+        made.append(helper.make_node("Mul", [name(f"count{at - 1}"), name(f"size{at}")], [name(f"count{at}")]))
+    made.append(helper.make_node("Equal", [name(f"count{len(node.input) - 1}"), name("nothing")], [name("none")]))
+
+    inside = [helper.make_node("Shape", [operand], [name(f"sizes{at}")]) for at, operand in enumerate(node.input)]
+    parts = []
+    inside.append(constant("one", [1]))
+    for at, places in enumerate(axes):
+        size = ""
+        for operand, axis in places:
+            mine = name(f"size{at}_{operand}")
+            inside.append(constant(f"axis{at}_{operand}", [axis]))
+            inside.append(helper.make_node("Gather", [name(f"sizes{operand}"), name(f"axis{at}_{operand}")], [mine]))
+            if size:  # one of 1 is stretched to the other
+                flat, wide = f"{mine}::flat", f"{mine}::wide"
+                inside.append(helper.make_node("Equal", [size, name("one")], [flat]))
+                inside.append(helper.make_node("Where", [flat, mine, size], [wide]))
+                mine = wide
+            size = mine
+        parts.append(size)
+    join = helper.make_node("Concat", parts, [name("sizes")], axis=0) if parts else constant("sizes", [])
+    zero = helper.make_tensor("zero", kinds[0].elem_type, [1], [0])
+    inside += [join, helper.make_node("ConstantOfShape", [name("sizes")], [name("zeros")], value=zero)]
+    plain = type(node).FromString(node.SerializeToString())
+    plain.output[0] = name("sum")
+    branches = {
+        branch: helper.make_graph(
+            nodes, name(branch), [], [helper.make_tensor_value_info(given, kinds[0].elem_type, None)]
+        )
+        for branch, nodes, given in (("then_branch", inside, name("zeros")), ("else_branch", [plain], name("sum")))
+    }
+    return [*made, helper.make_node("If", [name("none")], [result], **branches)]
+
+
+def _axes(equation: str, ranks: Sequence[int | None]) -> list[list[tuple[int, int]]] | None:
+    """Operands, each with its axis, for each axis of the result; None where that is not to be told."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ranks):
+        return None
+    places: dict[str, tuple[int, int]] = {}
+    open_: list[list[tuple[int, int]]] = []
+    for operand, (term, rank) in enumerate(zip(terms, ranks, strict=True)):
+        before, dots, behind = term.partition("...")
+        places.update({label: (operand, axis) for axis, label in enumerate(before)})
+        places.update({label: (operand, axis - len(behind)) for axis, label in enumerate(behind)})
+        if dots and rank is None:
+            return None
+        if dots:
+            # The last of them lie upon each other.
+            for from_end in range((rank or 0) - len(before) - len(behind)):
+                if from_end >= len(open_):
+                    open_.insert(0, [])
+                open_[-1 - from_end].append((operand, -len(behind) - 1 - from_end))
+    if not arrow:
+        labels = left.replace(",", "").replace(".", "")
+        right = ("..." if "..." in left else "") + "".join(sorted(each for each in labels if labels.count(each) == 1))
+    first, dots, last = right.partition("...")
+    try:
+        return [*([places[each]] for each in first), *(open_ if dots else ()), *([places[each]] for each in last)]
+    except KeyError:
+        return None
