@@ -24,6 +24,7 @@ from hybrid_infer.frontends import (
     _torch_guards,
     _torch_recurrent,
     _torch_repeat,
+    _torch_written_out,
 )
 from hybrid_infer.frontends._torch_reasons import NO_FORM, called_at, explained, line_of, writers_of
 
@@ -188,7 +189,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
 
 
 def _translations() -> dict[Any, Any]:
-    rooms = (_torch_attention, _torch_arithmetic, _torch_recurrent, _torch_repeat)
+    rooms = (_torch_attention, _torch_arithmetic, _torch_recurrent, _torch_repeat, _torch_written_out)
     return {operator: form for room in rooms for operator, form in room.translations().items()}
 
 

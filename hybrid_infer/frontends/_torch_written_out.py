@@ -1,0 +1,51 @@
+"""Operators of torch that its exporter has no form of in ONNX, written out in others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def translations() -> dict[Any, Callable[..., Any]]:
+    """For ``torch.onnx.export(custom_translation_table=...)``."""
+    aten = torch.ops.aten
+    return {
+        aten.prod.default: _product,
+        aten.prod.dim_int: _product,
+        aten._cdist_forward.default: _distances,
+    }
+
+
+def _product(x: Any, dim: int | None = None, keepdim: bool = False, dtype: int = -1) -> Any:
+    """Of whole numbers in int64, as torch has it; ``dtype`` is the exporter's number of a type."""
+    import onnx_ir as ir
+    from onnxscript import opset20 as op
+
+    scalar = x.shape is not None and len(x.shape) == 0
+    if dtype not in (-1, None):
+        x = op.Cast(x, to=dtype)
+    elif not x.dtype.is_floating_point():
+        x = op.Cast(x, to=ir.DataType.INT64)
+    if scalar:
+        return op.Identity(x)
+    if dim is None:
+        return op.ReduceProd(x, keepdims=False)
+    return op.ReduceProd(x, op.Constant(value_ints=[dim]), keepdims=keepdim)
+
+
+def _distances(x: Any, y: Any, p: float, compute_mode: int | None) -> Any:
+    """Of each row to each: torch takes this form for few rows, and products of matrices for many."""
+    from onnxscript import opset20 as op
+
+    apart = op.Abs(op.Sub(op.Unsqueeze(x, op.Constant(value_ints=[-2])), op.Unsqueeze(y, op.Constant(value_ints=[-3]))))
+    last = op.Constant(value_ints=[-1])
+    if p == 2.0:
+        return op.ReduceL2(apart, last, keepdims=False)
+    if p == 1.0:
+        return op.ReduceSum(apart, last, keepdims=False)
+    if math.isinf(p):
+        return op.ReduceMax(apart, last, keepdims=False)
+    raise NotImplementedError(f"distances of the order {p} have no form in ONNX that was tested")
