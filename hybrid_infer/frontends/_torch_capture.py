@@ -20,6 +20,7 @@ from hybrid_infer.frontends import (
     _torch_arithmetic,
     _torch_attention,
     _torch_collectors,
+    _torch_experts,
     _torch_fastpath,
     _torch_guards,
     _torch_recurrent,
@@ -189,7 +190,9 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
 
 
 def _translations() -> dict[Any, Any]:
-    rooms = (_torch_attention, _torch_arithmetic, _torch_recurrent, _torch_repeat, _torch_written_out)
+    rooms = (
+        _torch_attention, _torch_arithmetic, _torch_experts, _torch_recurrent, _torch_repeat, _torch_written_out,
+    )  # fmt: skip
     return {operator: form for room in rooms for operator, form in room.translations().items()}
 
 
