@@ -173,12 +173,13 @@ def _visit(box: Any, key: Any, path: Path, census: Census, frontend: Any) -> Non
         if path != _layer_hooks.OWN and (names := _layer_hooks.recomputed(value, frontend.hooks)):
             census.recomputed[path] = names
     computed = census.recomputed.get(path, ())
-    for inner, name in _items(value, is_layer, census, frontend):
+    for inner, name in items(value, is_layer, census, frontend):
         if name not in computed:
             _visit(inner, name, (*path, str(name)), census, frontend)
 
 
-def _items(value: Any, is_layer: bool, census: Census, frontend: Any) -> Iterator[tuple[Any, Any]]:
+def items(value: Any, is_layer: bool, census: Census, frontend: Any) -> Iterator[tuple[Any, Any]]:
+    """What an object holds: the dict or list it stands in, and its key there."""
     if is_layer:
         state = vars(value)
         for name in list(state):

@@ -23,6 +23,7 @@ from hybrid_infer._reach import Reach
 from hybrid_infer._reads import Recorder
 from hybrid_infer._signature import Layout, Parameters, Signatures, Unsupported
 from hybrid_infer._structure import builder, constants
+from hybrid_infer._unshared import unshare
 
 SELF = "self"
 
@@ -66,6 +67,8 @@ class Twin:
         memo.update((id(box[key]), box[key]) for box, key in live.computed(frontend.groups))
         twins = copied(roots, live, memo)
         self.census = _census.take(twins, frontend)
+        if unshare(self.census, live, memo, frontend):
+            self.census = _census.take(twins, frontend)
         for box, key in list(self.census.computed(frontend.groups)):
             del box[key]
         for path, layer in self.census.layers:
