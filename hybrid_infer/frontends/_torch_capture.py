@@ -19,6 +19,7 @@ from hybrid_infer._types import Captured, Expr, Graph, TensorSpec, Tracee
 from hybrid_infer.frontends import (
     _torch_arithmetic,
     _torch_attention,
+    _torch_autocast,
     _torch_collectors,
     _torch_experts,
     _torch_fastpath,
@@ -58,6 +59,7 @@ class _Call(torch.nn.Module):
         tracee = self.tracee
         try:
             with contextlib.ExitStack() as paths:
+                paths.enter_context(_torch_autocast.off_where_off())
                 if self.recording is not None:
                     live = [*tracee.weights, *tracee.tensors]
                     gradients = _torch_fastpath.Gradients(self.recording, [*weights, *tensors], live)

@@ -131,6 +131,30 @@ def test_autocast_is_honoured_and_guarded() -> None:
     served(captures=2)
 
 
+class Delicate(Block):
+    """What models switch autocast off around; nothing is on that this would switch off."""
+
+    @torch.autocast("cuda", enabled=False)
+    def angles(self, x: torch.Tensor) -> torch.Tensor:
+        return x.float().cos()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", enabled=False), torch.autocast("cpu", enabled=False):
+            x = self.linear(x) * (2 if torch.is_autocast_enabled("cpu") else 3)
+        return torch.relu(x) @ self.angles(x).T
+
+
+def test_autocast_switched_off_where_none_is_on_is_no_context() -> None:
+    layer = Delicate().eval()
+    eager = copy.deepcopy(layer)
+    twice(inference(layer), eager, X)
+    served(captures=1)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        same(layer(X), eager(X), 2e-2)
+        assert layer(X).dtype is torch.bfloat16
+    assert counts()["captures"] == 1 and "torch.autocast" in str(counts()["fallbacks"])
+
+
 def test_the_default_dtype_is_guarded() -> None:
     def widened(x: torch.Tensor) -> torch.Tensor:
         return x.to(torch.get_default_dtype()) * 2
