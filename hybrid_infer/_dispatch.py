@@ -150,8 +150,11 @@ class State:
         ints = [v for v in values if type(v) is int] if route.ints else ()  # type: ignore[union-attr]
         if route.ints and len(ints) != len(route.held.version.ints):  # type: ignore[union-attr]
             ints = self.layout(values).ints
-        if route.handed_back and not all(tensors[i].is_contiguous() for i in route.handed_back):  # type: ignore[union-attr]
-            return self.eagerly(owner, args, kwargs, "a result that is an argument has gaps in its memory", "", "busy")
+        if route.handed_back:  # type: ignore[union-attr]
+            gaps = [i for i in route.handed_back if not tensors[i].is_contiguous()]  # type: ignore[union-attr]
+            known = [route.held.with_gaps.get(i) for i in gaps]  # type: ignore[union-attr]
+            if not all(known):
+                return self._with_gaps(owner, args, kwargs, values, route, () if False in known else gaps)
         given: Any = ()
         if route.objects:  # type: ignore[union-attr]
             given = [*boxes.values()]
@@ -242,6 +245,25 @@ class State:
         else:
             self.counters.hits += 1
         return result
+
+    def _with_gaps(self, owner: Any, args: Any, kwargs: Any, values: Any, route: Any, unknown: Sequence[int]) -> Any:
+        """The eager result, where arguments that come back have gaps in their memory.
+
+        Of those whose number is `unknown` it is seen whether they come back as they are: then later calls are served.
+        """
+        layout, given = self.layout(values), _given.objects(values, self._defaults)
+        found = _given.called(self.method.function, (*owner, *args), kwargs, given)
+        if unknown:
+            try:
+                _compile.check(self.frontend, route, layout.tensors, layout.ints, found, self.method.options, given)
+            except _verify.Unlike:
+                route.held.with_gaps.update(dict.fromkeys(unknown, False))
+            except (_verify.Disagreement, _verify.Inconclusive, EngineError) as fault:
+                _log.debug("%s: a comparison of arguments with gaps told nothing: %s", self.method.name, fault)
+            else:
+                return _given.result(found)
+        self.note("a result that is an argument has gaps in its memory", "", "busy")
+        return _given.result(found)
 
     def eagerly(
         self, owner: tuple[Any, ...], args: Any, kwargs: Any, reason: str, remedy: str, kind: str = "capture"

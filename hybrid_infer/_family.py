@@ -48,6 +48,8 @@ class Held:
         self.postponed: dict[str, Any] = {}  # what failed for a cause that passes, likewise; on no disk
         #: Which results carry a gradient, by which arguments and weights require one.
         self.carried: dict[tuple[tuple[bool, ...], tuple[bool, ...]], tuple[bool, ...]] = {}
+        #: Arguments that are results too, by number: do they come back as they are where they have gaps in memory?
+        self.with_gaps: dict[int, bool] = {}
         self.ranges = Ranges()
         self.choices: dict[str, Any] = {}  # of a `Choice`, by what it was made among
         self.doubtful: Counter[str] = Counter()  # of those, how often one was made on a busy machine

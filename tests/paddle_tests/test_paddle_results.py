@@ -11,7 +11,7 @@ paddle = pytest.importorskip("paddle")
 
 from paddle_support import counts, eagerly, grid, same, served, twice  # noqa: E402
 
-from hybrid_infer import inference  # noqa: E402
+from hybrid_infer import inference, reset_stats  # noqa: E402
 
 pytestmark = pytest.mark.paddle
 X = grid(2, 4)
@@ -211,3 +211,42 @@ def test_results_without_gradients_are_as_eager_marks_them() -> None:
         found = hot(X)
         assert [r.stop_gradient for r in found] == [True, True] and [r.is_leaf for r in found] == [True, True]
     served(captures=1)
+
+
+def test_an_argument_with_gaps_that_comes_back_as_it_is_is_served() -> None:
+    def both(x: Any, keys: Any) -> Any:
+        return x + keys.sum(), (keys, keys.transpose([1, 0]) * 2)
+
+    gaps = grid(4, 6)[:, :3]
+    assert not gaps.is_contiguous()
+    for first in (grid(4, 3), gaps):  # seen where the static model is built, or where it meets the first gaps
+        reset_stats()
+        hot = inference(lambda x, keys: both(x, keys), fallback="error", cache_static_model=False)
+        with paddle.no_grad():
+            for keys in (first, gaps, gaps):
+                found = hot(X, keys)
+                assert found[1][0] is keys
+                same(found, both(X, keys))
+        served(captures=1)
+        assert counts()["hits"] >= 1
+
+
+def test_a_cache_of_transposed_keys_is_served() -> None:
+    layer = paddle.nn.TransformerDecoderLayer(8, 2, 16)
+    layer.eval()
+    eager, memory, x = type(layer).forward, grid(2, 5, 8), grid(2, 4, 8)
+    hot = inference(layer, fallback="error")
+    with paddle.no_grad():
+        mine, wanted = (
+            (
+                layer.self_attn.gen_cache(memory[:, :1]),
+                layer.cross_attn.gen_cache(memory, memory, type=paddle.nn.MultiHeadAttention.StaticCache),
+            )
+            for _ in range(2)
+        )
+        for step in range(4):
+            token = x[:, step : step + 1]
+            found, mine = hot(token, memory, None, None, mine)
+            expected, wanted = eager(layer, token, memory, None, None, wanted)
+            same((found, mine), (expected, wanted))
+    served(captures=3)
