@@ -77,11 +77,15 @@ class Watch:
         self.reasons: list[str] = []
         self._origin = origin
 
+    def line(self, frame: Any) -> tuple[str, int]:
+        """Where a frame is, in code that somebody wrote."""
+        line = (frame.f_code.co_filename, frame.f_lineno)
+        return line if self._origin is None else self._origin(line)
+
     def note(self, reason: str, frame: Any = None) -> None:
         """Add a reason, with the line of a frame of the user's."""
         if frame is not None:
-            line = (frame.f_code.co_filename, frame.f_lineno)
-            file, number = line if self._origin is None else self._origin(line)
+            file, number = self.line(frame)
             reason = f"{reason} ({file}:{number})"
         if reason not in self.reasons:
             self.reasons.append(reason)
@@ -138,7 +142,7 @@ def _clock_observer(found: Watch) -> Any:
             what = f"the context variable {owner.name}"
         elif what is None and called.__name__ in _DATES and owner in _CALENDAR:
             what = "the clock"
-        user = _users(frame) if what is not None else None
+        user = _users(found, frame) if what is not None else None
         if user is not None:
             found.note(f"it reads {what}", user)
 
@@ -180,7 +184,7 @@ def _install() -> None:
 
         def encodekey(key: Any) -> Any:
             found = getattr(_LOCAL, "watch", None)
-            if found is not None and (user := _users(sys._getframe(1))) is not None:
+            if found is not None and (user := _users(found, sys._getframe(1))) is not None:
                 found.note(f"it reads the environment variable {key}", user)
             return encode(key)
 
@@ -193,7 +197,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     found = getattr(_LOCAL, "watch", None)
     if found is None or str(arguments[0]).endswith((".py", ".pyc")):
         return
-    user = _users(sys._getframe(1))
+    user = _users(found, sys._getframe(1))
     if user is not None:
         found.note(f"it opens the file {arguments[0]}", user)
         if arguments[2] & (os.O_WRONLY | os.O_RDWR):  # a trace must not write what the eager method will write
@@ -206,7 +210,7 @@ _SKIPPED = (
 )  # fmt: skip
 
 
-def _users(frame: Any) -> Any:
+def _users(found: Watch, frame: Any) -> Any:
     """The frame of the user's code that asks, directly or through a library that merely passes it on; else None."""
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
@@ -215,6 +219,7 @@ def _users(frame: Any) -> Any:
         if top in _SKIPPED or file.startswith("<frozen") or name.startswith("hybrid_infer._outside"):
             frame = frame.f_back
             continue
+        file = found.line(frame)[0]  # generated code lies elsewhere than what it was made of
         mine = "site-packages" not in file and "/lib/python" not in file and top != "hybrid_infer"
         return frame if mine else None
     return None

@@ -83,9 +83,19 @@ def _compare_numbers(open_sizes: Trace, fixed: Trace) -> None:
             raise TraceError(f"Paddle leaves {min(lost - _OF_CONSTANTS)} out where sizes vary")
         strange = [value for value in given if value[0] not in known and not (loops and value[0] in (0, 1))]
     for number, value in strange:
-        others = [[v for v in op.operands_source() if not v.is_same(value)] for op in value.all_used_ops()]
-        if not all(any(_is_size(v) for v in operands) for operands in others):
+        if not all(any(_is_size(v) for v in operands) for operands in _beside(value)):
             raise TraceError(f"Paddle takes a size that varies for a number ({number:g})")
+
+
+def _beside(value: Any) -> list[list[Any]]:
+    """What else each operator takes that reads a number, in whatever shape or type it reads it."""
+    found = []
+    for op in value.all_used_ops():
+        if op.name() in ("pd_op.reshape", "pd_op.cast"):
+            found += _beside(op.result(0))
+        else:
+            found.append([v for v in op.operands_source() if not v.is_same(value)])
+    return found
 
 
 def _numbers(traced: Trace) -> list[tuple[float, Any]]:

@@ -81,15 +81,12 @@ def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str], resul
         elif name == "increment_" and lists:
             continue  # which counts the elements
         elif name.endswith("_"):
-            # Which operand an operator writes is not in the program; the first is it in all of them but this is
-            # not promised, so any will do.
-            given = list(op.operands_source())
-            given = given[1:] if name == "assign_out_" else given  # the one that writes its second operand
-            touched = [*given, *(_aliases(op, given[0]) if given else [])]
-            written = [n for value, n in zip(inputs, labels, strict=True) if any(t.is_same(value) for t in touched)]
+            given = _written(op)
+            aliases = [each for value in given for each in _aliases(op, value)]
+            written = [n for value, n in zip(inputs, labels, strict=True) if any(a.is_same(value) for a in aliases)]
             for label in written[:1]:
                 note(f"it writes to {label} in place, by {name}")
-            if not written and given and _read_again(op, _aliases(op, given[0]), results):
+            if not written and given and _read_again(op, aliases, results):
                 note(f"it writes in place, by {name}, to a tensor that is read again")
     return list(dict.fromkeys(found))
 
@@ -104,10 +101,23 @@ _VIEWS = frozenset(
 )  # fmt: skip
 
 
-def _shares(op: Any) -> bool:
-    """Do the results of an operator lie in its first operand's memory, eagerly?"""
+def _written(op: Any) -> list[Any]:
+    """The operands that an operator in place writes to: any of them, where it does not say which."""
+    import paddle
+
+    given = list(op.operands_source())
+    places = paddle.core.pir.get_op_inplace_info(op).values()
+    return [given[place] for place in sorted(set(places))] or given
+
+
+def _shared(op: Any) -> Any:
+    """The operand in whose memory the results of an operator lie, eagerly; None where they have memory of their own."""
     dialect, _, name = op.name().rpartition(".")
-    return name in _VIEWS or (dialect == "pd_op" and name.endswith("_")) or op.name() == "builtin.split"
+    if name in _VIEWS or op.name() == "builtin.split":
+        return op.operands_source()[0]
+    if dialect == "pd_op" and name.endswith("_"):
+        return next(iter(_written(op)), None)
+    return None
 
 
 def _aliases(writer: Any, value: Any) -> list[Any]:
@@ -116,17 +126,15 @@ def _aliases(writer: Any, value: Any) -> list[Any]:
     above: Any = value
     while above is not None:
         root, op = above, above.get_defining_op()
-        if op is None:
-            above = _fed(writer, root)
-        else:
-            above = op.operands_source()[0] if _shares(op) and op.operands_source() else None
+        above = _fed(writer, root) if op is None else _shared(op)
     found, left = [value], [root]
     while left:
         each = left.pop()
         if not each.is_same(value):
             found.append(each)
         for user in each.all_used_ops():
-            if user.id() != writer.id() and _shares(user) and user.operands_source()[0].is_same(each):
+            shared = None if user.id() == writer.id() else _shared(user)
+            if shared is not None and shared.is_same(each):
                 left += user.results()
     return found
 

@@ -203,6 +203,19 @@ def test_a_cache_that_grows() -> None:
     served(captures=2)
 
 
+def test_a_causal_table_that_is_cut_behind_what_a_cache_holds() -> None:
+    table = paddle.tril(paddle.ones([1, 1, 32, 32]))
+
+    def causal(x: Any, keys: Any, table: Any) -> Any:
+        before, after = keys.shape[1], keys.shape[1] + x.shape[1]
+        return table[:, :, before:after, :after] * x.sum()
+
+    hot = inference(causal, fallback="error")
+    for length in range(3, 8):
+        twice(hot, causal, grid(2, 1, 8), grid(2, length, 8), table)
+    served(captures=2)
+
+
 def _averaged(x: Any) -> Any:
     return x.mean(0), x.mean() + x.shape[0]
 

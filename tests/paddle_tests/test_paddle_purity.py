@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import random
@@ -85,7 +86,7 @@ class Layer(paddle.nn.Layer):
         return self.linear(x)
 
     def slicing(self, x: Any) -> Any:
-        x[:, 0] = 3.0
+        x.transpose([1, 0])[0] = 3.0
         return self.linear(x)
 
     def logging(self, x: Any) -> Any:
@@ -148,7 +149,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "setting": ("set_value",),
     "assigning": ("writes to self.steps",),
     "writing": ("writes to argument `x`",),
-    "slicing": ("elements of argument `x`",),
+    "slicing": ("writes to argument `x`",),
     "logging": ("LOG",),
     "stating": ("STATE",),
     "totalling": ("TOTAL",),
@@ -177,7 +178,6 @@ def _prepare(layer: Layer, path: Path) -> None:
     random.seed(3)
     np.random.seed(3)
     layer.path = str(path)
-
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -334,3 +334,43 @@ def test_a_layer_that_respells_its_data_format_is_served_from_the_first_call(
     for _ in range(2):
         twice(layer, plain, grid(*shape))
     assert counts()["captures"] == 1 and counts()["eager_calls"] == 0
+
+
+def test_an_argument_put_into_elements_of_another_tensor_is_not_written_to() -> None:
+    def shifted(x: Any) -> Any:
+        table = paddle.zeros([x.shape[0], 5])
+        table[:, 1:] = x
+        return table
+
+    hot = inference(shifted, fallback="error")
+    twice(hot, shifted, X)
+    assert counts()["captures"] == 1 and not counts()["fallbacks"]
+
+
+_LIBRARY = """
+import os
+def scale(x):
+    return x * 2.0 if os.getenv("LIBRARY_SETTING", "no") == "no" else x
+def kept(x):
+    if x.sum() > 0:  # its source is rewritten
+        x = x + 1
+    return scale(x)
+"""
+
+
+def test_settings_that_a_library_reads_are_its_own_also_where_its_source_is_rewritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in PyTorch, whose tracer runs the library's own code."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "library_with_settings.py").write_text(_LIBRARY, encoding="ascii")
+    monkeypatch.syspath_prepend(str(folder))
+    kept = importlib.import_module("library_with_settings").kept
+
+    def through(x: Any) -> Any:
+        return kept(x)
+
+    hot = inference(through, fallback="error", cache_static_model=False)
+    twice(hot, through, X)
+    assert counts()["captures"] == 1 and not counts()["fallbacks"]

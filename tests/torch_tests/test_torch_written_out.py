@@ -14,8 +14,8 @@ pytestmark = pytest.mark.torch
 def _products(x: torch.Tensor, n: torch.Tensor) -> tuple[torch.Tensor, ...]:
     small = n.to(torch.int32)
     return (
-        x.prod(0), x.prod(-1, keepdim=True), x.prod(), x.sum().prod(0), n.prod(1), small.prod(-1), (x > 0).prod(), small.prod(),
-        x.prod(1, dtype=torch.float64), n.prod(dtype=torch.float32),
+        x.prod(0), x.prod(-1, keepdim=True), x.prod(), x.sum().prod(0), n.prod(1), small.prod(-1), (x > 0).prod(),
+        small.prod(), x.prod(1, dtype=torch.float64), n.prod(dtype=torch.float32),
     )  # fmt: skip
 
 
