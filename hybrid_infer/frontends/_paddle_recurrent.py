@@ -19,7 +19,7 @@ def recurrent(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
     value, directions = inputs[0], 2 if attributes["is_bidirec"] else 1
-    first, weights = (_parts(given) for given in inputs[1:3])
+    first, weights = (parts(given) for given in inputs[1:3])
     matrices, biases = weights[: len(weights) // 2], weights[len(weights) // 2 :]
     last: list[list[Any]] = [[] for _ in first]
     begun = paddle.reshape(lengths > 0, [1, -1, 1]) if timed else None
@@ -46,8 +46,8 @@ def recurrent(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
             # Of a sequence without elements an engine makes zeros.
             kept.append(state if begun is None else paddle.where(begun, state, before))
     for reader in states.all_used_ops():
-        for old, parts in zip(reader.results(), last, strict=True):
-            old.replace_all_uses_with(paddle.concat(parts, axis=0))
+        for old, levelled in zip(reader.results(), last, strict=True):
+            old.replace_all_uses_with(paddle.concat(levelled, axis=0))
     return value
 
 
@@ -55,7 +55,7 @@ def prepared(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> list[Any
     """What ONNX's operator takes for one of a single level: input, matrices, biases, any lengths, first states."""
     import paddle
 
-    value, first, weights, lengths = inputs[0], _parts(inputs[1]), _parts(inputs[2]), inputs[3]
+    value, first, weights, lengths = inputs[0], parts(inputs[1]), parts(inputs[2]), inputs[3]
     size, order = attributes["hidden_size"], GATES[operator(attributes["mode"])]
 
     def arranged(weight: Any) -> Any:
@@ -70,6 +70,6 @@ def prepared(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> list[Any
     return [value, paddle.stack(matrices[::2]), paddle.stack(matrices[1::2]), paddle.stack(both), *timed, *first]
 
 
-def _parts(value: Any) -> list[Any]:
+def parts(value: Any) -> list[Any]:
     """What a list of tensors in a program was made of."""
     return list(value.get_defining_op().operands_source())

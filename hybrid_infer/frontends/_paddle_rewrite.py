@@ -18,6 +18,7 @@ from hybrid_infer.frontends import (
     _paddle_softmax,
     _paddle_spelled,
     _paddle_windows,
+    _paddle_written_out,
 )
 from hybrid_infer.frontends._paddle_purity import needed, operators
 
@@ -286,4 +287,5 @@ _RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     **_paddle_nan.RULES,
     **_paddle_settings.RULES,
     **_paddle_spelled.RULES,
+    **_paddle_written_out.RULES,
 }

@@ -229,15 +229,30 @@ class _Watch:
         loop_of_lists = recurrent._rnn_static_graph
         asked, truth_of_tensor = core._has_grad, value_type.__bool__
         convert_branch, convert_check = dy2static.IfElse, dy2static.Assert
+
+        def view(value: Any, *sizes: Any, **named: Any) -> Any:
+            """The framework has none but of eager tensors."""
+            given = sizes[0] if len(sizes) == 1 else named.get("size", named.get("shape_or_dtype", list(sizes)))
+            wanted = [given] if isinstance(given, int) else given
+            if not isinstance(wanted, (list, tuple)) or not wanted or 0 in [n for n in wanted if isinstance(n, int)]:
+                raise TraceError("it views a tensor in another element type, or as an empty one")
+            return paddle.reshape(value, list(wanted))
+
+        def view_as(value: Any, other: Any) -> Any:
+            return paddle.reshape(value, list(shape(other)))
+
         # As of an eager tensor; without them Python would ask for elements until one fails, and none does.
         protocol = {"__len__": length, "__iter__": iterate}
         added = {name: method for name, method in protocol.items() if name not in vars(value_type)}
+        views = {name: vars(value_type)[name] for name in ("view", "view_as") if name in vars(value_type)}
         with static_op_arg_cast_guard(self.cast_hook):
             value_type.shape = property(shape)
             dy2static.Shape = shape_in_rewritten_code
             dy2static.IfElse, dy2static.Assert, value_type.__bool__ = branch, check, truth
             for name, method in added.items():
                 setattr(value_type, name, method)
+            for name in views:
+                setattr(value_type, name, view if name == "view" else view_as)
             inplace_utils.warnings = Warnings()
             recurrent._rnn_static_graph = loop
             core._has_grad = has_grad
@@ -255,6 +270,8 @@ class _Watch:
                 value_type.__bool__ = truth_of_tensor
                 for name in added:
                     delattr(value_type, name)
+                for name, method in views.items():
+                    setattr(value_type, name, method)
 
     def is_size(self, result: Any, among: Container[str] = _ANY) -> bool:
         """Is it computed from nothing but sizes and integers that vary, by some operators?"""

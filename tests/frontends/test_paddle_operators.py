@@ -129,6 +129,46 @@ def loop(self, x):
     return total
 
 
+def gates(self, x):
+    scores, table = x.unsqueeze(1), x[:, :2]
+    return [
+        F.swiglu(x), F.swiglu(x, x * 2), paddle.incubate.softmax_mask_fuse(scores, scores * 2), paddle.stanh(x),
+        paddle.expm1(x), paddle.expm1(x * 1e-5), paddle.expm1(x * 200), F.maxout(image(x), 2),
+        F.maxout(image(x).transpose([0, 2, 3, 1]), 2, axis=-1), paddle.cross(table[..., :3], table[..., 1:], axis=2),
+        paddle.baddbmm(x @ x.transpose([0, 2, 1]), x, x.transpose([0, 2, 1]), beta=0.5, alpha=2.0),
+        paddle.crop(x[0, :2], [1, 3], [1, 1]),
+    ]  # fmt: skip
+
+
+def places(self, x):
+    square = x.unsqueeze(-1) * x.unsqueeze(-2)
+    upper, lower = paddle.triu_indices(4, 4, 1), paddle.tril_indices(4, 3, -1)
+    batch, length, width = x.shape
+    return [
+        square[:, 0, upper[0], upper[1]], lower, paddle.trace(square, 0, 2, 3), paddle.diag_embed(x),
+        *(paddle.diagonal(square, offset, 2, 3) for offset in (0, 1, -2)), paddle.diagonal(square[:, 0], 1, 2, 1),
+        paddle.diag(x[0, 0]), paddle.diag(square[0, 0], 1), paddle.diag(x[:, 0, 0], padding_value=2.0),
+        *paddle.broadcast_tensors([x, x[:1, :, :1], x[:, :1]]), *paddle.broadcast_tensors([x[0, 0], x[0, 0, :1]]),
+        (x * 2).view(batch, length, 2, -1), (x * 2).view([-1]), (x * 2).view(-1), (x * 2).view(size=[-1, width]),
+        (x * 2).view_as(x.reshape([batch, length, 2, 2])),
+    ]  # fmt: skip
+
+
+def frames(self, x):
+    wide = x.tile([1, 8, 1]).transpose([0, 2, 1])
+    return [
+        paddle.signal.frame(wide, 6, 4), paddle.signal.frame(x[0].tile([8, 1]), 6, 4, axis=0),
+        paddle.signal.frame(x, 4, 3),
+    ]  # fmt: skip
+
+
+def masks(self, x):
+    length = x.shape[1]
+    rows = paddle.ones([length, length], "bool")
+    rows[:, 0], rows[1:, 1:3] = x[0, :, 0] > 0, False
+    return [rows, self.steps[:, :, length : length + 2, :length], rows]
+
+
 GROUPS = {
     "activations": layer(activations),
     "reductions": layer(reductions),
@@ -144,6 +184,10 @@ GROUPS = {
     ),
     "recurrent": layer(recurrent, lstm=nn.LSTM(4, 3), gru=nn.GRU(4, 3)),
     "loop": layer(loop),
+    "gates": layer(gates),
+    "places": layer(places),
+    "frames": layer(frames),
+    "masks": layer(masks, steps=paddle.tril(paddle.ones([1, 1, 32, 32]))),
 }  # fmt: skip
 
 

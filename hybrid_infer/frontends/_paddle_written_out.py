@@ -1,0 +1,221 @@
+"""Operators that paddle2onnx lacks and models use, written out in others that it has: gates, diagonals, frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends._paddle_recurrent import parts
+from hybrid_infer.frontends._paddle_windows import constant
+
+
+def _swiglu(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """The gate of language models; of one tensor, its halves along the last axis."""
+    import paddle
+
+    value, other = inputs
+    if not other.initialized():
+        if value.shape[-1] < 0:
+            raise TraceError(f"{op.name()} of halves of a dimension that varies")
+        value, other = paddle.split(value, 2, -1)
+    return paddle.nn.functional.silu(value) * other
+
+
+def _fused_softmax_mask(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    return paddle.nn.functional.softmax(inputs[0] + inputs[1], -1)
+
+
+def _broadcast_tensors(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Each of the results is replaced here: they come in a list."""
+    import paddle
+
+    given = parts(inputs[0])
+    if any(-1 in value.shape for value in given):
+        sizes = paddle.shape(reduce(paddle.add, (paddle.zeros(paddle.shape(value), "int32") for value in given)))
+    else:
+        sizes = reduce(paddle.broadcast_shape, (list(value.shape) for value in given))
+    for reader in op.result(0).all_used_ops():
+        for old, value in zip(reader.results(), given, strict=True):
+            old.replace_all_uses_with(paddle.expand(value, sizes))
+
+
+def _triangle(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """The places of a triangle's elements, row after row."""
+    import numpy
+    import paddle
+
+    upper = op.name() == "pd_op.triu_indices"
+    rows, columns = (attributes[name] for name in (("row", "col") if upper else ("rows", "cols")))
+    keep = paddle.triu if upper else paddle.tril
+    count = numpy.count_nonzero(
+        (numpy.triu if upper else numpy.tril)(numpy.ones((rows, columns)), attributes["offset"])
+    )
+    places = paddle.nonzero(keep(paddle.ones([rows, columns]), attributes["offset"]))
+    return paddle.cast(paddle.reshape(paddle.transpose(places, [1, 0]), [2, int(count)]), op.result(0).dtype)
+
+
+def _diagonal(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    value, offset = inputs[0], attributes["offset"]
+    rank = len(value.shape)
+    axes = [attributes[name] % rank for name in ("axis1", "axis2")]
+    rows, columns = (value.shape[axis] for axis in axes)
+    count = min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns)
+    if min(rows, columns) < 0:
+        raise TraceError(f"{op.name()} of dimensions that vary")
+    if count < 1:
+        return None
+    first = offset if offset >= 0 else -offset * columns
+    order = [axis for axis in range(rank) if axis not in axes] + axes
+    flat = paddle.flatten(paddle.transpose(value, order), -2, -1)
+    places = paddle.arange(count, dtype="int64") * (columns + 1) + first
+    return paddle.index_select(flat, places, -1)
+
+
+def _trace(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    found = _diagonal(op, inputs, attributes)
+    return None if found is None else paddle.sum(found, axis=-1)
+
+
+def _on_diagonal(value: Any, other: Any) -> Any:
+    """Matrices with the last axis of a value on their diagonals, and another value elsewhere."""
+    import paddle
+
+    places = paddle.arange(paddle.shape(value)[-1] if value.shape[-1] < 0 else value.shape[-1])
+    on = paddle.unsqueeze(places, 1) == paddle.unsqueeze(places, 0)
+    return paddle.where(on, paddle.unsqueeze(value, -2), paddle.full([], other, value.dtype))
+
+
+def _diag_embed(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    rank = len(inputs[0].shape) + 1
+    axes = [attributes[name] % rank for name in ("dim1", "dim2")]
+    if attributes["offset"] or axes != [rank - 2, rank - 1]:
+        return None
+    return _on_diagonal(inputs[0], 0)
+
+
+def _diag(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    if len(inputs[0].shape) == 2:
+        return _diagonal(op, inputs, {**attributes, "axis1": 0, "axis2": 1})
+    return None if attributes["offset"] else _on_diagonal(inputs[0], attributes["padding_value"])
+
+
+def _frame(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Windows of a signal, one after the other along an axis of their own."""
+    import paddle
+
+    value, length, step = inputs[0], attributes["frame_length"], attributes["hop_length"]
+    rank, first = len(value.shape), attributes["axis"] == 0
+    axis = 0 if first else rank - 1
+    size = paddle.shape(value)[axis] if value.shape[axis] < 0 else value.shape[axis]
+    starts, within = paddle.arange((size - length) // step + 1) * step, paddle.arange(length)
+    starts, within = (paddle.cast(each, "int64") for each in (starts, within))
+    places = paddle.unsqueeze(starts, 1) + within if first else paddle.unsqueeze(within, 1) + starts
+    found = paddle.index_select(value, paddle.flatten(places), axis)
+    kept = [0] * (rank - 1)
+    return paddle.reshape(found, [-1, length, *value.shape[1:]] if first else [*kept, length, -1])
+
+
+def _maxout(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    value, groups = inputs[0], attributes["groups"]
+    axis = attributes["axis"] % len(value.shape)
+    if value.shape[axis] < 0:
+        raise TraceError(f"{op.name()} of a dimension that varies")
+    sizes = [0] * axis + [value.shape[axis] // groups, groups]
+    real = paddle.shape(value)
+    behind = [real[at] if value.shape[at] < 0 else value.shape[at] for at in range(axis + 1, len(value.shape))]
+    return paddle.max(paddle.reshape(value, [*sizes, *behind]), axis=axis + 1)
+
+
+def _baddbmm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    bias, left, right = inputs
+    return bias * attributes["beta"] + paddle.matmul(left, right) * attributes["alpha"]
+
+
+def _expm1(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """``exp(value) - 1``; as such it has no digit left of a small number. Kahan's quotient, as of ``log1p``."""
+    import paddle
+
+    value = inputs[0]
+    if not value.is_floating_point():
+        return None
+    power = paddle.exp(value)
+    less = power - 1.0
+    usual = (power != 1.0) & (less != -1.0) & paddle.isfinite(power)
+    found = less * (value / paddle.log(paddle.where(usual, power, paddle.full_like(power, 2.0))))
+    return paddle.where(usual, found, paddle.where(power == 1.0, value, less))
+
+
+def _stanh(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    return paddle.tanh(inputs[0] * attributes["scale_a"]) * attributes["scale_b"]
+
+
+def _cross(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    sizes, axis = list(inputs[0].shape), attributes["axis"]
+    if axis == 9:  # the first one of size 3
+        if -1 in sizes[: sizes.index(3)]:
+            raise TraceError(f"{op.name()} along no given axis, where a dimension varies")
+        axis = sizes.index(3)
+    axis %= len(sizes)
+    (a, b, c), (x, y, z) = (paddle.split(value, 3, axis) for value in inputs)
+    return paddle.concat([b * z - c * y, c * x - a * z, a * y - b * x], axis)
+
+
+def _crop(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    value, sizes, offsets = inputs[0], constant(inputs[1]), constant(inputs[2])
+    if sizes is None or offsets is None or -1 in sizes:
+        raise TraceError(f"{op.name()} to a size, or at a place, that is computed")
+    ends = [int(start) + int(size) for start, size in zip(offsets, sizes, strict=True)]
+    return paddle.slice(value, list(range(len(value.shape))), [int(start) for start in offsets], ends)
+
+
+def _set_value(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Elements of a mask, which the converter assigns in numbers alone."""
+    import paddle
+
+    if inputs[0].dtype != paddle.bool:
+        return None
+    value, *given = (paddle.cast(each, "int32") if each.dtype == paddle.bool else each for each in inputs)
+    named = [attributes[key] for key in ("axes", "decrease_axes", "none_axes")]
+    if "values" in attributes:
+        shape, numbers = attributes["shape"], attributes["values"]
+        return paddle.cast(paddle._C_ops.set_value(value, *given, *named, shape, numbers), "bool")
+    return paddle.cast(paddle._C_ops.set_value_with_tensor(value, *given, *named), "bool")
+
+
+RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
+    "swiglu": _swiglu,
+    "fused_softmax_mask": _fused_softmax_mask,
+    "broadcast_tensors": _broadcast_tensors,
+    "triu_indices": _triangle,
+    "tril_indices": _triangle,
+    "diagonal": _diagonal,
+    "trace": _trace,
+    "diag_embed": _diag_embed,
+    "diag": _diag,
+    "frame": _frame,
+    "maxout": _maxout,
+    "baddbmm": _baddbmm,
+    "expm1": _expm1,
+    "stanh": _stanh,
+    "cross": _cross,
+    "crop": _crop,
+    **dict.fromkeys(("set_value", "set_value_", "set_value_with_tensor", "set_value_with_tensor_"), _set_value),
+}
