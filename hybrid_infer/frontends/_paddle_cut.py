@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends._paddle_purity import needed
 from hybrid_infer.frontends._paddle_recurrent import prepared
 from hybrid_infer.frontends._recurrent import PLAIN, operator, settings
@@ -173,7 +174,37 @@ def _recurrent(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Cut | 
     return Cut(operands, [op.result(0), *states], nodes)
 
 
+def _regions(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Cut:
+    """Each region is of the image that its place in the list says; the converter takes all to be of the first one.
+
+    It overlooks as well that regions may be of pixels' corners (``aligned=False``).
+    """
+    import onnx
+    import paddle
+
+    images, regions, count = inputs
+    if images.dtype.name != "FLOAT32" or not count.initialized():
+        raise TraceError(f"{op.name()} of {images.dtype.name.lower()}, or without the number of regions of each image")
+    ends = paddle.cumsum(paddle.cast(count, "int64"), 0)
+    places = paddle.arange(paddle.shape(regions)[0], dtype="int64")
+    passed = paddle.unsqueeze(places, 1) >= paddle.unsqueeze(ends, 0)
+    image = paddle.sum(paddle.cast(passed, "int64"), axis=1)
+    options = {
+        "output_height": attributes["pooled_height"],
+        "output_width": attributes["pooled_width"],
+        "spatial_scale": attributes["spatial_scale"],
+        "sampling_ratio": max(attributes["sampling_ratio"], 0),
+        "coordinate_transformation_mode": "half_pixel" if attributes["aligned"] else "output_half_pixel",
+    }
+
+    def nodes(given: Sequence[str], made: Sequence[str]) -> list[Any]:
+        return [onnx.helper.make_node("RoiAlign", given, made, **options)]
+
+    return Cut([images, regions, image], [op.result(0)], nodes)
+
+
 _MAKERS: dict[str, Callable[[Any, list[Any], dict[str, Any]], Cut | None]] = {
     "nms": _suppression,
     "rnn": _recurrent,
+    "roi_align": _regions,
 }

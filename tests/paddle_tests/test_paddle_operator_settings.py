@@ -270,6 +270,25 @@ def test_what_cannot_be_spelled_out_is_left_to_eager(words: str) -> None:
     eagerly(words, captures=counts()["captures"])
 
 
+def test_regions_are_of_the_images_that_their_numbers_say() -> None:
+    """The converter takes each to be of the first image, as it may be at the first call."""
+    corner = paddle.rand([4, 2]) * 5
+    regions, image = paddle.concat([corner, corner + 3.5], 1), drawn(2, 3, 9, 9)
+
+    def aligned(x: Any, regions: Any, counts: Any) -> Any:
+        other = paddle.vision.ops.roi_align(x, regions, counts, 3, 0.5, sampling_ratio=2, aligned=False)
+        return paddle.vision.ops.roi_align(x, regions, counts, (2, 3)), other
+
+    hot = inference(aligned, fallback="error")
+    for of_first in (4, 2, 1, 0):
+        given = paddle.to_tensor([of_first, 4 - of_first], "int32")
+        same(hot(image, regions, given), aligned(image, regions, given), 2e-5)
+    more = paddle.concat([regions, regions[:1]])
+    counts_of = paddle.to_tensor([2, 1, 2], "int32")
+    same(hot(drawn(3, 3, 9, 9), more, counts_of), aligned(drawn(3, 3, 9, 9), more, counts_of), 2e-5)
+    served(captures=2)
+
+
 def _marked(x: Any) -> Any:
     y = x * 2
     y[:, 0] = 1.0
