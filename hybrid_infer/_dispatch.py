@@ -221,14 +221,10 @@ class State:
 
     def _compared(self, owner: Any, args: Any, kwargs: Any, values: Any, key: Any, route: Any) -> Any:
         """The eager result, and a fallback counted where the program's differs from it (``verify="always"``)."""
-        layout, given = self.layout(values), _given.objects(values, self._defaults)
-        tensors, copy = layout.tensors, self.frontend.duplicate
-        written = [tensors[i] for i in route.written]
-        before = [copy(tensor) if i in route.written else tensor for i, tensor in enumerate(tensors)]
-        found = _given.called(self.method.function, (*owner, *args), kwargs, given, written, copy)
+        found, compare = self._watched(owner, args, kwargs, values, route)
         result, options = _given.result(found), self.method.options
         try:
-            _compile.check(self.frontend, route, tensors, layout.ints, found, options, given, before)
+            compare()
         except (_verify.Disagreement, EngineError) as fault:
             if not route.valid():  # another thread changed a weight after the eager method had read it
                 return result
@@ -246,16 +242,25 @@ class State:
             self.counters.hits += 1
         return result
 
+    def _watched(self, owner: Any, args: Any, kwargs: Any, values: Any, route: Any) -> tuple[Any, Callable[[], None]]:
+        """What the eager method gives for a call (see ``_given.called``), and what compares a route with that."""
+        layout, given, copy = self.layout(values), _given.objects(values, self._defaults), self.frontend.duplicate
+        tensors, written = layout.tensors, route.written
+        before = [copy(tensor) if i in written else tensor for i, tensor in enumerate(tensors)]
+        changing = [tensors[i] for i in written]
+        found = _given.called(self.method.function, (*owner, *args), kwargs, given, changing, copy)
+        check, options = _compile.check, self.method.options
+        return found, lambda: check(self.frontend, route, tensors, layout.ints, found, options, given, before)
+
     def _with_gaps(self, owner: Any, args: Any, kwargs: Any, values: Any, route: Any, unknown: Sequence[int]) -> Any:
         """The eager result, where arguments that come back have gaps in their memory.
 
         Of those whose number is `unknown` it is seen whether they come back as they are: then later calls are served.
         """
-        layout, given = self.layout(values), _given.objects(values, self._defaults)
-        found = _given.called(self.method.function, (*owner, *args), kwargs, given)
+        found, compare = self._watched(owner, args, kwargs, values, route)
         if unknown:
             try:
-                _compile.check(self.frontend, route, layout.tensors, layout.ints, found, self.method.options, given)
+                compare()
             except _verify.Unlike:
                 route.held.with_gaps.update(dict.fromkeys(unknown, False))
             except (_verify.Disagreement, _verify.Inconclusive, EngineError) as fault:

@@ -138,6 +138,8 @@ class _Watch:
     def active(self) -> Iterator[None]:
         import paddle
         from paddle.jit import dy2static
+        from paddle.jit.dy2static import convert_operators
+        from paddle.jit.dy2static.parameter_recorder import _global_inplace_map
         from paddle.pir.core import static_op_arg_cast_guard
         from paddle.utils import inplace_utils
 
@@ -200,6 +202,36 @@ class _Watch:
             mine = threading.get_ident() == thread and 0 < steps <= _STEPS
             return (recurrent._rnn_dynamic_graph if mine else loop_of_lists)(cell, inputs, *rest, **named)
 
+        def of_its_own(convert: Any) -> Any:
+            """A branch or a loop as a block, after which nobody is told what was written to elements in it."""
+
+            def run(condition: Any, body: Any, *rest: Any, **named: Any) -> Any:
+                if threading.get_ident() != thread:
+                    return convert(condition, body, *rest, **named)
+                before = {key: names.copy() for key, names in _global_inplace_map.params_dict.items()}
+                once = body if convert is not blocks["_run_paddle_while"] else whole(body)
+                try:
+                    return convert(condition, once, *rest, **named)
+                finally:
+                    _global_inplace_map.params_dict = before
+
+            return run
+
+        def whole(body: Any) -> Any:
+            """The body of a loop, where it writes to no elements: with those the framework's own tracer crashes."""
+
+            def run() -> Any:
+                before = sum(map(len, _global_inplace_map.params_dict.values()))
+                result = body()
+                if sum(map(len, _global_inplace_map.params_dict.values())) != before:
+                    raise TraceError(
+                        "it writes to elements of a tensor in a loop whose length varies",
+                        "Stack what the loop computes, or decorate what is inside of it",
+                    )
+                return result
+
+            return run
+
         def has_grad() -> bool:
             # Only the function that the user calls asks this; while a program is built the answer is always yes.
             if ours(sys._getframe(2)):
@@ -229,6 +261,7 @@ class _Watch:
         loop_of_lists = recurrent._rnn_static_graph
         asked, truth_of_tensor = core._has_grad, value_type.__bool__
         convert_branch, convert_check = dy2static.IfElse, dy2static.Assert
+        blocks = {name: getattr(convert_operators, name) for name in ("_run_paddle_cond", "_run_paddle_while")}
 
         def view(value: Any, *sizes: Any, **named: Any) -> Any:
             """The framework has none but of eager tensors."""
@@ -251,6 +284,8 @@ class _Watch:
             dy2static.IfElse, dy2static.Assert, value_type.__bool__ = branch, check, truth
             for name, method in added.items():
                 setattr(value_type, name, method)
+            for name, convert in blocks.items():
+                setattr(convert_operators, name, of_its_own(convert))
             for name in views:
                 setattr(value_type, name, view if name == "view" else view_as)
             inplace_utils.warnings = Warnings()
@@ -270,6 +305,8 @@ class _Watch:
                 value_type.__bool__ = truth_of_tensor
                 for name in added:
                     delattr(value_type, name)
+                for name, convert in blocks.items():
+                    setattr(convert_operators, name, convert)
                 for name, method in views.items():
                     setattr(value_type, name, method)
 

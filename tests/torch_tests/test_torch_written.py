@@ -213,6 +213,18 @@ def test_a_gap_in_the_memory_stays_as_it_is() -> None:
     served(captures=1)
 
 
+def test_what_comes_back_may_have_gaps() -> None:
+    method = inference()(handed_back)
+    with torch.no_grad():
+        for n in range(4):
+            x, whole = torch.rand(3, 4), torch.rand(3, 8)
+            own, cut = whole.clone(), whole[:, ::2] if n else torch.rand(3, 4)
+            found = method(x, cut)
+            assert found is cut
+            same(whole, own) if not n else same((found, whole), (handed_back(x, own[:, ::2]), own))
+    assert counts()["hits"] == 2, counts()  # one call has shown that it comes back as it is
+
+
 def test_many_threads_write_to_tensors_of_their_own() -> None:
     method = inference()(added)
     x = torch.rand(3, 4)
