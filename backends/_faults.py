@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hybrid_infer.backends._long_sums import constants
+
 #: ``op_type`` of a node as it is written: the field's tag, the length, the name.
 _RECURRENT = (b'"\x04LSTM', b'"\x03GRU')
 
@@ -27,6 +29,7 @@ def avoid_faults(model: Any) -> None:
     """Rewrite the outer graph of `model` (an onnx.ModelProto) in place."""
     _drop_identity_transposes(model.graph)
     _raise_vectors(model)
+    _cut_to_nothing(model.graph)
 
 
 def spell_log_sigmoids(model: Any, kinds: Mapping[str, int]) -> None:
@@ -71,6 +74,35 @@ def _drop_identity_transposes(graph: Any) -> None:
             if order is not None and order == sorted(order):
                 node.op_type = "Identity"
                 del node.attribute[:]
+
+
+def _cut_to_nothing(graph: Any) -> None:
+    """ExpandElimination drops an expansion to a size of 0: one to 1 and a cut take its place."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    if not any(node.op_type == "Expand" for node in graph.node):
+        return
+    known = constants(graph)
+    nodes: list[Any] = []
+    for node in graph.node:
+        expands = node.op_type == "Expand" and not node.domain and node.input[1] in known
+        sizes = numpy_helper.to_array(known[node.input[1]]).ravel().tolist() if expands else []
+        if 0 not in sizes:
+            nodes.append(node)
+            continue
+        result, gone = node.output[0], [at - len(sizes) for at, size in enumerate(sizes) if size == 0]
+        nothing = [0] * len(gone)
+        wanted = {"sizes": [size or 1 for size in sizes], "start": nothing, "end": nothing, "axes": gone}
+        for part, numbers in wanted.items():
+            value = helper.make_tensor(f"{result}::{part}", TensorProto.INT64, [len(numbers)], numbers)
+            nodes.append(helper.make_node("Constant", [], [value.name], value=value))
+        nodes.append(helper.make_node("Expand", [node.input[0], f"{result}::sizes"], [f"{result}::wide"]))
+        cut = [f"{result}::{part}" for part in ("wide", "start", "end", "axes")]
+        nodes.append(helper.make_node("Slice", cut, [result]))
+    if len(nodes) > len(graph.node):
+        nodes = [type(node).FromString(node.SerializeToString()) for node in nodes]
+        del graph.node[:]
+        graph.node.extend(nodes)
 
 
 def _raise_vectors(model: Any) -> None:

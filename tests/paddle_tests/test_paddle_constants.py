@@ -1,4 +1,4 @@
-"""Constants that are NaN, and reasons that name what the converter and the tracer do not."""
+"""Constants that are NaN or empty, and reasons that name what the converter and the tracer do not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from paddle_support import grid, served, twice  # noqa: E402
+from paddle_support import grid, same, served, twice  # noqa: E402
 
 from hybrid_infer import CaptureError, inference  # noqa: E402
 
@@ -55,3 +55,16 @@ def test_an_operator_without_all_of_its_inputs_is_named() -> None:
 
     with paddle.no_grad(), pytest.raises(CaptureError, match="no form of deformable_conv without all of its inputs"):
         method(paddle.ones([1, 3, 4, 4]), paddle.zeros([1, 18, 4, 4]))
+
+
+def test_empty_constants() -> None:
+    """An empty one of integers ended the process as it was captured: onnx computes their sums."""
+
+    def method(x: Any) -> Any:
+        whole = paddle.full([0], 2, "int64")
+        return whole, whole + x.sum().astype("int64"), paddle.full([0, 2], 0.5) * x, x + 1
+
+    hot = inference(fallback="error")(method)
+    for x in (grid(1, 2), grid(1, 2) * 3):
+        same(hot(x), method(x))
+    served(captures=1)
