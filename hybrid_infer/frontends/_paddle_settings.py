@@ -146,14 +146,16 @@ def _dot(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
 
 
 def _linspace(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """Of a number of points that varies, and may be one: the converter divides by one less."""
+    """Of one point, or of a number that varies and may be one: the converter divides by one less."""
     import paddle
 
     start, stop, points = inputs
-    if constant(points) is not None:
+    if constant(points) not in (None, 1, [1]):
         return None
     kind = op.result(0).dtype
     count = paddle.reshape(points, [])
+    if not start.is_floating_point():
+        start, stop = paddle.cast(start, "float64"), paddle.cast(stop, "float64")
     step = (stop - start) / paddle.cast(paddle.maximum(count - 1, paddle.full([], 1, count.dtype)), stop.dtype)
     return paddle.cast(start + step * paddle.cast(paddle.arange(count), stop.dtype), kind)
 

@@ -270,3 +270,15 @@ def test_an_einsum_of_an_empty_batch() -> None:
     for rows in (2, 3, 0, 5):
         same(hot(grid(rows, 3, 4)), _matched(grid(rows, 3, 4)))
     served(captures=2)
+
+
+def _between(x: Any) -> Any:
+    whole = paddle.linspace(2, 8, 1, "int64"), paddle.linspace(1, 9, x.shape[0], "int64")
+    return paddle.linspace(-1, 1, x.shape[0]) * x[:, 0], paddle.linspace(0, 1, 1) * x, *whole
+
+
+def test_one_point_between_two_numbers() -> None:
+    """Known to be one, it was NaN: the comparison found it, and the method ran eagerly."""
+    hot = inference(fallback="error")(_between)
+    for rows in (1, 3, 4, 1):
+        same(hot(grid(rows, 2)), _between(grid(rows, 2)))
