@@ -55,8 +55,10 @@ def test_products_are_those_of_rounded_operands(name: str, precision: str, optim
     program = found.load(taken, [W], options)
     (y,) = program.run([W, X] if live else [X])
     assert y.dtype == np.float32
-    # A few products are so small that a float16 has fewer digits of them.
-    np.testing.assert_allclose(y, rounded(X, precision) @ rounded(W, precision), rtol=1e-4, atol=2e-5)
+    # A few products are so small that a float16 has fewer digits of them. Where the processor adds in float16, the
+    # plugin's results are of that type as well.
+    rtol = 1e-3 if name == "openvino" and precision == "float16" else 1e-4
+    np.testing.assert_allclose(y, rounded(X, precision) @ rounded(W, precision), rtol=rtol, atol=2e-5)
     assert np.abs(y - X @ W).max() > 1e-4
     program.close()
 

@@ -35,7 +35,7 @@ def slots(owner, found, seen):
 class Call:
     """A prepared call: a copy of the layer that shares its tensors, and traced tensors put into its slots."""
 
-    name, any_size = "Layer.method", False
+    name, any_size, written = "Layer.method", False, frozenset()
 
     def __init__(self, layer, *tensors, method="forward", ints=(), call=None):
         self.layer, self.tensors, self.ints = layer, list(tensors), list(ints)
@@ -58,6 +58,9 @@ class Call:
             for box, key, tensor in self.places:
                 box[key] = tensor
         return flat(result)
+
+    def may_write(self, tensors):
+        return False
 
     def noted(self):
         return None
