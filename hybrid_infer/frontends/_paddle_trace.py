@@ -208,12 +208,16 @@ class _Watch:
             def run(condition: Any, body: Any, *rest: Any, **named: Any) -> Any:
                 if threading.get_ident() != thread:
                     return convert(condition, body, *rest, **named)
-                before = {key: names.copy() for key, names in _global_inplace_map.params_dict.items()}
+                key = _program_key(paddle.static.default_main_program())
+                before = _global_inplace_map.params_dict.get(key)
+                kept = None if before is None else before.copy()
                 once = body if convert is not blocks["_run_paddle_while"] else whole(body)
                 try:
                     return convert(condition, once, *rest, **named)
                 finally:
-                    _global_inplace_map.params_dict = before
+                    _global_inplace_map.params_dict.pop(key, None)
+                    if kept is not None:
+                        _global_inplace_map.params_dict[key] = kept
 
             return run
 
@@ -221,9 +225,10 @@ class _Watch:
             """The body of a loop, where it writes to no elements: with those the framework's own tracer crashes."""
 
             def run() -> Any:
-                before = sum(map(len, _global_inplace_map.params_dict.values()))
+                key = _program_key(paddle.static.default_main_program())
+                before = len(_global_inplace_map.params_dict.get(key, ()))
                 result = body()
-                if sum(map(len, _global_inplace_map.params_dict.values())) != before:
+                if len(_global_inplace_map.params_dict.get(key, ())) != before:
                     raise TraceError(
                         "it writes to elements of a tensor in a loop whose length varies",
                         "Stack what the loop computes, or decorate what is inside of it",
@@ -364,6 +369,9 @@ def trace(
 
     program = paddle.static.Program()
     program.random_seed = paddle.static.default_main_program().random_seed
+    # The framework's own traces leave their records behind where they fail, by addresses that are given out again.
+    _global_parameter_recorder.pop(program)
+    _global_inplace_map.pop(program)
     autocast = autocast_state()
     example: list[tuple[str, list[int], Any]] = []
     example += [(f"w{i}", list(tensor.shape), tensor.dtype) for i, tensor in enumerate(tracee.weights)]
@@ -395,15 +403,10 @@ def trace(
         stack.enter_context(rewrites.active())
         try:
             results = list(tracee.run(weights, tensors, ints, convert))
-            written = _global_inplace_map.params_dict.get(_program_key(program), {})
-            elements = frozenset(
-                i for i, value in enumerate(tensors) if any(value.is_same(key) for key in written)
-            )  # fmt: skip
-            impure = [
-                f"it writes to elements of {label} in place"
-                for value, label in zip(values, labels, strict=True)
-                if any(value.is_same(key) for key in written)
-            ][:1]
+            keys = list(_global_inplace_map.params_dict.get(_program_key(program), ()))
+            written = [place for place, value in enumerate(values) if any(value.is_same(key) for key in keys)]
+            elements = frozenset(place - len(weights) for place in written if len(weights) <= place < split)
+            impure = [f"it writes to elements of {labels[place]} in place" for place in written[:1]]
         except TraceError:
             raise
         except Exception as error:

@@ -100,3 +100,33 @@ def test_layers_and_attributes_of_either_side_are_the_instances_own() -> None:
         layer.scale = 3.0
         same(layer(grid(2, 4) - 1), Flow.forward(layer, grid(2, 4) - 1))
     served(captures=2)
+
+
+def test_what_a_failed_trace_of_the_framework_left_behind_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its records of programs that are gone are kept by address: those of the next program can be the same."""
+    from paddle.jit.dy2static import parameter_recorder
+
+    class Stale(dict[Any, Any]):
+        def __contains__(self, key: object) -> bool:
+            raise AssertionError("a record of another program")
+
+        __getitem__ = __setitem__ = __contains__  # type: ignore[assignment]
+
+    def fails(x: Any) -> Any:
+        x[0] = 1.0
+        return unknown(x)  # type: ignore[name-defined]  # noqa: F821
+
+    maps = parameter_recorder._global_inplace_map, parameter_recorder._global_parameter_recorder
+    with pytest.raises(Exception, match="unknown"):
+        paddle.jit.to_static(fails, full_graph=True)(grid(2, 4))
+    assert maps[0].params_dict, "the framework takes its records back now: trace() need not"
+    maps[0].params_dict.clear()
+    for name in ("parameter_recorder", "program_translator"):
+        module = getattr(__import__("paddle.jit.dy2static", fromlist=[name]), name)
+        monkeypatch.setattr(module, "_program_hash", lambda program: 7)
+    for each in (maps[0].params_dict, maps[1].params_dict, maps[1].tensor2value):
+        monkeypatch.setitem(each, 7, Stale())
+    hot = inference()(loop_in_loop)
+    with paddle.no_grad():
+        same(hot(grid(2, 4)), loop_in_loop(grid(2, 4)), 1e-4)
+    served(captures=1)

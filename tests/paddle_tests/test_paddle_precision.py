@@ -68,7 +68,9 @@ def test_arithmetic_in_a_lower_precision(layer: Any, backend: str, precision: st
         found = hot(x)
     largest = float(np.abs(found[0].numpy() - expected[0].numpy()).max())
     assert 1e-6 < largest < (3e-2 if precision == "bfloat16" else 4e-3)
-    np.testing.assert_allclose(found[1].numpy(), expected[1].numpy(), atol=1e-6)  # a reduction, which is no product
+    # A reduction is no product; on processors that add in float16 OpenVINO's results are of that type all the same.
+    closest = 1e-3 if (backend, precision) == ("openvino", "float16") else 1e-6
+    np.testing.assert_allclose(found[1].numpy(), expected[1].numpy(), atol=closest)
     served(captures=1)
 
 
