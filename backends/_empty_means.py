@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hybrid_infer.backends._long_sums import axes_of, constants
+from hybrid_infer.backends._source import replace_nodes
 
 
 def mark(model: Any) -> None:
@@ -31,9 +32,7 @@ def mark(model: Any) -> None:
         else:
             nodes.append(node)
     if len(nodes) > len(graph.node):
-        nodes = [type(node).FromString(node.SerializeToString()) for node in nodes]
-        del graph.node[:]
-        graph.node.extend(nodes)
+        replace_nodes(graph, nodes)
 
 
 def _may_be_empty(node: Any, kind: Any, known: Mapping[str, Any]) -> bool:

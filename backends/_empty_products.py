@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hybrid_infer.backends._source import subgraphs
+from hybrid_infer.backends._source import replace_nodes, subgraphs
 
 
 def spare(model: Any) -> None:
@@ -30,9 +30,7 @@ def spare(model: Any) -> None:
         for node in graph.node:
             known = [kinds.get(name) for name in node.input] if _sums(node) else [None]
             nodes += [node] if None in known else _spared(node, known)
-        nodes = [type(node).FromString(node.SerializeToString()) for node in nodes]
-        del graph.node[:]
-        graph.node.extend(nodes)
+        replace_nodes(graph, nodes)
 
 
 def _sums(node: Any) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hybrid_infer.backends._long_sums import constants
+from hybrid_infer.backends._source import replace_nodes
 
 #: ``op_type`` of a node as it is written: the field's tag, the length, the name.
 _RECURRENT = (b'"\x04LSTM', b'"\x03GRU')
@@ -61,9 +62,7 @@ def spell_log_sigmoids(model: Any, kinds: Mapping[str, int]) -> None:
             nodes.append(helper.make_node("Log", [f"{result}::sum"], [loss]))
         nodes.append(helper.make_node("Neg", [loss], [result]))
     if len(nodes) > len(graph.node):
-        nodes = [type(node).FromString(node.SerializeToString()) for node in nodes]
-        del graph.node[:]
-        graph.node.extend(nodes)
+        replace_nodes(graph, nodes)
 
 
 def _drop_identity_transposes(graph: Any) -> None:
@@ -100,9 +99,7 @@ def _cut_to_nothing(graph: Any) -> None:
         cut = [f"{result}::{part}" for part in ("wide", "start", "end", "axes")]
         nodes.append(helper.make_node("Slice", cut, [result]))
     if len(nodes) > len(graph.node):
-        nodes = [type(node).FromString(node.SerializeToString()) for node in nodes]
-        del graph.node[:]
-        graph.node.extend(nodes)
+        replace_nodes(graph, nodes)
 
 
 def _raise_vectors(model: Any) -> None:
@@ -139,6 +136,4 @@ def _raise_vectors(model: Any) -> None:
         nodes.append(helper.make_node("MatMul", [node.input[0], f"{result}::column"], [f"{result}::product"]))
         nodes.append(helper.make_node("Squeeze", [f"{result}::product", axis], [result]))
     if axis:
-        nodes = [type(node).FromString(node.SerializeToString()) for node in nodes]
-        del graph.node[:]
-        graph.node.extend(nodes)
+        replace_nodes(graph, nodes)

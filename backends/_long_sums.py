@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hybrid_infer.backends._source import replace_nodes
+
 _REDUCTIONS = {"ReduceMean": 18, "ReduceSum": 13}  # and the opset from which on the axes are an input
 _MANY = 1 << 16  # numbers, from which on a sum is split
 
@@ -38,9 +40,7 @@ def split(model: Any) -> None:
             parts = _stages(node, shapes[node.input[0]], known, opset >= _REDUCTIONS[node.op_type])
         nodes += parts or [node]
     if len(nodes) > len(graph.node):
-        nodes = [type(node).FromString(node.SerializeToString()) for node in nodes]
-        del graph.node[:]
-        graph.node.extend(nodes)
+        replace_nodes(graph, nodes)
 
 
 def constants(graph: Any) -> dict[str, Any]:

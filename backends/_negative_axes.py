@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hybrid_infer.backends._long_sums import constants
-from hybrid_infer.backends._source import subgraphs
+from hybrid_infer.backends._source import replace_nodes, subgraphs
 
 _ALONG_ONE = ("ArgMax", "ArgMin")
 
@@ -48,9 +48,7 @@ def _rewrite(graph: Any, ranks: Mapping[str, int | None], known: Mapping[str, An
             nodes += _counted(node, rank, known)
         nodes.append(node)
     if len(nodes) > len(graph.node):
-        nodes = [type(node).FromString(node.SerializeToString()) for node in nodes]
-        del graph.node[:]
-        graph.node.extend(nodes)
+        replace_nodes(graph, nodes)
 
 
 def _counted(node: Any, rank: int, known: Mapping[str, Any]) -> list[Any]:

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hybrid_infer._errors import EngineError
-from hybrid_infer.backends._source import subgraphs
+from hybrid_infer.backends._source import replace_nodes, subgraphs
 
 #: The name of the result that is not zero where something may have been lost; float32, without dimensions.
 FLAG = "hybrid_infer.suspect"
@@ -266,15 +266,12 @@ def _constant(name: str, kind: int, value: float) -> Any:
 
 
 def _mend(graph: Any, wanted: Any, kinds: Mapping[str, int]) -> None:
-    from onnx import NodeProto
 
     nodes: list[Any] = []
     for node in graph.node:
         nodes += _mended(node, kinds.get(node.input[0], _FLOAT)) if wanted(node) else [node]
     if len(nodes) > len(graph.node):
-        nodes = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
-        del graph.node[:]
-        graph.node.extend(nodes)
+        replace_nodes(graph, nodes)
 
 
 def _mended(node: Any, kind: int) -> Iterator[Any]:

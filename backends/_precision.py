@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from hybrid_infer.backends._source import reads, subgraphs
+from hybrid_infer.backends._source import reads, replace_nodes, subgraphs
 
 #: Computed in the narrow type.
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"})
@@ -101,9 +101,7 @@ class _Narrow:
             widen(value.name)
         if outer:
             self._declare(graph, nodes, lows)
-        copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
-        del graph.node[:]
-        graph.node.extend(copies)
+        replace_nodes(graph, nodes)
         described = [value for value in graph.value_info if value.name not in computed or value.name in wide]
         kept = [type(value).FromString(value.SerializeToString()) for value in described]
         del graph.value_info[:]

@@ -5,7 +5,7 @@ Runs at build alone, so that the `onnx` package (0.16 s to import) stays out of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hybrid_infer._errors import EngineError
@@ -71,6 +71,13 @@ def reads(node: Any) -> set[str]:
         names.update(value.name for value in inner.output)
         names.update(name for each in inner.node for name in each.input)
     return names
+
+
+def replace_nodes(graph: Any, nodes: Iterable[Any]) -> None:
+    """Let a graph have these nodes, some of which it may have already, in this order."""
+    copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
 
 
 def _scopes(model: Any) -> Iterator[Any]:

@@ -20,7 +20,6 @@ from hybrid_infer import _forked
 from hybrid_infer._pauses import for_a_while
 from hybrid_infer._route import Eager
 from hybrid_infer._signature import Layout
-from hybrid_infer._structure import builder, constants
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -48,13 +47,7 @@ class Job:
         self.state, self.owner, self.errand = state, owner, errand
         self.key, self.ambient = keyed
         frontend, parameters = state.frontend, state.parameters
-
-        def constant(kind: str, value: Any) -> Any:
-            return parameters.defaults[value] if kind == "default" else constants(frontend)(kind, value)
-
-        copies = [frontend.duplicate(tensor) for tensor in layout.tensors]
-        leaves = [copies[i] if kind == "t" else layout.ints[i] for kind, i in layout.leaves]
-        self.values = builder(layout.tree, constant)(leaves)
+        self.values = layout.rebuilder(frontend, parameters.defaults)([*map(frontend.duplicate, layout.tensors)])
         self.args, self.kwargs = parameters.unbind(self.values, *style)
         self.context = contextvars.copy_context()
         self.modes: Callable[[], AbstractContextManager[Any]] = frontend.modes()

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from hybrid_infer import _given
 from hybrid_infer._busy import NOTHING
 from hybrid_infer._request import Request
-from hybrid_infer._structure import builder, constants
 
 
 class Answer(NamedTuple):
@@ -91,11 +90,5 @@ class Invocation:
         request = self._request
         if not request.given and not self._before:
             return self.values
-        layout, defaults = request.layout, request.parameters.defaults
-
-        def constant(kind: str, value: Any) -> Any:
-            return defaults[value] if kind == "default" else constants(request.frontend)(kind, value)
-
-        leaves = [tensors[i] if kind == "t" else layout.ints[i] for kind, i in layout.leaves]
-        values: Sequence[Any] = builder(layout.tree, constant)(leaves)
+        values: Sequence[Any] = request.layout.rebuilder(request.frontend, request.parameters.defaults)(tensors)
         return values

@@ -11,11 +11,11 @@ from hybrid_infer import _static_call, _verify
 from hybrid_infer._errors import EngineError, StaticModelError
 from hybrid_infer._model import Model, Saved
 from hybrid_infer._options import Options
-from hybrid_infer._route import leaf_kinds
 from hybrid_infer._saved_target import example
 from hybrid_infer._spec import InputSpec
 from hybrid_infer._static_call import Programs
 from hybrid_infer._static_table import leaves
+from hybrid_infer._structure import leaf_kinds
 from hybrid_infer._types import EngineOptions, Graph
 
 _LIMIT = 2**31 - 1  # bytes of a message of protobuf

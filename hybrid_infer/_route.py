@@ -12,7 +12,7 @@ from hybrid_infer._family import Family, Held
 from hybrid_infer._ranges import rows
 from hybrid_infer._sight import Sight
 from hybrid_infer._signature import Parameters, Signatures
-from hybrid_infer._structure import builder, constants
+from hybrid_infer._structure import builder, constants, leaf_kinds
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import Graph, Program, carrier
 
@@ -220,12 +220,7 @@ class Compiled:
     ) -> Callable[[Sequence[Any]], Any]:
         """A function from other tensors to the values of a call that is otherwise the same."""
         layout = signatures.layout(values, parameters.names, parameters.defaults)
-
-        def constant(kind: str, value: Any) -> Any:
-            return parameters.defaults[value] if kind == "default" else constants(self.frontend)(kind, value)
-
-        build = builder(layout.tree, constant)
-        return lambda tensors: build([tensors[i] if kind == "t" else layout.ints[i] for kind, i in layout.leaves])
+        return layout.rebuilder(self.frontend, parameters.defaults)
 
     def close(self) -> None:
         self.program.close()
@@ -240,14 +235,3 @@ def _objects(node: Any) -> int:
     if not isinstance(node, list) or not node or node[0] in ("t", "i", "c", "a"):
         return 0
     return node[2] if node[0] == "g" else max(map(_objects, node[-1]), default=0)
-
-
-def leaf_kinds(node: Any) -> list[str]:
-    if not node:
-        return []
-    if node[0] in ("t", "i"):
-        return [node[0]]
-    if node[0] in ("c", "g", "a"):
-        return []
-    return [kind for child in node[-1] for kind in leaf_kinds(child)]
-

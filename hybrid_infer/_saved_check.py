@@ -10,10 +10,10 @@ from typing import Any
 from hybrid_infer import _compile, _engines, _saved_sizes, _static_call, _verify
 from hybrid_infer._errors import EngineError
 from hybrid_infer._model import Saved
-from hybrid_infer._route import leaf_kinds
 from hybrid_infer._saved_stage import OPTIONS, Shapes, Stage, at, examples, grown, open_dims, sized, together
 from hybrid_infer._saved_target import Case, values_of
 from hybrid_infer._signature import Signatures, Unsupported
+from hybrid_infer._structure import leaf_kinds
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import Condition, carrier
 from hybrid_infer._version import Call

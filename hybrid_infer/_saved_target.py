@@ -14,7 +14,7 @@ from hybrid_infer._method import Bound, HotMethod
 from hybrid_infer._model import FORWARD
 from hybrid_infer._signature import Parameters, Signatures
 from hybrid_infer._spec import InputSpec
-from hybrid_infer._structure import builder, constants
+from hybrid_infer._structure import builder, constants, leaf_kinds
 from hybrid_infer._types import TensorSpec, carrier
 from hybrid_infer._version import Call
 
@@ -247,12 +247,9 @@ def _distinct(names: Sequence[str]) -> list[str]:
 def values_of(case: Case, tensors: Sequence[Any], ints: Sequence[int], target: Target) -> tuple[Any, ...]:
     """The values of a call of a case with some tensors."""
     made, numbers = iter(tensors), iter(ints)
-    leaves = [next(made) if kind == "t" else next(numbers) for kind in _kinds(case.tree)]
-
-    def constant(kind: str, value: Any) -> Any:
-        return target.parameters.defaults[value] if kind == "default" else constants(target.frontend)(kind, value)
-
-    values: tuple[Any, ...] = builder(case.tree, constant)(leaves)
+    leaves = [next(made) if kind == "t" else next(numbers) for kind in leaf_kinds(case.tree)]
+    build = builder(case.tree, constants(target.frontend, target.parameters.defaults))
+    values: tuple[Any, ...] = build(leaves)
     return values
 
 
@@ -263,12 +260,6 @@ def repeats(tree: list[Any]) -> list[int | None]:
     if tree[0] in ("i", "c"):
         return []
     return [each for child in tree[-1] for each in repeats(child)]
-
-
-def _kinds(tree: list[Any]) -> list[str]:
-    from hybrid_infer._route import leaf_kinds
-
-    return leaf_kinds(tree)
 
 
 def example(frontend: Any, dtype: str, shape: Sequence[int], whole: int) -> Any:

@@ -13,12 +13,13 @@ import dataclasses
 import enum
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from hybrid_infer import _state
 from hybrid_infer._given import is_object
-from hybrid_infer._structure import CLASSES, class_path, imported
+from hybrid_infer._structure import CLASSES, builder, class_path, constants, imported
 
 _POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
 _POSITIONAL_OR_KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -348,6 +349,18 @@ class Layout:
     def specifiable(self) -> bool:
         """Can specs, and so a saved model, stand for it? They tell of no object, nor which lists and dicts are one."""
         return not self.holds_objects and not self.repeats
+
+    def rebuilder(self, frontend: Any, defaults: Sequence[Any]) -> Callable[..., Any]:
+        """A function from other tensors, and integers by position, to the values of a call, in other containers.
+
+        Integers that it is not given are those of this call.
+        """
+        build = builder(self.tree, constants(frontend, defaults))
+
+        def rebuilt(tensors: Sequence[Any], ints: Mapping[int, Any] = MappingProxyType({})) -> Any:
+            return build([tensors[i] if kind == "t" else ints.get(i, self.ints[i]) for kind, i in self.leaves])
+
+        return rebuilt
 
     def enter(self, value: Any, place: str) -> int | None:
         """Note that a structure is looked into; its number where that has been done. Raises Unsupported in a circle."""

@@ -9,10 +9,9 @@ from typing import Any
 from hybrid_infer import _guards, _spec
 from hybrid_infer._errors import SpecError
 from hybrid_infer._model import Method, Model, Saved, resolved
-from hybrid_infer._route import leaf_kinds
 from hybrid_infer._signature import Layout, Parameters, Signatures, Unsupported
 from hybrid_infer._spec import InputSpec
-from hybrid_infer._structure import builder
+from hybrid_infer._structure import builder, leaf_kinds
 from hybrid_infer._types import TensorSpec
 from hybrid_infer._version import Call
 

@@ -16,11 +16,10 @@ from hybrid_infer import _engines, _method, _rewriting, _tensors
 from hybrid_infer._errors import EngineError, PassingFault, StaticModelError
 from hybrid_infer._model import Method, Model, Saved, resolved
 from hybrid_infer._options import Options
-from hybrid_infer._route import leaf_kinds
 from hybrid_infer._signature import Layout, Signatures, Unsupported
 from hybrid_infer._static_bindings import Bindings
 from hybrid_infer._static_ranges import Passed, Ranged, Served
-from hybrid_infer._structure import builder, constants
+from hybrid_infer._structure import builder, constants, leaf_kinds
 from hybrid_infer._types import EngineOptions, Graph, Program
 from hybrid_infer.frontends._uploads import uploaded
 

@@ -191,10 +191,21 @@ def _constant(kind: str, value: Any, constant: Callable[[str, Any], Any]) -> Any
     return constant(kind, value)
 
 
-def constants(frontend: Any) -> Callable[[str, Any], Any]:
-    """How a tree's constants of a framework's own types (dtypes, devices) become objects again."""
+def leaf_kinds(node: Any) -> list[str]:
+    """What the leaves of a tree are, in order: tensors ("t") and integers ("i"). Of no tree there are none."""
+    if not node or node[0] in ("c", "g", "a"):
+        return []
+    if node[0] in ("t", "i"):
+        return [node[0]]
+    return [kind for child in node[-1] for kind in leaf_kinds(child)]
+
+
+def constants(frontend: Any, defaults: Sequence[Any] = ()) -> Callable[[str, Any], Any]:
+    """How a tree's constants of a framework's own types (dtypes, devices), and a method's defaults, become objects."""
 
     def constant(kind: str, value: Any) -> Any:
+        if kind == "default":
+            return defaults[value]
         for each in frontend.constant_types:
             if class_path(each) == kind:
                 return frontend.constant(each, value)

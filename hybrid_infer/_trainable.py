@@ -8,9 +8,8 @@ from typing import Any
 
 from hybrid_infer import _static_call
 from hybrid_infer._model import Model, Saved, resolved
-from hybrid_infer._route import leaf_kinds
 from hybrid_infer._static_bindings import Bindings
-from hybrid_infer._structure import builder, constants
+from hybrid_infer._structure import builder, constants, leaf_kinds
 from hybrid_infer._version import Call
 
 Lookup = Callable[[str], Any]

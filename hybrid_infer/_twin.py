@@ -22,7 +22,6 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer._reach import Reach
 from hybrid_infer._reads import Recorder
 from hybrid_infer._signature import Layout, Parameters, Signatures, Unsupported
-from hybrid_infer._structure import builder, constants
 from hybrid_infer._unshared import unshare
 
 SELF = "self"
@@ -97,7 +96,7 @@ class Twin:
         self.writes: list[str] = []
         self.names: dict[Path, set[str]] = {}
         self.whole: set[int] = set()
-        self._build = builder(layout.tree, lambda kind, value: self._constant(kind, value))
+        self._rebuilt = layout.rebuilder(frontend, parameters.defaults)
 
     def let_go(self) -> None:
         """Drop the live layer and the copy: the cycles that tracers leave keep this object until the collector runs."""
@@ -139,11 +138,6 @@ class Twin:
         """Has the trace asked for hooks of the method's own layer, since the method calls that layer?"""
         return any(hooks.asked for hooks in self._refusing)
 
-    def _constant(self, kind: str, value: Any) -> Any:
-        if kind == "default":
-            return self.parameters.defaults[value]
-        return constants(self.frontend)(kind, value)
-
     def _refuse_hooks(self) -> None:
         found = _layer_hooks.find(self.live.layers, self.frontend.hooks)
         if found is not None:
@@ -171,11 +165,7 @@ class Twin:
         places = [(slot, traced[name]) for name, slots in groups.items() for slot in slots if slot.box is not None]
         tensors = [tensor.clone() if i in self.written else tensor for i, tensor in enumerate(tensors)]
         targets = [tensors[i] for i in sorted(self.written)]
-        leaves: list[Any] = []
-        chosen = dict(zip(self._dynamic_ints, ints, strict=True))
-        for kind, i in self.layout.leaves:
-            leaves.append(tensors[i] if kind == "t" else chosen.get(i, self.layout.ints[i]))
-        values = self._build(leaves)
+        values = self._rebuilt(tensors, dict(zip(self._dynamic_ints, ints, strict=True)))
         args, kwargs = self.parameters.unbind(values, *self.style)
         reach, given = self._reach(), self._objects(values)
         for name, value in zip(self.parameters.names, values, strict=True):

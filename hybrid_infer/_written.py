@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from hybrid_infer._given import Returned
-from hybrid_infer._structure import class_path
+from hybrid_infer._structure import class_path, leaf_kinds
 
 _RETURNED = class_path(Returned)
 
@@ -21,19 +21,13 @@ def targets(results: Sequence[Any]) -> list[int]:
     if not results or results[0] in ("t", "i", "c", "g", "a") or results[1] != _RETURNED:
         return []
     value, changes = results[-1]
-    place, found = _leaves(value), []
+    place, found = len(leaf_kinds(value)), []
     for change in changes[-1]:
         _, gone, _ = change[-1]
         if gone[:2] == ["c", "NoneType"]:
             found.append(place)
-        place += _leaves(change)
+        place += len(leaf_kinds(change))
     return found
-
-
-def _leaves(node: Any) -> int:
-    if node[0] in ("t", "i"):
-        return 1
-    return 0 if node[0] in ("c", "g", "a") else sum(map(_leaves, node[-1]))
 
 
 class Others:

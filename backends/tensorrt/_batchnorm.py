@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hybrid_infer.backends._source import subgraphs
+from hybrid_infer.backends._source import replace_nodes, subgraphs
 
 
 def expand(model: Any) -> int:
@@ -38,9 +38,7 @@ def _expand(graph: Any, scope: int) -> int:
         nodes += _spelled(node, rank, kind, settings["epsilon"].f if "epsilon" in settings else 1e-5, f"{scope}.{n}")
         count += 1
     if count:
-        copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
-        del graph.node[:]
-        graph.node.extend(copies)
+        replace_nodes(graph, nodes)
     return count
 
 

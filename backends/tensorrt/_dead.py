@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from hybrid_infer.backends._source import reads
+from hybrid_infer.backends._source import reads, replace_nodes
 
 
 def drop(graph: Any, weights: Collection[str]) -> tuple[str, ...]:
@@ -16,9 +16,8 @@ def drop(graph: Any, weights: Collection[str]) -> tuple[str, ...]:
     for node in reversed(graph.node):
         if needed.intersection(node.output):
             needed |= reads(node)
-            kept.append(type(node).FromString(node.SerializeToString()))
-    del graph.node[:]
-    graph.node.extend(reversed(kept))
+            kept.append(node)
+    replace_nodes(graph, reversed(kept))
     gone = tuple(name for name in weights if name not in needed)
     for value in [value for value in graph.input if value.name in gone]:
         graph.input.remove(value)
