@@ -222,7 +222,7 @@ class _Watch:
             return run
 
         def whole(body: Any) -> Any:
-            """The body of a loop, where it writes to no elements: with those the framework's own tracer crashes."""
+            """The body of a loop, where it writes to no elements: the framework's own loop does not carry them on."""
 
             def run() -> Any:
                 key = _program_key(paddle.static.default_main_program())
@@ -279,6 +279,13 @@ class _Watch:
         def view_as(value: Any, other: Any) -> Any:
             return paddle.reshape(value, list(shape(other)))
 
+        def arguments(block: Any) -> list[Any]:
+            """As values of their own. The framework's point into a list that moves as it grows, and would stand for
+            whatever lies there later: its own loops keep them, and so does the traceback of a loop that failed.
+            """
+            return [argument._clone() for argument in arguments_in_place(block)]
+
+        arguments_in_place = paddle.pir.Block.args
         # As of an eager tensor; without them Python would ask for elements until one fails, and none does.
         protocol = {"__len__": length, "__iter__": iterate}
         added = {name: method for name, method in protocol.items() if name not in vars(value_type)}
@@ -293,6 +300,7 @@ class _Watch:
                 setattr(convert_operators, name, of_its_own(convert))
             for name in views:
                 setattr(value_type, name, view if name == "view" else view_as)
+            paddle.pir.Block.args = arguments
             inplace_utils.warnings = Warnings()
             recurrent._rnn_static_graph = loop
             core._has_grad = has_grad
@@ -301,6 +309,7 @@ class _Watch:
                 yield
             finally:
                 _Watch.current = before
+                paddle.pir.Block.args = arguments_in_place
                 inplace_utils.warnings = original
                 recurrent._rnn_static_graph = loop_of_lists
                 core._has_grad = asked

@@ -102,6 +102,30 @@ def test_layers_and_attributes_of_either_side_are_the_instances_own() -> None:
     served(captures=2)
 
 
+def of_their_own() -> None:
+    """Are the arguments of the block that is being traced values of their own, at each time that they are asked for?"""
+    if not paddle.in_dynamic_mode():
+        block = paddle.pir.get_current_insertion_point().block()
+        first, second = block.args(), block.args()
+        assert first and not any(first[i] is second[i] for i in range(len(first)))
+        assert all(first[i].is_same(second[i]) for i in range(len(first)))
+
+
+def loop_that_looks(x: Any) -> Any:
+    while x.sum() < 100:
+        of_their_own()
+        x = x + 1
+    return x
+
+
+def test_the_arguments_of_a_loop_point_into_no_list_that_moves() -> None:
+    """Those that the framework gives do: what a traceback kept of one crashed another trace, now and then."""
+    hot = inference()(loop_that_looks)
+    with paddle.no_grad():
+        same(hot(grid(2, 4)), loop_that_looks(grid(2, 4)), 1e-4)
+    served(captures=1)
+
+
 def test_what_a_failed_trace_of_the_framework_left_behind_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its records of programs that are gone are kept by address: those of the next program can be the same."""
     from paddle.jit.dy2static import parameter_recorder
