@@ -6,7 +6,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hybrid_infer import _census
+from hybrid_infer import _census, _code
 
 _Function = types.FunctionType
 #: What Python itself keeps in a module: the second is set by a warning.
@@ -20,10 +20,6 @@ def codes(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from codes(constant)
 
 
-def _names(function: _Function) -> set[str]:
-    return {name for code in codes(function.__code__) for name in code.co_names}
-
-
 def _references(function: _Function) -> Iterator[tuple[str, str, Any]]:
     """(kind, name, value) of every closure cell and global that the code of a function names."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -31,7 +27,8 @@ def _references(function: _Function) -> Iterator[tuple[str, str, Any]]:
             yield "closure", name, cell.cell_contents
         except ValueError:  # a cell that is not filled yet: a recursive function being defined
             continue
-    for name in sorted(_names(function)):
+    # An attribute's name is no global's, though a code object lists them together.
+    for name in sorted(_code.describe(function.__code__).globals):
         if name in function.__globals__:
             yield "global", name, function.__globals__[name]
 

@@ -155,3 +155,26 @@ def test_a_helper_method_that_reads_a_global_tensor(monkeypatch: pytest.MonkeyPa
     SETTINGS["weight"] = torch.full((4,), 8.0)
     twice(layer, layer.compute, X)
     assert counts()["eager_calls"] == 0
+
+
+class Named(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.rand(16, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.table[: x.shape[1]]
+
+
+def test_a_global_that_is_only_named_like_an_attribute_is_nothing_of_the_methods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A script's own variable, new at each call: it counted as a constant that the method reads, captured anew."""
+    layer = Named()
+    hot = inference(layer)
+    with torch.no_grad():
+        for n in range(4, 9):
+            monkeypatch.setitem(globals(), "table", torch.rand(2, n, 4))
+            x = torch.rand(2, n, 4)
+            torch.testing.assert_close(hot(x), x + layer.table[:n])
+    served(captures=2)
