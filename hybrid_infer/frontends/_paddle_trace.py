@@ -6,10 +6,8 @@ data operator, so that nothing can be folded into the graph.
 
 from __future__ import annotations
 
-import sys
-import threading
 import weakref
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,12 +16,10 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Condition, Tracee
 from hybrid_infer.frontends._paddle_quiet import quiet
 from hybrid_infer.frontends._paddle_sizes import Sizes
+from hybrid_infer.frontends._paddle_watch import FOREIGN, FOREIGN_REMEDY, Watch, is_number, program_key
 
 #: Programs that live as long as the calls that they were traced from.
 _PROGRAMS: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
-_FOREIGN = "it uses a tensor that is neither an argument nor held by the layer"
-_STEPS = 128  # of a recurrent cell that are written out
-_FOREIGN_REMEDY = "Keep the tensor as an attribute of the layer, or pass it as an argument"
 
 
 @dataclass
@@ -93,271 +89,6 @@ def autocast_state() -> tuple[Any, ...]:
     return (int(tracer._amp_level), str(tracer._amp_dtype), frozenset(allowed), frozenset(denied))
 
 
-class _Any:
-    def __contains__(self, name: object) -> bool:
-        return True
-
-
-_ANY = _Any()
-#: How a size is taken from a shape, and what Python's operators on it become.
-_ARITHMETIC = frozenset(
-    {"slice", "full_int_array", "full", "scale", "add", "subtract", "multiply", "floor_divide", "remainder"}
-)
-
-
-class _Watch:
-    """Sees, on one thread and for the time of a trace, what the tracer would let pass in silence.
-
-    A dimension that varies has the size -1 in Python code that was not rewritten: user code gets an operator that
-    yields the real size instead, and fails loudly where it needs a number; what it asks about sizes is answered where
-    `asked` can tell. Writers in place are run by the tracer as
-    if they were not: each is recorded with its target. Tensors that are no argument become parameters: those that
-    are a weight become that weight's input.
-    """
-
-    current: _Watch | None = None  # tracers take turns
-
-    def __init__(self, values: dict[int, Any], asked: Sizes, every_side: bool) -> None:
-        self.thread, self.values, self.asked = threading.get_ident(), values, asked
-        self.every_side = every_side
-        self.writes: list[tuple[str, Any, int, str]] = []
-        self.sizes: list[Any] = []
-
-    def cast_hook(self, value: Any) -> Any:
-        import paddle
-        from paddle.pir.core import _convert_into_value
-
-        if threading.get_ident() != self.thread or not isinstance(value, paddle.Tensor):
-            return _convert_into_value(value)
-        known = self.values.get(id(value))
-        if known is not None:
-            return known
-        raise TraceError(_FOREIGN, _FOREIGN_REMEDY)
-
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        import paddle
-        from paddle.jit import dy2static
-        from paddle.jit.dy2static import convert_operators
-        from paddle.jit.dy2static.parameter_recorder import _global_inplace_map
-        from paddle.pir.core import static_op_arg_cast_guard
-        from paddle.utils import inplace_utils
-
-        from hybrid_infer.frontends import _paddle_reasons, _places
-
-        value_type: Any = paddle.pir.Value
-        raw = value_type.shape
-        thread, writes = self.thread, self.writes
-
-        def ours(frame: Any) -> bool:
-            module = frame.f_globals.get("__name__") or ""
-            return threading.get_ident() == thread and module.partition(".")[0] != "paddle"
-
-        def shape(value: Any) -> Any:
-            sizes = raw.fget(value)
-            return numbers(value, sizes) if ours(sys._getframe(1)) else sizes
-
-        def numbers(value: Any, sizes: Any) -> Any:
-            """As the user's code is to see them: of an eager tensor's class where all of them are known."""
-            if -1 not in sizes:
-                return paddle.Size(sizes)
-            real = paddle.shape(value)
-            self.sizes.append(real)
-            return [real[axis] if size == -1 else size for axis, size in enumerate(sizes)]
-
-        def shape_in_rewritten_code(value: Any) -> Any:
-            mine = threading.get_ident() == thread and isinstance(value, value_type)
-            return numbers(value, raw.fget(value)) if mine else convert_shape(value)
-
-        def length(value: Any) -> int:
-            sizes = raw.fget(value)
-            if not sizes or sizes[0] < 0:
-                raise TypeError("a dimension that varies has no length while the method is traced")
-            return int(sizes[0])
-
-        def iterate(value: Any) -> Iterator[Any]:
-            return (value[index] for index in range(length(value)))
-
-        def decided(value: Any, assume: bool = True) -> Any:
-            """The truth of a question about sizes; the value itself where it is none."""
-            if threading.get_ident() != thread or not isinstance(value, value_type):
-                return value
-            found = self.asked.decide(value, assume)
-            return value if found is None else found
-
-        def truth(value: Any) -> bool:
-            found = decided(value)
-            return found if isinstance(found, bool) else bool(truth_of_tensor(value))
-
-        def branch(condition: Any, *rest: Any, **named: Any) -> Any:
-            return convert_branch(decided(condition, not self.every_side), *rest, **named)
-
-        def check(condition: Any, *message: Any) -> Any:
-            return convert_check(decided(condition), *message)
-
-        def loop(cell: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
-            """Steps of a recurrent cell one after the other, as eagerly: the framework's own loop is of lists."""
-            timed = named.get("time_major", rest[2] if len(rest) > 2 else False)
-            steps = raw.fget(paddle.utils.flatten(inputs)[0])[0 if timed else 1]
-            mine = threading.get_ident() == thread and 0 < steps <= _STEPS
-            return (recurrent._rnn_dynamic_graph if mine else loop_of_lists)(cell, inputs, *rest, **named)
-
-        def of_its_own(convert: Any) -> Any:
-            """A branch or a loop as a block, after which nobody is told what was written to elements in it."""
-
-            def run(condition: Any, body: Any, *rest: Any, **named: Any) -> Any:
-                if threading.get_ident() != thread:
-                    return convert(condition, body, *rest, **named)
-                key = _program_key(paddle.static.default_main_program())
-                before = _global_inplace_map.params_dict.get(key)
-                kept = None if before is None else before.copy()
-                once = body if convert is not blocks["_run_paddle_while"] else whole(body)
-                try:
-                    return convert(condition, once, *rest, **named)
-                finally:
-                    _global_inplace_map.params_dict.pop(key, None)
-                    if kept is not None:
-                        _global_inplace_map.params_dict[key] = kept
-
-            return run
-
-        def whole(body: Any) -> Any:
-            """The body of a loop, where it writes to no elements: the framework's own loop does not carry them on."""
-
-            def run() -> Any:
-                key = _program_key(paddle.static.default_main_program())
-                before = len(_global_inplace_map.params_dict.get(key, ()))
-                result = body()
-                if len(_global_inplace_map.params_dict.get(key, ())) != before:
-                    raise TraceError(
-                        "it writes to elements of a tensor in a loop whose length varies",
-                        "Stack what the loop computes, or decorate what is inside of it",
-                    )
-                return result
-
-            return run
-
-        def has_grad() -> bool:
-            # Only the function that the user calls asks this; while a program is built the answer is always yes.
-            if ours(sys._getframe(2)):
-                raise TraceError("it asks whether gradients are recorded", "Ask outside of the method")
-            return bool(asked())
-
-        class Warnings:
-            """Stands for the module of that name where the framework tells of a writer that will not write."""
-
-            def __getattr__(self, name: str) -> Any:
-                return getattr(original, name)
-
-            def warn(self, *args: Any, **kwargs: Any) -> None:
-                if threading.get_ident() != thread:
-                    original.warn(*args, **kwargs)
-                    return
-                caller = sys._getframe(1).f_locals
-                targets = [arg for arg in caller.get("args", ()) if isinstance(arg, value_type)][:1]
-                name = getattr(caller.get("func"), "__name__", "an operator in place")
-                place = _places.of_frame(sys._getframe(1), paddle, _paddle_reasons.origin)
-                writes.extend((name, target, len(target.all_used_ops()), place) for target in targets)
-                if not targets:
-                    writes.append((name, None, 0, place))
-
-        original, core, convert_shape = inplace_utils.warnings, paddle.base.core, dy2static.Shape
-        recurrent: Any = sys.modules["paddle.nn.layer.rnn"]
-        loop_of_lists = recurrent._rnn_static_graph
-        asked, truth_of_tensor = core._has_grad, value_type.__bool__
-        convert_branch, convert_check = dy2static.IfElse, dy2static.Assert
-        blocks = {name: getattr(convert_operators, name) for name in ("_run_paddle_cond", "_run_paddle_while")}
-
-        def view(value: Any, *sizes: Any, **named: Any) -> Any:
-            """The framework has none but of eager tensors."""
-            given = sizes[0] if len(sizes) == 1 else named.get("size", named.get("shape_or_dtype", list(sizes)))
-            wanted = [given] if isinstance(given, int) else given
-            if not isinstance(wanted, (list, tuple)) or not wanted or 0 in [n for n in wanted if isinstance(n, int)]:
-                raise TraceError("it views a tensor in another element type, or as an empty one")
-            return paddle.reshape(value, list(wanted))
-
-        def view_as(value: Any, other: Any) -> Any:
-            return paddle.reshape(value, list(shape(other)))
-
-        def arguments(block: Any) -> list[Any]:
-            """As values of their own. The framework's point into a list that moves as it grows, and would stand for
-            whatever lies there later: its own loops keep them, and so does the traceback of a loop that failed.
-            """
-            return [argument._clone() for argument in arguments_in_place(block)]
-
-        arguments_in_place = paddle.pir.Block.args
-        # As of an eager tensor; without them Python would ask for elements until one fails, and none does.
-        protocol = {"__len__": length, "__iter__": iterate}
-        added = {name: method for name, method in protocol.items() if name not in vars(value_type)}
-        views = {name: vars(value_type)[name] for name in ("view", "view_as") if name in vars(value_type)}
-        with static_op_arg_cast_guard(self.cast_hook):
-            value_type.shape = property(shape)
-            dy2static.Shape = shape_in_rewritten_code
-            dy2static.IfElse, dy2static.Assert, value_type.__bool__ = branch, check, truth
-            for name, method in added.items():
-                setattr(value_type, name, method)
-            for name, convert in blocks.items():
-                setattr(convert_operators, name, of_its_own(convert))
-            for name in views:
-                setattr(value_type, name, view if name == "view" else view_as)
-            paddle.pir.Block.args = arguments
-            inplace_utils.warnings = Warnings()
-            recurrent._rnn_static_graph = loop
-            core._has_grad = has_grad
-            before, _Watch.current = _Watch.current, self
-            try:
-                yield
-            finally:
-                _Watch.current = before
-                paddle.pir.Block.args = arguments_in_place
-                inplace_utils.warnings = original
-                recurrent._rnn_static_graph = loop_of_lists
-                core._has_grad = asked
-                value_type.shape = raw
-                dy2static.Shape = convert_shape
-                dy2static.IfElse, dy2static.Assert = convert_branch, convert_check
-                value_type.__bool__ = truth_of_tensor
-                for name in added:
-                    delattr(value_type, name)
-                for name, convert in blocks.items():
-                    setattr(convert_operators, name, convert)
-                for name, method in views.items():
-                    setattr(value_type, name, method)
-
-    def is_size(self, result: Any, among: Container[str] = _ANY) -> bool:
-        """Is it computed from nothing but sizes and integers that vary, by some operators?"""
-        if result.ndim:
-            return False
-        found, left = False, [result]
-        while left:
-            value = left.pop()
-            if any(value.is_same(size) for size in self.sizes):
-                found = True
-                continue
-            op = value.get_defining_op()
-            if op is not None and op.name() == "pd_op.data" and op.attrs()["name"].startswith("n"):
-                found = True
-                continue
-            if op is None or op.name() == "pd_op.data" or op.name().removeprefix("pd_op.") not in among:
-                return False
-            left += [operand for operand in op.operands_source() if operand.initialized()]
-        return found
-
-    def report(self, inputs: Sequence[Any], labels: Sequence[str], results: Sequence[Any]) -> list[str]:
-        """Writes that the program does not show: into an argument or weight, or into what is read again later."""
-        found = []
-        from hybrid_infer.frontends._paddle_reasons import named
-
-        for name, target, uses, place in self.writes:
-            known = [n for v, n in zip(inputs, labels, strict=True) if target is not None and target.is_same(v)]
-            if target is None or known:
-                what = known[0] if known else "an argument or weight"
-                found.append(named(f"it writes to {what} in place, by {name}", place))
-            elif len(target.all_used_ops()) > uses + 1 or any(target.is_same(value) for value in results):
-                found.append(named(f"it writes in place, by {name}, to a tensor that is read again", place))
-        return found
-
-
 def trace(
     tracee: Tracee,
     dynamic: frozenset[tuple[int, int]],
@@ -404,7 +135,7 @@ def trace(
         ints = values[split:] if numbers else list(tracee.ints)
         # A program that is trained is not given back where a condition does not hold.
         asked = Sizes([list(t.shape) for t in tracee.tensors], numbers, sorted(dynamic), assume=not gradients)
-        watch = _Watch(
+        watch = Watch(
             {id(t): v for t, v in zip([*tracee.weights, *tracee.tensors], values, strict=False)}, asked, every_side
         )
         stack.enter_context(watch.active())
@@ -412,7 +143,7 @@ def trace(
         stack.enter_context(rewrites.active())
         try:
             results = list(tracee.run(weights, tensors, ints, convert))
-            keys = list(_global_inplace_map.params_dict.get(_program_key(program), ()))
+            keys = list(_global_inplace_map.params_dict.get(program_key(program), ()))
             written = [place for place, value in enumerate(values) if any(value.is_same(key) for key in keys)]
             elements = frozenset(place - len(weights) for place in written if len(weights) <= place < split)
             impure = [f"it writes to elements of {labels[place]} in place" for place in written[:1]]
@@ -420,7 +151,7 @@ def trace(
             raise
         except Exception as error:
             if "but got Tensor" in str(error):
-                raise TraceError(_FOREIGN, _FOREIGN_REMEDY) from error
+                raise TraceError(FOREIGN, FOREIGN_REMEDY) from error
             raise TraceError(*_paddle_reasons.explained(error)) from error
         finally:
             foreign, parameters = _global_parameter_recorder.pop(program)
@@ -443,34 +174,6 @@ def trace(
             _PROGRAMS.setdefault(tracee, []).append(program)
         names = [name for name, _, _ in example]
         return Trace(program, values, names, labels, results, impure, tuple(asked.conditions), counted, elements)
-
-
-def latest(value: Any) -> Any:
-    """What stands for a value whose elements were written to, in the trace under way."""
-    import paddle
-    from paddle.jit.dy2static.parameter_recorder import _global_inplace_map
-
-    found = _global_inplace_map.get(paddle.static.default_main_program(), value)
-    return value if found is None else found
-
-
-def is_number(value: Any) -> bool:
-    """Is it an integer that Python's arithmetic makes of sizes or integers which vary, in the trace under way?
-
-    What other operators make of them is a number or a tensor in the eager result: nothing tells which.
-    """
-    import paddle
-
-    watch = _Watch.current
-    if watch is None or not isinstance(value, paddle.pir.Value) or value.dtype not in (paddle.int64, paddle.int32):
-        return False
-    return watch.is_size(value, _ARITHMETIC)
-
-
-def _program_key(program: Any) -> Any:
-    from paddle.jit.dy2static.program_translator import _program_hash
-
-    return _program_hash(program)
 
 
 def _as_value(result: Any) -> Any:

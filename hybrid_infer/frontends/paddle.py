@@ -67,14 +67,14 @@ class PaddleFrontend:
 
     def is_symbolic(self, value: Any) -> bool:
         """A size that varies is a traced tensor, as is what is computed from it."""
-        from hybrid_infer.frontends import _paddle_trace
+        from hybrid_infer.frontends import _paddle_watch
 
-        return _paddle_trace.is_number(value)
+        return _paddle_watch.is_number(value)
 
     def latest(self, tensor: Any) -> Any:
-        from hybrid_infer.frontends import _paddle_trace
+        from hybrid_infer.frontends import _paddle_watch
 
-        return _paddle_trace.latest(tensor)
+        return _paddle_watch.latest(tensor)
 
     def symbol(self, value: Any) -> Hashable:
         return id(value)
