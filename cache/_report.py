@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import threading
 import warnings
 
@@ -36,7 +37,8 @@ def warn(message: str) -> None:
     warnings.warn(message, CacheWarning, stacklevel=users_level())
 
 
-_UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+_UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _REMEDY = "set HYBRID_INFER_CACHE_DIR or save_model_dir to a directory that you can write"
 _told: set[str] = set()
 _telling = threading.Lock()
@@ -45,9 +47,12 @@ _telling = threading.Lock()
 def warn_unwritten(root: str, what: str, error: BaseException, reason: str) -> None:
     """Warn that something was not written to the store at `root`.
 
-    Where that directory cannot be written at all, this is said once in a process, whatever was to be written.
+    Where that directory cannot be written at all, or has no room, this is said once in a process, whatever was to be
+    written.
     """
-    if not isinstance(error, OSError) or error.errno not in _UNWRITABLE:
+    number = error.errno if isinstance(error, OSError) else None
+    nowhere = number == errno.ENOENT and not os.path.isdir(root)  # no such directory can be made
+    if number not in _UNWRITABLE + _FULL and not nowhere:
         warn(f"{what}: {reason}")
         return
     with _telling:
@@ -56,7 +61,8 @@ def warn_unwritten(root: str, what: str, error: BaseException, reason: str) -> N
     if told:
         logger.debug("%s: %s", what, reason)
         return
-    warn(f"nothing was stored in {root} ({explain(error)}), so that each process compiles anew: {_REMEDY}")
+    remedy = f"make room there, or {_REMEDY}" if number in _FULL else _REMEDY
+    warn(f"nothing was stored in {root} ({explain(error)}), so that each process compiles anew: {remedy}")
 
 
 def explain(error: BaseException) -> str:

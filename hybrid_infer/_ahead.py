@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hybrid_infer import _background, _spec
-from hybrid_infer._errors import SpecError
+from hybrid_infer import _background, _spec, _troubleshooting
+from hybrid_infer._errors import BackendError, CaptureError, SpecError
 from hybrid_infer._pauses import for_a_while
 from hybrid_infer._request import Errand
 from hybrid_infer._route import Eager
@@ -33,7 +33,7 @@ def route(state: Any, owner: tuple[Any, ...], values: Sequence[Any]) -> Any:
 
     It is compiled now unless it is there. Raises SpecError where an argument can be part of no call.
     """
-    if not any(map(_open, _specs(values))):
+    if not any(map(_open, _spec.every(values))):
         return _compiled(state, owner, *_filled(state.frontend, values, _SIZES[0]))
     found = None
     for size in _SIZES:
@@ -58,8 +58,20 @@ def compile_ahead(state: Any, owner: tuple[Any, ...], background: bool) -> None:
                 _log.info("%s is not compiled ahead of its calls: %s", method.name, fault)
             return
         found = route(state, owner, values)
-    if found.eager and found.kind not in ("busy", "slower"):
-        method.warn(f"{found.reason} (compiled ahead for input_spec)", found.remedy)
+    if failed(method, found):
+        given = _spec.shown(method.parameters.names, values)
+        text = _troubleshooting.told(found.reason, found.remedy)
+        _log.warning("%s is not compiled ahead for its input_spec (%s): %s", method.name, given, text)
+
+
+def failed(method: Any, found: Any) -> bool:
+    """Is what was compiled ahead no engine's? Raises CaptureError or BackendError under ``fallback="error"``."""
+    if not found.eager or found.kind in ("busy", "slower"):
+        return False
+    if method.options.fallback == "error":
+        error = BackendError if found.kind == "build" else CaptureError
+        raise error(method.name, found.reason, _troubleshooting.remedy(found.reason, found.remedy))
+    return True
 
 
 def _job(state: Any, owner: tuple[Any, ...], values: Sequence[Any], opens: dict[int, list[int]]) -> _background.Job:
@@ -117,14 +129,6 @@ def tensor(frontend: Any, shape: Sequence[int], dtype: str) -> Any:
     else:
         array = np.ones(shape, wire)
     return frontend.importer(dtype, wire, "cpu")(array)
-
-
-def _specs(value: Any) -> list[InputSpec]:
-    if isinstance(value, InputSpec):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    return [spec for item in value for spec in _specs(item)] if isinstance(value, (list, tuple)) else []
 
 
 def _open(spec: InputSpec) -> bool:

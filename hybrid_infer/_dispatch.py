@@ -29,7 +29,7 @@ from hybrid_infer._busy import NOTHING, capturing
 from hybrid_infer._errors import BackendError, CaptureError, EngineError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._met import Met
-from hybrid_infer._miss import Stores, miss, specs
+from hybrid_infer._miss import Stores, met, miss, specs
 from hybrid_infer._request import Errand
 from hybrid_infer._route import OVERLAP, Compiled, Eager
 from hybrid_infer._signature import Signatures, Unsupported
@@ -203,8 +203,7 @@ class State:
         if len(self._met_elsewhere) < _MEMO:
             self._met_elsewhere.add(key)
         call = Call(layout.tree, found, tuple(layout.ints), (), tuple(layout.places), tuple(layout.int_places))
-        if layout.specifiable:
-            self.met.note(call, (len(args), frozenset(kwargs)))
+        met(self, call, layout, values, (len(args), frozenset(kwargs)))
         kind, scale = (call.tree, [t.dtype for t in call.tensors]), _choice.scale(call)
         losers = [held.version for (_, at), (held, _) in list(self.slower.items()) if at == scale]
         return all((each.tree, [t.dtype for t in each.tensors]) != kind for each in losers)

@@ -25,6 +25,7 @@ class Met:
         self._groups: dict[str, list[Call]] = {}
         self.styles: dict[str, Style] = {}
         self.count = 0  # of the calls that were remembered
+        self.others = False  # was there one that no saved model takes?
         self._latest: dict[int, tuple[int, str, Call]] = {}  # by thread: which of them, its group, and the call
 
     def note(self, call: Call, style: Style) -> None:

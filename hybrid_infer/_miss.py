@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hybrid_infer import _background, _choice, _cinn, _defects, _given, _progress, _stance, _trt
 from hybrid_infer._busy import NOTHING
 from hybrid_infer._invocation import Invocation
 from hybrid_infer._log import tell
+from hybrid_infer._met import Style
 from hybrid_infer._pauses import for_a_while
 from hybrid_infer._request import Errand, Request
 from hybrid_infer._resolve import resolve
 from hybrid_infer._route import Eager
-from hybrid_infer._signature import Layout, Unsupported
+from hybrid_infer._signature import Layout, Signatures, Unsupported
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import TensorSpec
 from hybrid_infer._version import Call
@@ -66,8 +67,7 @@ def miss(
         tuple(layout.places),
         tuple(layout.int_places),
     )
-    if layout.specifiable:
-        state.met.note(call, (len(args), frozenset(kwargs)))
+    met(state, call, layout, values, (len(args), frozenset(kwargs)))
     given = _given.objects(values, state.parameters.defaults)
     if layout.holds_objects and not errand.ahead:  # whose arguments are copies
         held = _subject(state, owner, layout).holds_objects
@@ -119,6 +119,21 @@ def miss(
     if route is not None:
         state.remember(key, route)
     return route, _given.result(result)
+
+
+def met(state: Any, call: Call, layout: Layout, values: Sequence[Any], style: Style) -> None:
+    """Remember a call for ``save()``, a dataclass among its arguments as its fields: a saved model changes none."""
+    try:
+        if layout.repeats:
+            raise Unsupported("a list or dict in two places", values)
+        if layout.holds_objects:
+            layout = Signatures(state.frontend).layout(values, state.parameters.names, state.parameters.defaults)
+            tensors, ints = specs(state.frontend, layout), tuple(layout.ints)
+            call = Call(layout.tree, tensors, ints, (), tuple(layout.places), tuple(layout.int_places))
+    except Unsupported:
+        state.met.others = True
+    else:
+        state.met.note(call, style)
 
 
 def specs(frontend: Any, layout: Layout) -> tuple[TensorSpec, ...]:

@@ -18,6 +18,8 @@ from hybrid_infer._structure import builder, constants, leaf_kinds
 from hybrid_infer._types import TensorSpec, carrier
 from hybrid_infer._version import Call
 
+_UNSAVED = "an object other than a dataclass among the arguments, or one list or dict in two places"
+_APART = "Let the method take what is in it: tensors, numbers, text, and lists, tuples and dicts of these"
 _UNSAID = "input_spec=[InputSpec(shape, dtype), ...], with None for the sizes that vary"
 
 
@@ -147,6 +149,8 @@ def _target(name: str, function: Any, owner: Any, hot: HotMethod | None, input_s
     else:
         cases = [replace(_seen(group), style=style) for group, style in _groups(hot, owner)]
         if not cases:
+            if hot is not None and _called(hot, owner):
+                raise SpecError("input_spec", f"each call of {label} had what cannot be saved: {_UNSAVED}. {_APART}")
             called = "was not called" if hot is not None else "is not decorated"
             remedy = f"Call it once, or pass {_UNSAID}" if hot is not None else f"Pass {_UNSAID}"
             raise SpecError("input_spec", f"nothing is known of the arguments of {label}, which {called}. {remedy}")
@@ -162,6 +166,13 @@ def _frontend(function: Any, owner: Any, values: Any, hot: HotMethod | None) -> 
     if found is None and hot is not None and hot._alone is not None:
         found = hot._alone.frontend
     return found or _method.only_frontend(function)
+
+
+def _called(hot: HotMethod, owner: Any) -> bool:
+    """Was a decorated method called, if with nothing that could be remembered?"""
+    found = hot.states.get(id(owner))
+    state = hot._alone if owner is None else found[1] if found is not None and found[0]() is owner else None
+    return state is not None and state.met.others
 
 
 def _groups(hot: HotMethod | None, owner: Any) -> list[tuple[list[Call], Style]]:
@@ -185,7 +196,7 @@ def _specified(values: Sequence[Any], parameters: Parameters, frontend: Any) -> 
         kept.append(tensor)
         return tensor
 
-    def fill(value: Any, name: str) -> Any:
+    def fill(value: Any, place: str, name: str) -> Any:
         if isinstance(value, InputSpec):
             return make(value)
         if _spec.is_tensor(value):
@@ -194,16 +205,12 @@ def _specified(values: Sequence[Any], parameters: Parameters, frontend: Any) -> 
             kept.append(value)
             specs.setdefault(id(value), InputSpec(value.shape, value.dtype, name))
             given[id(value)] = value
-            return value
-        if isinstance(value, (list, tuple)):
-            items = [fill(item, f"{name}_{i}") for i, item in enumerate(value)]
-            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-        if isinstance(value, dict):
-            return type(value)((key, fill(item, f"{name}_{key}")) for key, item in value.items())
         return value
 
-    filled = [fill(value, name) for name, value in zip(parameters.names, values, strict=True)]
+    filled = [_spec.mapped(value, fill, "", name) for name, value in zip(parameters.names, values, strict=True)]
     layout = Signatures(frontend).layout(filled, parameters.names, parameters.defaults)
+    if not layout.specifiable:
+        raise SpecError("input_spec", f"{_UNSAVED}. {_APART}")
     wanted = [specs[id(tensor)] for tensor in layout.tensors]
     return Case(
         layout.tree,

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from hybrid_infer._errors import SpecError
+from hybrid_infer._given import is_object
 from hybrid_infer._signature import Parameters
 from hybrid_infer._types import DTYPES
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
-_KINDS = "an InputSpec, an example tensor, a plain value, or a list, tuple or dict of these"
+_KINDS = "an InputSpec, an example tensor, a plain value, or a list, tuple, dict or dataclass of these"
 
 
 class InputSpec:
@@ -146,7 +148,7 @@ def ranges_of(input_spec: Any, version: Any) -> list[dict[str, Sequence[int]] | 
     """For each tensor, and each integer that varies, of a version: the range that a spec gives for it, or None."""
     count = len(version.tensors) + sum(n is None for n in version.ints)
     none: list[dict[str, Sequence[int]] | None] = [None] * count
-    found = list(_every(input_spec))
+    found = list(every(input_spec))
     shapes = [spec.shape for spec in version.tensors]
     if len(found) != len(shapes) or any(len(f.shape) != len(s) for f, s in zip(found, shapes, strict=True)):
         return none
@@ -158,15 +160,60 @@ def ranges_of(input_spec: Any, version: Any) -> list[dict[str, Sequence[int]] | 
     return none
 
 
-def _every(value: Any) -> Iterator[InputSpec]:
-    if isinstance(value, InputSpec):
+def every(value: Any) -> Iterator[InputSpec]:
+    """The specs in a value, in order."""
+    return (each for each in _leaves(value) if isinstance(each, InputSpec))
+
+
+def _described(value: Any) -> bool:
+    return isinstance(value, InputSpec) or is_tensor(value)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    parts = _parts(value)
+    if parts is None:
         yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _every(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _every(item)
+        return
+    for _, part in parts:
+        yield from _leaves(part)
+
+
+def _parts(value: Any) -> list[tuple[Any, Any]] | None:
+    """What is in a list, tuple, dict or object of the program's own classes; None of anything else."""
+    if isinstance(value, (list, tuple)):
+        return list(enumerate(value))
+    if isinstance(value, dict):
+        return list(value.items())
+    if _described(value):
+        return None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+    return list(vars(value).items()) if is_object(type(value)) else None
+
+
+def mapped(value: Any, change: Callable[[Any, str, str], Any], place: str, name: str, inside: bool = False) -> Any:
+    """The value with each leaf in it as `change` gives it: of the leaf, its place in words, and a name for it.
+
+    `inside` of an object only specs and tensors are looked at: what else it holds is the program's own.
+    """
+    parts = _parts(value)
+    if parts is None:
+        return value if inside and not _described(value) else change(value, place, name)
+    named = not isinstance(value, (list, tuple, dict))
+    items = []
+    for key, part in parts:
+        at = f"{place}.{key}" if named else f"{place}[{key!r}]"
+        items.append(mapped(part, change, at, f"{name}_{key}", inside or named))
+    if isinstance(value, dict):
+        return type(value)(zip(value, items, strict=True))
+    if isinstance(value, (list, tuple)):
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if all(new is old for new, (_, old) in zip(items, parts, strict=True)):
+        return value
+    made = copy.copy(value)
+    for new, (key, _) in zip(items, parts, strict=True):
+        object.__setattr__(made, key, new)  # which may be frozen
+    return made
 
 
 def _shape(shape: Iterable[int | None]) -> tuple[int, ...]:
@@ -225,8 +272,9 @@ def arguments(
     given = [*range(len(input_spec))]
     found = []
     for i, (name, value) in enumerate(zip(parameters.names, values, strict=True)):
-        found.append(_named(value, f"`{name}`", name) if i in given or isinstance(value, (tuple, dict)) else value)
-    if not any(_specs(value) for value in found):
+        mine = i in given or isinstance(value, (tuple, dict))
+        found.append(mapped(value, _named, f"`{name}`", name) if mine else value)
+    if not any(map(_described, _leaves(found))):
         raise SpecError(option, f"no entry of it is a tensor: {method} would be a constant")
     return tuple(found)
 
@@ -236,34 +284,12 @@ def _named(value: Any, place: str, name: str) -> Any:
         return ranged(InputSpec(value.shape, value.dtype, name), value.range) if value.name is None else value
     if is_tensor(value) or isinstance(value, _PLAIN):
         return value
-    if isinstance(value, (list, tuple)):
-        items = [_named(item, f"{place}[{i}]", f"{name}_{i}") for i, item in enumerate(value)]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    if isinstance(value, dict):
-        return type(value)((k, _named(item, f"{place}[{k!r}]", f"{name}_{k}")) for k, item in value.items())
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return value
     raise SpecError(f"the argument {place}", f"{value!r} is not {_KINDS}")
-
-
-def _specs(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return any(map(_specs, value))
-    if isinstance(value, dict):
-        return any(map(_specs, value.values()))
-    return isinstance(value, InputSpec) or is_tensor(value)
 
 
 def filled(value: Any, make: Callable[[InputSpec], Any]) -> Any:
     """The value with each spec in it replaced by the tensor that `make` gives for it."""
-    if isinstance(value, InputSpec):
-        return make(value)
-    if isinstance(value, (list, tuple)):
-        items = [filled(item, make) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    if isinstance(value, dict):
-        return type(value)((key, filled(item, make)) for key, item in value.items())
-    return value
+    return mapped(value, lambda leaf, place, name: make(leaf) if isinstance(leaf, InputSpec) else leaf, "", "")
 
 
 def shown(names: Sequence[str], values: Sequence[Any]) -> str:
@@ -279,4 +305,7 @@ def _shown(value: Any) -> str:
         return f"[{', '.join(map(_shown, value))}]"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{k!r}: {_shown(v)}' for k, v in value.items())}}}"
+    parts = _parts(value)
+    if parts is not None:
+        return f"{type(value).__name__}({', '.join(f'{k}={_shown(v)}' for k, v in parts)})"
     return repr(value)

@@ -7,7 +7,7 @@ import types
 from typing import Any, NamedTuple
 
 from hybrid_infer import _ahead, _progress, _spec
-from hybrid_infer._errors import BackendError, CaptureError, SpecError
+from hybrid_infer._errors import SpecError
 from hybrid_infer._method import HotMethod, imported
 from hybrid_infer._stance import BACKGROUND, DEFAULT, current, stance
 
@@ -110,12 +110,8 @@ def _warm(method: HotMethod, owner: tuple[Any, ...], values: tuple[Any, ...]) ->
     with stance("default"), state.frontend.no_grad():
         route = _ahead.route(state, owner, values)
     seconds = time.monotonic() - started
+    _ahead.failed(method, route)
     if route.eager:
-        if method.options.fallback == "error" and route.kind not in ("busy", "slower"):
-            from hybrid_infer import _troubleshooting
-
-            error = BackendError if route.kind == "build" else CaptureError
-            raise error(method.name, route.reason, _troubleshooting.remedy(route.reason, route.remedy))
         return Warmed(text, "eager", seconds, route.reason)
     captures, bindings = (method.counters.captures - before[0], method.counters.bindings - before[1])
     return Warmed(text, "compiled" if captures else "loaded" if bindings else "ready", seconds)

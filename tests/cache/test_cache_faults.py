@@ -143,6 +143,23 @@ def test_a_full_disk_warns_once_and_leaves_nothing(root: Path, faults: Faults) -
     assert store.versions(METHOD) == []
 
 
+def test_a_disk_that_stays_full_is_told_of_once(root: Path, faults: Faults) -> None:
+    store = Store(root)
+    with pytest.warns(CacheWarning) as seen, faults.at(1, errno.ENOSPC, forever=True):
+        assert [store.publish(METHOD, META, FILES) for _ in range(2)] == [None, None]
+    assert len(seen) == 1 and "compiles anew: make room there, or set HYBRID_INFER_CACHE_DIR" in str(seen[0].message)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system in which nobody can make a directory")
+def test_a_place_where_there_can_be_no_directory_is_told_of_once() -> None:
+    store = Store(Path("/proc/hybrid_infer"))
+    with pytest.warns(CacheWarning) as seen:
+        with store.lock("a", 0.0):
+            pass
+        assert [store.publish(METHOD, META, FILES) for _ in range(2)] == [None, None]
+    assert len(seen) == 1 and "compiles anew: set HYBRID_INFER_CACHE_DIR" in str(seen[0].message)
+
+
 def test_a_short_write_is_continued(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, bytes(data)[:100]))

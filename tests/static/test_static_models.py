@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,18 @@ import pytest
 from static_support import BOTH, Pair, close, kit, points
 
 import hybrid_infer
-from hybrid_infer import CaptureError, InputSpec, SpecError, StaticModelError, load, save
+from hybrid_infer import CaptureError, InputSpec, SpecError, StaticModelError, inference, load, save
+
+
+@dataclasses.dataclass
+class Batch:
+    x: Any
+    scale: float = 2.0
+
+
+class Held:
+    def __init__(self, x: Any) -> None:
+        self.x = x
 
 
 @pytest.fixture(scope="module", params=BOTH)
@@ -37,6 +49,38 @@ def test_a_layer_run_at_one_batch_is_served_at_any(own: Any, tmp_path: Path) -> 
         given = static(x)
         assert isinstance(given, np.ndarray)
         close(given, expected)
+
+
+@pytest.mark.parametrize("called", [True, False], ids=["called", "specified"])
+def test_a_dataclass_among_the_arguments(own: Any, tmp_path: Path, called: bool) -> None:
+    linear = own.Linear(8, 3)
+
+    @inference(backend="onnxruntime")
+    def scaled(batch: Any) -> Any:
+        return linear(batch.x) * batch.scale
+
+    with own.no_grad():
+        for n in (2, 3) if called else ():
+            scaled(Batch(own.tensor(points(n))))
+        save(scaled, tmp_path / "model", None if called else [Batch(InputSpec([None, 8]))], trainable=False)
+        static = load(tmp_path / "model")
+        x = own.tensor(points(7))
+        close(own.array(static(Batch(x))), own.array(linear(x)) * 2)
+    with pytest.raises(SpecError, match="scale"):
+        static(Batch(x, 3.0))
+
+
+def test_an_object_that_is_no_dataclass_is_named_as_what_cannot_be_saved(own: Any, tmp_path: Path) -> None:
+    linear = own.Linear(8, 3)
+
+    @inference(backend="onnxruntime")
+    def of_held(held: Any) -> Any:
+        return linear(held.x)
+
+    with own.no_grad():
+        of_held(Held(own.tensor(points(2))))
+    with pytest.raises(SpecError, match="an object other than a dataclass among the arguments"):
+        save(of_held, tmp_path / "model")
 
 
 def test_two_methods_a_flag_and_what_they_share(own: Any, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import io
 import sys
@@ -19,6 +20,13 @@ from hybrid_infer import CaptureError, InputSpec, SpecError, _background, _forke
 pytestmark = pytest.mark.torch
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    left: Any
+    right: dict[str, Any]
+    factor: float = 2.0
 
 
 @pytest.fixture(autouse=True)
@@ -209,3 +217,34 @@ def test_the_example_of_the_docstring() -> None:
     results = doctest.testmod(_warmup)
     assert results.attempted > 3 and results.failed == 0
     assert hybrid_infer.warmup is warmup
+
+
+class TakesPair(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, pair: Pair) -> torch.Tensor:
+        return self.linear(pair.left) + pair.right["bias"] * pair.factor
+
+
+def test_specs_and_examples_inside_of_a_dataclass() -> None:
+    layer = inference(TakesPair().eval())
+    spec = Pair(InputSpec([None, 4]), {"bias": InputSpec([4])})
+    done = warmup(layer, [spec], [Pair(torch.ones(3, 4), {"bias": torch.ones(4)})])
+    assert [each.outcome for each in done] == ["compiled", "ready"]
+    assert done[0].arguments == "pair: Pair(left=float32 (any, 4), right={'bias': float32 (4)}, factor=2.0)"
+    assert isinstance(spec.left, InputSpec), "the caller's own object is left as it was"
+    pair = Pair(torch.rand(7, 4), {"bias": torch.rand(4)})
+    same(layer(pair), TakesPair.forward(layer, pair))
+    assert counts()["hits"] == 1
+
+
+def test_an_input_spec_that_the_method_cannot_take_is_told_of_as_one(caplog: pytest.LogCaptureFixture) -> None:
+    layer = inference(Block(), input_spec=[InputSpec([None, 5])])
+    assert "is not compiled ahead for its input_spec (x: float32 (any, 5))" in caplog.text
+    assert "runs eagerly" not in caplog.text
+    same(layer(X), Block.forward(layer, X))
+    assert counts()["captures"] == 1 and counts()["eager_calls"] == 0
+    with pytest.raises(CaptureError):
+        inference(Block(), input_spec=[InputSpec([None, 5])], fallback="error")
