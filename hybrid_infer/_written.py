@@ -40,7 +40,7 @@ class Others:
     """Weights and constants, which no tensor that is written to may lie in: a write would change them too."""
 
     def __init__(self, frontend: Any, tensors: Collection[Any]) -> None:
-        self._extent = frontend.extent
+        self._extent, self._axes = frontend.extent, frontend.axes
         spans = sorted(filter(_some, map(self._extent, tensors)))
         self._starts = [start for start, _ in spans]
         ends: list[int] = []
@@ -49,7 +49,12 @@ class Others:
         self._ends = ends
 
     def apart(self, tensors: Sequence[Any], written: Collection[int]) -> bool:
-        """Does each tensor that is written to lie in memory of its own, of all tensors of the call?"""
+        """Does each tensor that is written to lie in memory of its own, of all tensors of the call?
+
+        One of which several elements lie in one place, such as an expanded one, is another one of itself.
+        """
+        if any(folded(self._axes(tensors[i])) for i in written):
+            return False
         spans = [(*self._extent(tensor), i in written) for i, tensor in enumerate(tensors)]
         for start, end, writes in spans:
             if writes and end > start:
@@ -64,6 +69,16 @@ class Others:
             if writes:
                 highest_written = max(highest_written, end)
         return True
+
+
+def folded(axes: Sequence[tuple[int, int]]) -> bool:
+    """May two elements of a tensor lie in one place? `axes`: sizes and strides."""
+    reach = 0
+    for stride, size in sorted((abs(stride), size) for size, stride in axes if size != 1):
+        if size and stride <= reach:
+            return all(size for size, _ in axes)
+        reach += stride * (size - 1)
+    return False
 
 
 def _some(span: Sequence[int]) -> bool:

@@ -169,3 +169,14 @@ def test_tensors_that_overlap_are_left_to_eager() -> None:
             found, expected = (f(w[:4], w[shift : shift + 4]) for f, w in ((method, whole), (a_column, own)))
             same((found, whole), (expected, own))
     assert counts()["fallbacks"] == {OVERLAP: 1} and counts()["hits"] == 2, counts()
+
+
+def test_a_tensor_that_overlaps_itself_is_left_to_eager() -> None:
+    method = inference()(by_another_name)
+    with paddle.no_grad():
+        for strides in ([4, 1], [4, 1], [1, 1], [4, 1]):
+            x, whole = grid(3, 4), grid(1, 12)
+            own = whole.clone()
+            mine, eager = (paddle.as_strided(w, [3, 4], strides) for w in (whole, own))
+            same((method(x, mine), whole), (by_another_name(x, eager), own))
+    assert counts()["fallbacks"] == {OVERLAP: 1} and counts()["hits"] == 2, counts()

@@ -158,6 +158,23 @@ def test_the_first_call_may_be_one_that_overlaps() -> None:
     assert set(counts()["fallbacks"]) == {OVERLAP}
 
 
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("strides", [(0, 1), (1, 1)])
+def test_a_tensor_that_overlaps_itself_is_left_to_eager(strides: tuple[int, int], first: bool) -> None:
+    def first_row(x: Any, c: Any) -> Any:
+        c[0] = x[0]
+        return c * 2
+
+    method = inference()(first_row)
+    with torch.no_grad():
+        for folded in [True, True] if first else [False, False, True, True]:
+            x, whole = torch.rand(3, 4), torch.rand(12)
+            own = whole.clone()
+            mine, eager = (w.as_strided((3, 4), strides if folded else (4, 1)) for w in (whole, own))
+            same((method(x, mine), whole), (first_row(x, eager), own))
+    assert counts()["hits"] == (0 if first else 1), counts()
+
+
 def test_a_weight_that_is_passed_is_not_written_behind_the_layer() -> None:
     class Own(Block):
         @inference
