@@ -57,6 +57,7 @@ class Twin:
         self.style, self._reach, self._clocks, self.given = style, reach, clocks, given
         self.watched, self.any_size = True, False
         self.written: frozenset[int] = frozenset()
+        self.passed: Sequence[Any] = ()
         self.writable = False
         self.frontend, self.name, self.layout, self.parameters = frontend, name, layout, parameters
         self.live = live
@@ -170,7 +171,7 @@ class Twin:
         replacement = {id(slots[0].tensor): traced[name] for name, slots in groups.items()}
         places = [(slot, traced[name]) for name, slots in groups.items() for slot in slots if slot.box is not None]
         tensors = [tensor.clone() if i in self.written else tensor for i, tensor in enumerate(tensors)]
-        targets = [tensors[i] for i in sorted(self.written)]
+        self.passed, targets = tensors, [tensors[i] for i in sorted(self.written)]
         leaves: list[Any] = []
         chosen = dict(zip(self._dynamic_ints, ints, strict=True))
         for kind, i in self.layout.leaves:
@@ -202,7 +203,7 @@ class Twin:
             self.writes += [f"it assigns the global {name}" for name in clones.assigned()]
         finally:
             recorder.stop()
-            written = reach.take_back()
+            self.passed, written = (), reach.take_back()
             for slot, _ in places:
                 if slot.box is not None and (not isinstance(slot.box, list) or slot.key < len(slot.box)):
                     slot.box[slot.key] = slot.tensor

@@ -242,6 +242,70 @@ def test_what_comes_back_may_have_gaps() -> None:
     assert counts()["hits"] == 2, counts()  # one call has shown that it comes back as it is
 
 
+def reshaped(x: Any, c: Any) -> Any:
+    c.reshape(-1)[:3] = 5.0
+    return c * 2
+
+
+def without_gaps(x: Any, c: Any) -> Any:
+    c.contiguous()[0] = x[0]
+    return c * 2
+
+
+def of_its_own(x: Any, c: Any) -> Any:
+    y = c * 1  # which lies in memory as `c` does
+    y.ravel()[0] = 5.0
+    return y + x
+
+
+def of_its_own_without_gaps(x: Any, c: Any) -> Any:
+    y = c + 0
+    y.contiguous().add_(1)
+    return y + x
+
+
+def read_from_before(x: Any, c: Any) -> Any:
+    row = c.flatten()
+    c[0] = 9.0
+    return row * 2
+
+
+UNSETTLED = [reshaped, without_gaps, of_its_own, of_its_own_without_gaps, read_from_before]
+
+
+@pytest.mark.parametrize("turned_first", [True, False])
+@pytest.mark.parametrize("function", UNSETTLED)
+def test_writes_to_what_may_be_a_view_or_a_copy(function: Callable[..., Any], turned_first: bool) -> None:
+    """It is one by how tensors lie in memory, of which a signature tells nothing."""
+    method = inference()(function)
+    with torch.no_grad():
+        for n in range(4):
+            x, whole = torch.rand(4, 4), torch.rand(4, 4)
+            own = whole.clone()
+            mine, eager = (w.t() if (n < 2) == turned_first else w for w in (whole, own))
+            same((method(x, mine), whole), (function(x, eager), own))
+    eagerly("depends on the layout in memory", captures=0)
+
+
+def test_writes_to_views_and_copies_that_nothing_else_reads() -> None:
+    def served_all_the_same(x: Any, c: Any) -> Any:
+        c.add_(x)
+        y = (c.reshape(-1) * 2).reshape(4, -1)
+        y += 1
+        y = y.t().contiguous().contiguous()
+        y.relu_()
+        return y.flatten() + 1
+
+    method = inference()(served_all_the_same)
+    with torch.no_grad():
+        for n in range(5):
+            x, whole = torch.rand(4, 4), torch.rand(4, 4)
+            own = whole.clone()
+            mine, eager = (w.t() if n % 2 else w for w in (whole, own))
+            same((method(x, mine), whole), (served_all_the_same(x, eager), own))
+    served(captures=1)
+
+
 def test_many_threads_write_to_tensors_of_their_own() -> None:
     method = inference()(added)
     x = torch.rand(3, 4)
