@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import torch
 from torch_support import Block, counts, eagerly, same, served
 
 from hybrid_infer import _background, inference, save
-from hybrid_infer._route import OVERLAP
+from hybrid_infer._route import OVERLAP, Compiled
+from hybrid_infer._written import RESTLESS
 
 pytestmark = pytest.mark.torch
 ROWS = 4
@@ -325,6 +327,56 @@ def test_many_threads_write_to_tensors_of_their_own() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_threads_may_write_to_parts_of_one_tensor(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eagerly each writes to its own rows; a static model puts back the whole, with what others' rows held before."""
+
+    def step(x: Any, row: Any, c: Any) -> Any:
+        c.index_copy_(0, row, c.index_select(0, row) + x)
+        return x * 2
+
+    method, rows, times = inference()(step), 4, 15
+    with mode():
+        for _ in range(2):
+            method(torch.ones(1, 8), torch.tensor([0]), torch.zeros(rows, 8))
+        cache = torch.zeros(rows, 8)
+    run = Compiled.run
+    monkeypatch.setattr(Compiled, "run", lambda *given: [run(*given), time.sleep(0.001)][0])
+
+    def work(row: int) -> None:
+        with mode():
+            for _ in range(times):
+                method(torch.ones(1, 8), torch.tensor([row]), cache)
+
+    threads = [threading.Thread(target=work, args=(row,)) for row in range(rows)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert cache.eq(times).all(), cache
+    assert counts()["hits"] == 1 + rows * times, counts()
+
+
+def test_eager_code_may_write_to_other_parts_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = inference()(added)
+    run, cache = Compiled.run, torch.zeros(3, 4)
+    with torch.no_grad():
+        for _ in range(2):
+            method(torch.zeros(3, 4), torch.zeros(3, 4))
+        writes = iter([True, False, True, True])
+
+        def meanwhile(*given: Any) -> Any:
+            found = run(*given)
+            if next(writes):  # as another thread might
+                cache[2] += 10
+            return found
+
+        monkeypatch.setattr(Compiled, "run", meanwhile)
+        assert method(torch.zeros(3, 4), cache)[:2].eq(2).all() and cache[:2].eq(1).all() and cache[2].eq(11).all()
+        assert method(torch.zeros(3, 4), cache)[:2].eq(4).all() and cache[:2].eq(2).all() and cache[2].eq(32).all()
+    assert counts()["fallbacks"] == {RESTLESS: 1}, counts()
 
 
 def test_in_the_background() -> None:
