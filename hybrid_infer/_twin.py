@@ -183,6 +183,8 @@ class Twin:
             for part in _given.parts([value], given):
                 reach.add(part, f"the argument `{name}`")
         before, kinds = _state(self.census, self.frontend), [*map(type, given)]
+        passed = [*weights, *tensors]
+        requires = [*map(self.frontend.requires_grad, passed)]
         recorder = Recorder()
         watched = self._recorded()
         unwatched = recorder.watch(watched.values() if self.watched else ())
@@ -198,6 +200,9 @@ class Twin:
                 value = _given.called(convert(function), (*owner, *args), kwargs, given, targets, self._content)
             self.writes = list(outside.reasons)
             self._compare(places, before)
+            for label, tensor, required in zip(self.labels, passed, requires, strict=True):
+                if self.frontend.requires_grad(tensor) != required:
+                    self.writes.append(f"it changes whether {label} requires a gradient")
             if [*map(type, given)] != kinds:
                 self.writes.append("it changes the class of an argument")
             self.writes += [f"it assigns the global {name}" for name in clones.assigned()]

@@ -272,6 +272,34 @@ def read_from_before(x: Any, c: Any) -> Any:
     return row * 2
 
 
+def test_a_write_of_fewer_elements_is_repeated() -> None:
+    def means(x: Any, c: Any) -> Any:
+        c.copy_(x.mean(0, keepdim=True))
+        return c * 1
+
+    method = inference(verify="off")(means)  # the graph is right, and not only found to be wrong
+    with torch.no_grad():
+        for rows in (3, 3, 5, 6):
+            x, c = torch.rand(rows, 4), torch.rand(rows, 4)
+            own = c.clone()
+            same((method(x, c), c), (means(x, own), own))
+    served(captures=2)
+
+
+def test_an_argument_that_is_to_require_a_gradient_does() -> None:
+    def tracked(x: Any, c: Any) -> Any:
+        c.requires_grad_()
+        return x + c
+
+    method = inference()(tracked)
+    with torch.no_grad():
+        for _ in range(3):
+            c = torch.rand(3)
+            method(torch.rand(3), c)
+            assert c.requires_grad
+    eagerly("it changes whether argument `c` requires a gradient")
+
+
 UNSETTLED = [reshaped, without_gaps, of_its_own, of_its_own_without_gaps, read_from_before]
 
 
