@@ -24,6 +24,7 @@ from hybrid_infer import (
     _stance,
     _tracing,
     _verify,
+    _written,
 )  # fmt: skip
 from hybrid_infer._busy import NOTHING, capturing
 from hybrid_infer._errors import BackendError, CaptureError, EngineError
@@ -171,6 +172,8 @@ class State:
                     return self.eagerly(owner, args, kwargs, reason, "Call it under no_grad()", "busy")
                 call = _gradients.Eagerly(self, owner, values, (len(args), kwargs))
                 result = _gradients.differentiable(call, route, tensors, ints, given)
+            elif route.written:  # type: ignore[union-attr]
+                result = self._write(route, tensors, ints, given)
             else:
                 result = route.run(tensors, ints, given)  # type: ignore[union-attr]
         except EngineError as fault:
@@ -182,8 +185,18 @@ class State:
             result = self.method.function(*owner, *args, **kwargs)
             self.note(f"its static model cannot be given these arguments: {type(fault).__name__}: {fault}", "", "build")
             return result
+        if route.written:  # type: ignore[union-attr]
+            if result is NOTHING:
+                return self.eagerly(owner, args, kwargs, _written.RESTLESS, "", "busy")
+            if type(result) is _written.Failed:
+                raise result.fault
         self.counters.hits += 1
-        return _given.applied(result, self.frontend.write) if given or route.written else result  # type: ignore[union-attr]
+        return _given.applied(result, self.frontend.write) if given else result
+
+    def _write(self, route: Any, tensors: Sequence[Any], ints: Sequence[int], given: Any) -> Any:
+        """See ``Turn.take``."""
+        written = [tensors[i] for i in route.written]
+        return _written.Turn(self.frontend, written).take(lambda: route.run(tensors, ints, given))
 
     def meet(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Remember a call that somebody else answers, such as the framework's own training path.
@@ -422,6 +435,7 @@ def _enter_child() -> None:
     _tracing.CAPTURING = threading.Lock()
     _family.renew_after_fork()
     _router.renew_after_fork()
+    _written.Turn.renew_after_fork()
     for state in list(_STATES):
         _INHERITED.append((state.memo, state.routes))
         state.memo, state.routes, state.job = OrderedDict(), {}, None

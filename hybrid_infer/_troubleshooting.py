@@ -52,7 +52,7 @@ SECTIONS: tuple[Section, ...] = (
     ),
     Section(
         "writes-to-arguments", r"it writes to (argument|elements of argument|the argument|an argument|integer)|"
-        r"changes the shape of a tensor in place",
+        r"changes the shape of a tensor in place|depends on the layout in memory",
         "Compute a new tensor instead, or return what was written",
     ),
     Section(

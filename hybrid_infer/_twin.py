@@ -56,6 +56,7 @@ class Twin:
         self.style, self._reach, self._clocks, self.given = style, reach, clocks, given
         self.watched, self.any_size = True, False
         self.written: frozenset[int] = frozenset()
+        self.passed: Sequence[Any] = ()
         self.writable = False
         self.frontend, self.name, self.layout, self.parameters = frontend, name, layout, parameters
         self.live = live
@@ -164,7 +165,7 @@ class Twin:
         replacement = {id(slots[0].tensor): traced[name] for name, slots in groups.items()}
         places = [(slot, traced[name]) for name, slots in groups.items() for slot in slots if slot.box is not None]
         tensors = [tensor.clone() if i in self.written else tensor for i, tensor in enumerate(tensors)]
-        targets = [tensors[i] for i in sorted(self.written)]
+        self.passed, targets = tensors, [tensors[i] for i in sorted(self.written)]
         values = self._rebuilt(tensors, dict(zip(self._dynamic_ints, ints, strict=True)))
         args, kwargs = self.parameters.unbind(values, *self.style)
         reach, given = self._reach(), self._objects(values)
@@ -172,6 +173,8 @@ class Twin:
             for part in _given.parts([value], given):
                 reach.add(part, f"the argument `{name}`")
         before, kinds = _state(self.census, self.frontend), [*map(type, given)]
+        passed = [*weights, *tensors]
+        requires = [*map(self.frontend.requires_grad, passed)]
         recorder = Recorder()
         watched = self._recorded()
         unwatched = recorder.watch(watched.values() if self.watched else ())
@@ -187,12 +190,15 @@ class Twin:
                 value = _given.called(convert(function), (*owner, *args), kwargs, given, targets, self._content)
             self.writes = list(outside.reasons)
             self._compare(places, before)
+            for label, tensor, required in zip(self.labels, passed, requires, strict=True):
+                if self.frontend.requires_grad(tensor) != required:
+                    self.writes.append(f"it changes whether {label} requires a gradient")
             if [*map(type, given)] != kinds:
                 self.writes.append("it changes the class of an argument")
             self.writes += [f"it assigns the global {name}" for name in clones.assigned()]
         finally:
             recorder.stop()
-            written = reach.take_back()
+            self.passed, written = (), reach.take_back()
             for slot, _ in places:
                 if slot.box is not None and (not isinstance(slot.box, list) or slot.key < len(slot.box)):
                     slot.box[slot.key] = slot.tensor

@@ -91,7 +91,9 @@ class Tracee(Protocol):
     ``run`` notes which attributes are read; a tracer that cannot cope with that turns it off, and all are guarded.
     ``any_size``: dimensions that vary are to take sizes of 0 and 1 too, where the tracer can leave that open.
     ``written``: which tensors of the call the method is known to write to: ``run`` has it work on copies of these,
-    whose content becomes a result. ``may_write`` says whether tensors of the call can be served so.
+    whose content becomes a result. ``may_write`` says whether tensors of the call can be served so. ``passed``: the
+    tensors that the method is given while ``run`` is at work, such copies among them; ``writes``: what a trace found
+    that the method does besides computing its results.
     Where ``run`` is called several times, ``recall`` puts back what was ``noted`` after the one that counts.
     """
 
@@ -103,6 +105,8 @@ class Tracee(Protocol):
     watched: bool
     any_size: bool
     written: frozenset[int]
+    passed: Sequence[Any]
+    writes: list[str]
 
     def may_write(self, tensors: frozenset[int]) -> bool: ...
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hybrid_infer._given import Returned
 from hybrid_infer._structure import class_path
-from hybrid_infer._written import Others, targets
+from hybrid_infer._written import Others, folded, targets
 
 SPANS = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 12)).map(lambda s: (s[0], s[0] + s[1])), max_size=8)
 
@@ -18,6 +20,10 @@ class Frontend:
     @staticmethod
     def extent(tensor: tuple[int, int]) -> tuple[int, int]:
         return tensor
+
+    @staticmethod
+    def axes(tensor: tuple[int, int]) -> list[tuple[int, int]]:
+        return []
 
 
 def meet(a: tuple[int, int], b: tuple[int, int]) -> bool:
@@ -47,3 +53,18 @@ def test_the_leaves_that_are_written_to_are_found_in_a_tree() -> None:
     tree = group(class_path(Returned), value, group("builtins:list", change, write, write))
     assert targets(tree) == [3, 5]
     assert targets(value) == targets(leaf) == targets([]) == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=4))
+def test_elements_that_lie_in_one_place_are_seen(axes: list[tuple[int, int]]) -> None:
+    places = [
+        sum(n * stride for n, (_, stride) in zip(at, axes, strict=True)) for at in product(*(range(n) for n, _ in axes))
+    ]
+    if len(set(places)) < len(places):
+        assert folded(axes)
+
+
+def test_what_lies_in_places_of_its_own_is_known_to() -> None:
+    for axes in ([], [(3, 4), (4, 1)], [(4, 1), (3, 4)], [(3, 8), (4, 2)], [(1, 0), (4, 1)], [(0, 0), (4, 1)]):
+        assert not folded(axes)
+    assert folded([(3, 0), (4, 1)]) and folded([(3, 1), (4, 1)])

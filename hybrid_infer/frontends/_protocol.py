@@ -154,6 +154,10 @@ class Frontend(Protocol):
         """The range of addresses that a tensor's elements lie in; (0, 0) for one without elements."""
         ...
 
+    def axes(self, tensor: Any) -> Sequence[tuple[int, int]]:
+        """The size of each axis, and how many elements further its next one lies; empty where there are no gaps."""
+        ...
+
     def write(self, tensor: Any, content: Any) -> None:
         """Put the elements of another tensor of the same type and sizes into a tensor."""
         ...

@@ -17,6 +17,7 @@ from torch.export import Dim
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Captured, Expr, Graph, TensorSpec, Tracee
 from hybrid_infer.frontends import (
+    _torch_aliases,
     _torch_arithmetic,
     _torch_attention,
     _torch_autocast,
@@ -65,6 +66,7 @@ class _Call(torch.nn.Module):
                     gradients = _torch_fastpath.Gradients(self.recording, [*weights, *tensors], live)
                     paths.enter_context(_torch_fastpath.as_eagerly(gradients))
                     paths.enter_context(_torch_recurrent.open_lengths())
+                paths.enter_context(_torch_aliases.seen(tracee, [*weights, *tensors]))
                 return tracee.run(weights, tensors, ints)
         except Exception as fault:
             raise _Stopped from fault
@@ -265,6 +267,8 @@ def _impurities(program: Any, tracee: Tracee) -> tuple[tuple[str, ...], frozense
         if reshapes and (tracee.written or getattr(node.args[0], "op", "") == "placeholder"):
             found.append(f"{_public(target)} changes the shape of a tensor in place{line_of(node)}")
         mutable |= schema.is_mutable or bool(named.get("training")) or bool(named.get("use_input_stats"))
+    if mutable and not found and (reason := _torch_aliases.unsettled(program)):
+        return (reason,), frozenset()
     if mutable and not found:
         try:
             signature = program.run_decompositions({}).graph_signature

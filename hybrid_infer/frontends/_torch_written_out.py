@@ -16,6 +16,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.prod.default: _product,
         aten.prod.dim_int: _product,
         aten._cdist_forward.default: _distances,
+        aten.copy.default: _written,
     }
 
 
@@ -49,3 +50,13 @@ def _distances(x: Any, y: Any, p: float, compute_mode: int | None) -> Any:
     if math.isinf(p):
         return op.ReduceMax(apart, last, keepdims=False)
     raise NotImplementedError(f"distances of the order {p} have no form in ONNX that was tested")
+
+
+def _written(target: Any, source: Any, non_blocking: bool = False) -> Any:
+    """What ``copy_`` leaves in a tensor: the exporter's form has the sizes of what is written, which may be fewer."""
+    from onnxscript import opset20 as op
+
+    source = op.CastLike(source, target)
+    sizes = [[*each.shape.dims] if each.shape is not None else [None] for each in (target, source)]
+    same = sizes[0] == sizes[1] and all(isinstance(size, int) for size in sizes[0])
+    return source if same else op.Expand(source, op.Shape(target))

@@ -276,6 +276,9 @@ class PaddleFrontend:
 
         return _paddle_bridge.extent(tensor)
 
+    def axes(self, tensor: Any) -> Sequence[tuple[int, int]]:
+        return () if tensor.is_contiguous() else [*zip(tensor.shape, tensor.strides, strict=True)]
+
     def write(self, tensor: Any, content: Any) -> None:
         import paddle
 

@@ -333,6 +333,9 @@ class TorchFrontend:
         last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
         return (start, start + (last + 1) * tensor.element_size())
 
+    def axes(self, tensor: Any) -> Sequence[tuple[int, int]]:
+        return () if tensor.is_contiguous() else [*zip(tensor.shape, tensor.stride(), strict=True)]
+
     def write(self, tensor: Any, content: Any) -> None:
         tensor.copy_(content)
 

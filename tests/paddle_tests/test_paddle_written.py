@@ -160,6 +160,20 @@ def test_a_write_that_no_tracer_shows_is_found_by_the_first_call(monkeypatch: py
     eagerly("it writes to argument `c` in place, which its tracer does not see", captures=1)
 
 
+def test_an_argument_that_is_to_require_a_gradient_does() -> None:
+    def tracked(x: Any, c: Any) -> Any:
+        c.stop_gradient = False
+        return x + c
+
+    method = inference()(tracked)
+    with paddle.no_grad():
+        for _ in range(3):
+            x, c = pair(3)
+            method(x, c)
+            assert not c.stop_gradient
+    eagerly("it changes whether argument `c` requires a gradient")
+
+
 def test_tensors_that_overlap_are_left_to_eager() -> None:
     method = inference()(a_column)
     with paddle.no_grad():
@@ -168,4 +182,15 @@ def test_tensors_that_overlap_are_left_to_eager() -> None:
             own = whole.clone()
             found, expected = (f(w[:4], w[shift : shift + 4]) for f, w in ((method, whole), (a_column, own)))
             same((found, whole), (expected, own))
+    assert counts()["fallbacks"] == {OVERLAP: 1} and counts()["hits"] == 2, counts()
+
+
+def test_a_tensor_that_overlaps_itself_is_left_to_eager() -> None:
+    method = inference()(by_another_name)
+    with paddle.no_grad():
+        for strides in ([4, 1], [4, 1], [1, 1], [4, 1]):
+            x, whole = grid(3, 4), grid(1, 12)
+            own = whole.clone()
+            mine, eager = (paddle.as_strided(w, [3, 4], strides) for w in (whole, own))
+            same((method(x, mine), whole), (by_another_name(x, eager), own))
     assert counts()["fallbacks"] == {OVERLAP: 1} and counts()["hits"] == 2, counts()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import torch
 from torch_support import Block, counts, eagerly, same, served
 
 from hybrid_infer import _background, inference, save
-from hybrid_infer._route import OVERLAP
+from hybrid_infer._route import OVERLAP, Compiled
+from hybrid_infer._written import RESTLESS
 
 pytestmark = pytest.mark.torch
 ROWS = 4
@@ -158,6 +160,23 @@ def test_the_first_call_may_be_one_that_overlaps() -> None:
     assert set(counts()["fallbacks"]) == {OVERLAP}
 
 
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("strides", [(0, 1), (1, 1)])
+def test_a_tensor_that_overlaps_itself_is_left_to_eager(strides: tuple[int, int], first: bool) -> None:
+    def first_row(x: Any, c: Any) -> Any:
+        c[0] = x[0]
+        return c * 2
+
+    method = inference()(first_row)
+    with torch.no_grad():
+        for folded in [True, True] if first else [False, False, True, True]:
+            x, whole = torch.rand(3, 4), torch.rand(12)
+            own = whole.clone()
+            mine, eager = (w.as_strided((3, 4), strides if folded else (4, 1)) for w in (whole, own))
+            same((method(x, mine), whole), (first_row(x, eager), own))
+    assert counts()["hits"] == (0 if first else 1), counts()
+
+
 def test_a_weight_that_is_passed_is_not_written_behind_the_layer() -> None:
     class Own(Block):
         @inference
@@ -225,6 +244,98 @@ def test_what_comes_back_may_have_gaps() -> None:
     assert counts()["hits"] == 2, counts()  # one call has shown that it comes back as it is
 
 
+def reshaped(x: Any, c: Any) -> Any:
+    c.reshape(-1)[:3] = 5.0
+    return c * 2
+
+
+def without_gaps(x: Any, c: Any) -> Any:
+    c.contiguous()[0] = x[0]
+    return c * 2
+
+
+def of_its_own(x: Any, c: Any) -> Any:
+    y = c * 1  # which lies in memory as `c` does
+    y.ravel()[0] = 5.0
+    return y + x
+
+
+def of_its_own_without_gaps(x: Any, c: Any) -> Any:
+    y = c + 0
+    y.contiguous().add_(1)
+    return y + x
+
+
+def read_from_before(x: Any, c: Any) -> Any:
+    row = c.flatten()
+    c[0] = 9.0
+    return row * 2
+
+
+def test_a_write_of_fewer_elements_is_repeated() -> None:
+    def means(x: Any, c: Any) -> Any:
+        c.copy_(x.mean(0, keepdim=True))
+        return c * 1
+
+    method = inference(verify="off")(means)  # the graph is right, and not only found to be wrong
+    with torch.no_grad():
+        for rows in (3, 3, 5, 6):
+            x, c = torch.rand(rows, 4), torch.rand(rows, 4)
+            own = c.clone()
+            same((method(x, c), c), (means(x, own), own))
+    served(captures=2)
+
+
+def test_an_argument_that_is_to_require_a_gradient_does() -> None:
+    def tracked(x: Any, c: Any) -> Any:
+        c.requires_grad_()
+        return x + c
+
+    method = inference()(tracked)
+    with torch.no_grad():
+        for _ in range(3):
+            c = torch.rand(3)
+            method(torch.rand(3), c)
+            assert c.requires_grad
+    eagerly("it changes whether argument `c` requires a gradient")
+
+
+UNSETTLED = [reshaped, without_gaps, of_its_own, of_its_own_without_gaps, read_from_before]
+
+
+@pytest.mark.parametrize("turned_first", [True, False])
+@pytest.mark.parametrize("function", UNSETTLED)
+def test_writes_to_what_may_be_a_view_or_a_copy(function: Callable[..., Any], turned_first: bool) -> None:
+    """It is one by how tensors lie in memory, of which a signature tells nothing."""
+    method = inference()(function)
+    with torch.no_grad():
+        for n in range(4):
+            x, whole = torch.rand(4, 4), torch.rand(4, 4)
+            own = whole.clone()
+            mine, eager = (w.t() if (n < 2) == turned_first else w for w in (whole, own))
+            same((method(x, mine), whole), (function(x, eager), own))
+    eagerly("depends on the layout in memory", captures=0)
+
+
+def test_writes_to_views_and_copies_that_nothing_else_reads() -> None:
+    def served_all_the_same(x: Any, c: Any) -> Any:
+        c.add_(x)
+        y = (c.reshape(-1) * 2).reshape(4, -1)
+        y += 1
+        y = y.t().contiguous().contiguous()
+        y.relu_()
+        return y.flatten() + 1
+
+    method = inference()(served_all_the_same)
+    with torch.no_grad():
+        for n in range(5):
+            x, whole = torch.rand(4, 4), torch.rand(4, 4)
+            own = whole.clone()
+            mine, eager = (w.t() if n % 2 else w for w in (whole, own))
+            same((method(x, mine), whole), (served_all_the_same(x, eager), own))
+    served(captures=1)
+
+
 def test_many_threads_write_to_tensors_of_their_own() -> None:
     method = inference()(added)
     x = torch.rand(3, 4)
@@ -244,6 +355,56 @@ def test_many_threads_write_to_tensors_of_their_own() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_threads_may_write_to_parts_of_one_tensor(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eagerly each writes to its own rows; a static model puts back the whole, with what others' rows held before."""
+
+    def step(x: Any, row: Any, c: Any) -> Any:
+        c.index_copy_(0, row, c.index_select(0, row) + x)
+        return x * 2
+
+    method, rows, times = inference()(step), 4, 15
+    with mode():
+        for _ in range(2):
+            method(torch.ones(1, 8), torch.tensor([0]), torch.zeros(rows, 8))
+        cache = torch.zeros(rows, 8)
+    run = Compiled.run
+    monkeypatch.setattr(Compiled, "run", lambda *given: [run(*given), time.sleep(0.001)][0])
+
+    def work(row: int) -> None:
+        with mode():
+            for _ in range(times):
+                method(torch.ones(1, 8), torch.tensor([row]), cache)
+
+    threads = [threading.Thread(target=work, args=(row,)) for row in range(rows)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert cache.eq(times).all(), cache
+    assert counts()["hits"] == 1 + rows * times, counts()
+
+
+def test_eager_code_may_write_to_other_parts_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = inference()(added)
+    run, cache = Compiled.run, torch.zeros(3, 4)
+    with torch.no_grad():
+        for _ in range(2):
+            method(torch.zeros(3, 4), torch.zeros(3, 4))
+        writes = iter([True, False, True, True])
+
+        def meanwhile(*given: Any) -> Any:
+            found = run(*given)
+            if next(writes):  # as another thread might
+                cache[2] += 10
+            return found
+
+        monkeypatch.setattr(Compiled, "run", meanwhile)
+        assert method(torch.zeros(3, 4), cache)[:2].eq(2).all() and cache[:2].eq(1).all() and cache[2].eq(11).all()
+        assert method(torch.zeros(3, 4), cache)[:2].eq(4).all() and cache[:2].eq(2).all() and cache[2].eq(32).all()
+    assert counts()["fallbacks"] == {RESTLESS: 1}, counts()
 
 
 def test_in_the_background() -> None:
