@@ -17,7 +17,9 @@ from hybrid_infer._spec import InputSpec
 
 _PREFIX = "HYBRID_INFER_"
 
-BACKENDS = ("onnxruntime", "openvino", "native", "tensorrt", "null")
+BACKENDS = ("onnxruntime", "openvino", "native", "tensorrt")
+#: Taken as well, and offered to nobody: what computes nothing.
+_INTERNAL = ("null",)
 PRECISIONS = ("float32", "float16", "bfloat16")
 STANCES = ("default", "eager", "background", "fail_on_compile")
 
@@ -161,6 +163,10 @@ def _meant(value: Any) -> str:
     return "; options are given by name" + "".join(f": did you mean {name}={found!r}?" for name, found in near[:1])
 
 
+def _is_engine(name: Any) -> bool:
+    return name in BACKENDS or name in _INTERNAL
+
+
 def _engine_like(name: Any) -> str:
     """The engine that a name most likely means; empty where none comes near."""
     if not isinstance(name, str):
@@ -202,11 +208,11 @@ def _backend(value: Any) -> tuple[str, ...]:
         if asked == "auto":
             return ()
         value = [name.strip() for name in asked.split(",")]
-        if any(name not in BACKENDS for name in value):
+        if not all(map(_is_engine, value)):
             raise OptionError("HYBRID_INFER_BACKEND", asked, f"'auto', or one or several of {', '.join(BACKENDS)}, "
                               f"separated by commas{_did_you_mean(value)}")  # fmt: skip
     names: Sequence[Any] = [value] if isinstance(value, str) else value
-    if not isinstance(names, (list, tuple)) or not names or any(n not in BACKENDS for n in names):
+    if not isinstance(names, (list, tuple)) or not names or not all(map(_is_engine, names)):
         allowed = f"'auto', or one or a list of {', '.join(map(repr, BACKENDS))}"
         raise OptionError("backend", value, allowed + _did_you_mean(names if isinstance(names, (list, tuple)) else ()))
     return tuple(names)

@@ -30,6 +30,20 @@ def test_an_engine_by_another_name(value: Any, meant: str) -> None:
         inference(lambda x: x, backend=value)
 
 
+def test_what_is_offered_as_an_engine_is_for_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OptionError, match="'onnxruntime', 'openvino', 'native', 'tensorrt'; did you") as raised:
+        inference(lambda x: x, backend="onnxruntme")
+    assert "null" not in str(raised.value)
+    with pytest.raises(OptionError, match="must be 'auto'") as raised:
+        inference(lambda x: x, backend="nul")
+    assert "null" not in str(raised.value)
+    monkeypatch.setenv("HYBRID_INFER_BACKEND", "onnxruntme")
+    with pytest.raises(OptionError, match="onnxruntime, openvino, native, tensorrt, separated") as raised:
+        inference(lambda x: x)
+    assert "null" not in str(raised.value)
+    inference(lambda x: x, backend="null")
+
+
 @pytest.mark.parametrize("value", ["tvm", [], [3], 3, ["onnx", "tvm"]])
 def test_an_engine_that_comes_near_none(value: Any) -> None:
     with pytest.raises(OptionError, match="must be 'auto'") as raised:
