@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -75,14 +75,17 @@ class Options:
     cache_key: str | None = None
 
 
-def check_names(given: Iterable[str]) -> None:
-    """Raise TypeError for an option that there is not, with the nearest that there is, which Python would not name."""
-    known = sorted(f.name for f in fields(Options))
+def check_names(given: Iterable[str], known: Collection[str] = (), function: str = "inference()") -> None:
+    """Raise TypeError for an option that there is not, with the nearest that there is, which Python would not name.
+
+    `known`: the options of `function`; those of ``inference()`` where it is empty.
+    """
+    known = known or sorted(f.name for f in fields(Options))
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"its options are {', '.join(known)}"
-            raise TypeError(f"inference() has no option {name!r}; {hint}")
+            raise TypeError(f"{function} has no option {name!r}; {hint}")
 
 
 def make(given: dict[str, Any]) -> Options:

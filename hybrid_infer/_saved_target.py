@@ -84,8 +84,8 @@ def _methods(target: Any) -> list[tuple[str, Any, Any, HotMethod | None]]:
     if _method.frontend_of(target) is None or not hasattr(target, FORWARD):
         kind = type(target)
         raise TypeError(
-            f"save() was given an object of class {kind.__module__}.{kind.__qualname__}; it takes a torch.nn.Module, a "
-            "paddle.nn.Layer, a function, a bound method or what load() gave"
+            f"save() was given an object of class {kind.__module__}.{kind.__qualname__} for `target`; it takes a "
+            "torch.nn.Module, a paddle.nn.Layer, a function, a bound method or what load() gave"
         )
     found = [(name, value) for name, value in decorated(target) if isinstance(value, HotMethod)]
     if _has_no_forward(target):

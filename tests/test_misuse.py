@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import hybrid_infer
-from hybrid_infer import OptionError, inference, to_static
+from hybrid_infer import OptionError, inference, load, save, to_static
 
 
 def test_a_misspelled_engine_in_the_environment_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,6 +60,22 @@ def test_an_option_without_its_name(value: str, meant: str) -> None:
     with pytest.raises(OptionError) as raised:
         inference(lambda x: x, value)
     assert str(raised.value).endswith(f"must be True or False; options are given by name{meant}")
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [(lambda: load("m", bakend="auto"), r"load\(\) has no option 'bakend'; did you mean 'backend'\?"),
+     (lambda: save(len, "m", plan=True), r"save\(\) has no option 'plan'; did you mean 'plans'\?"),
+     (lambda: load("m", zzz=1), "load.. has no option 'zzz'; its options are path, backend, device"),
+     (lambda: load(None), r"load\(\) was given None for `path`; it takes a string or an os.PathLike"),
+     (lambda: load(b"m"), r"load\(\) was given an object of class builtins.bytes for `path`; it takes a string"),
+     (lambda: save(len, 3), r"save\(\) was given an object of class builtins.int for `path`; [^;]*$"),
+     (lambda: save("m", len), "for `path`; it takes .*; the layer or function comes first, then the path"),
+     (lambda: save("m", "n"), r"save\(\) was given an object of class builtins.str for `target`; it takes a torch")],
+)  # fmt: skip
+def test_save_and_load_name_what_is_wrong(call: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        call()
 
 
 def test_a_decorated_property_says_where_the_decorator_goes() -> None:
