@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -76,6 +77,23 @@ def test_an_option_without_its_name(value: str, meant: str) -> None:
 def test_save_and_load_name_what_is_wrong(call: Any, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         call()
+
+
+class Called:
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+@pytest.mark.parametrize(
+    "target, remedy",
+    [(len, r"of your own: `def f\(x\): return len\(x\)`"), ([].append, r"`def f\(x\): return append\(x\)`"),
+     (functools.partial(max, 3), r"in a function: `def f\(x\): return max\(\.\.\., x\)`"),
+     (Called(), r"`__call__` of its class, .*`inference\(it.__call__\)`"), (3, "paddle.nn.Layer$")],
+)  # fmt: skip
+def test_what_can_be_called_and_is_no_function_of_python(target: Any, remedy: str) -> None:
+    with pytest.raises(TypeError, match=rf"a function written in Python, a bound method.*{remedy}"):
+        inference(target)
+    assert hybrid_infer.is_inference_mode(inference(Called().__call__))
 
 
 def test_a_decorated_property_says_where_the_decorator_goes() -> None:
