@@ -144,6 +144,8 @@ def test_a_class_method_around_a_decorated_function_says_so(caplog: pytest.LogCa
 
     assert Made.made(1) == 2
     assert "it is a class method" in caplog.text and "no layer or tensor" not in caplog.text
+    assert "Decorate a method of its instances, a static method or a function (see" in caplog.text
+    assert "docs/troubleshooting.md#class-methods" in caplog.text
 
 
 def test_what_dir_lists_is_the_public_interface() -> None:
