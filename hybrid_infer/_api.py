@@ -56,7 +56,7 @@ def inference(
     skip_prune_program: bool = False,
     *,
     backend: str | list[str] = "auto",
-    device: str | None = None,
+    device: Any = None,
     input_spec: list[Any] | None = None,
     weights: str = "auto",
     fallback: str = "eager",
@@ -105,7 +105,8 @@ def inference(
         tensors of about that size, the eager method among it; OpenVINO, which loses NaNs in some of its operations,
         only for graphs without these, and where NaNs and infinities put into the arguments come out as they do of the
         eager method.
-    device : "cpu", "gpu", "gpu:<index>", or "cuda" for "gpu"; default: where the tensors of the call are.
+    device : "cpu", "gpu", "gpu:<index>", or "cuda" for "gpu"; or a ``torch.device`` or a place of Paddle. Default:
+        where the tensors of the call are.
     input_spec : specs of the inputs (or example tensors), to compile ahead of the first call: at once for a layer or a
         bound method, else before the first call of each instance. Sizes that are None vary from the start.
     weights : "bound": packed by the engine, watched for changes at every call. "live": fed at every call, so that

@@ -109,9 +109,7 @@ def make(given: dict[str, Any]) -> Options:
             raise OptionError(name, number, f"an integer not below {least}")
     if values.get("cache_key") is not None and not isinstance(values["cache_key"], str):
         raise OptionError("cache_key", values["cache_key"], "None or a string")
-    device = values.get("device")
-    if device is not None and not (isinstance(device, str) and _DEVICE.fullmatch(device)):
-        raise OptionError("device", device, "None, 'cpu', 'gpu', 'gpu:<index>', 'cuda' or 'cuda:<index>'")
+    values["device"] = _device(values.get("device"))
     values["delete_pass_lists"] = _names("delete_pass_lists", values.get("delete_pass_lists"))
     values["backend"] = _backend(values.get("backend", "auto"))
     asked = os.environ.get("HYBRID_INFER_STANCE", "")
@@ -125,6 +123,18 @@ def make(given: dict[str, Any]) -> Options:
 
 
 _DEVICE = re.compile(r"cpu|(gpu|cuda)(:[0-9]+)?")
+
+
+def _device(value: Any) -> str | None:
+    """The name of a device, or of the object that a framework has for it, which reads as it or as ``Place(it)``."""
+    if value is None:
+        return None
+    foreign = type(value).__module__.partition(".")[0] in ("torch", "paddle")
+    name = str(value).removeprefix("Place(").removesuffix(")") if foreign else value
+    if not isinstance(name, str) or not _DEVICE.fullmatch(name):
+        allowed = "None, 'cpu', 'gpu', 'gpu:<index>', 'cuda', 'cuda:<index>', or such a device of torch or Paddle"
+        raise OptionError("device", value, allowed)
+    return name
 
 
 def _specs(value: Any) -> tuple[Any, ...]:

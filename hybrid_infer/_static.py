@@ -106,7 +106,7 @@ def save(
 def load(
     path: str | os.PathLike[str],
     backend: str | list[str] = "auto",
-    device: str | None = None,
+    device: Any = None,
     precision_mode: str = "float32",
     with_trt: bool = False,
     *,

@@ -271,3 +271,10 @@ def test_what_paddle_made_of_a_layer_or_function_is_answered_with_what_it_was_ma
         inference(paddle.jit.to_static(paddle.nn.Linear(4, 4)))
     with pytest.raises(TypeError, match=r"what paddle\.jit.to_static made of a function: give it the function itself"):
         inference(paddle.jit.to_static(lambda x: x + x))
+
+
+def test_a_place_of_paddle_is_taken_as_the_name_of_its_device() -> None:
+    for place in (paddle.CPUPlace(), paddle.ones([1]).place):
+        assert inference(lambda x: x, device=place).__hybrid_infer__.options.device == "cpu"
+    for index in range(paddle.device.cuda.device_count()):
+        assert inference(lambda x: x, device=paddle.CUDAPlace(index)).__hybrid_infer__.options.device == f"gpu:{index}"
