@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable
 from typing import Any, ParamSpec
 
-from hybrid_infer import _census, _method, _options, _warmup
+from hybrid_infer import _callables, _census, _method, _options, _warmup
 from hybrid_infer._errors import HybridInferError
 from hybrid_infer._method import Bound, HotMethod
 
@@ -56,7 +56,7 @@ def inference(
     skip_prune_program: bool = False,
     *,
     backend: str | list[str] = "auto",
-    device: str | None = None,
+    device: Any = None,
     input_spec: list[Any] | None = None,
     weights: str = "auto",
     fallback: str = "eager",
@@ -105,7 +105,8 @@ def inference(
         tensors of about that size, the eager method among it; OpenVINO, which loses NaNs in some of its operations,
         only for graphs without these, and where NaNs and infinities put into the arguments come out as they do of the
         eager method.
-    device : "cpu", "gpu", "gpu:<index>", or "cuda" for "gpu"; default: where the tensors of the call are.
+    device : "cpu", "gpu", "gpu:<index>", or "cuda" for "gpu"; or a ``torch.device`` or a place of Paddle. Default:
+        where the tensors of the call are.
     input_spec : specs of the inputs (or example tensors), to compile ahead of the first call: at once for a layer or a
         bound method, else before the first call of each instance. Sizes that are None vary from the start.
     weights : "bound": packed by the engine, watched for changes at every call. "live": fed at every call, so that
@@ -164,8 +165,8 @@ def wrap(target: Any, options: _options.Options) -> Any:
     if _method.frontend_of(target) is not None and hasattr(target, "forward"):
         return _wrap_layer(target, options)
     raise TypeError(
-        f"inference() was given {_described(target)}; it takes a function, a bound method, a torch.nn.Module or a "
-        "paddle.nn.Layer" + _hint(target)
+        f"inference() was given {_described(target)}; it takes a function written in Python, a bound method, a "
+        "torch.nn.Module or a paddle.nn.Layer" + _hint(target)
     )
 
 
@@ -210,7 +211,7 @@ def _hint(target: Any) -> str:
         return f". Put it below @{type(target).__name__}, on the function"
     if hasattr(target, "forward") and not {"torch", "paddle"} & sys.modules.keys():
         return ". Neither torch nor paddle is imported, so it is a layer of a framework that is not known here"
-    return ""
+    return _callables.remedy(target)
 
 
 def _decorate(function: types.FunctionType, options: _options.Options) -> Callable[..., Any]:
@@ -236,12 +237,19 @@ def _wrap_layer(layer: Any, options: _options.Options) -> Any:
 
 
 def check_forward(layer: Any) -> None:
-    """Raises HybridInferError where a layer's ``forward`` is nothing that could be replaced."""
-    if not isinstance(layer.forward, (types.MethodType, Bound)):
-        raise HybridInferError(
-            f"forward of {_described(layer)} is {_described(layer.forward)}, not a method of the layer; "
-            "decorate the method that it calls"
+    """Raises HybridInferError where a layer's ``forward`` is nothing that could be replaced, TypeError for no layer."""
+    if isinstance(layer.forward, (types.MethodType, Bound)):
+        return
+    maker = _callables.made_by(layer) or _callables.made_by(layer.forward)
+    if maker:
+        raise TypeError(
+            f"inference() was given {_described(layer)}, which is what {maker} made of a layer; it takes the layer "
+            f"itself, without {maker}"
         )
+    raise HybridInferError(
+        f"forward of {_described(layer)} is {_described(layer.forward)}, not a method of the layer; "
+        "decorate the method that it calls"
+    )
 
 
 def _ready(bound: Bound) -> Bound:

@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ from hybrid_infer._spec import InputSpec
 
 _PREFIX = "HYBRID_INFER_"
 
-BACKENDS = ("onnxruntime", "openvino", "native", "tensorrt", "null")
+BACKENDS = ("onnxruntime", "openvino", "native", "tensorrt")
+#: Taken as well, and offered to nobody: what computes nothing.
+_INTERNAL = ("null",)
 PRECISIONS = ("float32", "float16", "bfloat16")
 STANCES = ("default", "eager", "background", "fail_on_compile")
 
@@ -73,14 +75,17 @@ class Options:
     cache_key: str | None = None
 
 
-def check_names(given: Iterable[str]) -> None:
-    """Raise TypeError for an option that there is not, with the nearest that there is, which Python would not name."""
-    known = sorted(f.name for f in fields(Options))
+def check_names(given: Iterable[str], known: Collection[str] = (), function: str = "inference()") -> None:
+    """Raise TypeError for an option that there is not, with the nearest that there is, which Python would not name.
+
+    `known`: the options of `function`; those of ``inference()`` where it is empty.
+    """
+    known = known or sorted(f.name for f in fields(Options))
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"its options are {', '.join(known)}"
-            raise TypeError(f"inference() has no option {name!r}; {hint}")
+            raise TypeError(f"{function} has no option {name!r}; {hint}")
 
 
 def make(given: dict[str, Any]) -> Options:
@@ -104,9 +109,7 @@ def make(given: dict[str, Any]) -> Options:
             raise OptionError(name, number, f"an integer not below {least}")
     if values.get("cache_key") is not None and not isinstance(values["cache_key"], str):
         raise OptionError("cache_key", values["cache_key"], "None or a string")
-    device = values.get("device")
-    if device is not None and not (isinstance(device, str) and _DEVICE.fullmatch(device)):
-        raise OptionError("device", device, "None, 'cpu', 'gpu', 'gpu:<index>', 'cuda' or 'cuda:<index>'")
+    values["device"] = _device(values.get("device"))
     values["delete_pass_lists"] = _names("delete_pass_lists", values.get("delete_pass_lists"))
     values["backend"] = _backend(values.get("backend", "auto"))
     asked = os.environ.get("HYBRID_INFER_STANCE", "")
@@ -120,6 +123,18 @@ def make(given: dict[str, Any]) -> Options:
 
 
 _DEVICE = re.compile(r"cpu|(gpu|cuda)(:[0-9]+)?")
+
+
+def _device(value: Any) -> str | None:
+    """The name of a device, or of the object that a framework has for it, which reads as it or as ``Place(it)``."""
+    if value is None:
+        return None
+    foreign = type(value).__module__.partition(".")[0] in ("torch", "paddle")
+    name = str(value).removeprefix("Place(").removesuffix(")") if foreign else value
+    if not isinstance(name, str) or not _DEVICE.fullmatch(name):
+        allowed = "None, 'cpu', 'gpu', 'gpu:<index>', 'cuda', 'cuda:<index>', or such a device of torch or Paddle"
+        raise OptionError("device", value, allowed)
+    return name
 
 
 def _specs(value: Any) -> tuple[Any, ...]:
@@ -159,6 +174,10 @@ def _meant(value: Any) -> str:
     allowed = {"precision_mode": PRECISIONS, **{name: _CHOICES[name] for name in ("weights", "fallback", "verify")}}
     near = [("backend", engine)] if engine else [(name, value) for name, values in allowed.items() if value in values]
     return "; options are given by name" + "".join(f": did you mean {name}={found!r}?" for name, found in near[:1])
+
+
+def _is_engine(name: Any) -> bool:
+    return name in BACKENDS or name in _INTERNAL
 
 
 def _engine_like(name: Any) -> str:
@@ -202,11 +221,11 @@ def _backend(value: Any) -> tuple[str, ...]:
         if asked == "auto":
             return ()
         value = [name.strip() for name in asked.split(",")]
-        if any(name not in BACKENDS for name in value):
+        if not all(map(_is_engine, value)):
             raise OptionError("HYBRID_INFER_BACKEND", asked, f"'auto', or one or several of {', '.join(BACKENDS)}, "
                               f"separated by commas{_did_you_mean(value)}")  # fmt: skip
     names: Sequence[Any] = [value] if isinstance(value, str) else value
-    if not isinstance(names, (list, tuple)) or not names or any(n not in BACKENDS for n in names):
+    if not isinstance(names, (list, tuple)) or not names or not all(map(_is_engine, names)):
         allowed = f"'auto', or one or a list of {', '.join(map(repr, BACKENDS))}"
         raise OptionError("backend", value, allowed + _did_you_mean(names if isinstance(names, (list, tuple)) else ()))
     return tuple(names)

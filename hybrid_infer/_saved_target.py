@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hybrid_infer import _method, _spec
+from hybrid_infer import _callables, _method, _spec
 from hybrid_infer._errors import SpecError
 from hybrid_infer._met import Style
 from hybrid_infer._method import Bound, HotMethod
@@ -86,9 +86,12 @@ def _methods(target: Any) -> list[tuple[str, Any, Any, HotMethod | None]]:
     if _method.frontend_of(target) is None or not hasattr(target, FORWARD):
         kind = type(target)
         raise TypeError(
-            f"save() was given an object of class {kind.__module__}.{kind.__qualname__}; it takes a torch.nn.Module, a "
-            "paddle.nn.Layer, a function, a bound method or what load() gave"
+            f"save() was given an object of class {kind.__module__}.{kind.__qualname__} for `target`; it takes a "
+            "torch.nn.Module, a paddle.nn.Layer, a function, a bound method or what load() gave"
         )
+    maker = _callables.made_by(target)
+    if maker:
+        raise TypeError(f"save() was given what {maker} made of a layer for `target`; it takes the layer itself")
     found = [(name, value) for name, value in decorated(target) if isinstance(value, HotMethod)]
     if _has_no_forward(target):
         if not found:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from hybrid_infer import _options
 
@@ -11,6 +14,23 @@ if TYPE_CHECKING:
     from hybrid_infer._static_layer import StaticLayer
 
 
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def _by_name(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """The same function, which answers a misspelled option as ``inference()`` does."""
+    known = tuple(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        _options.check_names(kwargs, known, f"{function.__name__}()")
+        return function(*args, **kwargs)
+
+    return checked
+
+
+@_by_name
 def save(
     target: Any,
     path: str | os.PathLike[str],
@@ -48,7 +68,7 @@ def save(
         the specs do not fit the arguments, or there are none and nothing was seen; a method is decorated beside a
         forward that is not.
     TypeError
-        `target` is none of these.
+        `target` is none of these, or `path` is no path; an option that there is not.
     CaptureError, BackendError
         the method has no static graph, or no engine computes it as the eager method does.
     StaticModelError
@@ -69,7 +89,7 @@ def save(
     """
     from hybrid_infer import _artefact, _model, _save, _save_again
 
-    place = os.fspath(path)
+    place = _path("save", path, "; the layer or function comes first, then the path" if _is_path(target) else "")
     _artefact.check(place)
     found = getattr(target, "hybrid_infer_model", None)
     model = found() if callable(found) else _save.model_of(target, input_spec, trainable=trainable)
@@ -82,10 +102,11 @@ def save(
     _model.write(model, place)
 
 
+@_by_name
 def load(
     path: str | os.PathLike[str],
     backend: str | list[str] = "auto",
-    device: str | None = None,
+    device: Any = None,
     precision_mode: str = "float32",
     with_trt: bool = False,
     *,
@@ -114,7 +135,7 @@ def load(
     StaticModelError
         it is not there, damaged, of a newer release, or of no form that is known; nothing is half-loaded.
     OptionError
-        an option has a value that is not allowed.
+        an option has a value that is not allowed. TypeError: `path` is no path; an option that there is not.
 
     Examples
     --------
@@ -137,9 +158,23 @@ def load(
         }
     )  # fmt: skip
     options = _trt.static(options)
-    place = os.fspath(path)
+    place = _path("load", path)
     if _artefact.is_model(place):
         return StaticLayer(_model.read(place), options)
     from hybrid_infer import _foreign
 
     return StaticLayer(_foreign.read(place), options)
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, (str, os.PathLike))
+
+
+def _path(function: str, path: Any, hint: str = "") -> str:
+    """Raises TypeError, which names the parameter, for what is no path."""
+    if _is_path(path):
+        place = os.fspath(path)
+        if isinstance(place, str):
+            return place
+    what = "None" if path is None else f"an object of class {type(path).__module__}.{type(path).__qualname__}"
+    raise TypeError(f"{function}() was given {what} for `path`; it takes a string or an os.PathLike of one{hint}")

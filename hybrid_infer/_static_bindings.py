@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -67,9 +68,27 @@ class Bindings:
             try:
                 self.signature.bind(*args, **kwargs)
             except TypeError as fault:
-                raise TypeError(f"{self.method.name}(): {fault}{self._hint(kwargs)}") from None
+                said = self._unknown(args, kwargs) or f"{fault}{self._hint(kwargs)}"
+                raise TypeError(f"{self.method.name}(): {said}") from None
             raise TypeError(f"{self.method.name}() does not take these arguments")
         return values
+
+    def _unknown(self, args: Sequence[Any], given: Mapping[str, Any]) -> str:
+        """What was given that there is no parameter for, by its name or by how many there are; empty if nothing."""
+        parameters = self.parameters.parameters
+        positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        named = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        takes = f"its parameters are {', '.join(f'`{each}`' for each in self.parameters.names)}"
+        if not parameters:
+            takes = "it takes none"
+        unknown = [name for name in given if name not in named]
+        if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            near = difflib.get_close_matches(unknown[0], named, 1)
+            hint = self._hint(given) or (f"; did you mean `{near[0]}`?" if near else f"; {takes}")
+            return f"got an unexpected keyword argument {unknown[0]!r}{hint}"
+        if len(args) > len(positional) and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
+            return f"{len(args)} positional arguments were given, and it takes {len(positional)}; {takes}"
+        return ""
 
     def _hint(self, given: Mapping[str, Any]) -> str:
         """Which parameter takes a tensor that was passed by its name in the graph instead."""

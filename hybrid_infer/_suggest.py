@@ -119,7 +119,7 @@ def suggest(layer: Any, *inputs: Any, time_limit: float = 120.0, **kwargs: Any) 
     Raises
     ------
     TypeError
-        `layer` is no layer. Whatever the layer raises.
+        `layer` is no layer, or takes inputs and none were given. Whatever the layer raises.
     """
     frontend = _method.frontend_of(layer)
     if frontend is None or not hasattr(layer, "forward"):
@@ -128,12 +128,31 @@ def suggest(layer: Any, *inputs: Any, time_limit: float = 120.0, **kwargs: Any) 
         )
     recording, runs = Recording(), 0
     with frontend.no_grad(), _stance.stance("eager"):
-        layer(*inputs, **kwargs)  # what the first call sets up is not counted
+        _first_call(layer, inputs, kwargs)  # what it sets up is not counted
         with recording.on(map(type, _profile.layers(layer))):
             while not runs or (runs < _RUNS and recording.seconds < _SECONDS):
                 layer(*inputs, **kwargs)
                 runs += 1
     return of_recording(recording, time_limit, _Names({"model": layer}, alone=True), runs)
+
+
+def _first_call(layer: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises what the layer raises, or a TypeError that says so where it takes inputs and was given none."""
+    try:
+        layer(*inputs, **kwargs)
+    except TypeError:
+        if inputs or kwargs:
+            raise
+        try:
+            inspect.signature(layer.forward).bind()
+        except ValueError:  # it has none
+            pass
+        except TypeError as fault:
+            raise TypeError(
+                f"suggest() runs the layer and was given no inputs for it ({fault}): pass those of a call, as in "
+                "suggest(model, x)"
+            ) from None
+        raise
 
 
 def of_program(recording: Recording, time_limit: float) -> Suggestions:

@@ -27,7 +27,8 @@ def text(found: Any, *, colour: bool = False) -> str:
     best = list(filter(_worth, found.rows))
     add = [f"    {paint(row.line, 'good')}{f'    # {row.place}' if row.place else ''}" for row in best]
     again = [paint(line, "bad") for line in _doubt(found)]
-    return "\n".join([*table, *why, *again, "", *(["Add:", *add] if add else [_NOTHING])])
+    told = ["", "Add:", *add] if add else [] if again else ["", _NOTHING]  # figures that mean little tell of no gain
+    return "\n".join([*table, *why, *again, *told])
 
 
 def _doubt(found: Any) -> list[str]:
@@ -70,7 +71,7 @@ def page(found: Any) -> str:
     best = list(filter(_worth, found.rows))
     lines = "\n".join(f"{row.line}{f'    # {row.place}' if row.place else ''}" for row in best)
     doubt = "".join(f"<p>{html.escape(line)}</p>\n" for line in _doubt(found))
-    nothing = f"<p>{_NOTHING}</p>"
+    nothing = "" if doubt else f"<p>{_NOTHING}</p>"
     add = f"<h2>Add</h2>\n<pre>{html.escape(lines)}</pre>\n" if best else nothing
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>hybrid_infer: where the time goes'

@@ -85,6 +85,9 @@ SECTIONS: tuple[Section, ...] = (
     Section("disagreement", r"does not do what the eager method does"),
     Section("copies", r"cannot be copied|does not have the layer's structure"),
     Section("tensors-out-of-sight", r"no layer, closure or global|neither an argument nor held"),
+    Section(
+        "class-methods", r"^it is a class method", "Decorate a method of its instances, a static method or a function"
+    ),
     Section("no-framework", r"holds no layer or tensor|nor the objects that it uses hold"),
     Section("sizes-that-vary", r"where sizes vary|that varies|is computed|cannot vary|neither an input nor a constant"),
     Section(

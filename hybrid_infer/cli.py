@@ -169,6 +169,8 @@ def _store(given: argparse.Namespace) -> Any:
     from hybrid_infer.cache import Store
 
     root = Path(given.cache_dir) if given.cache_dir else _options.store_root(_options.Options())
+    if given.cache_dir and not root.is_dir():  # that of the environment is made when something is first kept
+        raise HybridInferError(f"--cache-dir: there is no directory {given.cache_dir}")
     return Store(root, base=_options.store_bases(root))
 
 
@@ -260,9 +262,15 @@ def _why(given: argparse.Namespace) -> int:
     heads = [f"{side['key'][:_DIGITS]} ({side['method']})" for side in (found["first"], found["second"])]
     if several:
         heads = [f"{side['method_key'][:_DIGITS]} ({side['method']})" for side in (found["first"], found["second"])]
+    methods = [side["method"] for side in (found["first"], found["second"])]
+    apart = all(methods) and methods[0] != methods[1]
+    if apart:
+        print(f"These are two different methods: {methods[0]} and {methods[1]}.")
+    gap = apart
     for name, title in (("ingredients", "Ingredients of the method key"), ("guards", "Guards")):
         if found[name]:
-            _section(f"{title} that differ", [list(each.values()) for each in found[name]], ["", *heads])
+            _section(f"{title} that differ", [list(each.values()) for each in found[name]], ["", *heads], gap=gap)
+            gap = True
     if several and not found["ingredients"]:
         print("Both have one method key, which names several static models: give their own keys to compare guards.")
     elif not found["ingredients"] and not found["guards"]:
@@ -331,9 +339,10 @@ def _dump(data: Any) -> None:
     print(json.dumps(data, indent=2))
 
 
-def _section(title: str, rows: list[list[str]], heads: Sequence[str] = ()) -> None:
+def _section(title: str, rows: list[list[str]], heads: Sequence[str] = (), *, gap: bool = True) -> None:
+    """`gap`: an empty line before it, since it is not the first."""
     if rows:
-        print(f"\n{title}")
+        print(f"\n{title}" if gap else title)
         _table(heads, rows, indent="  ")
 
 

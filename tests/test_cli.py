@@ -36,9 +36,9 @@ VERSION = Version(
 KEY = [["version torch", "aa" * 16], ["weights", "bb" * 16], ["code function app.Layer.forward", "cc" * 16]]
 
 
-def put(store: Store, method: str = FIRST, key: Any = None, size: int = 1000, **changes: Any) -> str:
+def put(store: Store, method: str = FIRST, key: Any = None, size: int = 1000, name: str = "", **changes: Any) -> str:
     """Publish a version with a plan; its key."""
-    meta = dataclasses.replace(VERSION, **changes).to_meta()
+    meta = dataclasses.replace(VERSION, method=name or VERSION.method, **changes).to_meta()
     meta |= {"versions": {"torch": "2.13.0"}, "key": key or KEY}
     entry = store.publish(method, meta, {"graph.onnx": bytes(size)})
     assert entry is not None
@@ -85,6 +85,20 @@ def test_an_empty_cache_is_no_fault(run: Run, cache_directory: Path) -> None:
     assert run("verify") == (0, "0 static models sound, 0 damaged\n", "")
     assert run("prune")[0] == run("clear", "--yes")[0] == 0
     assert loads(run("list", "--json"))["models"] == []
+
+
+@pytest.mark.parametrize(
+    "command", [["list"], ["show", "ab"], ["verify"], ["prune"], ["clear", "--yes"], ["why", "a", "b"]]
+)
+def test_a_directory_that_was_named_and_is_not_there(run: Run, tmp_path: Path, command: list[str]) -> None:
+    """That of the environment need not be there yet; one that was named is misspelled."""
+    named = tmp_path / "nope"
+    told = f"hybrid-infer: --cache-dir: there is no directory {named}\n"
+    for more in ([], ["--json"]):
+        assert run(*command, *more, "--cache-dir", str(named)) == (1, "", told)
+    assert not named.exists()
+    named.write_text("")
+    assert run(*command, "--cache-dir", str(named)) == (1, "", told)
 
 
 def test_list_is_a_table_most_recently_used_first(run: Run, cache: Store) -> None:
@@ -147,7 +161,7 @@ def test_why_names_the_ingredients_and_the_guards_that_differ(run: Run, cache: S
     first = put(cache)
     second = put(cache, SECOND, edited, reads=(Read(("self",), "scale", "value", "22" * 16),), conditions=())
     status, out, _ = run("why", first[:8], second[:8])
-    assert status == 0
+    assert status == 0 and out.startswith("Ingredients of the method key that differ\n") and "\n\nGuards" in out
     assert "code function app.Layer.forward  cccccccccccc" in out and "weights" in out
     assert "version torch" not in out
     assert "attribute self.scale" in out and "2 <= tensor 0 axis 0" in out and "tensor 0  " not in out
@@ -155,6 +169,14 @@ def test_why_names_the_ingredients_and_the_guards_that_differ(run: Run, cache: S
     assert [each["what"] for each in found["ingredients"]] == ["weights", "code function app.Layer.forward"]
     assert {each["what"] for each in found["guards"]} == {"attribute self.scale", "condition 2 <= tensor 0 axis 0"}
     assert cli.main(["why", first, second]) == 0  # without "cache", too
+
+
+def test_why_of_two_methods_says_so_first(run: Run, cache: Store) -> None:
+    first, second = put(cache), put(cache, SECOND, [["weights", "bd" * 16]], name="app.Layer.encode")
+    out = run("why", first, second)[1]
+    told = "These are two different methods: app.Layer.forward and app.Layer.encode.\n\nIngredients of the method key"
+    assert out.startswith(told)
+    assert run("why", FIRST, SECOND)[1].startswith(told)
 
 
 def test_why_of_equals_and_of_method_keys(run: Run, cache: Store) -> None:

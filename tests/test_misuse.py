@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import hybrid_infer
-from hybrid_infer import OptionError, inference, to_static
+from hybrid_infer import OptionError, inference, load, save, to_static
 
 
 def test_a_misspelled_engine_in_the_environment_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,6 +31,20 @@ def test_an_engine_by_another_name(value: Any, meant: str) -> None:
         inference(lambda x: x, backend=value)
 
 
+def test_what_is_offered_as_an_engine_is_for_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OptionError, match="'onnxruntime', 'openvino', 'native', 'tensorrt'; did you") as raised:
+        inference(lambda x: x, backend="onnxruntme")
+    assert "null" not in str(raised.value)
+    with pytest.raises(OptionError, match="must be 'auto'") as raised:
+        inference(lambda x: x, backend="nul")
+    assert "null" not in str(raised.value)
+    monkeypatch.setenv("HYBRID_INFER_BACKEND", "onnxruntme")
+    with pytest.raises(OptionError, match="onnxruntime, openvino, native, tensorrt, separated") as raised:
+        inference(lambda x: x)
+    assert "null" not in str(raised.value)
+    inference(lambda x: x, backend="null")
+
+
 @pytest.mark.parametrize("value", ["tvm", [], [3], 3, ["onnx", "tvm"]])
 def test_an_engine_that_comes_near_none(value: Any) -> None:
     with pytest.raises(OptionError, match="must be 'auto'") as raised:
@@ -46,6 +61,39 @@ def test_an_option_without_its_name(value: str, meant: str) -> None:
     with pytest.raises(OptionError) as raised:
         inference(lambda x: x, value)
     assert str(raised.value).endswith(f"must be True or False; options are given by name{meant}")
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [(lambda: load("m", bakend="auto"), r"load\(\) has no option 'bakend'; did you mean 'backend'\?"),
+     (lambda: save(len, "m", plan=True), r"save\(\) has no option 'plan'; did you mean 'plans'\?"),
+     (lambda: load("m", zzz=1), "load.. has no option 'zzz'; its options are path, backend, device"),
+     (lambda: load(None), r"load\(\) was given None for `path`; it takes a string or an os.PathLike"),
+     (lambda: load(b"m"), r"load\(\) was given an object of class builtins.bytes for `path`; it takes a string"),
+     (lambda: save(len, 3), r"save\(\) was given an object of class builtins.int for `path`; [^;]*$"),
+     (lambda: save("m", len), "for `path`; it takes .*; the layer or function comes first, then the path"),
+     (lambda: save("m", "n"), r"save\(\) was given an object of class builtins.str for `target`; it takes a torch")],
+)  # fmt: skip
+def test_save_and_load_name_what_is_wrong(call: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        call()
+
+
+class Called:
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+@pytest.mark.parametrize(
+    "target, remedy",
+    [(len, r"of your own: `def f\(x\): return len\(x\)`"), ([].append, r"`def f\(x\): return append\(x\)`"),
+     (functools.partial(max, 3), r"in a function: `def f\(x\): return max\(\.\.\., x\)`"),
+     (Called(), r"`__call__` of its class, .*`inference\(it.__call__\)`"), (3, "paddle.nn.Layer$")],
+)  # fmt: skip
+def test_what_can_be_called_and_is_no_function_of_python(target: Any, remedy: str) -> None:
+    with pytest.raises(TypeError, match=rf"a function written in Python, a bound method.*{remedy}"):
+        inference(target)
+    assert hybrid_infer.is_inference_mode(inference(Called().__call__))
 
 
 def test_a_decorated_property_says_where_the_decorator_goes() -> None:
@@ -96,6 +144,8 @@ def test_a_class_method_around_a_decorated_function_says_so(caplog: pytest.LogCa
 
     assert Made.made(1) == 2
     assert "it is a class method" in caplog.text and "no layer or tensor" not in caplog.text
+    assert "Decorate a method of its instances, a static method or a function (see" in caplog.text
+    assert "docs/troubleshooting.md#class-methods" in caplog.text
 
 
 def test_what_dir_lists_is_the_public_interface() -> None:

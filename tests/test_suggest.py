@@ -163,6 +163,26 @@ def test_only_layers_are_taken() -> None:
         suggest([])
 
 
+def test_a_layer_without_the_inputs_of_a_call(framework: Any) -> None:
+    words = r"suggest\(\) runs the layer and was given no inputs for it \(missing.*'x'\).*suggest\(model, x\)"
+    with pytest.raises(TypeError, match=words):
+        suggest(model(framework))
+    with pytest.raises(TypeError, match="given no inputs"):
+        suggest(framework.nn.Linear(4, 4))
+    with pytest.raises(TypeError) as raised:
+        suggest(model(framework), 1, 2, 3)
+    assert "given no inputs" not in str(raised.value)
+
+
+def test_a_busy_machine_tells_of_no_gain_that_is_not_there() -> None:
+    busy = Row("a", "A", 1, 1, 0.1, 1.0, "eager", figures={"eager": 1.0}, gain=1.0, line="inference(a)", steady=False)
+    found = Suggestions(0.1, [busy])
+    for text in (str(found), found.to_html()):
+        assert "The machine was busy" in text and "gains 5% or more" not in text
+    busy.gain = 1.5
+    assert "machine was busy" in str(found) and str(found).endswith("Add:\n    inference(a)")
+
+
 def test_the_table_says_what_to_add() -> None:
     good = Row("encoder", "Encoder", 1, 1, 0.1, 0.9, "openvino", "", 1.8, "inference(model.encoder)")
     text = str(Suggestions(0.11, [good, Row("head", "Linear", 1, 1, 0.01, 0.1)]))

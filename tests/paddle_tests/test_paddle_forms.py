@@ -254,7 +254,8 @@ def test_the_references_import() -> None:
 
 @pytest.mark.parametrize("target", [3, "forward", paddle.nn.Linear, paddle.ones([2]), [1]], ids=str)
 def test_what_cannot_be_wrapped_is_refused_with_what_can(target: Any) -> None:
-    with pytest.raises(TypeError, match=r"takes a function, a bound method, a torch\.nn\.Module or a paddle"):
+    words = r"takes a function written in Python, a bound method, a torch\.nn\.Module or a paddle"
+    with pytest.raises(TypeError, match=words):
         inference(target)
 
 
@@ -263,3 +264,17 @@ def test_a_layer_whose_forward_is_no_method_is_refused() -> None:
     layer.forward = F.relu
     with pytest.raises(HybridInferError, match="forward of"):
         inference(layer)
+
+
+def test_what_paddle_made_of_a_layer_or_function_is_answered_with_what_it_was_made_of() -> None:
+    with pytest.raises(TypeError, match=r"what paddle\.jit.to_static made of a layer; it takes the layer itself"):
+        inference(paddle.jit.to_static(paddle.nn.Linear(4, 4)))
+    with pytest.raises(TypeError, match=r"what paddle\.jit.to_static made of a function: give it the function itself"):
+        inference(paddle.jit.to_static(lambda x: x + x))
+
+
+def test_a_place_of_paddle_is_taken_as_the_name_of_its_device() -> None:
+    for place in (paddle.CPUPlace(), paddle.ones([1]).place):
+        assert inference(lambda x: x, device=place).__hybrid_infer__.options.device == "cpu"
+    for index in range(paddle.device.cuda.device_count()):
+        assert inference(lambda x: x, device=paddle.CUDAPlace(index)).__hybrid_infer__.options.device == f"gpu:{index}"

@@ -107,6 +107,12 @@ def test_two_methods_a_flag_and_what_they_share(own: Any, tmp_path: Path) -> Non
         static.decode(x)
     with pytest.raises(TypeError, match="missing"):
         static()
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'negatve'; did you mean `negative`\?"):
+        static(x, negatve=True)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'y'; its parameters are `x`, `negative`"):
+        static(y=x)
+    with pytest.raises(TypeError, match=r"3 positional arguments were given, and it takes 2; .* `x`, `negative`"):
+        static(x, True, 3)
 
 
 def test_an_undecorated_forward_beside_a_decorated_method_is_refused(own: Any, tmp_path: Path) -> None:

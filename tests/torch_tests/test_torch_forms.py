@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch_support import Block, same, served, twice
 
-from hybrid_infer import HybridInferError, inference, is_inference_mode
+from hybrid_infer import HybridInferError, inference, is_inference_mode, save, to_static
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 TABLE = torch.linspace(0, 1, 4)
@@ -232,7 +232,8 @@ def test_static_methods(order: str) -> None:
 
 @pytest.mark.parametrize("target", [3, "forward", torch.nn.Linear, torch.ones(2), [Block()]])
 def test_what_cannot_be_wrapped_is_refused_with_what_can(target: Any) -> None:
-    with pytest.raises(TypeError, match=r"takes a function, a bound method, a torch\.nn\.Module or a paddle"):
+    words = r"takes a function written in Python, a bound method, a torch\.nn\.Module or a paddle"
+    with pytest.raises(TypeError, match=words):
         inference(target)
 
 
@@ -241,3 +242,27 @@ def test_a_layer_whose_forward_is_no_method_is_refused() -> None:
     layer.forward = torch.relu  # type: ignore[assignment]
     with pytest.raises(HybridInferError, match="forward of"):
         inference(layer)
+
+
+@pytest.mark.parametrize("given", ["plain", "decorated"])
+def test_what_a_compiler_made_of_a_layer_is_answered_with_the_layer(given: str, tmp_path: Any) -> None:
+    layer = Block() if given == "plain" else inference(Block())
+    made = {"torch.compile": torch.compile(layer), "torch.jit.trace": torch.jit.trace(Block(), X)}
+    made["torch.jit.script"] = torch.jit.script(torch.nn.Linear(4, 4))
+    for name, each in made.items():
+        for decorator in (inference, to_static):
+            with pytest.raises(TypeError, match=rf"is what {name} made of a layer; it takes the layer itself"):
+                decorator(each)
+        with pytest.raises(TypeError, match=rf"what {name} made of a layer .*takes the layer itself"):
+            save(each, tmp_path / "model")
+
+
+def test_a_function_of_the_framework_itself_is_answered_with_one_around_it() -> None:
+    with pytest.raises(TypeError, match=r"`def f\(x\): return torch.relu\(x\)`"):
+        inference(torch.relu)
+    with pytest.raises(TypeError, match=r"what torch.jit.script made of a function: give it the function itself"):
+        inference(torch.jit.script(doubled))
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x + x

@@ -127,3 +127,12 @@ def test_without_a_cache_nothing_is_left_in_the_store(store: Any) -> None:
     layer = inference(Block(), cache_static_model=False)
     twice(layer, Block.forward.__get__(layer), X)
     assert not store.exists()
+
+
+def test_a_device_of_torch_is_taken_as_its_name() -> None:
+    for name in ("cpu", "cuda", "cuda:1"):
+        method = inference(lambda x: x + 1, device=torch.device(name))
+        assert method.__hybrid_infer__.options == inference(lambda x: x, device=name).__hybrid_infer__.options
+    for wrong in (torch.device("meta"), torch.ones(1), 0, "Place(cpu)", ["cpu"]):
+        with pytest.raises(OptionError, match=r"device must be None, 'cpu', .*device of torch or Paddle"):
+            inference(lambda x: x, device=wrong)

@@ -1,0 +1,46 @@
+"""What can be called, and is neither a function written in Python nor a layer: what to decorate in its place."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from typing import Any
+
+#: By the module of the class: who made a layer, its forward or a function of another one.
+_MAKERS = {
+    "torch._dynamo.eval_frame": "torch.compile", "torch.jit._script": "torch.jit.script",
+    "torch.jit._trace": "torch.jit.trace", "torch.jit": "torch.jit.script",
+    "paddle.jit.dy2static.program_translator": "paddle.jit.to_static",
+}  # fmt: skip
+#: Functions and methods without source.
+_IN_C = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType)
+
+
+def made_by(target: Any) -> str:
+    """The compiler of a framework that made an object of another one; empty if none did."""
+    found = (_MAKERS.get(kind.__module__) for kind in type(target).__mro__)
+    return next(filter(None, found), "")
+
+
+def remedy(target: Any) -> str:
+    """What follows the error about an object that is neither a function nor a layer; empty where nothing helps."""
+    maker = made_by(target)
+    if maker:
+        return f". It is what {maker} made of a function: give it the function itself"
+    if isinstance(target, functools.partial):
+        return f". Write the call out in a function: `def f(x): return {_spelled(target.func)}(..., x)`"
+    if isinstance(target, _IN_C):
+        return f". Call it in a function of your own: `def f(x): return {_spelled(target)}(x)`"
+    if callable(target):
+        return ". Decorate the `__call__` of its class, or give it that method: `inference(it.__call__)`"
+    return ""
+
+
+def _spelled(function: Any) -> str:
+    """How a program is likely to call a function."""
+    name = str(getattr(function, "__name__", "") or "it")
+    for module in ("torch", "torch.nn.functional", "paddle", "paddle.nn.functional"):
+        if getattr(sys.modules.get(module), name, None) is function:
+            return f"{module}.{name}"
+    return name
