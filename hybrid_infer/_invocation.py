@@ -33,6 +33,7 @@ class Invocation:
         #: Of the eager method, where it was run; else NOTHING.
         self.answer: Any = NOTHING
         self._stamps: list[Any] = []
+        self._marks: list[dict[str, int]] = []
 
     def expect_writes(self, written: Sequence[int]) -> None:
         """Some tensors of the call are written to: what they hold is kept, unless it is written over already."""
@@ -55,6 +56,7 @@ class Invocation:
         if self.answer is NOTHING:
             stamp, tensors = self._request.frontend.stamp, self._request.layout.tensors
             self._stamps = [*map(stamp, tensors)]
+            self._marks = [*map(_marks, tensors)]
             self.answer = self._called(self.args, self.kwargs, self._request.given, tensors)
         return self.answer
 
@@ -67,6 +69,15 @@ class Invocation:
             if i not in written and frontend.stamp(tensors[i]) != before
             and not frontend.shares_memory(tensors[i], known)
         ]  # fmt: skip
+
+    def marked(self) -> tuple[int, str] | None:
+        """The first tensor of the call on which the eager method has put an attribute or a gradient, and its name."""
+        for i, (tensor, before) in enumerate(zip(self._request.layout.tensors, self._marks, strict=True)):
+            now = _marks(tensor)
+            for name in before.keys() | now.keys():
+                if before.get(name) != now.get(name):
+                    return i, name
+        return None
 
     def again(self) -> Answer:
         """The same work once more, on copies of the objects that the call was given and of what it writes to."""
@@ -92,3 +103,11 @@ class Invocation:
             return self.values
         values: Sequence[Any] = request.layout.rebuilder(request.frontend, request.parameters.defaults)(tensors)
         return values
+
+
+def _marks(tensor: Any) -> dict[str, int]:
+    """Attributes that a program has put on a tensor, by the identity of their values; has it a gradient?"""
+    found = {name: id(value) for name, value in getattr(tensor, "__dict__", {}).items()}
+    if tensor.is_leaf and tensor.grad is not None:
+        found["grad"] = 0
+    return found

@@ -143,6 +143,10 @@ def _use(
                 if unseen:
                     place = request.call.places[unseen[0]]
                     raise _verify.Unlike(f"it writes to {place} in place, which its tracer does not see")
+                marked = call.marked()
+                if marked is not None:
+                    place = request.call.places[marked[0]]
+                    raise _verify.Unlike(f"it writes to {place} in place: to its attribute {marked[1]}")
                 _check(request, route, Answer(result, request.given, request.layout.tensors), call)
                 built.verified = True
         except _verify.Inconclusive as fault:

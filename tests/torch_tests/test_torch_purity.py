@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from torch._subclasses import FakeTensor
-from torch_support import counts, same
+from torch_support import counts, eagerly, same
 
 from hybrid_infer import CaptureError, _tracing, inference
 
@@ -249,3 +249,18 @@ def test_dropout_of_probability_zero_is_no_reason() -> None:
         for _ in range(2):
             same(layer(X), layer.compute(X))
     assert counts()["captures"] == 1
+
+
+@pytest.mark.parametrize("name", ["grad", "mark"])
+def test_what_is_put_on_an_argument_is_put_there_at_each_call(name: str) -> None:
+    def put(x: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        setattr(c, name, x * 2)
+        return x + c
+
+    hot = inference(put)
+    with torch.no_grad():
+        for _ in range(3):
+            x, c = torch.rand(3), torch.rand(3)
+            torch.testing.assert_close(hot(x, c), x + c)
+            torch.testing.assert_close(getattr(c, name), x * 2)
+    eagerly(f"it writes to argument `c` in place: to its attribute {name}", captures=1)
