@@ -75,6 +75,8 @@ class State:
         self._places = False  # was it called while there was a default device?
         self.writes = 0
         self.moved = 0  # captures that another thread spoiled
+        #: How often the eager method raised where a capture was to be compared with it, and are such calls left alone?
+        self.raised: dict[Any, tuple[int, Callable[[], bool]]] = {}
         self.changes = 0  # of the versions that it has a program for
         self._binding, self._patient = threading.Lock(), True
         self.in_vain: set[Any] = set()  # dimensions that were to vary, and that the tracer fixed

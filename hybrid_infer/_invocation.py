@@ -32,6 +32,7 @@ class Invocation:
         self._before: dict[int, Any] = {}
         #: Of the eager method, where it was run; else NOTHING.
         self.answer: Any = NOTHING
+        self.raised = False  # by the eager method
         self._stamps: list[Any] = []
         self._marks: list[dict[str, int]] = []
 
@@ -57,7 +58,11 @@ class Invocation:
             stamp, tensors = self._request.frontend.stamp, self._request.layout.tensors
             self._stamps = [*map(stamp, tensors)]
             self._marks = [*map(_marks, tensors)]
-            self.answer = self._called(self.args, self.kwargs, self._request.given, tensors)
+            try:
+                self.answer = self._called(self.args, self.kwargs, self._request.given, tensors)
+            except Exception:
+                self.raised = True
+                raise
         return self.answer
 
     def touched(self, written: Sequence[int]) -> list[int]:

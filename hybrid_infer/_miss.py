@@ -15,7 +15,7 @@ from hybrid_infer._busy import NOTHING
 from hybrid_infer._invocation import Invocation
 from hybrid_infer._log import tell
 from hybrid_infer._met import Style
-from hybrid_infer._pauses import for_a_while
+from hybrid_infer._pauses import ever_longer, for_a_while
 from hybrid_infer._request import Errand, Request
 from hybrid_infer._resolve import resolve
 from hybrid_infer._route import Eager
@@ -29,6 +29,10 @@ _log = logging.getLogger("hybrid_infer")
 _REBINDS = 3  # changes of weights after which they are fed as inputs instead of bound
 _RESETS = 8  # changes of what has no fingerprint after which a method is not captured anew at each
 _PAUSE = 60.0  # seconds for which it waits
+
+_RAISED = "it raised an error at such a call, so that there was nothing to compare its static model with"
+_AFTER_ERROR = 1.0  # seconds, ever longer, for which such calls are not compiled again
+_ERRORS = 64  # kinds of calls of which that is remembered
 
 _HELD = 5.0  # seconds after which it is looked again whether the layer holds what a call is given
 
@@ -77,6 +81,9 @@ def miss(
             route = Eager("it is given an object that its layer or its code holds too", for_a_while(_HELD))
             state.remember(key, route)
             return route, NOTHING
+    times, lately = state.raised.get(key, (0, None))
+    if lately is not None and lately():
+        return Eager(_RAISED, lately, kind="busy"), NOTHING
     chooses = _chooses(state, call)
     ready = _ready(state, call, errand, chooses)
     if ready is not None:
@@ -112,6 +119,10 @@ def miss(
         try:
             route, result = resolve(state, request, invocation)
         except Exception as fault:
+            if invocation.raised:  # a program may go on, and do so again
+                while len(state.raised) >= _ERRORS:
+                    state.raised.pop(next(iter(state.raised)), None)
+                state.raised[key] = times + 1, for_a_while(ever_longer(_AFTER_ERROR, times))
             if invocation.answer is NOTHING or not _defects.ours(fault, method.function):
                 raise
             _defects.tell(state, fault, lambda: key)  # what the answer has changed must not be changed again

@@ -28,7 +28,7 @@ SECTIONS: tuple[Section, ...] = (
         "busy",
         r"being compiled in the background|^another thread|the stance is 'eager'|neither used nor moved|"
         r"has gaps in its memory|where no counter tells|^compiling it in the background failed|"
-        r"^the process that traced",
+        r"^the process that traced|^it raised an error at",
     ),
     Section("max-versions", r"^it has max_versions="),
     Section("hooks", r"has a hook \("),

@@ -14,7 +14,7 @@ from router_support import Affine, X, decided, spoil
 from torch_support import counts, same
 
 import hybrid_infer
-from hybrid_infer import _compile, _serve, _verify, inference
+from hybrid_infer import _compile, _miss, _serve, _verify, inference
 from hybrid_infer._errors import EngineError
 
 pytestmark = pytest.mark.torch
@@ -289,3 +289,31 @@ def test_the_program_that_reads_weights_at_each_call_is_compared_too(checks: Che
         assert checks == compared
         hybrid_infer.release(layer)
         checks.clear()
+
+
+def test_a_method_that_raises_is_not_captured_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def taken(table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return table[index] * 2
+
+    hot, table = inference(taken), torch.rand(4, 3)
+    monkeypatch.setattr(_miss, "_AFTER_ERROR", 1e6)
+    with torch.no_grad():
+        for _ in range(5):
+            with pytest.raises(IndexError, match="index 9"):
+                hot(table, torch.tensor([9]))
+        torch.testing.assert_close(hot(table, torch.tensor([1])), table[[1]] * 2)
+    assert counts()["captures"] == 1 and counts()["eager_calls"] == 5, counts()
+
+
+def test_a_method_that_raised_is_served_once_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    def taken(table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return table[index] * 2
+
+    hot, table = inference(taken), torch.rand(4, 3)
+    monkeypatch.setattr(_miss, "_AFTER_ERROR", 0.0)
+    with torch.no_grad():
+        with pytest.raises(IndexError, match="index 9"):
+            hot(table, torch.tensor([9]))
+        for n in range(3):
+            torch.testing.assert_close(hot(table, torch.tensor([n])), table[[n]] * 2)
+    assert counts()["hits"] == 2 and counts()["eager_calls"] == 0, counts()
