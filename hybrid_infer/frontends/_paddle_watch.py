@@ -209,6 +209,18 @@ class Watch:
             return [argument._clone() for argument in arguments_in_place(block)]
 
         arguments_in_place = paddle.pir.Block.args
+        calls: Any = sys.modules["paddle.jit.dy2static.convert_call_func"]
+        convert_zip, convert_enumerate = calls.convert_zip, calls.convert_enumerate
+
+        def zipped(*parts: Any, **named: Any) -> Any:
+            """With ``strict`` too, which the framework's does not know."""
+            made = convert_zip(*parts)
+            return zip(*parts, **named) if named else made  # noqa: B905
+
+        def numbered(*given: Any, **named: Any) -> Any:
+            """With ``start`` by name too."""
+            return convert_enumerate(*given, *(named.pop(name) for name in ("start",) if name in named), **named)
+
         # As of an eager tensor; without them Python would ask for elements until one fails, and none does.
         protocol = {"__len__": length, "__iter__": iterate}
         added = {name: method for name, method in protocol.items() if name not in vars(value_type)}
@@ -224,6 +236,7 @@ class Watch:
             for name in views:
                 setattr(value_type, name, view if name == "view" else view_as)
             paddle.pir.Block.args = arguments
+            calls.convert_zip, calls.convert_enumerate = zipped, numbered
             inplace_utils.warnings = Warnings()
             recurrent._rnn_static_graph = loop
             core._has_grad = has_grad
@@ -233,6 +246,7 @@ class Watch:
             finally:
                 Watch.current = before
                 paddle.pir.Block.args = arguments_in_place
+                calls.convert_zip, calls.convert_enumerate = convert_zip, convert_enumerate
                 inplace_utils.warnings = original
                 recurrent._rnn_static_graph = loop_of_lists
                 core._has_grad = asked

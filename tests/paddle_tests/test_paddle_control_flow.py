@@ -102,6 +102,21 @@ def test_layers_and_attributes_of_either_side_are_the_instances_own() -> None:
     served(captures=2)
 
 
+def loops_over_parts(x: Any) -> Any:
+    for row, factor in zip([x, x * 2], [1.0, 3.0], strict=True):
+        x = x + row * factor
+    for n, row in enumerate([x, x * 2], start=1):
+        x = x + row * n
+    return x
+
+
+def test_zip_and_enumerate_with_what_they_take_by_name() -> None:
+    hot = inference()(loops_over_parts)
+    with paddle.no_grad():
+        same(hot(grid(2, 4)), loops_over_parts(grid(2, 4)), 1e-4)
+    served(captures=1)
+
+
 def of_their_own() -> None:
     """Are the arguments of the block that is being traced values of their own, at each time that they are asked for?"""
     if not paddle.in_dynamic_mode():
