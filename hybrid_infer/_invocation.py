@@ -111,8 +111,12 @@ class Invocation:
 
 
 def _marks(tensor: Any) -> dict[str, int]:
-    """Attributes that a program has put on a tensor, by the identity of their values; has it a gradient?"""
-    found = {name: id(value) for name, value in getattr(tensor, "__dict__", {}).items()}
+    """Attributes that a program has put on a tensor, by the identity of their values; has it a gradient?
+
+    What `torch._dynamo.mark_static_address` and its like leave there tells a compiler something, and no eager method.
+    """
+    attributes = getattr(tensor, "__dict__", {})
+    found = {name: id(value) for name, value in attributes.items() if not name.startswith("_dynamo_")}
     if tensor.is_leaf and tensor.grad is not None:
         found["grad"] = 0
     return found
