@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -187,17 +187,64 @@ def _crop(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
 
 
 def _set_value(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """Elements of a mask, which the converter assigns in numbers alone."""
+    """Elements between bounds: one axis in another, each given a value of the sizes that are between the bounds.
+
+    The converter spreads no value over several rows, has the rank of a computed number wrong, loops over several axes
+    and assigns in numbers alone.
+    """
     import paddle
 
-    if inputs[0].dtype != paddle.bool:
-        return None
+    mask = inputs[0].dtype == paddle.bool
     value, *given = (paddle.cast(each, "int32") if each.dtype == paddle.bool else each for each in inputs)
-    named = [attributes[key] for key in ("axes", "decrease_axes", "none_axes")]
+    axes, dropped, added = (list(attributes[key]) for key in ("axes", "decrease_axes", "none_axes"))
     if "values" in attributes:
-        shape, numbers = attributes["shape"], attributes["values"]
-        return paddle.cast(paddle._C_ops.set_value(value, *given, *named, shape, numbers), "bool")
-    return paddle.cast(paddle._C_ops.set_value_with_tensor(value, *given, *named), "bool")
+        shape, numbers = list(attributes["shape"]), list(attributes["values"])
+        given.insert(0, paddle.reshape(paddle.to_tensor(numbers, dtype=value.dtype), shape))
+    new, *bounds = given
+    missing = value.ndim - len(dropped) - new.ndim
+    if added or missing < 0:  # as the converter has it
+        if not mask:
+            return None
+        return paddle.cast(paddle._C_ops.set_value_with_tensor(value, *given, axes, dropped, added), "bool")
+    if new.ndim == 0:
+        new = paddle.reshape(new, [1] * value.ndim)
+    else:
+        new = paddle.unsqueeze(new, list(range(missing))) if missing else new
+        new = paddle.unsqueeze(new, sorted(dropped)) if dropped else new
+    found = _assigned(value, new, [(axis, [_bound(each, n) for each in bounds]) for n, axis in enumerate(axes)])
+    return paddle.cast(found, "bool") if mask else found
+
+
+def _index_put(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Rows where a mask of fewer axes says so, which the converter takes for a mask of elements."""
+    import paddle
+
+    value, (mask, *others), new = inputs[0], parts(inputs[1]), inputs[2]
+    inner = value.ndim - mask.ndim
+    one = new.ndim <= inner or (new.ndim == inner + 1 and new.shape[0] == 1)  # the same for each row
+    if mask.dtype != paddle.bool or others or inner < 1 or not one or attributes["accumulate"]:
+        return None
+    mask = paddle.unsqueeze(mask, list(range(mask.ndim, value.ndim)))
+    return paddle.where(mask, paddle.expand(new, paddle.shape(value) if -1 in value.shape else value.shape), value)
+
+
+def _bound(value: Any, place: int) -> Any:
+    """One of several starts, ends or steps: a number, or a tensor of one."""
+    import paddle
+
+    known = constant(value)
+    return paddle.slice(value, [0], [place], [place + 1]) if known is None else [int(known[place])]
+
+
+def _assigned(value: Any, new: Any, bounds: Sequence[tuple[int, Any]]) -> Any:
+    """What a tensor holds once the elements between bounds, of an axis each, are new ones."""
+    import paddle
+
+    if not bounds:
+        return paddle.expand(new, paddle.shape(value) if -1 in value.shape else value.shape)
+    axis, (start, end, step) = bounds[0]
+    inside = _assigned(paddle.strided_slice(value, [axis], start, end, step), new, bounds[1:])
+    return paddle._C_ops.set_value_with_tensor(value, inside, start, end, step, [axis], [], [])
 
 
 RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
@@ -217,5 +264,7 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "stanh": _stanh,
     "cross": _cross,
     "crop": _crop,
+    "index_put": _index_put,
+    "index_put_": _index_put,
     **dict.fromkeys(("set_value", "set_value_", "set_value_with_tensor", "set_value_with_tensor_"), _set_value),
 }
