@@ -142,7 +142,9 @@ def _load(
     request: Request, held: Held, engine: Any, options: EngineOptions, prepared: Prepared, weights: Weights | None
 ) -> tuple[Any, Sight | None]:
     graph = prepared.graph
-    sight = Sight(request.frontend, request.subject, graph, request.live) if weights is None else None
+    sight = None
+    if weights is None:
+        sight = Sight(request.frontend, request.subject, graph, request.live, held.version.state)
     with held.ledger.timed("load"), _progress.working(f"loading {request.name} into {engine.name}"):
         given = _weights(request, held.version, graph, engine) if weights is None else weights(graph, options)
         with _of_the_moment(engine):
@@ -301,8 +303,8 @@ def check(
 ) -> None:  # fmt: skip
     """Compare a route with the eager result of the same call, and note how far they are apart.
 
-    `tensors`, `given`: what the eager method was given (see `_given`); `before`: the tensors as they were before that,
-    where it has written to some.
+    `tensors`: those that the eager method worked on; `given`: the objects that it was given (see `_given`); `before`:
+    the tensors as they were before that, where it has written to some.
 
     Raises Disagreement, Inconclusive or EngineError.
     """

@@ -163,6 +163,8 @@ class State:
             given = [*boxes.values()]
             if len(given) != route.objects or not route.kept_elsewhere.isdisjoint(boxes):  # type: ignore[union-attr]
                 return self.eagerly(owner, args, kwargs, "its layer or its code holds an argument too", "", "busy")
+        if route.state:  # type: ignore[union-attr]
+            tensors = route.works_on(tensors)  # type: ignore[union-attr]
         if route.written and not route.apart(tensors):  # type: ignore[union-attr]
             return self.eagerly(owner, args, kwargs, OVERLAP, "", "busy")
         if self._always:
@@ -170,7 +172,7 @@ class State:
         try:
             if self._grad() and _gradients.wanted(self.frontend, tensors, route):
                 if route.written:  # type: ignore[union-attr]
-                    reason = "it writes to an argument while gradients are recorded"
+                    reason = "it writes to a tensor while gradients are recorded"
                     return self.eagerly(owner, args, kwargs, reason, "Call it under no_grad()", "busy")
                 call = _gradients.Eagerly(self, owner, values, (len(args), kwargs))
                 result = _gradients.differentiable(call, route, tensors, ints, given)
@@ -259,7 +261,7 @@ class State:
     def _watched(self, owner: Any, args: Any, kwargs: Any, values: Any, route: Any) -> tuple[Any, Callable[[], None]]:
         """What the eager method gives for a call (see ``_given.called``), and what compares a route with that."""
         layout, given, copy = self.layout(values), _given.objects(values, self._defaults), self.frontend.duplicate
-        tensors, written = layout.tensors, route.written
+        tensors, written = route.works_on(layout.tensors), route.written
         before = [copy(tensor) if i in written else tensor for i, tensor in enumerate(tensors)]
         changing = [tensors[i] for i in written]
         found = _given.called(self.method.function, (*owner, *args), kwargs, given, changing, copy)

@@ -17,6 +17,7 @@ from hybrid_infer import (
     _guards,
     _method,
     _saved_target,
+    _targets,
     _troubleshooting,
 )
 from hybrid_infer._dispatch import State
@@ -192,7 +193,7 @@ class _Group:
             "takes": [f"{p}: {_differences.spec(t)}" for p, t in zip(places, version.tensors, strict=True)]
             + [f"{p}: int {'any' if n is None else n}" for p, n in zip(int_places, version.ints, strict=True)],
             "constants": _constants(version.tree, names),
-            "gives": [] if version.graph is None else list(map(_differences.spec, version.graph.output_specs)),
+            **_outputs(version, places),
             "dynamic": [
                 {"tensor": places[i], "axis": a, "why": ledger.opened.get((i, a), "varied when it was captured")}
                 for i, a in dims
@@ -276,6 +277,19 @@ def _sizes(held: Held) -> dict[str, int]:
         graph = sum(held.entry.files.values())
     plans = sum(len(data) for plan in list(held.plans.values()) for data in plan.files.values())
     return {"graph": graph, "plans": plans, "weights": weights}
+
+
+def _outputs(version: Version, places: Sequence[str]) -> dict[str, list[str]]:
+    """What a graph computes: results of the method, and what tensors hold that it writes to."""
+    specs = [] if version.graph is None else [*map(_differences.spec, version.graph.output_specs)]
+    written: dict[int, str] = {}
+    for place in _targets.targets(version.results):
+        origin, i = version.sources[place]
+        written[version.sources[place + 1][1]] = places[i] if origin == "x" else version.weights[i].name
+    return {
+        "gives": [spec for number, spec in enumerate(specs) if number not in written],
+        "writes": [f"{name}: {specs[number]}" for number, name in sorted(written.items())],
+    }
 
 
 def _places(tree: Any, names: Sequence[str]) -> tuple[list[str], list[str]]:

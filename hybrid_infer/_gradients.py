@@ -22,10 +22,12 @@ def wanted(frontend: Any, tensors: Sequence[Any], route: Any) -> bool:
 class Eagerly:
     """The eager method on the arguments of one call, with other tensors in the place of theirs."""
 
-    def __init__(self, state: Any, owner: tuple[Any, ...], values: Any, style: Any) -> None:
-        self.frontend, self.parameters, self.function = state.frontend, state.parameters, state.method.function
+    def __init__(self, state: Any, owner: tuple[Any, ...], values: Any, style: Any, stage: Any = None) -> None:
+        self.frontend, self.parameters = state.frontend, state.parameters
         self.signatures = Signatures(state.frontend, objects=True)
-        self._owner, self._values, self._style = owner, values, style
+        self._values, self._style = values, style
+        #: The function and the instance for a run on some tensors (see ``Invocation.stage``).
+        self._stage = stage or (lambda _: (state.method.function, owner))
 
     def again(self, route: Any) -> Any:
         """A function from the call's tensors to those results that carry a gradient."""
@@ -34,11 +36,12 @@ class Eagerly:
         def compute(*inputs: Any) -> list[Any]:
             copy = self.frontend.duplicate
             inputs = tuple(copy(tensor) if i in route.written else tensor for i, tensor in enumerate(inputs))
-            values = rebuild(inputs)
+            values = rebuild(inputs[: len(route.held.version.tensors)])
             args, kwargs = self.parameters.unbind(values, *self._style)
             given = _given.objects(values, self.parameters.defaults) if route.objects else ()
             written = [inputs[i] for i in route.written]
-            value = _given.called(self.function, (*self._owner, *args), kwargs, given, written, copy)
+            function, owner = self._stage(inputs)
+            value = _given.called(function, (*owner, *args), kwargs, given, written, copy)
             found = self.signatures.results(value, lambda leaf: type(leaf) is int, given=given)
             flat: list[Any] = [None] * route.computed
             for (origin, index), tensor in zip(route.tensor_sources, found.tensors, strict=True):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from hybrid_infer import _given
 from hybrid_infer._busy import NOTHING
+from hybrid_infer._errors import EngineError, TraceError
 from hybrid_infer._request import Request
+from hybrid_infer._route import Compiled
+from hybrid_infer._understudy import Understudy
 
 
 class Answer(NamedTuple):
@@ -28,24 +31,32 @@ class Invocation:
     ) -> None:  # fmt: skip
         self.owner, self.args, self.kwargs, self.values = owner, args, kwargs, values
         self._request = request
-        #: Copies of the tensors that are written to, made before they were.
+        #: What the answer is computed on: the tensors of the call, then the state (see `_written`).
+        self.tensors: Sequence[Any] = request.layout.tensors
+        #: Copies of those of them that are written to, made before they were.
         self._before: dict[int, Any] = {}
+        self._state: Sequence[int] = ()  # the weights that the method writes to
+        self._understudy: Understudy | None = None
         #: Of the eager method, where it was run; else NOTHING.
         self.answer: Any = NOTHING
         self.raised = False  # by the eager method
         self._stamps: list[Any] = []
         self._marks: list[dict[str, int]] = []
 
-    def expect_writes(self, written: Sequence[int]) -> None:
-        """Some tensors of the call are written to: what they hold is kept, unless it is written over already."""
-        if self.answer is NOTHING and not self._before:
-            duplicate, tensors = self._request.frontend.duplicate, self._request.layout.tensors
-            self._before = {i: duplicate(tensors[i]) for i in written}
+    def expect_writes(self, route: Compiled) -> None:
+        """Some tensors are written to: what they hold is kept, unless it is written over already."""
+        if not route.written or self.answer is not NOTHING or self._before:
+            return
+        request, self.tensors = self._request, route.works_on(self._request.layout.tensors)
+        self._before = {i: request.frontend.duplicate(self.tensors[i]) for i in route.written}
+        self._state = route.held.version.state
+        if self._state and request.errand.ahead:  # nobody has called, so that nothing may change
+            self.tensors = [*request.layout.tensors, *self.scratch()[len(request.layout.tensors) :]]
 
     @property
     def before(self) -> Sequence[Any]:
-        """The tensors of the call, or copies of them, that hold what they held when it came."""
-        return [self._before.get(i, tensor) for i, tensor in enumerate(self._request.layout.tensors)]
+        """The tensors that the call works on, or copies of them, that hold what they held when it came."""
+        return [self._before.get(i, tensor) for i, tensor in enumerate(self.tensors)]
 
     def scratch(self) -> list[Any]:
         """The same, of which those that are written to are copies that may be."""
@@ -58,8 +69,9 @@ class Invocation:
             stamp, tensors = self._request.frontend.stamp, self._request.layout.tensors
             self._stamps = [*map(stamp, tensors)]
             self._marks = [*map(_marks, tensors)]
+            stage = self.stage(self.tensors) if self._request.errand.ahead else (self._request.function, self.owner)
             try:
-                self.answer = self._called(self.args, self.kwargs, self._request.given, tensors)
+                self.answer = self._called(stage, self.args, self.kwargs, self._request.given, self.tensors)
             except Exception:
                 self.raised = True
                 raise
@@ -68,7 +80,7 @@ class Invocation:
     def touched(self, written: Sequence[int]) -> list[int]:
         """Which other tensors of the call than these the eager method has written to."""
         frontend, tensors = self._request.frontend, self._request.layout.tensors
-        known = [tensors[i] for i in written]  # what lies in their memory is counted with them
+        known = [tensors[i] for i in written if i < len(tensors)]  # what lies in their memory is counted with them
         return [
             i for i, before in enumerate(self._stamps)
             if i not in written and frontend.stamp(tensors[i]) != before
@@ -93,20 +105,39 @@ class Invocation:
         values = self.copied(tensors)
         args, kwargs = self._request.parameters.unbind(values, *self._request.style)
         given = _given.objects(values, self._request.parameters.defaults) if self._request.given else ()
-        return Answer(self._called(args, kwargs, given, tensors), given, tensors)
+        return Answer(self._called(self.stage(tensors), args, kwargs, given, tensors), given, tensors)
 
-    def _called(self, args: Sequence[Any], kwargs: Any, given: Sequence[Any], tensors: Sequence[Any]) -> Any:
-        function, written = self._request.function, [tensors[i] for i in sorted(self._before)]
-        return _given.called(
-            function, (*self.owner, *args), kwargs, given, written, self._request.frontend.duplicate
-        )  # fmt: skip
+    def stage(self, tensors: Sequence[Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """The function, and the instance, for a run that is to work on these tensors and change nothing else.
+
+        Raises EngineError where the instance has state, and cannot be copied.
+        """
+        request, state = self._request, self._state
+        if not state:
+            return request.function, self.owner
+        if self._understudy is None:
+            try:
+                self._understudy = Understudy(request.frontend, request.function, request.subject, state)
+            except TraceError as fault:
+                raise EngineError("the eager method", str(fault)) from fault
+        self._understudy.take(tensors[len(request.layout.tensors) :])
+        return self._understudy.function, self._understudy.owner
+
+    def _called(
+        self, stage: tuple[Callable[..., Any], tuple[Any, ...]], args: Sequence[Any], kwargs: Any, given: Sequence[Any],
+        tensors: Sequence[Any],
+    ) -> Any:  # fmt: skip
+        function, owner = stage
+        written = [tensors[i] for i in sorted(self._before)]
+        return _given.called(function, (*owner, *args), kwargs, given, written, self._request.frontend.duplicate)
 
     def copied(self, tensors: Sequence[Any]) -> Sequence[Any]:
         """The values as they were when the call came: `tensors` in other lists, dicts and objects."""
         request = self._request
         if not request.given and not self._before:
             return self.values
-        values: Sequence[Any] = request.layout.rebuilder(request.frontend, request.parameters.defaults)(tensors)
+        rebuild = request.layout.rebuilder(request.frontend, request.parameters.defaults)
+        values: Sequence[Any] = rebuild(tensors[: len(request.layout.tensors)])
         return values
 
 

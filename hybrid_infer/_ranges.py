@@ -67,9 +67,10 @@ class Ranges:
 
 
 def rows(version: Version, call: Call) -> tuple[tuple[int, ...], ...]:
-    """What decides the sizes of a call: shapes, then each integer that varies."""
+    """What decides the sizes of a call: shapes, then each integer that varies, then the shapes of the state."""
     free = [n for known, n in zip(version.ints, call.ints, strict=True) if known is None]
-    return (*map(tuple, call.shapes), *((n,) for n in free))
+    state = [version.weights[i].shape for i in version.state]
+    return (*map(tuple, call.shapes), *((n,) for n in free), *state)
 
 
 def ranged(engines: Sequence[Any]) -> Any:

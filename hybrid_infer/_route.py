@@ -7,17 +7,17 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hybrid_infer import _written
+from hybrid_infer import _targets, _written
 from hybrid_infer._family import Family, Held
 from hybrid_infer._ranges import rows
-from hybrid_infer._sight import Sight
+from hybrid_infer._sight import Sight, used
 from hybrid_infer._signature import Parameters, Signatures
 from hybrid_infer._structure import builder, constants, leaf_kinds
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import Graph, Program, carrier
 
 #: Why a call is answered eagerly where what the method writes to is not `Compiled.apart`.
-OVERLAP = "it writes to an argument that lies in the memory of another one, or of a weight"
+OVERLAP = "it writes to a tensor that lies in the memory of another one"
 
 
 class Eager:
@@ -63,15 +63,22 @@ class Compiled:
         self.objects = _objects(version.results)
         #: Of such objects, those that no call may be given: the layer or the code would see the change as well.
         self.kept_elsewhere = subject.holds if self.objects else frozenset()
-        self.differentiable = [group[0].tensor for group in kept if frontend.can_require_grad(group[0].tensor)]
+        fed = (*kept, *sight.state)
+        self.differentiable = [group[0].tensor for group in fed if frontend.can_require_grad(group[0].tensor)]
         self._fixed = self._weight_arrays(kept, graph) if live and not in_place else []
         #: What a live program that works in place is fed: tensors, which the check of a call vouches for.
         self._fed = [t if name is not None else None for name, t in zip(graph.weights, self.weights, strict=True)]
         wires = program.input_dtypes[-len(graph.inputs) :] if graph.inputs else ()
-        count = len(version.tensors)
+        self._count = count = len(version.tensors)
+        self.state = [sight.weights[i] for i in version.state]
+        self._state_at = {i: count + n for n, i in enumerate(version.state)}
         self._exporters = [
             _itself if in_place else frontend.exporter(spec.dtype, wire)
             for spec, wire in zip(version.tensors, wires[:count], strict=True)
+        ]
+        own = zip(self.state, wires[len(wires) - len(self.state) :], strict=True)
+        self._state_exporters = [
+            _itself if in_place else frontend.exporter(frontend.describe(tensor)[0], wire) for tensor, wire in own
         ]
         self.ints = [i for i, n in enumerate(version.ints) if n is None]
         devices = [t.device for t in version.tensors] or ["cpu"]
@@ -80,9 +87,10 @@ class Compiled:
             for spec, wire in zip(graph.output_specs, program.output_dtypes, strict=True)
         ]
         self._sources = version.sources
-        targets = _written.targets(version.results)
-        #: Tensors of the call that it writes to.
-        self.written = sorted({version.sources[place][1] for place in targets})
+        targets = _targets.targets(version.results)
+        written = {version.sources[place][1] for place in targets if version.sources[place][0] == "x"}
+        #: Which it writes to of the tensors that a call works on: those of the call, then `state`.
+        self.written = [*sorted(written), *self._state_at.values()]
         self._others = _written.Others(frontend, self._watched(subject)) if self.written else None
         #: Arguments that are results too: ``x.contiguous()`` is `x` or a copy, by the layout that no signature holds.
         origins = [source for place, source in enumerate(version.sources) if place not in targets]
@@ -98,7 +106,12 @@ class Compiled:
         self.tensor_outputs = sorted({i for origin, i in self.tensor_sources if origin == "y"})
 
     def _watched(self, subject: Subject) -> list[Any]:
-        return [*self.weights, *(tensor for _, _, tensor in subject.loose_tensors)]
+        weights = [tensor for i, tensor in enumerate(self.weights) if i not in self._state_at]
+        return [*weights, *(tensor for _, _, tensor in subject.loose_tensors)]
+
+    def works_on(self, tensors: Sequence[Any]) -> list[Any]:
+        """The tensors of a call, and the state of the instance behind them."""
+        return [*tensors, *self.state]
 
     def apart(self, tensors: Sequence[Any]) -> bool:
         """Does each tensor that it writes to lie in memory of its own, so that the write changes nothing else?"""
@@ -144,9 +157,8 @@ class Compiled:
 
     def renewed(self, subject: Subject) -> Compiled | None:
         """The same program for an instance whose weights are in place and unchanged; None where they are not."""
-        groups = subject.census.weights()
-        kept = [slots for slots, name in zip(groups.values(), self.graph.weights, strict=True) if name is not None]
-        places = [(s.box, s.key, s.tensor) for group in kept for s in group if s.box is not None]
+        kept, state = used(subject, self.graph, self.held.version.state)
+        places = [(s.box, s.key, s.tensor) for group in (*kept, *state) for s in group if s.box is not None]
         if [id(tensor) for _, _, tensor in subject.loose_tensors] != self._loose:
             return None
         try:
@@ -180,7 +192,7 @@ class Compiled:
     def run(self, tensors: Sequence[Any], ints: Sequence[int], given: Sequence[Any] = ()) -> Any:
         """Results of one call in the structure of the eager method's, as `Returned` where it changes objects.
 
-        What it writes to is not written yet (see ``_given.applied``). Raises EngineError.
+        `tensors`: see ``works_on``. What it writes to is not written yet (see ``_given.applied``). Raises EngineError.
         """
         if self._simple:
             arrays = [export(tensor) for export, tensor in zip(self._exporters, tensors, strict=True)]
@@ -189,11 +201,14 @@ class Compiled:
 
     def compute(self, tensors: Sequence[Any], ints: Sequence[int]) -> list[Any]:
         """The computed results as tensors, flat."""
-        arrays = [export(tensor) for export, tensor in zip(self._exporters, tensors, strict=True)]
+        own = tensors[: self._count] if self.state else tensors
+        arrays = [export(tensor) for export, tensor in zip(self._exporters, own, strict=True)]
         if self.ints:
             import numpy as np
 
             arrays += [np.asarray(ints[i], dtype=np.int64) for i in self.ints]
+        if self.state:
+            arrays += [export(t) for export, t in zip(self._state_exporters, tensors[self._count :], strict=True)]
         if self.live and self.in_place:
             arrays = self._fed + arrays
         elif self.live:
@@ -209,7 +224,8 @@ class Compiled:
             if origin == "x":
                 leaves.append(tensors[index])
             elif origin == "w":
-                leaves.append(self.weights[index])
+                place = self._state_at.get(index)
+                leaves.append(self.weights[index] if place is None else tensors[place])
             else:
                 leaves.append(int(computed[index]) if kind == "i" else computed[index])
         leaves += given

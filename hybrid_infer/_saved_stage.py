@@ -42,14 +42,16 @@ class Stage:
         roots = {"self": target.owner} if target.owner is not None else {}
         roots.update({k: v for k, v in _roots.find(target.function, frontend).items() if v is not target.owner})
         live = _census.take(roots, frontend)
-        #: Tensors of the copy that are not the live ones, but copies of them on the CPU.
+        #: Tensors of the copy that are not the live ones, but copies of them: on the CPU, and of what a method may
+        #: write to when it is run here.
         self.origins: dict[int, Any] = {}
         memo: dict[int, Any] = {}
-        for slot in live.slots:
-            memo[id(slot.tensor)] = here = slot.tensor
-            if frontend.describe(slot.tensor)[2] != "cpu":
-                memo[id(slot.tensor)] = here = slot.tensor.cpu()
-                self.origins[id(here)] = slot.tensor
+        for tensor in {id(slot.tensor): slot.tensor for slot in live.slots}.values():
+            memo[id(tensor)] = tensor
+            elsewhere = frontend.describe(tensor)[2] != "cpu"
+            if elsewhere or not frontend.is_parameter(tensor):
+                memo[id(tensor)] = here = tensor.cpu() if elsewhere else frontend.duplicate(tensor)
+                self.origins[id(here)] = tensor
         try:
             twins = copied(roots, live, memo)
         except TraceError as fault:

@@ -121,9 +121,9 @@ def _use(
     route = _compile.bind(request, held, family, built)
     if built.meanwhile is not None:
         route.stand_in(built.meanwhile)
-    call.expect_writes(route.written)
+    call.expect_writes(route)
     comparable, verdict = True, _verified.name(built.plan, request.options, request.live)
-    if not route.apart(request.layout.tensors):
+    if not route.apart(route.works_on(request.layout.tensors)):
         route.close()
         return later(state, request, family, held, OVERLAP, _soon(held, verdict), result, outcome)
     if _to_compare(state, request, held, built, ready is None):
@@ -147,7 +147,7 @@ def _use(
                 if marked is not None:
                     place = request.call.places[marked[0]]
                     raise _verify.Unlike(f"it writes to {place} in place: to its attribute {marked[1]}")
-                _check(request, route, Answer(result, request.given, request.layout.tensors), call)
+                _compare(request, route, Answer(result, request.given, call.tensors), call)
                 built.verified = True
         except _verify.Inconclusive as fault:
             held.ties[verdict] += 1
@@ -283,7 +283,7 @@ def _choose(
     call: Invocation, result: Any,
 ) -> tuple[Any, Built, Compiled]:  # fmt: skip
     """What to answer calls of this size with, by measurement; no choice where the eager method fails."""
-    answer = None if result is NOTHING else Answer(result, request.given, request.layout.tensors)
+    answer = None if result is NOTHING else Answer(result, request.given, call.tensors)
 
     def verify(other: _router.Candidate) -> None:
         nonlocal answer
@@ -300,7 +300,8 @@ def _choose(
         if endless:
             return endless
         tensors, ints = call.before, request.layout.ints
-        again = _gradients.Eagerly(state, call.owner, call.copied(tensors), (len(call.args), call.kwargs)).again(other)
+        style = (len(call.args), call.kwargs)
+        again = _gradients.Eagerly(state, call.owner, call.copied(tensors), style, call.stage).again(other)
         with state.frontend.no_grad():
             return _probes.difference(state.frontend, other, again, tensors, ints)
 
@@ -350,6 +351,18 @@ def _by_choice(state: Any, request: Request, held: Held, choice: _choice.Choice)
     state.slower[id(held), _choice.scale(request.call)] = held, loser
     state.seen[held.version.identity] = held.version
     return loser
+
+
+def _compare(request: Request, route: Compiled, eager: Answer, call: Invocation) -> None:
+    """See ``_check``; other threads may write to the same tensors while the eager method does, but not to copies."""
+    try:
+        _check(request, route, eager, call)
+    except _verify.Disagreement:
+        if not route.written:
+            raise
+        with transparent():
+            again = call.again()
+        _check(request, route, again, call)
 
 
 def _check(request: Request, route: Compiled, eager: Answer, call: Invocation) -> None:

@@ -145,8 +145,8 @@ def _range(
 
 
 def ranges_of(input_spec: Any, version: Any) -> list[dict[str, Sequence[int]] | None]:
-    """For each tensor, and each integer that varies, of a version: the range that a spec gives for it, or None."""
-    count = len(version.tensors) + sum(n is None for n in version.ints)
+    """For each tensor, each integer that varies and each state of a version: the range that a spec gives, or None."""
+    count = len(version.tensors) + sum(n is None for n in version.ints) + len(version.state)
     none: list[dict[str, Sequence[int]] | None] = [None] * count
     found = list(every(input_spec))
     shapes = [spec.shape for spec in version.tensors]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _located, _troubleshooting
+from hybrid_infer import _located, _state_inputs, _troubleshooting
 from hybrid_infer._errors import TraceError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._request import Outcome, Request, Wish
@@ -141,8 +141,9 @@ def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
         training = any(r.name == "training" for r in reads)
         remedy = _troubleshooting.EVALUATE if training and _training(request) else ""
         return Outcome(_impure(request, twin, reasons, "writes" if twin.writes else "impure", remedy))
-    graph = captured.graph
     assert twin.results is not None
+    state = {i: TensorSpec(*request.frontend.describe(twin.weights[i])) for i in twin.state}
+    graph = _state_inputs.moved(captured.graph, state)
     call = request.call
     tensors = tuple(
         TensorSpec(t.dtype, tuple(None if (i, a) in captured.dynamic else n for a, n in enumerate(t.shape)), t.device)

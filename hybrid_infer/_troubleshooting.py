@@ -51,7 +51,8 @@ SECTIONS: tuple[Section, ...] = (
         "iterators", r"it uses (an iterator|variables of the thread)", "Pass what it gives as an argument",
     ),
     Section(
-        "writes-to-arguments", r"it writes to (argument|elements of argument|the argument|an argument|integer)|"
+        "writes-to-arguments",
+        r"it writes to (argument|elements of argument|the argument|an argument|integer|a tensor)|"
         r"changes the shape of a tensor in place|depends on the layout in memory",
         "Compute a new tensor instead, or return what was written",
     ),

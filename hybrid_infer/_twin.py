@@ -12,6 +12,7 @@ import enum
 import functools
 import logging
 import types
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -56,6 +57,7 @@ class Twin:
         self.style, self._reach, self._clocks, self.given = style, reach, clocks, given
         self.watched, self.any_size = True, False
         self.written: frozenset[int] = frozenset()
+        self.state: frozenset[int] = frozenset()
         self.passed: Sequence[Any] = ()
         self.writable = False
         self.frontend, self.name, self.layout, self.parameters = frontend, name, layout, parameters
@@ -128,12 +130,16 @@ class Twin:
                 return path[n] in names or "__dict__" in names
         return False
 
-    def may_write(self, tensors: frozenset[int]) -> bool:
+    def may_write(self, tensors: frozenset[int], state: frozenset[int]) -> bool:
         """See ``Tracee``."""
         if not self.writable:
             return False
-        held = [*self.weights, *self._constants]
-        return _written.Others(self.frontend, held).apart(self.tensors, tensors)
+        times = Counter(map(id, self.tensors))
+        if any(times[id(self.tensors[i])] > 1 for i in tensors):
+            return False
+        others = [weight for i, weight in enumerate(self.weights) if i not in state]
+        mine = [self.weights[i] for i in sorted(state)]  # of arguments each call is asked
+        return _written.Others(self.frontend, [*others, *self._constants]).apart(mine, range(len(mine)))
 
     def calls_itself(self) -> bool:
         """Has the trace asked for hooks of the method's own layer, since the method calls that layer?"""
@@ -161,11 +167,13 @@ class Twin:
     ) -> list[Any]:
         """See ``Tracee.run``."""
         groups = self.census.weights()
+        weights = [weight.clone() if i in self.state else weight for i, weight in enumerate(weights)]
         traced = dict(zip(groups, weights, strict=True))
         replacement = {id(slots[0].tensor): traced[name] for name, slots in groups.items()}
         places = [(slot, traced[name]) for name, slots in groups.items() for slot in slots if slot.box is not None]
         tensors = [tensor.clone() if i in self.written else tensor for i, tensor in enumerate(tensors)]
-        self.passed, targets = tensors, [tensors[i] for i in sorted(self.written)]
+        self.passed = [*(weights[i] for i in sorted(self.state)), *tensors]
+        targets = [*(tensors[i] for i in sorted(self.written)), *(weights[i] for i in sorted(self.state))]
         values = self._rebuilt(tensors, dict(zip(self._dynamic_ints, ints, strict=True)))
         args, kwargs = self.parameters.unbind(values, *self.style)
         reach, given = self._reach(), self._objects(values)
@@ -297,6 +305,7 @@ class Twin:
         known: dict[Any, tuple[str, int]] = {id(t): ("x", i) for i, t in reversed(list(enumerate(tensors)))}
         known.update({id(self.frontend.latest(tensors[i])): ("x", i) for i in self.written})
         known.update({id(w): ("w", i) for i, w in enumerate(weights)})
+        known.update({id(self.frontend.latest(weights[i])): ("w", i) for i in self.state})
         sources = []
         for kind, i in layout.leaves:
             leaf = layout.tensors[i] if kind == "t" else layout.ints[i]

@@ -46,9 +46,9 @@ class Graph:
     """An ONNX graph that holds no weights, and the names that its caller binds.
 
     ``model`` is a serialised ModelProto. ``weights[i]`` is the name of the graph input that takes the i-th weight,
-    None where the graph does not use it; ``inputs`` names the inputs for the tensors of a call followed by its
-    integer inputs (int64 scalars), None where unused; ``outputs`` names the results. Graph inputs stand in the
-    order: weights, inputs. No name occurs twice.
+    None where the graph does not use it; ``inputs`` names the inputs for the tensors of a call, followed by its
+    integer inputs (int64 scalars) and by the weights that it writes to (see ``Version.state``), None where unused;
+    ``outputs`` names the results. Graph inputs stand in the order: weights, inputs. No name occurs twice.
     """
 
     model: bytes
@@ -90,10 +90,10 @@ class Tracee(Protocol):
     ``convert`` is applied to the user's function first (Paddle rewrites control flow there). ``watched``: whether
     ``run`` notes which attributes are read; a tracer that cannot cope with that turns it off, and all are guarded.
     ``any_size``: dimensions that vary are to take sizes of 0 and 1 too, where the tracer can leave that open.
-    ``written``: which tensors of the call the method is known to write to: ``run`` has it work on copies of these,
-    whose content becomes a result. ``may_write`` says whether tensors of the call can be served so. ``passed``: the
-    tensors that the method is given while ``run`` is at work, such copies among them; ``writes``: what a trace found
-    that the method does besides computing its results.
+    ``written``, ``state``: which tensors of the call, and which weights, the method is known to write to: ``run`` has
+    it work on copies of these, whose content becomes a result. ``may_write`` says whether such tensors and weights can
+    be served so. ``passed``: the tensors that the method is given while ``run`` is at work, such copies among them;
+    ``writes``: what a trace found that the method does besides computing its results.
     Where ``run`` is called several times, ``recall`` puts back what was ``noted`` after the one that counts.
     """
 
@@ -105,10 +105,11 @@ class Tracee(Protocol):
     watched: bool
     any_size: bool
     written: frozenset[int]
+    state: frozenset[int]
     passed: Sequence[Any]
     writes: list[str]
 
-    def may_write(self, tensors: frozenset[int]) -> bool: ...
+    def may_write(self, tensors: frozenset[int], state: frozenset[int]) -> bool: ...
 
     def run(
         self,

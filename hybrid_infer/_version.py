@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hybrid_infer import _guards
+from hybrid_infer import _guards, _targets
 from hybrid_infer._attributes import Read
 from hybrid_infer._types import Condition, Graph, TensorSpec
 
@@ -102,6 +103,11 @@ class Version:
         if self.reason:
             return True
         return all(self.tensors[i].shape[axis] is None or (i, axis) in self.specialised for i, axis in opens)
+
+    @functools.cached_property
+    def state(self) -> tuple[int, ...]:
+        """Which weights the method writes to (see `_written`): inputs of the graph, behind those of the call."""
+        return _targets.state(self.results, self.sources)
 
     @property
     def width(self) -> int:

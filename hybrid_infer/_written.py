@@ -1,7 +1,9 @@
-"""Tensors of a call that a method writes to: what they hold afterwards is computed, and copied into them after the run.
+"""Tensors that a method writes to: what they hold afterwards is computed, and copied into them after the run.
 
 A method that fills a cache of a fixed size (``keys[:, :, position] = ...``, ``keys.index_copy_(...)``) is traced on a
-copy of each such tensor. The copy's last content is a result, beside the changed objects (see `_given`).
+copy of each such tensor. The copy's last content is a result, beside the changed objects (see `_given`). The tensor is
+an argument, or state: one that the layer holds. State is an input of the graph, read anew at each call, behind the
+arguments: the *tensors that a call works on* are those of the call, then its state.
 """
 
 from __future__ import annotations
@@ -13,26 +15,9 @@ from typing import Any
 
 from hybrid_infer import _given
 from hybrid_infer._busy import NOTHING
-from hybrid_infer._given import Returned
-from hybrid_infer._structure import class_path, leaf_kinds
 
 #: Why a call is answered eagerly whose `Turn` gave nothing.
-RESTLESS = "another thread writes to an argument that it writes to"
-_RETURNED = class_path(Returned)
-
-
-def targets(results: Sequence[Any]) -> list[int]:
-    """Which leaves of a tree of results are tensors that are written to, where the call has them."""
-    if not results or results[0] in ("t", "i", "c", "g", "a") or results[1] != _RETURNED:
-        return []
-    value, changes = results[-1]
-    place, found = len(leaf_kinds(value)), []
-    for change in changes[-1]:
-        _, gone, _ = change[-1]
-        if gone[:2] == ["c", "NoneType"]:
-            found.append(place)
-        place += len(leaf_kinds(change))
-    return found
+RESTLESS = "another thread writes to a tensor that it writes to"
 
 
 class Others:
@@ -48,7 +33,7 @@ class Others:
         self._ends = ends
 
     def apart(self, tensors: Sequence[Any], written: Collection[int]) -> bool:
-        """Does each tensor that is written to lie in memory of its own, of all tensors of the call?
+        """Does each tensor that is written to lie in memory of its own, of all tensors that a call works on?
 
         One of which several elements lie in one place, such as an expanded one, is another one of itself.
         """

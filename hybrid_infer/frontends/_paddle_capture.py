@@ -79,8 +79,10 @@ class _Tracing:
     ) -> None:
         self.dims, self.ints = dims, ints
         self.traced = trace(tracee, dims, ints, every_side=every_side)
-        if self.traced.written and tracee.may_write(self.traced.written):
-            tracee.written |= self.traced.written
+        written, state = self.traced.written, self.traced.state
+        if (written or state) and tracee.may_write(written, state):
+            tracee.written |= written
+            tracee.state |= state
             self.traced = trace(tracee, dims, ints, every_side=every_side)
         self.run = tracee.noted()
         self.impure = _impure(self.traced)

@@ -27,7 +27,8 @@ class Trace:
     """A program with its inputs (weights, tensors, integers; what each is in words) and results; what was seen.
 
     ``conditions``: what was taken for granted of sizes and integers that were left open; ``numbers``: which of the
-    results are integers that depend on them; ``written``: the tensors of the call to whose elements it writes.
+    results are integers that depend on them; ``written``, ``state``: the tensors of the call, and the weights, to whose
+    elements it writes.
     """
 
     program: Any
@@ -39,6 +40,7 @@ class Trace:
     conditions: tuple[Condition, ...] = ()
     numbers: frozenset[int] = frozenset()
     written: frozenset[int] = frozenset()
+    state: frozenset[int] = frozenset()
 
 
 @contextmanager
@@ -146,6 +148,7 @@ def trace(
             keys = list(_global_inplace_map.params_dict.get(program_key(program), ()))
             written = [place for place, value in enumerate(values) if any(value.is_same(key) for key in keys)]
             elements = frozenset(place - len(weights) for place in written if len(weights) <= place < split)
+            state = frozenset(place for place in written if place < len(weights))
             impure = [f"it writes to elements of {labels[place]} in place" for place in written[:1]]
         except TraceError:
             raise
@@ -173,7 +176,8 @@ def trace(
             # A result keeps no hold of its program, and crashes the process that asks it for its shape afterwards.
             _PROGRAMS.setdefault(tracee, []).append(program)
         names = [name for name, _, _ in example]
-        return Trace(program, values, names, labels, results, impure, tuple(asked.conditions), counted, elements)
+        conditions = tuple(asked.conditions)
+        return Trace(program, values, names, labels, results, impure, conditions, counted, elements, state)
 
 
 def _as_value(result: Any) -> Any:

@@ -7,7 +7,7 @@ import logging
 import operator
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -140,14 +140,32 @@ def given(
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """What a call is traced with: weights, tensors and integers, and which of their sizes and values vary."""
     auto, static = Dim.AUTO, Dim.STATIC
-    tensors = [t.detach() for t in tracee.tensors]
     weights = [w.detach() for w in tracee.weights]
+    tensors = _in_memory_of_their_own([t.detach() for t in tracee.tensors], weights)
     shapes = (
         [dict.fromkeys(range(w.dim()), static) for w in weights],
         [{a: auto if (i, a) in dynamic else static for a in range(t.dim())} for i, t in enumerate(tensors)],
         [auto] * len(tracee.ints),  # those that vary, and no others
     )
     return (weights, tensors, list(tracee.ints)), shapes
+
+
+def _in_memory_of_their_own(tensors: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+    """Tensors, and copies of those whose memory others have too: the tracer fails where one of these is written to."""
+    taken = set(map(_memory, weights))
+    found = []
+    for tensor in tensors:
+        memory = _memory(tensor)
+        found.append(tensor.clone() if memory in taken else tensor)
+        taken.add(memory)
+    return found
+
+
+def _memory(tensor: Any) -> Any:
+    try:
+        return tensor.untyped_storage().data_ptr() or object()
+    except (NotImplementedError, RuntimeError):  # of a sparse tensor
+        return object()
 
 
 def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
@@ -165,7 +183,8 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             _log.debug("%s: torch.export failed: %s", tracee.name, fault)
             raise TraceError(*explained(fault)) from fault
         if written and not impure:
-            tracee.written |= written
+            tracee.written |= {place - len(tracee.weights) for place in written if place >= len(tracee.weights)}
+            tracee.state |= {place for place in written if place < len(tracee.weights)}
             return _capture(tracee, dynamic, dynamic_ints)
         if impure:
             return Captured(Graph(b"", (), (), (), (), ()), impure=impure)
@@ -243,9 +262,9 @@ _LIFTS = (torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift_fresh.defa
 
 
 def _impurities(program: Any, tracee: Tracee) -> tuple[tuple[str, ...], frozenset[int]]:
-    """What the traced call does besides computing its results, and to which of its tensors it writes at most."""
+    """What the traced call does besides computing its results, and to which of its inputs it writes at most."""
     found = []
-    mutable = False
+    mutable = training = False
     for node in program.graph.nodes:
         if node.op != "call_function":
             continue
@@ -266,22 +285,28 @@ def _impurities(program: Any, tracee: Tracee) -> tuple[tuple[str, ...], frozense
         reshapes = torch.Tag.inplace_view in target.tags and target is not torch.ops.aten.detach_.default
         if reshapes and (tracee.written or getattr(node.args[0], "op", "") == "placeholder"):
             found.append(f"{_public(target)} changes the shape of a tensor in place{line_of(node)}")
-        mutable |= schema.is_mutable or bool(named.get("training")) or bool(named.get("use_input_stats"))
+        training |= bool(named.get("training")) or bool(named.get("use_input_stats"))
+        mutable |= schema.is_mutable or training
     if mutable and not found and (reason := _torch_aliases.unsettled(program)):
         return (reason,), frozenset()
     if mutable and not found:
         try:
             signature = program.run_decompositions({}).graph_signature
         except Exception:
-            if len(set(map(id, tracee.tensors))) == len(tracee.tensors):
+            memories = list(map(_memory, tracee.weights))
+            if len(set(memories)) == len(memories):
                 raise
-            return ("it writes to an argument in place, and is given it twice",), frozenset()  # past that pass
+            return ("it writes to a tensor that lies in the memory of another one",), frozenset()  # past that pass
         mutated = {**signature.user_inputs_to_mutate, **signature.buffers_to_mutate}
         inputs, labels = list(signature.user_inputs), tracee.labels
         places = [inputs.index(name) if name in inputs else -1 for name in mutated.values()]
-        tensors = frozenset(place - len(tracee.weights) for place in places)
-        if tensors and min(tensors) >= 0 and tracee.may_write(tensors):
-            return (), tensors
+        first = len(tracee.weights)
+        tensors = frozenset(place - first for place in places if place >= first)
+        state = frozenset(place for place in places if place < first)
+        if places and min(places) >= 0 and not (state and training) and tracee.may_write(tensors, state):
+            return (), frozenset(places)
+        if len(set(map(id, tracee.tensors))) < len(tracee.tensors):
+            return ("it writes to an argument in place, and is given it twice",), frozenset()
         names, writers = dict(zip(inputs, labels, strict=False)), writers_of(program)
         found += [f"it writes to {names.get(n, n)} in place{writers.get(n, '')}" for n in mutated.values()]
     return tuple(dict.fromkeys(found)), frozenset()

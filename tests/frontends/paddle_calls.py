@@ -59,7 +59,7 @@ class Call:
                 box[key] = tensor
         return flat(result)
 
-    def may_write(self, tensors):
+    def may_write(self, tensors, state):
         return False
 
     def noted(self):

@@ -1,0 +1,41 @@
+"""The eager method on a copy of the instance, for runs of which the program is to see nothing (see `_written`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from hybrid_infer import _census, _roots
+from hybrid_infer._twin import SELF, copied
+from hybrid_infer._unshared import unshare
+
+
+class Understudy:
+    """Shares every tensor with the instance, except for the state, which each run is given.
+
+    Raises TraceError where the instance cannot be copied.
+    """
+
+    def __init__(self, frontend: Any, function: Any, subject: Any, state: Collection[int]) -> None:
+        live = subject.census
+        memo = {id(slot.tensor): slot.tensor for slot in live.slots}
+        memo.update((id(box[key]), box[key]) for box, key in live.computed(frontend.groups))
+        twins = copied(subject.roots, live, memo)
+        census = _census.take(twins, frontend)
+        if unshare(census, live, memo, frontend):
+            census = _census.take(twins, frontend)
+        groups = [*live.weights().values()]
+        self._state = [groups[i][0].tensor for i in state]
+        mine = {id(tensor) for tensor in self._state}
+        self._slots = [slot for slot in census.slots if slot.box is not None and id(slot.tensor) in mine]
+        self._tuples = census.tuples
+        self.function = _roots.Clones(census.objects[()]).of(function)
+        self.owner = (twins[SELF],) if SELF in twins else ()
+
+    def take(self, tensors: Sequence[Any]) -> None:
+        """Put these in the places of the state."""
+        given = dict(zip(map(id, self._state), tensors, strict=True))
+        for slot in self._slots:
+            slot.box[slot.key] = given[id(slot.tensor)]
+        for place in self._tuples:
+            place.box[place.key] = _census.rebuilt(place.value, given)
