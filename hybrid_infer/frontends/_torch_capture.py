@@ -26,6 +26,7 @@ from hybrid_infer.frontends import (
     _torch_fastpath,
     _torch_guards,
     _torch_recurrent,
+    _torch_registry,
     _torch_repeat,
     _torch_written_out,
 )
@@ -193,11 +194,12 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             raise TraceError("it computes nothing from its arguments")
         try:
             names = [n for group in (captured.graph.weights, captured.graph.inputs) for n in group]
-            exported = torch.onnx.export(
-                program, (), dynamo=True, opset_version=OPSET, input_names=names,
-                output_names=list(captured.graph.outputs), verbose=False,
-                custom_translation_table=_translations(),
-            )  # fmt: skip
+            with _torch_registry.once():
+                exported = torch.onnx.export(
+                    program, (), dynamo=True, opset_version=OPSET, input_names=names,
+                    output_names=list(captured.graph.outputs), verbose=False,
+                    custom_translation_table=_translations(),
+                )  # fmt: skip
         except Exception as fault:
             while fault.__cause__ is not None:  # the exporter wraps what went wrong in advice on how to report it
                 fault = fault.__cause__  # type: ignore[assignment]

@@ -1,0 +1,60 @@
+"""torch's table of the ONNX forms of its operators, made once in a process and not for each graph.
+
+The exporter makes it anew each time, which takes longer than all else that it does for a block of a model: it reads the
+source of 500 functions, for a signature of which it uses the name of a domain.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+_made: dict[int, Any] = {}  # by the version of the operators; captures take turns
+
+
+@contextlib.contextmanager
+def once() -> Iterator[None]:
+    """Exports on this thread take the table that is there already, each a copy to add to."""
+    from torch.onnx._internal.exporter import _registration
+
+    kind = _registration.ONNXRegistry
+    plain, thread = vars(kind)["from_torchlib"], threading.get_ident()
+
+    def table(opset_version: int = kind().opset_version) -> Any:
+        if threading.get_ident() != thread:
+            return plain.__func__(kind, opset_version)
+        if opset_version not in _made:
+            with _signatures_unread():
+                _made[opset_version] = plain.__func__(kind, opset_version)
+        found = kind()
+        found._opset_version = opset_version
+        found.functions = {name: [*forms] for name, forms in _made[opset_version].functions.items()}
+        return found
+
+    kind.from_torchlib = staticmethod(table)
+    try:
+        yield
+    finally:
+        kind.from_torchlib = plain
+
+
+@contextlib.contextmanager
+def _signatures_unread() -> Iterator[None]:
+    """Have functions tell their domain on this thread without reading their source."""
+    from onnxscript import values
+
+    kind, thread = values.TracedOnnxFunction, threading.get_ident()
+    plain: Any = vars(kind)["function_ir"]
+
+    def function_ir(function: Any) -> Any:
+        mine = threading.get_ident() == thread
+        return SimpleNamespace(domain=function.opset.domain) if mine else plain.fget(function)
+
+    kind.function_ir = property(function_ir)
+    try:
+        yield
+    finally:
+        kind.function_ir = plain

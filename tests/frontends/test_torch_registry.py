@@ -1,0 +1,50 @@
+"""The exporter's table of forms, which is made once in a process."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from onnxscript import values  # noqa: E402
+from torch.onnx._internal.exporter import _registration  # noqa: E402
+
+from hybrid_infer.frontends import _torch_registry  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def content(table: Any) -> Any:
+    told = ("onnx_function", "fx_target", "signature", "is_custom", "is_complex", "opset_introduced")
+    return {name: [[getattr(form, each) for each in told] for form in forms] for name, forms in table.functions.items()}
+
+
+def test_the_same_table_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = _registration.ONNXRegistry
+    expected = kind.from_torchlib(opset_version=20)
+    monkeypatch.setattr(_torch_registry, "_made", {})
+    made: list[int] = []
+    ops = _registration.onnxscript_apis.get_torchlib_ops
+    monkeypatch.setattr(_registration.onnxscript_apis, "get_torchlib_ops", lambda: made.append(1) or ops())
+    before = vars(kind)["from_torchlib"], vars(values.TracedOnnxFunction)["function_ir"]
+    for _ in range(3):
+        with _torch_registry.once():
+            found = kind().from_torchlib(opset_version=20)
+            assert found.opset_version == 20 and content(found) == content(expected)
+            found.register_op(torch.ops.aten.add.Tensor, lambda x, y: x)  # which is seen in no other
+    assert made == [1]
+    assert (vars(kind)["from_torchlib"], vars(values.TracedOnnxFunction)["function_ir"]) == before
+
+
+def test_other_threads_make_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Any] = []
+    own = object()
+    monkeypatch.setattr(_torch_registry, "_made", {18: own})
+    with _torch_registry.once():
+        thread = threading.Thread(target=lambda: found.append(_registration.ONNXRegistry.from_torchlib(18)))
+        thread.start()
+        thread.join()
+    assert type(found[0]) is _registration.ONNXRegistry
