@@ -102,7 +102,7 @@ class Process:
     def log(self) -> str:
         return self._log.read_text() if self._log.exists() else ""
 
-    def result(self, timeout: float = 60) -> Any:
+    def result(self, timeout: float = 150) -> Any:
         """What the script left in ``result``; raises Failed if it raised, and ProcessLookupError if it was killed."""
         self._connection.settimeout(timeout)
         line = self._answers.readline()
@@ -190,7 +190,7 @@ class Program:
         self.processes.append(process)
         return process
 
-    def run(self, script: str, argument: Any = None, *, timeout: float = 60, **environment: str) -> Any:
+    def run(self, script: str, argument: Any = None, *, timeout: float = 150, **environment: str) -> Any:
         return self.start(script, argument, **environment).result(timeout)
 
     def files(self, pattern: str = "*") -> Iterator[Path]:
