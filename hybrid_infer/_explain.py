@@ -198,7 +198,10 @@ class _Group:
                 {"tensor": places[i], "axis": a, "why": ledger.opened.get((i, a), "varied when it was captured")}
                 for i, a in dims
             ],
-            "fixed_by_the_tracer": [{"tensor": places[i], "axis": a} for i, a in sorted(version.specialised)],
+            "fixed_by_the_tracer": [
+                {"tensor": places[i], "axis": a, "why": {(i, a): why for i, a, why in version.fixed_by}.get((i, a), "")}
+                for i, a in sorted(version.specialised)
+            ],
             "conditions": [_guards.text(c, places, int_places) for c in version.conditions],
             "reads": [".".join((*r.path, r.name)) for r in version.reads],
             "served_by": sorted({r.program.engine for r in routes} | ({"eager"} if slower else set())),

@@ -112,7 +112,8 @@ def _of_version(version: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for each in version["dynamic"]:
         yield "varies", f"{each['tensor']} axis {each['axis']}: {each['why']}"
     for each in version["fixed_by_the_tracer"]:
-        yield "fixed", f"{each['tensor']} axis {each['axis']}: the tracer allows no other size"
+        why = f" ({each['why']})" if each["why"] else ""
+        yield "fixed", f"{each['tensor']} axis {each['axis']}: the tracer allows no other size{why}"
     for each in version["conditions"]:
         yield "condition", each
     for each in version["gives"]:

@@ -117,8 +117,9 @@ def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call:
     tell(logging.DEBUG, "captured", name, "%s was captured in %.2f s", name, outcome.seconds, seconds=outcome.seconds)
     if version.specialised:
         places = ", ".join(f"axis {axis} of {request.call.places[i]}" for i, axis in sorted(version.specialised))
-        text = "%s is captured anew for each size along %s, which its tracer fixes"
-        tell(logging.INFO, "sizes_fixed", name, text, name, places, places=places)
+        why = ", ".join(dict.fromkeys(why for *_, why in version.fixed_by))
+        text = "%s is captured anew for each size along %s, which its tracer fixes%s"
+        tell(logging.INFO, "sizes_fixed", name, text, name, places, f" ({why})" if why else "", places=places)
     return use(state, request, family, held, call, outcome)
 
 

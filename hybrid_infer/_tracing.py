@@ -87,7 +87,9 @@ def _trace(request: Request, wishes: Sequence[Wish], twins: list[Twin]) -> Outco
         if captured.dynamic_ints != numbers:
             continue
         lost = dynamic - dims
-        outcome = _version(request, twin, replace(captured, specialised=captured.specialised | lost))
+        why = {**captured.fixed_by, **({} if fault is None else dict.fromkeys(lost, fault.reason))}
+        captured = replace(captured, specialised=captured.specialised | lost, fixed_by=why)
+        outcome = _version(request, twin, captured)
         if outcome.version.fits(call):  # a tracer's range may leave out its own example: a negative integer
             return outcome
     if fault is None:
@@ -159,6 +161,7 @@ def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
         sources=tuple(twin.sources),
         example=tuple(map(tuple, call.shapes)),
         specialised=captured.specialised,
+        fixed_by=tuple((*dim, why) for dim, why in sorted(captured.fixed_by.items())),
         graph=replace(graph, model=b""),
     )
     kept_off = [] if vouched else [*request.subject.opaque, *opaque]

@@ -65,7 +65,8 @@ class Captured:
 
     ``conditions``: all that the tracer assumed about the sizes and integers of the call (see ``Condition``).
     ``dynamic``: the (tensor, axis) pairs that vary in the graph; ``specialised``: those that were asked for but
-    that the tracer fixed to the example's size. ``impure``: why the method must not be replaced by its graph
+    that the tracer fixed to the example's size, and ``fixed_by`` why, where that is known: a line of the program, or a
+    reason. ``impure``: why the method must not be replaced by its graph
     (mutation of an input or weight, random numbers), empty if it may. ``constants``: tensors that existed before the
     trace and that the tracer took into the graph by value.
     """
@@ -74,6 +75,7 @@ class Captured:
     conditions: tuple[Condition, ...] = ()
     dynamic: frozenset[tuple[int, int]] = frozenset()
     specialised: frozenset[tuple[int, int]] = frozenset()
+    fixed_by: Mapping[tuple[int, int], str] = field(default_factory=dict)
     dynamic_ints: frozenset[int] = frozenset()
     impure: tuple[str, ...] = ()
     constants: tuple[Any, ...] = ()

@@ -62,6 +62,7 @@ class Version:
     sources: tuple[tuple[str, int], ...] = ()
     example: tuple[tuple[int, ...], ...] = ()
     specialised: frozenset[tuple[int, int]] = frozenset()
+    fixed_by: tuple[tuple[int, int, str], ...] = ()  # why, where that is known: tensor, axis, and a line or a reason
     graph: Graph | None = None
     reason: str = ""
     remedy: str = ""
@@ -139,6 +140,7 @@ class Version:
             "sources": [list(s) for s in self.sources],
             "example": [list(s) for s in self.example],
             "specialised": sorted(map(list, self.specialised)),
+            "fixed_by": [list(each) for each in self.fixed_by],
             "reason": self.reason,
             "remedy": self.remedy,
             "kind": self.kind,
@@ -167,6 +169,7 @@ class Version:
             sources=tuple((kind, i) for kind, i in meta["sources"]),
             example=tuple(map(tuple, meta["example"])),
             specialised=frozenset((i, a) for i, a in meta["specialised"]),
+            fixed_by=tuple((i, a, str(why)) for i, a, why in meta.get("fixed_by", ())),
             graph=graph,
             reason=meta["reason"],
             remedy=meta["remedy"],

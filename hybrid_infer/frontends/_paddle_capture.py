@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from hybrid_infer._errors import TraceError
@@ -42,29 +43,40 @@ def _widest(
         return _captured(tracee, made, dynamic - open_dims, dtype_of), made.run
 
     known: list[Trace] = []
+    why: dict[tuple[int, int], str] = {}
     if tracee.any_size and dynamic:  # one graph is to serve all sizes, if it can
         with suppress(TraceError):
             return attempt(dynamic, every_side=True)
     try:
         return attempt(dynamic)
-    except TraceError:
+    except TraceError as fault:
         if not dynamic:
             raise
+        why = dict.fromkeys(dynamic, fault.reason)
     # The converter takes far longer than a trace, and is rarely at fault.
     traceable: _Dims = frozenset()
     for dim in sorted(dynamic):
-        with suppress(TraceError):
+        try:
             _Tracing(tracee, traceable | {dim}, dynamic_ints, known)
             traceable |= {dim}
+        except TraceError as fault:
+            why[dim] = fault.reason
     if traceable != dynamic:
         with suppress(TraceError):
-            return attempt(traceable)
+            return _explained(attempt(traceable), why)
     captured, kept = attempt(frozenset()), frozenset[tuple[int, int]]()
     for dim in sorted(traceable) if len(traceable) > 1 else ():
-        with suppress(TraceError):
+        try:
             captured = attempt(kept | {dim})
             kept |= {dim}
-    return captured
+        except TraceError as fault:
+            why[dim] = fault.reason
+    return _explained(captured, why)
+
+
+def _explained(captured: tuple[Captured, Any], why: dict[tuple[int, int], str]) -> tuple[Captured, Any]:
+    found, run = captured
+    return replace(found, fixed_by={dim: why[dim] for dim in found.specialised}), run
 
 
 class _Tracing:

@@ -221,6 +221,18 @@ class Watch:
             """With ``start`` by name too."""
             return convert_enumerate(*given, *(named.pop(name) for name in ("start",) if name in named), **named)
 
+        def apart(function: Any) -> Any:
+            """The framework ends the process where it is to take a tensor apart and does not know into how many."""
+
+            def run(value: Any, axis: int = 0, *rest: Any, **named: Any) -> Any:
+                if threading.get_ident() == thread and isinstance(value, value_type) and raw.fget(value)[axis] < 0:
+                    raise TraceError("it takes a tensor apart along a dimension that varies")
+                return function(value, axis, *rest, **named)
+
+            return run
+
+        operators: Any = paddle._C_ops
+        taken_apart = {name: getattr(operators, name) for name in ("unbind", "unstack")}
         # As of an eager tensor; without them Python would ask for elements until one fails, and none does.
         protocol = {"__len__": length, "__iter__": iterate}
         added = {name: method for name, method in protocol.items() if name not in vars(value_type)}
@@ -237,6 +249,8 @@ class Watch:
                 setattr(value_type, name, view if name == "view" else view_as)
             paddle.pir.Block.args = arguments
             calls.convert_zip, calls.convert_enumerate = zipped, numbered
+            for name, function in taken_apart.items():
+                setattr(operators, name, apart(function))
             inplace_utils.warnings = Warnings()
             recurrent._rnn_static_graph = loop
             core._has_grad = has_grad
@@ -247,6 +261,8 @@ class Watch:
                 Watch.current = before
                 paddle.pir.Block.args = arguments_in_place
                 calls.convert_zip, calls.convert_enumerate = convert_zip, convert_enumerate
+                for name, function in taken_apart.items():
+                    setattr(operators, name, function)
                 inplace_utils.warnings = original
                 recurrent._rnn_static_graph = loop_of_lists
                 core._has_grad = asked

@@ -24,6 +24,7 @@ from hybrid_infer.frontends import (
     _torch_collectors,
     _torch_experts,
     _torch_fastpath,
+    _torch_fixed,
     _torch_guards,
     _torch_recurrent,
     _torch_registry,
@@ -174,7 +175,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
     recording = torch.is_grad_enabled()
     with _quiet(), torch.no_grad():
         try:
-            with _torch_collectors.by_context():
+            with _torch_collectors.by_context(), _torch_fixed.noted() as lines:
                 program = _exported(tracee, arguments, shapes, recording)
             impure, written = _impurities(program, tracee)
         except Exception as error:
@@ -189,7 +190,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             return _capture(tracee, dynamic, dynamic_ints)
         if impure:
             return Captured(Graph(b"", (), (), (), (), ()), impure=impure)
-        captured = replace(_describe(program, tracee, dynamic, dynamic_ints), constants=_constants(program))
+        captured = replace(_describe(program, tracee, dynamic, dynamic_ints, lines), constants=_constants(program))
         if not captured.graph.outputs:
             raise TraceError("it computes nothing from its arguments")
         try:
@@ -342,9 +343,10 @@ def _draws(named: Mapping[str, Any]) -> bool:
 
 
 def _describe(
-    program: Any, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]
-) -> Captured:
-    """Names, element types, sizes and conditions of an exported program."""
+    program: Any, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int],
+    lines: _torch_fixed.Lines,
+) -> Captured:  # fmt: skip
+    """Names, element types, sizes and conditions of an exported program; `lines`: where sizes became numbers."""
     placeholders = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
     placeholders = placeholders[len(placeholders) - len(tracee.weights) - len(tracee.tensors) - len(tracee.ints) :]
     values = placeholders[len(tracee.weights) :]
@@ -398,7 +400,8 @@ def _describe(
         tuple(specs),
         result_specs,
     )
-    return Captured(graph, tuple(rules), frozenset(varying), frozenset(fixed), frozenset(ints))
+    why = _torch_fixed.of_sizes(lines, values[: len(tracee.tensors)], fixed)
+    return Captured(graph, tuple(rules), frozenset(varying), frozenset(fixed), why, frozenset(ints))
 
 
 def _dtype(tensor: Any) -> str:

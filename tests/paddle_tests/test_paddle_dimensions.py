@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ paddle = pytest.importorskip("paddle")
 
 from paddle_support import Block, counts, grid, same, served, twice  # noqa: E402
 
-from hybrid_infer import CaptureError, inference  # noqa: E402
+from hybrid_infer import CaptureError, explain, inference  # noqa: E402
 
 pytestmark = pytest.mark.paddle
 F = paddle.nn.functional
@@ -282,3 +283,19 @@ def test_one_point_between_two_numbers() -> None:
     hot = inference(fallback="error")(_between)
     for rows in (1, 3, 4, 1):
         same(hot(grid(rows, 2)), _between(grid(rows, 2)))
+
+
+@pytest.mark.parametrize("take_apart", [paddle.unbind, paddle.unstack])
+def test_a_tensor_that_is_taken_apart(take_apart: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+    """The framework's tracer ended the process, where the number of parts varies."""
+
+    def added(x: Any) -> Any:
+        return sum(part * i for i, part in enumerate(take_apart(x, axis=0)))
+
+    hot = inference()(added)
+    with caplog.at_level(logging.INFO, "hybrid_infer"):
+        for rows in (2, 3, 4):
+            twice(hot, added, grid(rows, 4))
+    served(captures=3)
+    fixed = "which its tracer fixes (it takes a tensor apart along a dimension that varies)"
+    assert fixed in caplog.text and fixed.removeprefix("which its tracer fixes ") in str(explain(hot))

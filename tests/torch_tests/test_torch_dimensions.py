@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch_support import Block, counts, same, served, twice
 
-from hybrid_infer import CaptureError, inference
+from hybrid_infer import CaptureError, explain, inference
 
 
 def test_sizes_a_b_c_d_make_two_captures() -> None:
@@ -104,7 +104,9 @@ def test_a_size_that_the_tracer_fixes_gets_a_version_each_and_then_a_warning(cap
             twice(hot, listed, torch.randn(rows, 2))
     served(captures=3)
     fixed = "is captured anew for each size along axis 0 of argument `tokens`, which its tracer fixes"
-    assert caplog.text.count(fixed) == 1
+    line = f"{__file__}:{listed.__code__.co_firstlineno + 1}"
+    assert caplog.text.count(f"{fixed} ({line})") == 1
+    assert f"the tracer allows no other size ({line})" in str(explain(hot))
     caplog.clear()
     with caplog.at_level(logging.WARNING, "hybrid_infer"):
         twice(hot, listed, torch.randn(5, 2))

@@ -1,0 +1,52 @@
+"""Which line of the program fixes a size that was to vary: torch's tracer does so inside of operators, too."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import threading
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from hybrid_infer.frontends import _places
+
+_SIZE = re.compile(r"tensors\W+(\d+)\W*\.size\(\)\[(\d+)\]")
+
+#: By the symbol of a size: ``file:line``.
+Lines = dict[Any, str]
+
+
+@contextlib.contextmanager
+def noted() -> Iterator[Lines]:
+    """While a method is traced on this thread, note where symbols of sizes become numbers."""
+    lines: Lines = {}
+    replace, thread = ShapeEnv._set_replacement, threading.get_ident()
+
+    def noting(environment: Any, symbol: Any, value: Any, *rest: Any, **named: Any) -> Any:
+        if threading.get_ident() == thread and getattr(value, "is_Integer", False):
+            lines.setdefault(symbol, _places.of_frame(sys._getframe(1), torch))
+        return replace(environment, symbol, value, *rest, **named)
+
+    ShapeEnv._set_replacement = noting
+    try:
+        yield lines
+    finally:
+        ShapeEnv._set_replacement = replace
+
+
+def of_sizes(
+    lines: Lines, values: Collection[Any], fixed: Collection[tuple[int, int]]
+) -> dict[tuple[int, int], str]:  # fmt: skip
+    """The lines of each (tensor, axis), as far as they are known; `values` stand for the tensors of the call."""
+    environment = next((v.fake_mode.shape_env for v in values if hasattr(v, "fake_mode")), None)
+    found = {}
+    for symbol, sources in getattr(environment, "var_to_sources", {}).items():
+        for source in sources if lines.get(symbol) else ():
+            place = _SIZE.search(str(source.name() if callable(source.name) else source.name))
+            if place is not None and (int(place[1]), int(place[2])) in fixed:
+                found[int(place[1]), int(place[2])] = lines[symbol]
+    return found
