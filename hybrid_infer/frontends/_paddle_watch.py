@@ -221,6 +221,10 @@ class Watch:
             """With ``start`` by name too."""
             return convert_enumerate(*given, *(named.pop(name) for name in ("start",) if name in named), **named)
 
+        def pairs(numbered: Any) -> Iterator[Any]:
+            """Of a comprehension over ``enumerate()``: the framework's have no end, where the number of parts varies."""
+            return (numbered[place] for place in range(length(numbered.var)))
+
         def apart(function: Any) -> Any:
             """The framework ends the process where it is to take a tensor apart and does not know into how many."""
 
@@ -231,6 +235,7 @@ class Watch:
 
             return run
 
+        variable_tuple: Any = sys.modules["paddle.jit.dy2static.convert_operators"].VariableTuple
         operators: Any = paddle._C_ops
         taken_apart = {name: getattr(operators, name) for name in ("unbind", "unstack")}
         # As of an eager tensor; without them Python would ask for elements until one fails, and none does.
@@ -249,6 +254,7 @@ class Watch:
                 setattr(value_type, name, view if name == "view" else view_as)
             paddle.pir.Block.args = arguments
             calls.convert_zip, calls.convert_enumerate = zipped, numbered
+            variable_tuple.__iter__ = pairs
             for name, function in taken_apart.items():
                 setattr(operators, name, apart(function))
             inplace_utils.warnings = Warnings()
@@ -261,6 +267,7 @@ class Watch:
                 Watch.current = before
                 paddle.pir.Block.args = arguments_in_place
                 calls.convert_zip, calls.convert_enumerate = convert_zip, convert_enumerate
+                del variable_tuple.__iter__
                 for name, function in taken_apart.items():
                     setattr(operators, name, function)
                 inplace_utils.warnings = original

@@ -299,3 +299,24 @@ def test_a_tensor_that_is_taken_apart(take_apart: Callable[..., Any], caplog: py
     served(captures=3)
     fixed = "which its tracer fixes (it takes a tensor apart along a dimension that varies)"
     assert fixed in caplog.text and fixed.removeprefix("which its tracer fixes ") in str(explain(hot))
+
+
+def by_number(x: Any) -> Any:
+    return sum(row * i for i, row in enumerate(x))
+
+
+def by_a_number_that_starts_later(x: Any) -> Any:
+    return sum([row * i for i, row in enumerate(x, start=3)])
+
+
+def by_a_dict(x: Any) -> Any:
+    return dict(enumerate(x))[1] * 2
+
+
+@pytest.mark.parametrize("function", [by_number, by_a_number_that_starts_later, by_a_dict])
+def test_rows_with_their_numbers(function: Callable[[Any], Any]) -> None:
+    """Outside of a ``for`` statement the framework's own pairs had no end, where the number of rows varies."""
+    hot = inference()(function)
+    for rows in (2, 3, 4):
+        twice(hot, function, grid(rows, 4))
+    served(captures=3)
