@@ -222,7 +222,7 @@ class Watch:
             return convert_enumerate(*given, *(named.pop(name) for name in ("start",) if name in named), **named)
 
         def pairs(numbered: Any) -> Iterator[Any]:
-            """Of a comprehension over ``enumerate()``: the framework's have no end, where the number of parts varies."""
+            """Of a comprehension over ``enumerate()``: the framework's have no end where the number of parts varies."""
             return (numbered[place] for place in range(length(numbered.var)))
 
         def apart(function: Any) -> Any:
