@@ -238,6 +238,38 @@ def test_measuring_changes_no_state(kind: type[torch.nn.Module], monkeypatch: py
     assert times and counts()["hits"] == 4 - counts()["captures"], counts()
 
 
+COUNT, LISTED = torch.zeros(4), [torch.zeros(4)]
+PAIRED = torch.zeros(4), torch.zeros(4)
+
+
+def counted(x: torch.Tensor) -> torch.Tensor:
+    COUNT.add_(x.sum(0))
+    LISTED[0].mul_(0.5).add_(COUNT)
+    PAIRED[1].add_(x.sum(0))
+    return x - LISTED[0]
+
+
+@torch.no_grad()
+def test_measuring_changes_no_state_of_globals_and_closures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HYBRID_INFER_BACKEND")
+    decided(monkeypatch, eager=2.0, onnxruntime=1.0, openvino=3.0)
+    own = torch.zeros(4)
+
+    def enclosed(x: torch.Tensor) -> torch.Tensor:
+        own.add_(x.sum(0))
+        return counted(x) * own
+
+    for tensor in (COUNT, *LISTED, *PAIRED):
+        tensor.zero_()
+    mine, total, listed = inference(enclosed), torch.zeros(4), torch.zeros(4)
+    for n in range(4):
+        x = torch.rand(2 + n % 3, 4)
+        total += x.sum(0)
+        listed = listed * 0.5 + total
+        same((mine(x), own, COUNT, LISTED, PAIRED), ((x - listed) * total, total, total, [listed], (x[0] * 0, total)))
+    assert counts()["hits"] == 4 - counts()["captures"], counts()
+
+
 @pytest.mark.parametrize("backend", ["native", "openvino"])
 @torch.no_grad()
 def test_other_engines(backend: str) -> None:
