@@ -13,12 +13,13 @@ import torch
 from router_support import decided
 from torch_support import Block, counts, eagerly, same, served
 
-from hybrid_infer import InputSpec, _background, inference, release, save, warmup
+from hybrid_infer import InputSpec, _background, _defects, inference, release, save, warmup
 from hybrid_infer._invocation import Invocation
 from hybrid_infer._route import OVERLAP, Compiled
 
 pytestmark = pytest.mark.torch
 STEPS = 6
+OURS = _defects.ours  # before a fixture takes it away
 BOXES = (dict, list, tuple)
 
 
@@ -268,6 +269,26 @@ def test_measuring_changes_no_state_of_globals_and_closures(monkeypatch: pytest.
         listed = listed * 0.5 + total
         same((mine(x), own, COUNT, LISTED, PAIRED), ((x - listed) * total, total, total, [listed], (x[0] * 0, total)))
     assert counts()["hits"] == 4 - counts()["captures"], counts()
+
+
+@torch.no_grad()
+def test_state_that_cannot_be_written_to_is_written_as_often_as_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_defects, "ours", OURS)
+
+    class Summed(Mean):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.mean.add_(x.sum(0))
+            return self.linear(x)
+
+    mine, eager = pair(Summed)
+    for n in (0, 3):
+        alike(mine, eager, n)
+    for layer in (mine, eager):
+        with torch.inference_mode():
+            layer.mean = torch.zeros(4)
+        with pytest.raises(RuntimeError, match="inference tensor"):  # which torch says after it has written
+            layer(torch.ones(2, 4))
+    assert mine.mean.equal(eager.mean) and not counts()["fallbacks"], (mine.mean, eager.mean, counts())
 
 
 @pytest.mark.parametrize("backend", ["native", "openvino"])
