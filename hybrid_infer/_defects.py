@@ -11,6 +11,7 @@ from typing import Any
 from hybrid_infer._errors import HybridInferError
 from hybrid_infer._pauses import for_a_while
 from hybrid_infer._route import Eager
+from hybrid_infer._written import Turn
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -20,11 +21,15 @@ _REMEDY = "Please report it, with this line; with the level DEBUG the log has th
 
 
 def ours(fault: Exception, function: Any) -> bool:
-    """Was a call's error raised on the way to `function`, rather than by it? What cannot be told is the program's."""
+    """Was a call's error raised on the way to `function`, rather than by it? What cannot be told is the program's.
+
+    So is what a tensor raises that cannot be written to: the eager method would raise that too.
+    """
     code = getattr(function, "__code__", None)
     if code is None or isinstance(fault, (HybridInferError, Warning)):  # a warning that is an error was wished for
         return False
-    return all(frame.f_code is not code for frame, _ in traceback.walk_tb(fault.__traceback__))
+    theirs = (code, Turn.written.__code__)
+    return all(frame.f_code not in theirs for frame, _ in traceback.walk_tb(fault.__traceback__))
 
 
 def answer(

@@ -29,7 +29,11 @@ class Understudy:
         mine = {id(tensor) for tensor in self._state}
         self._slots = [slot for slot in census.slots if slot.box is not None and id(slot.tensor) in mine]
         self._tuples = census.tuples
-        self.function = _roots.Clones(census.objects[()]).of(function)
+        self._roots, self._function = census.objects[()], function
+        self.function = _roots.Clones(self._roots).of(function)
+        #: Does a closure or a global name a tensor of the state, or a tuple that may hold one?
+        boxes = [*(slot.box for slot in self._slots), *(place.box for place in self._tuples)]
+        self._named = any(box is self._roots for box in boxes)
         self.owner = (twins[SELF],) if SELF in twins else ()
 
     def take(self, tensors: Sequence[Any]) -> None:
@@ -39,3 +43,5 @@ class Understudy:
             slot.box[slot.key] = given[id(slot.tensor)]
         for place in self._tuples:
             place.box[place.key] = _census.rebuilt(place.value, given)
+        if self._named:
+            self.function = _roots.Clones(self._roots).of(self._function)

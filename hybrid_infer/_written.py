@@ -107,7 +107,7 @@ class Turn:
             if not self._rested():
                 self._disturbed, self._stamps = False, self._now()
                 found = run()
-            return self._written(found) if self._rested() else NOTHING
+            return self.written(found) if self._rested() else NOTHING
         finally:
             with self._changed:
                 self._open.remove(self)
@@ -130,7 +130,8 @@ class Turn:
         """Has nobody written to the tensors since they were read, neither a run nor, as counters tell, eager code?"""
         return not self._disturbed and self._now() == self._stamps
 
-    def _written(self, found: Any) -> Any:
+    def written(self, found: Any) -> Any:
+        """The result of a run whose writes are done; `Failed` where they cannot be."""
         self._wrote = True
         try:
             return _given.applied(found, self._frontend.write)

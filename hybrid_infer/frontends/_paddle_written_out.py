@@ -243,8 +243,19 @@ def _assigned(value: Any, new: Any, bounds: Sequence[tuple[int, Any]]) -> Any:
     if not bounds:
         return paddle.expand(new, paddle.shape(value) if -1 in value.shape else value.shape)
     axis, (start, end, step) = bounds[0]
+    if isinstance(step, list) and step[0] < 0:
+        start, end, step = _forwards(value.shape[axis], start, end, step)
+        new = paddle.flip(new, [axis])
     inside = _assigned(paddle.strided_slice(value, [axis], start, end, step), new, bounds[1:])
     return paddle._C_ops.set_value_with_tensor(value, inside, start, end, step, [axis], [], [])
+
+
+def _forwards(size: int, start: Any, end: Any, step: list[int]) -> tuple[list[int], list[int], list[int]]:
+    """Bounds of the same elements in their order in memory: backwards, the converter takes an open end for a number."""
+    if size < 0 or not (isinstance(start, list) and isinstance(end, list)):
+        raise TraceError("elements are assigned backwards along a dimension that varies, or from a computed place")
+    places = range(*slice(start[0], end[0], step[0]).indices(size))
+    return ([places[-1]], [places[0] + 1], [-step[0]]) if places else ([0], [0], [1])
 
 
 RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {

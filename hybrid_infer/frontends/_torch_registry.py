@@ -22,13 +22,14 @@ def once() -> Iterator[None]:
 
     kind = _registration.ONNXRegistry
     plain, thread = vars(kind)["from_torchlib"], threading.get_ident()
+    make = plain.__get__(None, kind)  # of a process forked while another thread was here, that thread's table()
 
     def table(opset_version: int = kind().opset_version) -> Any:
         if threading.get_ident() != thread:
-            return plain.__func__(kind, opset_version)
+            return make(opset_version)
         if opset_version not in _made:
             with _signatures_unread():
-                _made[opset_version] = plain.__func__(kind, opset_version)
+                _made[opset_version] = make(opset_version)
         found = kind()
         found._opset_version = opset_version
         found.functions = {name: [*forms] for name, forms in _made[opset_version].functions.items()}

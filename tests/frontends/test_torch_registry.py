@@ -48,3 +48,17 @@ def test_other_threads_make_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
         thread.start()
         thread.join()
     assert type(found[0]) is _registration.ONNXRegistry
+
+
+def test_a_process_that_was_forked_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_torch_registry, "_made", {})
+    there = _torch_registry.once()
+    thread = threading.Thread(target=there.__enter__)  # which the child does not have
+    thread.start()
+    thread.join()
+    try:
+        with _torch_registry.once():
+            found = _registration.ONNXRegistry.from_torchlib(20)
+        assert type(found) is _registration.ONNXRegistry and found.functions
+    finally:
+        there.__exit__(None, None, None)

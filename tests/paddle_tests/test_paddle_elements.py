@@ -52,7 +52,14 @@ def by_a_mask_of_rows(x: Any, c: Any, p: int) -> None:
     c[paddle.to_tensor([0, 2])] = x[1]
 
 
-METHODS = [a_number, along_several_axes, spread, at_a_place_that_varies, by_a_mask_of_rows]
+def backwards(x: Any, c: Any, p: int) -> None:
+    c[::-1, 0] = x
+    c[0, :, ::-2] = x[0, :2]
+    c[-1:0:-1, 1, 3:1:-1] = x[1:, :2]
+    c[1::-1] = x[0, 0]
+
+
+METHODS = [a_number, along_several_axes, spread, at_a_place_that_varies, by_a_mask_of_rows, backwards]
 
 
 @pytest.mark.parametrize("function", METHODS)

@@ -176,6 +176,18 @@ def test_an_argument_that_comes_back_does_so_in_eagers_layout() -> None:
     assert found is not turned and found.is_contiguous()
 
 
+def test_views_of_one_tensor_keep_their_layout_in_the_trace() -> None:
+    def one(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return x * 2, y.contiguous()
+
+    hot = inference(fallback="error")(one)
+    for _ in range(3):
+        x, y = torch.rand(2, 8).chunk(2, -1)
+        found = twice(hot, one, x, y)[1]
+        assert found is not y and found.is_contiguous()
+    served(captures=1)
+
+
 class Row:
     """What a cache keeps of one layer: plain attributes, a class among them."""
 

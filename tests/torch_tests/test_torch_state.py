@@ -13,12 +13,13 @@ import torch
 from router_support import decided
 from torch_support import Block, counts, eagerly, same, served
 
-from hybrid_infer import InputSpec, _background, inference, release, save, warmup
+from hybrid_infer import InputSpec, _background, _defects, inference, release, save, warmup
 from hybrid_infer._invocation import Invocation
 from hybrid_infer._route import OVERLAP, Compiled
 
 pytestmark = pytest.mark.torch
 STEPS = 6
+OURS = _defects.ours  # before a fixture takes it away
 BOXES = (dict, list, tuple)
 
 
@@ -236,6 +237,58 @@ def test_measuring_changes_no_state(kind: type[torch.nn.Module], monkeypatch: py
     for n in range(4):
         alike(mine, eager, n)
     assert times and counts()["hits"] == 4 - counts()["captures"], counts()
+
+
+COUNT, LISTED = torch.zeros(4), [torch.zeros(4)]
+PAIRED = torch.zeros(4), torch.zeros(4)
+
+
+def counted(x: torch.Tensor) -> torch.Tensor:
+    COUNT.add_(x.sum(0))
+    LISTED[0].mul_(0.5).add_(COUNT)
+    PAIRED[1].add_(x.sum(0))
+    return x - LISTED[0]
+
+
+@torch.no_grad()
+def test_measuring_changes_no_state_of_globals_and_closures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HYBRID_INFER_BACKEND")
+    decided(monkeypatch, eager=2.0, onnxruntime=1.0, openvino=3.0)
+    own = torch.zeros(4)
+
+    def enclosed(x: torch.Tensor) -> torch.Tensor:
+        own.add_(x.sum(0))
+        return counted(x) * own
+
+    for tensor in (COUNT, *LISTED, *PAIRED):
+        tensor.zero_()
+    mine, total, listed = inference(enclosed), torch.zeros(4), torch.zeros(4)
+    for n in range(4):
+        x = torch.rand(2 + n % 3, 4)
+        total += x.sum(0)
+        listed = listed * 0.5 + total
+        same((mine(x), own, COUNT, LISTED, PAIRED), ((x - listed) * total, total, total, [listed], (x[0] * 0, total)))
+    assert counts()["hits"] == 4 - counts()["captures"], counts()
+
+
+@torch.no_grad()
+def test_state_that_cannot_be_written_to_is_written_as_often_as_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_defects, "ours", OURS)
+
+    class Summed(Mean):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.mean.add_(x.sum(0))
+            return self.linear(x)
+
+    mine, eager = pair(Summed)
+    for n in (0, 3):
+        alike(mine, eager, n)
+    for layer in (mine, eager):
+        with torch.inference_mode():
+            layer.mean = torch.zeros(4)
+        with pytest.raises(RuntimeError, match="inference tensor"):  # which torch says after it has written
+            layer(torch.ones(2, 4))
+    assert mine.mean.equal(eager.mean) and not counts()["fallbacks"], (mine.mean, eager.mean, counts())
 
 
 @pytest.mark.parametrize("backend", ["native", "openvino"])
