@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import logging
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _differences, _engines, _family, _forked, _ledger, _progress, _tracing
+from hybrid_infer import _differences, _engines, _family, _forked, _ledger, _progress, _tracing, _written
 from hybrid_infer._busy import NOTHING, transparent
 from hybrid_infer._errors import StanceError
 from hybrid_infer._family import Family, Held
@@ -19,6 +20,7 @@ from hybrid_infer._pauses import ever_longer, for_a_while
 from hybrid_infer._request import Outcome, Request
 from hybrid_infer._route import Eager
 from hybrid_infer._serve import use
+from hybrid_infer._version import Version
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -108,9 +110,13 @@ def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call:
         if version.kind == "capture" and not request.errand.ahead:
             with transparent():
                 result = call.run()
-        fail(request, family, held)
+        held_so = _as_held(request, version)
+        if held_so is None:
+            fail(request, family, held)
         if result is not NOTHING:
             state.note(version.reason, version.remedy, version.kind)
+        if held_so is not None:
+            return Eager(version.reason, held_so, remedy=version.remedy, kind=version.kind), result
         return _given_up(state, request, held), result
     state.counters.count("captures")
     name = state.method.name
@@ -121,6 +127,33 @@ def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call:
         text = "%s is captured anew for each size along %s, which its tracer fixes%s"
         tell(logging.INFO, "sizes_fixed", name, text, name, places, f" ({why})" if why else "", places=places)
     return use(state, request, family, held, call, outcome)
+
+
+def _as_held(request: Request, version: Version) -> Callable[[], bool] | None:
+    """Is a refusal true of this instance alone, since its weights share memory? Then, for how long; else None.
+
+    No key tells how weights lie in memory: another instance is captured for itself.
+    """
+    if version.kind not in ("impure", "writes") or "it writes to" not in version.reason:
+        return None
+    slots = [slot for slot in request.subject.census.slots if slot.box is not None]
+    weights = [*{id(slot.tensor): slot.tensor for slot in slots}.values()]
+    if _written.Others(request.frontend, ()).apart(weights, range(len(weights))):
+        return None
+    held, code = _unmoved(request, slots), request.subject.code_unchanged
+    return lambda: held() and code()
+
+
+def _unmoved(request: Request, slots: Sequence[Any]) -> Callable[[], bool]:
+    unmoved: Callable[[], bool] = request.frontend.watch([(s.box, s.key, s.tensor) for s in slots], values=False)
+
+    def held() -> bool:
+        try:
+            return unmoved()
+        except (KeyError, IndexError):  # a container lost a weight
+            return False
+
+    return held
 
 
 def _given_up(state: Any, request: Request, held: Held) -> Eager:

@@ -331,6 +331,14 @@ def test_state_in_the_memory_of_a_weight() -> None:
     for n in range(3):
         alike(mine, eager, n)
     eagerly(OVERLAP)
+    other = copy.deepcopy(eager)
+    other.row = torch.ones(4)
+    alike(inference(copy.deepcopy(other)), other, 0)  # which is another instance's trouble
+    assert counts()["captures"] == 1, counts()
+    mine.row, eager.row = torch.ones(4), torch.ones(4)
+    for n in range(3):
+        alike(mine, eager, n)
+    assert counts()["hits"] > 0, counts()
 
 
 @torch.no_grad()
