@@ -320,6 +320,8 @@ class PaddleFrontend:
         return threads()
 
     def duplicate(self, tensor: Any) -> Any:
+        if not tensor._is_initialized():  # the framework's recurrent layers hold such a one
+            return tensor
         found = tensor.detach().clone()
         found.stop_gradient = tensor.stop_gradient
         return found

@@ -69,10 +69,6 @@ class Layer(paddle.nn.Layer):
         self.steps.add_(paddle.ones([1]))
         return self.linear(x) + self.steps
 
-    def element(self, x: Any) -> Any:
-        self.steps[0] = self.steps[0] + 1
-        return self.linear(x) + self.steps
-
     def setting(self, x: Any) -> Any:
         self.steps.set_value(self.steps + 1)
         return self.linear(x) + self.steps
@@ -145,7 +141,6 @@ CASES: dict[str, tuple[str, ...]] = {
     "reassigning": ("self.steps",),
     "stepping": ("self.steps",),
     "adding": ("writes to self.steps",),
-    "element": ("elements of self.steps",),
     "setting": ("set_value",),
     "assigning": ("writes to self.steps",),
     "writing": ("writes to argument `x`",),

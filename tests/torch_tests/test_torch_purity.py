@@ -51,10 +51,6 @@ class Layer(torch.nn.Module):
         self.steps = self.steps + 1
         return self.linear(x) + self.steps
 
-    def stepping(self, x: torch.Tensor) -> torch.Tensor:
-        self.steps += 1
-        return self.linear(x) + self.steps
-
     def turning(self, x: torch.Tensor) -> torch.Tensor:
         x.t_()
         return self.linear(x.t())
@@ -106,7 +102,6 @@ CASES: dict[str, tuple[str, ...]] = {
     "appending": ("self.kept",),
     "caching": ("self.cache",),
     "reassigning": ("self.steps",),
-    "stepping": ("place",),
     "turning": ("in place",),
     "logging": ("LOG",),
     "stating": ("STATE",),

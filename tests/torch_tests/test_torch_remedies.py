@@ -47,7 +47,7 @@ class Layer(torch.nn.Module):
 
     def counts(self, x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = self.linear(x)
-        self.total.add_(y.mean(0))  # here
+        self.total = self.total + y.mean(0)  # here
         return y
 
     def remembers(self, x: torch.Tensor) -> torch.Tensor:
@@ -85,7 +85,7 @@ def place(function: Callable[..., Any]) -> str:
         (Layer.draws, "torch.rand draws random numbers", "as an argument"),
         (Layer.drops, "torch.dropout draws random numbers", "Pass training=self.training"),
         (Layer.draws_in_python, "Python's random", "as an argument"),
-        (Layer.counts, "writes to self.total in place", "Return the new state"),
+        (Layer.counts, "replaces the tensor self.total", "Return the new state"),
         (Layer.remembers, "changes self.last", "Return the new state"),
         (Layer.opens, "opens the file", "outside"),
         (Layer.reads_the_clock, "reads the clock", "outside"),
