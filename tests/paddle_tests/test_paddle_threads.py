@@ -48,6 +48,7 @@ def rich() -> Any:
     class Hot(Rich):
         forward = inference()(Rich.compute)
 
+    paddle.seed(0)  # a row of nearly equal numbers is one of rounding errors, once it is normalised
     return Hot()
 
 

@@ -71,7 +71,7 @@ def _arithmetic(x: torch.Tensor) -> torch.Tensor:
 def test_what_a_size_decides_is_decided_as_eagerly(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
     hot = inference(max_versions=64, cache_static_model=False)(function)
 
-    @settings(max_examples=24, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(st.integers(0, 4), st.integers(0, 12))
     def check(rows: int, columns: int) -> None:
         x = torch.arange(rows * columns, dtype=torch.float32).reshape(rows, columns) / 7 - 1
