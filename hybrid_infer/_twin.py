@@ -65,12 +65,7 @@ class Twin:
         self._refusing: list[_layer_hooks.Refusing] = []
         self._refuse_hooks()
         self._before = _state(live, frontend)
-        memo = {id(slot.tensor): slot.tensor for slot in live.slots}
-        memo.update((id(box[key]), box[key]) for box, key in live.computed(frontend.groups))
-        twins = copied(roots, live, memo)
-        self.census = _census.take(twins, frontend)
-        if unshare(self.census, live, memo, frontend):
-            self.census = _census.take(twins, frontend)
+        twins, self.census, memo = with_same_tensors(roots, live, frontend)
         for box, key in list(self.census.computed(frontend.groups)):
             del box[key]
         for path, layer in self.census.layers:
@@ -316,6 +311,19 @@ class Twin:
             sources.append(known[token])
         self.results, self.sources = layout, sources
         return computed
+
+
+def with_same_tensors(
+    roots: Mapping[str, Any], live: Census, frontend: Any
+) -> tuple[dict[str, Any], Census, dict[int, Any]]:
+    """Copies of the roots that hold the very tensors of these, a census of them, and the memo. Raises TraceError."""
+    memo = {id(slot.tensor): slot.tensor for slot in live.slots}
+    memo.update((id(box[key]), box[key]) for box, key in live.computed(frontend.groups))
+    twins = copied(roots, live, memo)
+    census = _census.take(twins, frontend)
+    if unshare(census, live, memo, frontend):
+        census = _census.take(twins, frontend)
+    return twins, census, memo
 
 
 def copied(roots: Mapping[str, Any], live: Census, memo: dict[int, Any]) -> dict[str, Any]:

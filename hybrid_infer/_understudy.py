@@ -6,8 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from hybrid_infer import _census, _roots
-from hybrid_infer._twin import SELF, copied
-from hybrid_infer._unshared import unshare
+from hybrid_infer._twin import SELF, with_same_tensors
 
 
 class Understudy:
@@ -17,14 +16,8 @@ class Understudy:
     """
 
     def __init__(self, frontend: Any, function: Any, subject: Any, state: Collection[int]) -> None:
-        live = subject.census
-        memo = {id(slot.tensor): slot.tensor for slot in live.slots}
-        memo.update((id(box[key]), box[key]) for box, key in live.computed(frontend.groups))
-        twins = copied(subject.roots, live, memo)
-        census = _census.take(twins, frontend)
-        if unshare(census, live, memo, frontend):
-            census = _census.take(twins, frontend)
-        groups = [*live.weights().values()]
+        twins, census, _ = with_same_tensors(subject.roots, subject.census, frontend)
+        groups = [*subject.census.weights().values()]
         self._state = [groups[i][0].tensor for i in state]
         mine = {id(tensor) for tensor in self._state}
         self._slots = [slot for slot in census.slots if slot.box is not None and id(slot.tensor) in mine]
