@@ -32,9 +32,10 @@ from hybrid_infer._family import Family, Held
 from hybrid_infer._met import Met
 from hybrid_infer._miss import Stores, met, miss, specs
 from hybrid_infer._request import Errand
-from hybrid_infer._route import OVERLAP, Compiled, Eager
+from hybrid_infer._route import Compiled, Eager
 from hybrid_infer._signature import Signatures, Unsupported
 from hybrid_infer._subject import Subject
+from hybrid_infer._types import OVERLAP
 from hybrid_infer._version import Call, Version
 
 _log = logging.getLogger("hybrid_infer")

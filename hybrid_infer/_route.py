@@ -16,9 +16,6 @@ from hybrid_infer._structure import builder, constants, leaf_kinds
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import Graph, Program, carrier
 
-#: Why a call is answered eagerly where what the method writes to is not `Compiled.apart`.
-OVERLAP = "it writes to a tensor that lies in the memory of another one"
-
 
 class Eager:
     """Answers with the eager method, for a reason, as long as `valid` holds.
@@ -72,13 +69,10 @@ class Compiled:
         self._count = count = len(version.tensors)
         self.state = [sight.weights[i] for i in version.state]
         self._state_at = {i: count + n for n, i in enumerate(version.state)}
+        dtypes = [*(spec.dtype for spec in version.tensors), *(version.weights[i].dtype for i in version.state)]
+        wires = (*wires[:count], *wires[len(wires) - len(self.state) :])  # without those of integers
         self._exporters = [
-            _itself if in_place else frontend.exporter(spec.dtype, wire)
-            for spec, wire in zip(version.tensors, wires[:count], strict=True)
-        ]
-        own = zip(self.state, wires[len(wires) - len(self.state) :], strict=True)
-        self._state_exporters = [
-            _itself if in_place else frontend.exporter(frontend.describe(tensor)[0], wire) for tensor, wire in own
+            _itself if in_place else frontend.exporter(dtype, wire) for dtype, wire in zip(dtypes, wires, strict=True)
         ]
         self.ints = [i for i, n in enumerate(version.ints) if n is None]
         devices = [t.device for t in version.tensors] or ["cpu"]
@@ -201,14 +195,11 @@ class Compiled:
 
     def compute(self, tensors: Sequence[Any], ints: Sequence[int]) -> list[Any]:
         """The computed results as tensors, flat."""
-        own = tensors[: self._count] if self.state else tensors
-        arrays = [export(tensor) for export, tensor in zip(self._exporters, own, strict=True)]
+        arrays = [export(tensor) for export, tensor in zip(self._exporters, tensors, strict=True)]
         if self.ints:
             import numpy as np
 
-            arrays += [np.asarray(ints[i], dtype=np.int64) for i in self.ints]
-        if self.state:
-            arrays += [export(t) for export, t in zip(self._state_exporters, tensors[self._count :], strict=True)]
+            arrays[self._count : self._count] = [np.asarray(ints[i], dtype=np.int64) for i in self.ints]
         if self.live and self.in_place:
             arrays = self._fed + arrays
         elif self.live:

@@ -36,7 +36,8 @@ from hybrid_infer._log import tell
 from hybrid_infer._outcomes import later, publish, publish_refusals, refused, unchanged, unserved
 from hybrid_infer._pauses import before, ever_longer, for_a_while
 from hybrid_infer._request import Outcome, Request
-from hybrid_infer._route import OVERLAP, Compiled, Eager
+from hybrid_infer._route import Compiled, Eager
+from hybrid_infer._types import OVERLAP
 
 _log = logging.getLogger("hybrid_infer")
 

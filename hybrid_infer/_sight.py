@@ -18,7 +18,7 @@ class Sight:
     as is seen?
     """
 
-    def __init__(self, frontend: Any, subject: Subject, graph: Graph, live: bool, state: Collection[int] = ()) -> None:
+    def __init__(self, frontend: Any, subject: Subject, graph: Graph, live: bool, state: Collection[int]) -> None:
         self.weights = [slots[0].tensor for slots in subject.census.weights().values()]
         self.kept, self.state = used(subject, graph, state)
         valued, fed = _places(self.kept), _places(self.state)

@@ -125,12 +125,11 @@ def _write(
         frontend.exporter(spec.dtype, carrier(spec.dtype))(tensor)
         for spec, tensor in zip(version.tensors, layout.tensors, strict=True)
     ]
-    state = [each[0].tensor for each in request.subject.census.weights().values()]
     free = [given for known, given in zip(version.ints, layout.ints, strict=True) if known is None]
     arrays += [np.asarray(number, dtype=np.int64) for number in free]
-    for i in version.state:
-        dtype = version.weights[i].dtype
-        arrays.append(frontend.exporter(dtype, carrier(dtype))(state[i]))
+    groups = [*request.subject.census.weights().values()]
+    state = [(version.weights[i].dtype, groups[i][0].tensor) for i in version.state]
+    arrays += [frontend.exporter(dtype, carrier(dtype))(tensor) for dtype, tensor in state]
     (folder / _FILES[0]).write_text(json.dumps(meta), encoding="utf-8")
     (folder / _FILES[1]).write_bytes(graph.model)
     np.savez(folder / _FILES[2], *arrays)

@@ -32,6 +32,10 @@ def carrier(dtype: str) -> str:
     return "float32" if dtype == "bfloat16" else dtype
 
 
+#: Why a call is answered eagerly where a write would change more than the tensor that is written to.
+OVERLAP = "it writes to a tensor that lies in the memory of another one"
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """Element type, sizes (None: varies) and device of one tensor of a graph."""

@@ -15,7 +15,7 @@ import torch
 from torch.export import Dim
 
 from hybrid_infer._errors import TraceError
-from hybrid_infer._types import Captured, Expr, Graph, TensorSpec, Tracee
+from hybrid_infer._types import OVERLAP, Captured, Expr, Graph, TensorSpec, Tracee
 from hybrid_infer.frontends import (
     _torch_aliases,
     _torch_arithmetic,
@@ -184,16 +184,16 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
         try:
             with _torch_collectors.by_context(), _torch_fixed.noted() as lines:
                 program = _exported(tracee, arguments, shapes, recording)
-            impure, written = _impurities(program, tracee)
+            impure, written, state = _impurities(program, tracee)
         except Exception as error:
             fault = error.__cause__ if isinstance(error, _Stopped) and error.__cause__ is not None else error
             if isinstance(fault, TraceError):
                 raise fault from None
             _log.debug("%s: torch.export failed: %s", tracee.name, fault)
             raise TraceError(*explained(fault)) from fault
-        if written and not impure:
-            tracee.written |= {place - len(tracee.weights) for place in written if place >= len(tracee.weights)}
-            tracee.state |= {place for place in written if place < len(tracee.weights)}
+        if written or state:
+            tracee.written |= written
+            tracee.state |= state
             return _capture(tracee, dynamic, dynamic_ints)
         if impure:
             return Captured(Graph(b"", (), (), (), (), ()), impure=impure)
@@ -271,8 +271,8 @@ def _constants(program: Any) -> tuple[Any, ...]:
 _LIFTS = (torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift_fresh.default)
 
 
-def _impurities(program: Any, tracee: Tracee) -> tuple[tuple[str, ...], frozenset[int]]:
-    """What the traced call does besides computing its results, and to which of its inputs it writes at most."""
+def _impurities(program: Any, tracee: Tracee) -> tuple[tuple[str, ...], frozenset[int], frozenset[int]]:
+    """What the traced call does besides computing its results; else to which tensors and which weights it writes."""
     found = []
     mutable = training = False
     for node in program.graph.nodes:
@@ -298,7 +298,7 @@ def _impurities(program: Any, tracee: Tracee) -> tuple[tuple[str, ...], frozense
         training |= bool(named.get("training")) or bool(named.get("use_input_stats"))
         mutable |= schema.is_mutable or training
     if mutable and not found and (reason := _torch_aliases.unsettled(program)):
-        return (reason,), frozenset()
+        return (reason,), frozenset(), frozenset()
     if mutable and not found:
         try:
             signature = program.run_decompositions({}).graph_signature
@@ -306,7 +306,7 @@ def _impurities(program: Any, tracee: Tracee) -> tuple[tuple[str, ...], frozense
             memories = list(map(_memory, tracee.weights))
             if len(set(memories)) == len(memories):
                 raise
-            return ("it writes to a tensor that lies in the memory of another one",), frozenset()  # past that pass
+            return (OVERLAP,), frozenset(), frozenset()  # past that pass
         mutated = {**signature.user_inputs_to_mutate, **signature.buffers_to_mutate}
         inputs, labels = list(signature.user_inputs), tracee.labels
         places = [inputs.index(name) if name in inputs else -1 for name in mutated.values()]
@@ -314,12 +314,12 @@ def _impurities(program: Any, tracee: Tracee) -> tuple[tuple[str, ...], frozense
         tensors = frozenset(place - first for place in places if place >= first)
         state = frozenset(place for place in places if place < first)
         if places and min(places) >= 0 and not (state and training) and tracee.may_write(tensors, state):
-            return (), frozenset(places)
+            return (), tensors, state
         if len(set(map(id, tracee.tensors))) < len(tracee.tensors):
-            return ("it writes to an argument in place, and is given it twice",), frozenset()
+            return ("it writes to an argument in place, and is given it twice",), frozenset(), frozenset()
         names, writers = dict(zip(inputs, labels, strict=False)), writers_of(program)
         found += [f"it writes to {names.get(n, n)} in place{writers.get(n, '')}" for n in mutated.values()]
-    return tuple(dict.fromkeys(found)), frozenset()
+    return tuple(dict.fromkeys(found)), frozenset(), frozenset()
 
 
 _CONTEXTS = {

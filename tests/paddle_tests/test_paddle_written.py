@@ -12,7 +12,7 @@ paddle = pytest.importorskip("paddle")
 from paddle_support import counts, eagerly, grid, same, served  # noqa: E402
 
 from hybrid_infer import inference  # noqa: E402
-from hybrid_infer._route import OVERLAP  # noqa: E402
+from hybrid_infer._types import OVERLAP  # noqa: E402
 
 pytestmark = pytest.mark.paddle
 

@@ -13,7 +13,8 @@ import torch
 from torch_support import Block, counts, eagerly, same, served
 
 from hybrid_infer import _background, inference, save
-from hybrid_infer._route import OVERLAP, Compiled
+from hybrid_infer._route import Compiled
+from hybrid_infer._types import OVERLAP
 from hybrid_infer._written import RESTLESS
 
 pytestmark = pytest.mark.torch
