@@ -187,6 +187,7 @@ class _Group:
         routes = [r for s in self.states for r in list(s.routes.values()) if r.held is held]
         slower = [s for s in self.states if any(h is held for h, _ in list(s.slower.values()))]
         dims = [(i, a) for i, t in enumerate(version.tensors) for a, n in enumerate(t.shape) if n is None]
+        why = {(i, a): reason for i, a, reason in version.fixed_by}
         return {
             "key": None if held.entry is None or self._in_memory() else held.entry.version,
             "origin": held.origin,
@@ -199,8 +200,7 @@ class _Group:
                 for i, a in dims
             ],
             "fixed_by_the_tracer": [
-                {"tensor": places[i], "axis": a, "why": {(i, a): why for i, a, why in version.fixed_by}.get((i, a), "")}
-                for i, a in sorted(version.specialised)
+                {"tensor": places[i], "axis": a, "why": why.get((i, a), "")} for i, a in sorted(version.specialised)
             ],
             "conditions": [_guards.text(c, places, int_places) for c in version.conditions],
             "reads": [".".join((*r.path, r.name)) for r in version.reads],

@@ -221,9 +221,9 @@ class Watch:
             """With ``start`` by name too."""
             return convert_enumerate(*given, *(named.pop(name) for name in ("start",) if name in named), **named)
 
-        def pairs(numbered: Any) -> Iterator[Any]:
+        def pairs(rows: Any) -> Iterator[Any]:
             """Of a comprehension over ``enumerate()``: the framework's have no end where the number of parts varies."""
-            return (numbered[place] for place in range(length(numbered.var)))
+            return (rows[place] for place in range(length(rows.var)))
 
         def apart(function: Any) -> Any:
             """The framework ends the process where it is to take a tensor apart and does not know into how many."""

@@ -225,7 +225,14 @@ def _index_put(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     if mask.dtype != paddle.bool or others or inner < 1 or not one or attributes["accumulate"]:
         return None
     mask = paddle.unsqueeze(mask, list(range(mask.ndim, value.ndim)))
-    return paddle.where(mask, paddle.expand(new, paddle.shape(value) if -1 in value.shape else value.shape), value)
+    return paddle.where(mask, _spread(new, value), value)
+
+
+def _spread(new: Any, value: Any) -> Any:
+    """A tensor spread to the sizes of another one."""
+    import paddle
+
+    return paddle.expand(new, paddle.shape(value) if -1 in value.shape else value.shape)
 
 
 def _bound(value: Any, place: int) -> Any:
@@ -241,7 +248,7 @@ def _assigned(value: Any, new: Any, bounds: Sequence[tuple[int, Any]]) -> Any:
     import paddle
 
     if not bounds:
-        return paddle.expand(new, paddle.shape(value) if -1 in value.shape else value.shape)
+        return _spread(new, value)
     axis, (start, end, step) = bounds[0]
     if isinstance(step, list) and step[0] < 0:
         start, end, step = _forwards(value.shape[axis], start, end, step)

@@ -46,7 +46,8 @@ def of_sizes(
     found = {}
     for symbol, sources in getattr(environment, "var_to_sources", {}).items():
         for source in sources if lines.get(symbol) else ():
-            place = _SIZE.search(str(source.name() if callable(source.name) else source.name))
-            if place is not None and (int(place[1]), int(place[2])) in fixed:
-                found[int(place[1]), int(place[2])] = lines[symbol]
+            named = _SIZE.search(str(source.name() if callable(source.name) else source.name))
+            place = (-1, -1) if named is None else (int(named[1]), int(named[2]))
+            if place in fixed:
+                found[place] = lines[symbol]
     return found
