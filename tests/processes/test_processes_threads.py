@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -131,12 +132,17 @@ assert not any(thread.is_alive() for thread in threads), "a thread hangs"
 assert not faults, faults[0]
 busy = counts()["hits"]
 
-# With the other threads gone, each method is served: twice for what is still to be compiled, then from what there is.
+# With the other threads gone, each method is served: after the pause of those that found another thread at work.
 def served(layer):
-    for rows in (5, 6, 5, 6):
-        before = counts()["hits"]
-        layer(torch.randn(rows, 64), *([1] if isinstance(layer, Static) else []))
-    return counts()["hits"] - before
+    method = next(name for name in stats() if name.endswith(f"{type(layer).__name__}.forward"))
+    patience, hits = time.monotonic() + 30, 0
+    while hits < 2 and time.monotonic() < patience:
+        before = stats()[method]["hits"]
+        for rows in (5, 6):
+            layer(torch.randn(rows, 64), *([1] if isinstance(layer, Static) else []))
+        hits = stats()[method]["hits"] - before
+        time.sleep(0.02)
+    return hits
 
 with torch.no_grad():
     quiet = [served(layer) for layer in layers]
@@ -159,7 +165,7 @@ def test_32_threads_4_methods_changing_shapes_and_weights(program: Program) -> N
     found = program.run(SCRIPT, SECONDS, timeout=SECONDS + 90)
     assert min(found["laps"]) > 0 and min(found["changes"]) > 0
     # How many calls meet a capture by another thread is up to the machine; that none is left eager is not.
-    assert found["busy"] > 0 and found["quiet"] == [1, 1, 1, 1], found
+    assert found["busy"] > 0 and found["quiet"] == [2, 2, 2, 2], json.dumps(found)
     for seen, routes, memo in found["kept"]:
         assert seen <= 8 and routes <= 8 and memo <= 256, found["kept"]
     assert found["grown"] < 80, found["grown"]
