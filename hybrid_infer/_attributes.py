@@ -60,7 +60,7 @@ class Attributes:
         """
         found, opaque = [], []
         for path in sorted(names):
-            value = census.objects[path]
+            value = census.at(path)
             mentioned = names[path] | (vars(value).keys() if "__dict__" in names[path] else set())
             hooks = self._around(path, value, names[path])
             found += [Read(path, name, *self._state(value, name, census, whole)) for name in hooks]
@@ -99,6 +99,7 @@ class Attributes:
         if name == "__dict__" or name in groups:
             held = state if name == "__dict__" else state[name]
             return "group", _keys.digest([(k, self._kind(v, census)) for k, v in held.items()])
+        where = ".".join((*census.paths.get(id(value), ()), name))
         box = self._box(value, name)
         if box is not None and not self._of_class(value, name, box[name]):
             held = box[name]
@@ -108,10 +109,10 @@ class Attributes:
                 return "layer", _which(held, census)
             if has_state(held) and not isinstance(held, (*_CODE, dict, list)) and id(held) in census.paths:
                 if id(held) in whole or not self.notes(held):
-                    return "value", self.describe(held, ".".join((*census.paths[id(value)], name)), census)
+                    return "value", self.describe(held, where, census)
                 return "object", _which(held, census)
             held = self.frontend.spelling(value, name, held)
-            return "value", self.describe(held, ".".join((*census.paths[id(value)], name)), census)
+            return "value", self.describe(held, where, census)
         for kind in type(value).__mro__:
             if name in vars(kind):
                 if kind in (object, self.frontend.layer_type):
@@ -207,7 +208,7 @@ class Attributes:
         if not _layer_hooks.harmless(self._hooks(census, reads)):
             return reads[0]
         for read in reads:
-            value = census.objects.get(read.path)
+            value = census.at(read.path)
             if value is None or read.kind == "opaque":
                 return read
             if read.kind == "vouched":
@@ -236,7 +237,7 @@ class Attributes:
         noted = {id(v) for path, v in census.objects.items() if path and self.notes(v)}
         watch = Watch(self._leaves, noted, self._does_the_same)
         for read in reads:
-            value = census.objects[read.path]
+            value = census.at(read.path)
             state = vars(value)
             if read.kind == "group":
                 group = state if read.name == "__dict__" else state[read.name]

@@ -10,7 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from hybrid_infer import _layer_hooks, _origin, _state
 
@@ -32,27 +32,35 @@ _OURS = __name__.partition(".")[0]  # a wrapped method leads to its programs, of
 
 
 @dataclass(frozen=True)
-class Slot:
-    """A place that holds a tensor: `box[key]` (a dict or list), below `path`."""
+class Place:
+    """`box[key]` (a dict or list), below `path`, and what it holds."""
+
+    kind: ClassVar[str]
 
     box: Any
     key: Any
     path: Path
-    tensor: Any
+    held: Any
 
     @property
     def name(self) -> str:
         return ".".join(self.path)
 
 
-@dataclass(frozen=True)
-class TupleSlot:
-    """A tuple that holds tensors: it can only be replaced as a whole, in `box[key]`."""
+class Slot(Place):
+    """A place that holds a tensor; of those in a tuple, `box` is None."""
 
-    box: Any
-    key: Any
-    path: Path
-    value: tuple[Any, ...]
+    kind = "tensor"
+
+    @property
+    def tensor(self) -> Any:
+        return self.held
+
+
+class TupleSlot(Place):
+    """A tuple that holds tensors: it can only be replaced as a whole."""
+
+    kind = "tuple"
 
 
 @dataclass
@@ -66,6 +74,11 @@ class Census:
     layers: list[tuple[Path, Any]] = field(default_factory=list)
     grouped: set[int] = field(default_factory=set)  # ids of the dicts in which layers keep parameters and sublayers
     recomputed: dict[Path, frozenset[str]] = field(default_factory=dict)  # attributes that hooks compute at each call
+
+    def at(self, path: Path) -> Any:
+        """The object or tensor at a path; None where there is none."""
+        found = self.objects.get(path)
+        return found if found is not None else next((s.tensor for s in self.slots if s.path == path), None)
 
     def computed(self, groups: Sequence[str]) -> Iterator[tuple[dict[str, Any], str]]:
         """Where layers, which keep weights in `groups`, hold what their hooks compute: a dict and a key each."""

@@ -68,7 +68,7 @@ class Invocation:
         if self.answer is NOTHING:
             stamp, tensors = self._request.frontend.stamp, self._request.layout.tensors
             self._stamps = [*map(stamp, tensors)]
-            self._marks = [*map(_marks, tensors)]
+            self._marks = [_marks(each) for _, each in self._markable()]
             stage = self.stage(self.tensors) if self._request.errand.ahead else (self._request.function, self.owner)
             try:
                 self.answer = self._called(stage, self.args, self.kwargs, self._request.given, self.tensors)
@@ -77,24 +77,27 @@ class Invocation:
                 raise
         return self.answer
 
-    def touched(self, written: Sequence[int]) -> list[int]:
-        """Which other tensors of the call than these the eager method has written to."""
-        frontend, tensors = self._request.frontend, self._request.layout.tensors
+    def unseen(self, written: Sequence[int]) -> str:
+        """What the eager method has done, beside writing to these tensors, that no trace shows; empty if nothing."""
+        frontend, (places, tensors) = self._request.frontend, (self._request.call.places, self._request.layout.tensors)
         known = [tensors[i] for i in written if i < len(tensors)]  # what lies in their memory is counted with them
-        return [
-            i for i, before in enumerate(self._stamps)
-            if i not in written and frontend.stamp(tensors[i]) != before
-            and not frontend.shares_memory(tensors[i], known)
-        ]  # fmt: skip
-
-    def marked(self) -> tuple[int, str] | None:
-        """The first tensor of the call on which the eager method has put an attribute or a gradient, and its name."""
-        for i, (tensor, before) in enumerate(zip(self._request.layout.tensors, self._marks, strict=True)):
+        for i, before in enumerate(self._stamps):
+            touched = i not in written and frontend.stamp(tensors[i]) != before
+            if touched and not frontend.shares_memory(tensors[i], known):
+                return f"it writes to {places[i]} in place, which its tracer does not see"
+        for (place, tensor), marks in zip(self._markable(), self._marks, strict=True):
             now = _marks(tensor)
-            for name in before.keys() | now.keys():
-                if before.get(name) != now.get(name):
-                    return i, name
-        return None
+            for name in marks.keys() | now.keys():
+                if marks.get(name) != now.get(name):
+                    return f"it writes to {place} in place: to its attribute {name}"
+        return ""
+
+    def _markable(self) -> list[tuple[str, Any]]:
+        """The tensors of the call and of the instance, each behind its name."""
+        request = self._request
+        weights = request.subject.census.weights().items()
+        mine = ((name, slots[0].tensor) for name, slots in weights)
+        return [*zip(request.call.places, request.layout.tensors, strict=True), *mine]
 
     def again(self) -> Answer:
         """The same work once more, on copies of the objects that the call was given and of what it writes to."""

@@ -8,11 +8,12 @@ from collections.abc import Iterable
 
 from hybrid_infer import _lines
 
-_WRITTEN = re.compile(r"^it (?:changes|replaces the tensor|assigns the global) (?:\w+ )*?([\w.]+)")
+_WRITTEN = re.compile(r"^it (?:changes|replaces the (?:tensor|tuple)|assigns the global) (?:\w+ )*?([\w.]+)")
 #: What is read, or called, on the line in question; torch tells the lines of methods called "forward" alone.
 _READ = (
     re.compile(r"^it draws from (?:Python|NumPy)'s (random)$"),
     re.compile(r"^torch\.[\w.]*?(\w+) draws random numbers$"),
+    re.compile(r"^it reads the attribute (\w+) of "),
     re.compile(r"^it writes to self\.(?:\w+\.)*(\w+) in place$"),
     re.compile(r"^ONNX has no form of torch's operator (?:linalg_|special_|fft_)?(\w+)$"),
 )

@@ -86,7 +86,7 @@ def _recording(kind: type) -> type | None:
     return _CLASSES[kind]
 
 
-def _by_program(frame: types.FrameType) -> bool:
+def by_program(frame: types.FrameType) -> bool:
     """Frameworks look into the dict of a layer for each attribute; of others it tells that all of it is read."""
     return str(frame.f_globals.get("__name__")).partition(".")[0] not in ("torch", "paddle", "hybrid_infer")
 
@@ -98,7 +98,7 @@ def _make(kind: type) -> type | None:
 
     def __getattribute__(self: Any, name: str) -> Any:
         sink = _SINKS.get(id(self))
-        if sink is not None and (name != "__dict__" or _by_program(sys._getframe(1))):
+        if sink is not None and (name != "__dict__" or by_program(sys._getframe(1))):
             sink.add("__dict__" if name in _COPIED else name)
         return look_up(self, name)  # type: ignore[call-arg]
 

@@ -140,14 +140,9 @@ def _use(
             _log.info("%s: not compared with the eager method, which fails for this element type", state.method.name)
         try:
             if result is not NOTHING:
-                unseen = call.touched(route.written)
+                unseen = call.unseen(route.written)
                 if unseen:
-                    place = request.call.places[unseen[0]]
-                    raise _verify.Unlike(f"it writes to {place} in place, which its tracer does not see")
-                marked = call.marked()
-                if marked is not None:
-                    place = request.call.places[marked[0]]
-                    raise _verify.Unlike(f"it writes to {place} in place: to its attribute {marked[1]}")
+                    raise _verify.Unseen(unseen)
                 _compare(request, route, Answer(result, request.given, call.tensors), call)
                 built.verified = True
         except _verify.Inconclusive as fault:
@@ -163,7 +158,7 @@ def _use(
             route.close()
             return later(state, request, family, held, str(fault), _soon(held, verdict), result, outcome)
         except (_verify.Disagreement, EngineError) as fault:
-            moved = not route.valid()
+            moved = not isinstance(fault, _verify.Unseen) and not route.valid()
             route.close()
             if not moved:
                 return _without(state, request, family, held, built, fault, result, outcome)

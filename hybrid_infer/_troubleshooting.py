@@ -58,7 +58,7 @@ SECTIONS: tuple[Section, ...] = (
     ),
     Section(
         "state-between-calls",
-        r"it changes |it replaces the tensor|it assigns the global|it writes (to|in place)|cannot be wound back",
+        r"it changes |it replaces the t(ensor|uple)|it assigns the global|it writes (to|in place)|cannot be wound back",
         "Return the new state and assign it outside, or decorate the part that only computes",
     ),
     Section(
@@ -80,6 +80,10 @@ SECTIONS: tuple[Section, ...] = (
         "effects", r"prints a tensor|asserts on a tensor|calls Python", "Leave that outside of the method",
     ),
     Section("operators", r"ONNX has no form|paddle2onnx|could not spell|converted graph|which it overlooks"),
+    Section(
+        "attributes-of-tensors", r"it (may )?reads? the attribute",
+        "Keep it on the layer, or pass it as an argument",
+    ),
     Section("arguments", r"^(an? )?(argument|key of)|^it is given an object|^its arguments are nested"),
     Section("results", r"^the result|it returns a|computes nothing from|is one of its results"),
     Section("views", r"is a view of an argument or a weight", "Return a copy: result.clone()"),

@@ -16,9 +16,19 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from hybrid_infer import _census, _fingerprint, _given, _layer_hooks, _outside, _reads, _roots, _written
+from hybrid_infer import (
+    _census,
+    _fingerprint,
+    _given,
+    _layer_hooks,
+    _outside,
+    _reads,
+    _roots,
+    _tensor_attributes,
+    _written,
+)
 from hybrid_infer import _state as _held
-from hybrid_infer._census import Census, Path, rebuilt
+from hybrid_infer._census import Census, Path, Place, rebuilt
 from hybrid_infer._errors import TraceError
 from hybrid_infer._reach import Reach
 from hybrid_infer._reads import Recorder
@@ -165,7 +175,10 @@ class Twin:
         weights = [weight.clone() if i in self.state else weight for i, weight in enumerate(weights)]
         traced = dict(zip(groups, weights, strict=True))
         replacement = {id(slots[0].tensor): traced[name] for name, slots in groups.items()}
-        places = [(slot, traced[name]) for name, slots in groups.items() for slot in slots if slot.box is not None]
+        places: list[tuple[Place, Any]] = [
+            (slot, traced[name]) for name, slots in groups.items() for slot in slots if slot.box is not None
+        ]
+        places += [(place, rebuilt(place.held, replacement)) for place in self.census.tuples]
         tensors = [tensor.clone() if i in self.written else tensor for i, tensor in enumerate(tensors)]
         self.passed = [*(weights[i] for i in sorted(self.state)), *tensors]
         targets = [*(tensors[i] for i in sorted(self.written)), *(weights[i] for i in sorted(self.state))]
@@ -178,17 +191,18 @@ class Twin:
         before, kinds = _state(self.census, self.frontend), [*map(type, given)]
         passed = [*weights, *tensors]
         requires = [*map(self.frontend.requires_grad, passed)]
-        recorder = Recorder()
+        recorder, looked = Recorder(), _tensor_attributes.Looked(passed, self.weights)
         watched = self._recorded()
         unwatched = recorder.watch(watched.values() if self.watched else ())
         try:
-            for slot, value in places:
-                slot.box[slot.key] = value
-            for place in self.census.tuples:
-                place.box[place.key] = rebuilt(place.value, replacement)
+            for place, value in places:
+                place.box[place.key] = value
             clones = _roots.Clones(self.census.objects[()])
             function = clones.of(self.function)
-            with _outside.watch(clocks=self._clocks, origin=self.frontend.origin) as outside:
+            with (
+                _outside.watch(clocks=self._clocks, origin=self.frontend.origin) as outside,
+                _tensor_attributes.lookups(looked, self.frontend.tensor_types),
+            ):
                 owner = (self.owner,) if self.has_owner else ()
                 value = _given.called(convert(function), (*owner, *args), kwargs, given, targets, self._content)
             self.writes = list(outside.reasons)
@@ -196,17 +210,18 @@ class Twin:
             for label, tensor, required in zip(self.labels, passed, requires, strict=True):
                 if self.frontend.requires_grad(tensor) != required:
                     self.writes.append(f"it changes whether {label} requires a gradient")
+            for i, name in looked.put():
+                self.writes.append(f"it writes to {self.labels[i]} in place: to its attribute {name}")
             if [*map(type, given)] != kinds:
                 self.writes.append("it changes the class of an argument")
             self.writes += [f"it assigns the global {name}" for name in clones.assigned()]
         finally:
+            self.writes += [f"it reads the attribute {name} of {self.labels[i]}" for i, name in looked.untold]
             recorder.stop()
             self.passed, written = (), reach.take_back()
-            for slot, _ in places:
-                if slot.box is not None and (not isinstance(slot.box, list) or slot.key < len(slot.box)):
-                    slot.box[slot.key] = slot.tensor
-            for place in self.census.tuples:
-                place.box[place.key] = place.value
+            for place, _ in places:
+                if not isinstance(place.box, list) or place.key < len(place.box):
+                    place.box[place.key] = place.held
         written = list(dict.fromkeys(written + recorder.assigned + self._held_elsewhere(value, given, reach)))
         self.writes += [f"it changes {name}, which is outside of the layer" for name in written]
         mine = {id(obj) for obj in (*self.census.objects.values(), *self.live.objects.values())}
@@ -214,6 +229,8 @@ class Twin:
         self.names = {ids[i]: names for i, names in recorder.names.items() if names}
         if not self.watched:
             self.names = {path: self._every(obj) for path, obj in watched.items()}
+        firsts = [slots[0].path for slots in groups.values()]
+        self.names.update((firsts[i], names) for i, names in looked.names.items())
         left = {id(v) for v in unwatched}
         self.whole = {id(self.live.objects[path]) for path, obj in watched.items() if id(obj) in left}
 
@@ -272,13 +289,13 @@ class Twin:
         return found
 
     def _compare(self, places: Sequence[tuple[Any, Any]], before: dict[Path, Any]) -> None:
-        for slot, value in places:
+        for place, value in places:
             try:
-                same = slot.box[slot.key] is value
+                same = place.box[place.key] is value
             except (KeyError, IndexError):
                 same = False
             if not same:
-                self.writes.append(f"it replaces the tensor {slot.name}")
+                self.writes.append(f"it replaces the {place.kind} {place.name}")
         after = _state(self.census, self.frontend)
         for path, held in before.items():
             if after.get(path) != held:
@@ -390,22 +407,30 @@ def _token(value: Any, frontend: Any) -> Any:
     return id(value), _digest(value, frontend)
 
 
-def _digest(value: Any, frontend: Any) -> str:
-    """State that no attribute shows: of a set, an array, an iterator, a generator of random numbers."""
-    return _fingerprint.fingerprint(
+def _digest(value: Any, frontend: Any) -> tuple[str, tuple[int, ...]]:
+    """State that no attribute shows: of a set, an array, an iterator, a generator of random numbers.
+
+    With the identity of each tensor in it.
+    """
+    def is_tensor(item: Any) -> bool:
+        return isinstance(item, frontend.tensor_type)
+
+    found = _fingerprint.fingerprint(
         [value],
         [],
-        is_tensor=lambda item: isinstance(item, frontend.tensor_type),
+        is_tensor=is_tensor,
         is_layer=lambda item: isinstance(item, frontend.layer_type),
-        skip=_is_object,  # its attributes are compared one by one, where it is found
-    ).digest
+        # The attributes of an object are compared one by one, where it is found.
+        skip=lambda item: _is_object(item) and not is_tensor(item),
+    )
+    return found.digest, tuple(id(each.object) for each in found.externals)
 
 
 def _is_object(value: Any) -> bool:
     return _census.has_state(value) or hasattr(value, "__hybrid_infer__")
 
 
-def _native(value: Any, frontend: Any) -> str:
+def _native(value: Any, frontend: Any) -> Any:
     """The same of an instance whose class adds attributes to a class in C: what its copy would be given."""
     native = _held.native_base(type(value))
     if native is None or issubclass(native, (dict, list)):

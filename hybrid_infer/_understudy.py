@@ -35,6 +35,6 @@ class Understudy:
         for slot in self._slots:
             slot.box[slot.key] = given[id(slot.tensor)]
         for place in self._tuples:
-            place.box[place.key] = _census.rebuilt(place.value, given)
+            place.box[place.key] = _census.rebuilt(place.held, given)
         if self._named:
             self.function = _roots.Clones(self._roots).of(self._function)

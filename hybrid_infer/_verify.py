@@ -28,6 +28,10 @@ class Unlike(Disagreement):
     """Results differ in something that no engine computes: another engine's would differ as well."""
 
 
+class Unseen(Unlike):
+    """The eager method does more than compute results, whatever another thread does meanwhile."""
+
+
 class Inconclusive(Exception):
     """Integers differ where the floats they come from may have been a near-tie."""
 

@@ -258,4 +258,5 @@ def test_what_is_put_on_an_argument_is_put_there_at_each_call(name: str) -> None
             x, c = torch.rand(3), torch.rand(3)
             torch.testing.assert_close(hot(x, c), x + c)
             torch.testing.assert_close(getattr(c, name), x * 2)
-    eagerly(f"it writes to argument `c` in place: to its attribute {name}", captures=1)
+    captures = 1 if name == "grad" else 0  # which is seen where the eager method is run
+    eagerly(f"it writes to argument `c` in place: to its attribute {name}", captures=captures)

@@ -1,0 +1,135 @@
+"""State that a method replaces: a new tuple of tensors in the place of the old one, as an LSTM's, or in a deque."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from hybrid_infer import inference, stats
+
+
+@pytest.fixture(params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("torch", "paddle")])
+def framework(request: pytest.FixtureRequest) -> Any:
+    return importlib.import_module(request.param)
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+class Box:
+    pass
+
+
+def attribute(layer: Any, y: Any) -> Any:
+    total = y + layer.state[0]
+    layer.state = (total, layer.state[0])
+    return total
+
+
+def of_another_kind(layer: Any, y: Any) -> Any:
+    layer.state = None
+    return y
+
+
+def of_another_length(layer: Any, y: Any) -> Any:
+    layer.state = (y, *layer.state)[:3]
+    return y
+
+
+def named(layer: Any, y: Any) -> Any:
+    layer.named = layer.named._replace(second=y + layer.named.first)
+    return y * 2
+
+
+def in_a_dict(layer: Any, y: Any) -> Any:
+    layer.table["last"] = (y + layer.table["last"][0],)
+    return y
+
+
+def in_a_list(layer: Any, y: Any) -> Any:
+    layer.rows[0] = (y,)
+    return y
+
+
+def in_a_sublayer(layer: Any, y: Any) -> Any:
+    layer.inner.state = (y + layer.inner.state[0], 2)
+    return y
+
+
+def in_an_object(layer: Any, y: Any) -> Any:
+    layer.box.state = (layer.box.state[1], y)
+    return y + layer.box.state[0]
+
+
+def in_a_deque(layer: Any, y: Any) -> Any:
+    layer.recent[0] = y
+    return y * 2
+
+
+def in_a_tuple_in_a_deque(layer: Any, y: Any) -> Any:
+    layer.recent[1] = (y, layer.recent[0])
+    return y + layer.recent[0]
+
+
+TUPLES = [attribute, of_another_kind, of_another_length, named, in_a_dict, in_a_list, in_a_sublayer, in_an_object]
+DEQUES = [in_a_deque, in_a_tuple_in_a_deque]
+
+
+def layer_of(framework: Any, way: Callable[..., Any]) -> Any:
+    nn = framework.nn
+    base = nn.Module if hasattr(nn, "Module") else nn.Layer
+
+    class Layer(base):  # type: ignore[misc, valid-type]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+            self.inner = nn.Linear(4, 4)
+            self.state = zeros(), zeros()
+            self.named = Pair(zeros(), zeros())
+            self.table, self.rows, self.box = {"last": (zeros(),)}, [(zeros(),)], Box()
+            self.recent = deque([zeros(), (zeros(), zeros())], maxlen=2)
+            self.inner.state, self.box.state = (zeros(), 1), (zeros(), zeros())
+
+        def forward(self, x: Any) -> Any:
+            return way(self, self.linear(x))
+
+    def zeros() -> Any:
+        return framework.zeros([2, 4])
+
+    layer = Layer()
+    layer.eval()
+    return layer
+
+
+def state(layer: Any) -> list[Any]:
+    """The numbers of all tensors that a layer keeps in tuples and in a deque."""
+    held = [
+        layer.state, layer.named, layer.table["last"], layer.rows[0], layer.inner.state, layer.box.state,
+        [layer.recent[0]], layer.recent[1],
+    ]  # fmt: skip
+    return [
+        None if values is None else [each if type(each) is int else each.numpy().round(4).tolist() for each in values]
+        for values in held
+    ]
+
+
+@pytest.mark.parametrize("way", TUPLES + DEQUES)
+def test_each_call_leaves_what_the_eager_method_does(framework: Any, way: Callable[..., Any]) -> None:
+    with framework.no_grad():
+        eager = layer_of(framework, way)
+        mine = inference(copy.deepcopy(eager))
+        for _ in range(4):
+            x = framework.rand([2, 4])
+            expected = eager(x)
+            assert mine(x).numpy() == pytest.approx(expected.numpy(), abs=1e-5)
+            assert state(mine) == state(eager)
+    (found,) = stats().values()
+    reason = "it replaces the tuple self." if way in TUPLES else "it changes self.recent"
+    assert any(reason in text for text in found["fallbacks"]), found
