@@ -12,7 +12,7 @@ import enum
 import functools
 import logging
 import types
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -404,33 +404,36 @@ def _token(value: Any, frontend: Any) -> Any:
     watched = isinstance(value, (dict, list, tuple, frontend.layer_type, *frontend.constant_types))
     if watched or _is_object(value) or isinstance(value, _NO_STATE):
         return id(value)  # which either does not change or is compared place by place
-    return id(value), _digest(value, frontend)
+    held = _held_in(value) if isinstance(value, (deque, set, frozenset)) else ()
+    return id(value), _digest(value, frontend), held
 
 
-def _digest(value: Any, frontend: Any) -> tuple[str, tuple[int, ...]]:
-    """State that no attribute shows: of a set, an array, an iterator, a generator of random numbers.
-
-    With the identity of each tensor in it.
-    """
-    def is_tensor(item: Any) -> bool:
-        return isinstance(item, frontend.tensor_type)
-
-    found = _fingerprint.fingerprint(
+def _digest(value: Any, frontend: Any) -> str:
+    """State that no attribute shows: of a set, an array, an iterator, a generator of random numbers."""
+    return _fingerprint.fingerprint(
         [value],
         [],
-        is_tensor=is_tensor,
+        is_tensor=lambda item: isinstance(item, frontend.tensor_type),
         is_layer=lambda item: isinstance(item, frontend.layer_type),
-        # The attributes of an object are compared one by one, where it is found.
-        skip=lambda item: _is_object(item) and not is_tensor(item),
-    )
-    return found.digest, tuple(id(each.object) for each in found.externals)
+        skip=_is_object,  # its attributes are compared one by one, where it is found
+    ).digest
+
+
+def _held_in(value: Any, above: tuple[int, ...] = ()) -> list[int]:
+    """The identities of what a container holds beside plain values, as far down as containers go."""
+    if not isinstance(value, (deque, set, frozenset, tuple, list, dict)):
+        return [] if isinstance(value, _SIMPLE) else [id(value)]
+    if id(value) in above:
+        return []
+    items = value.values() if isinstance(value, dict) else value
+    return [number for item in items for number in _held_in(item, (*above, id(value)))]
 
 
 def _is_object(value: Any) -> bool:
     return _census.has_state(value) or hasattr(value, "__hybrid_infer__")
 
 
-def _native(value: Any, frontend: Any) -> Any:
+def _native(value: Any, frontend: Any) -> str:
     """The same of an instance whose class adds attributes to a class in C: what its copy would be given."""
     native = _held.native_base(type(value))
     if native is None or issubclass(native, (dict, list)):
