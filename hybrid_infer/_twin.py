@@ -454,6 +454,8 @@ def _state(census: Census, frontend: Any) -> dict[Path, Any]:
         state: dict[Any, Any] = {}
         computed = census.recomputed.get(path, ())
         for n, box in enumerate(boxes):
+            if box is not getattr(value, "__dict__", None) and isinstance(box, dict):
+                state[n, "its order"] = [key for key in box if key not in computed]
             for key, held in enumerate(box) if isinstance(box, list) else list(box.items()):
                 if key in frontend.ignored_writes and isinstance(value, frontend.layer_type):
                     continue
