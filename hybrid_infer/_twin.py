@@ -215,6 +215,7 @@ class Twin:
             if [*map(type, given)] != kinds:
                 self.writes.append("it changes the class of an argument")
             self.writes += [f"it assigns the global {name}" for name in clones.assigned()]
+            self.writes += [f"it changes {name}, a variable of an enclosing function" for name in clones.nonlocals()]
         finally:
             self.writes += [f"it reads the attribute {name} of {self.labels[i]}" for i, name in looked.untold]
             recorder.stop()

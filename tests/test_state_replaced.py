@@ -155,3 +155,49 @@ def test_each_call_leaves_what_the_eager_method_does(framework: Any, way: Callab
     (found,) = stats().values()
     reason = "it replaces the tuple self." if way in TUPLES else "it changes self."
     assert any(reason in text for text in found["fallbacks"]), found
+
+
+def a_tensor(y: Any) -> Any:
+    return y
+
+
+def a_tuple(y: Any) -> Any:
+    return y, y * 2
+
+
+def a_list(y: Any) -> Any:
+    return [y]
+
+
+def a_dict(y: Any) -> Any:
+    return {"last": y}
+
+
+@pytest.mark.parametrize("form", [a_tensor, a_tuple, a_list, a_dict])
+@pytest.mark.parametrize("in_helper", [False, True], ids=["its own", "of a helper"])
+def test_a_variable_of_an_enclosing_function(framework: Any, form: Callable[..., Any], in_helper: bool) -> None:
+    def step_of() -> tuple[Callable[..., Any], Callable[[], Any]]:
+        held = form(framework.zeros([2, 4]))
+
+        def step(x: Any) -> Any:
+            nonlocal held
+            last = held["last"] if isinstance(held, dict) else held[0] if isinstance(held, (tuple, list)) else held
+            total = x + last * 0.5
+            held = form(total)
+            return total * 2
+
+        def outer(x: Any) -> Any:
+            return step(x) + 1
+
+        return outer if in_helper else step, lambda: held
+
+    (eager, eager_held), (mine, mine_held) = step_of(), step_of()
+    mine = inference(mine)
+    with framework.no_grad():
+        for _ in range(4):
+            x = framework.rand([2, 4])
+            expected = eager(x)
+            assert mine(x).numpy() == pytest.approx(expected.numpy(), abs=1e-5)
+            assert type(mine_held()) is type(eager_held())
+    (found,) = stats().values()
+    assert any("it changes held, a variable of an enclosing function" in why for why in found["fallbacks"]), found
