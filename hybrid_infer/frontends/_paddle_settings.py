@@ -35,6 +35,17 @@ def _scale(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return paddle.multiply(paddle.add(value, bias), scale)
 
 
+def _sum(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Of int32: Paddle adds in the type of the result, and past the end of int32 goes on at the other one."""
+    import paddle
+
+    value, axes, kind = inputs[0], constant(inputs[1]), op.result(0).dtype
+    if value.dtype.name != "INT32" or axes is None:
+        return None
+    wide = paddle.cast(value, kind if kind.name in ("FLOAT32", "FLOAT64") else "int64")
+    return paddle.cast(paddle.sum(wide, axis=list(axes) or None, keepdim=attributes["keepdim"]), kind)
+
+
 def _cumsum(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     if attributes.get("exclusive") or attributes.get("reverse"):
         raise _refuse(op, "runs backwards or leaves out an element")
@@ -174,6 +185,7 @@ def _repeat_interleave(op: Any, inputs: list[Any], attributes: dict[str, Any]) -
 RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "scale": _scale,
     "scale_": _scale,
+    "sum": _sum,
     "cumsum": _cumsum,
     "cumsum_": _cumsum,
     "put_along_axis": _put_along_axis,
