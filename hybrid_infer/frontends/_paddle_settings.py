@@ -109,6 +109,14 @@ def _thresholded_relu(op: Any, inputs: list[Any], attributes: dict[str, Any]) ->
     return paddle.where(inputs[0] > attributes["threshold"], inputs[0], other)
 
 
+def _hardshrink(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """What lies on the threshold is kept; ONNX's Shrink makes it 0."""
+    import paddle
+
+    value = inputs[0]
+    return paddle.where(paddle.abs(value) < attributes["threshold"], paddle.zeros_like(value), value)
+
+
 def _truth(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """Of numbers: Paddle's program says that the result has their element type, which the eager result has not."""
     if inputs[0].dtype.name != "BOOL":
@@ -194,6 +202,7 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "round_": _round,
     "thresholded_relu": _thresholded_relu,
     "thresholded_relu_": _thresholded_relu,
+    "hardshrink": _hardshrink,
     "all": _truth,
     "any": _truth,
     "cross_entropy_with_softmax": _cross_entropy,
