@@ -15,6 +15,7 @@ from hybrid_infer._types import Graph
 from hybrid_infer.backends import _nonfinite
 from hybrid_infer.backends._empty_means import mark
 from hybrid_infer.backends._empty_products import spare
+from hybrid_infer.backends._exact_sums import split_in_halves
 from hybrid_infer.backends._faults import avoid_faults, spell_log_sigmoids
 from hybrid_infer.backends._long_sums import split
 from hybrid_infer.backends._negative_axes import count_from_the_front
@@ -53,6 +54,7 @@ def prepare(graph: Graph, optimise: bool) -> dict[str, bytes]:
     mark(model)
     spare(model)
     kinds = _nonfinite.types(model)
+    split_in_halves(model, kinds)
     spell_log_sigmoids(model, kinds)
     _nonfinite.open_clips(model, kinds)
     _nonfinite.keep(model, kinds)

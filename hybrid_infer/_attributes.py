@@ -241,7 +241,7 @@ class Attributes:
             state = vars(value)
             if read.kind == "group":
                 group = state if read.name == "__dict__" else state[read.name]
-                watch.length(group)
+                watch.order(group)
                 for key, item in group.items():
                     if id(item) not in watched:
                         watch.slot(group, key, item)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hybrid_infer import _census, _code
+from hybrid_infer._state import cell_contents
 
 _Function = types.FunctionType
 #: What Python itself keeps in a module: the second is set by a warning.
@@ -92,6 +93,7 @@ class Clones:
         self._twins = twins
         self._made: dict[int, Any] = {}
         self._globals: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._cells: list[tuple[str, types.CellType, Any]] = []
 
     def of(self, function: _Function) -> Any:
         """The function, or a copy of it."""
@@ -114,6 +116,8 @@ class Clones:
             types.CellType(cells[name]) if name in cells else cell
             for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         )
+        named = zip(function.__code__.co_freevars, closure, strict=True)
+        self._cells += [(name, cell, cells[name]) for name, cell in named if name in cells]
         scope = {**function.__globals__, **names}
         copy = _Function(function.__code__, scope, function.__name__, function.__defaults__, closure)
         copy.__kwdefaults__ = function.__kwdefaults__
@@ -129,3 +133,7 @@ class Clones:
         for scope, before in self._globals:
             found += [n for n, v in scope.items() if n not in _PYTHONS and (n not in before or before[n] is not v)]
         return list(dict.fromkeys(found))
+
+    def nonlocals(self) -> list[str]:
+        """Variables of enclosing functions that the copies have assigned."""
+        return list(dict.fromkeys(name for name, cell, before in self._cells if cell_contents(cell) is not before))

@@ -215,6 +215,7 @@ class Twin:
             if [*map(type, given)] != kinds:
                 self.writes.append("it changes the class of an argument")
             self.writes += [f"it assigns the global {name}" for name in clones.assigned()]
+            self.writes += [f"it changes {name}, a variable of an enclosing function" for name in clones.nonlocals()]
         finally:
             self.writes += [f"it reads the attribute {name} of {self.labels[i]}" for i, name in looked.untold]
             recorder.stop()
@@ -457,6 +458,8 @@ def _state(census: Census, frontend: Any) -> dict[Path, Any]:
         state: dict[Any, Any] = {}
         computed = census.recomputed.get(path, ())
         for n, box in enumerate(boxes):
+            if box is not getattr(value, "__dict__", None) and isinstance(box, dict):
+                state[n, "its order"] = [key for key in box if key not in computed]
             for key, held in enumerate(box) if isinstance(box, list) else list(box.items()):
                 if key in frontend.ignored_writes and isinstance(value, frontend.layer_type):
                     continue

@@ -74,6 +74,10 @@ class Watch:
         """As many elements as now, whichever they are."""
         self._lengths.append((box, len(box)))
 
+    def order(self, box: dict[Any, Any]) -> None:
+        """The same keys in the same order, whatever they hold."""
+        self._contents.append((box, tuple(box)))
+
     def names(self, kind: Any) -> None:
         """A class or module has as many attributes as now: one more may hide that of a base, or be the one missed."""
         namespace = self.namespace(kind)

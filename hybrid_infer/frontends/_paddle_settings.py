@@ -35,6 +35,17 @@ def _scale(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return paddle.multiply(paddle.add(value, bias), scale)
 
 
+def _sum(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Of int32: Paddle adds in the type of the result, and past the end of int32 goes on at the other one."""
+    import paddle
+
+    value, axes, kind = inputs[0], constant(inputs[1]), op.result(0).dtype
+    if value.dtype.name != "INT32" or axes is None:
+        return None
+    wide = paddle.cast(value, kind if kind.name in ("FLOAT32", "FLOAT64") else "int64")
+    return paddle.cast(paddle.sum(wide, axis=list(axes) or None, keepdim=attributes["keepdim"]), kind)
+
+
 def _cumsum(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     if attributes.get("exclusive") or attributes.get("reverse"):
         raise _refuse(op, "runs backwards or leaves out an element")
@@ -96,6 +107,14 @@ def _thresholded_relu(op: Any, inputs: list[Any], attributes: dict[str, Any]) ->
         return None
     other = paddle.full_like(inputs[0], attributes["value"])
     return paddle.where(inputs[0] > attributes["threshold"], inputs[0], other)
+
+
+def _hardshrink(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """What lies on the threshold is kept; ONNX's Shrink makes it 0."""
+    import paddle
+
+    value = inputs[0]
+    return paddle.where(paddle.abs(value) < attributes["threshold"], paddle.zeros_like(value), value)
 
 
 def _truth(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -174,6 +193,7 @@ def _repeat_interleave(op: Any, inputs: list[Any], attributes: dict[str, Any]) -
 RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "scale": _scale,
     "scale_": _scale,
+    "sum": _sum,
     "cumsum": _cumsum,
     "cumsum_": _cumsum,
     "put_along_axis": _put_along_axis,
@@ -182,6 +202,7 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "round_": _round,
     "thresholded_relu": _thresholded_relu,
     "thresholded_relu_": _thresholded_relu,
+    "hardshrink": _hardshrink,
     "all": _truth,
     "any": _truth,
     "cross_entropy_with_softmax": _cross_entropy,

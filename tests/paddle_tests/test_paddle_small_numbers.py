@@ -66,3 +66,12 @@ def test_a_logarithm_of_a_softmax_ends_where_that_of_paddle_does(dtype: str, axi
         hot = inference(method, backend="onnxruntime", fallback="error")
         hot(small)
         np.testing.assert_allclose(hot(far).numpy(), method(far).numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.25])
+def test_what_lies_on_the_threshold_of_a_shrinkage(threshold: float) -> None:
+    for method in (lambda x: F.hardshrink(x, threshold), lambda x: F.softshrink(x, threshold)):
+        hot = inference(method, backend="onnxruntime", fallback="error")
+        for values in ([0.1, 2.0, 3.0, 4.0, 5.0], [threshold, -threshold, 0.0, -1.0, np.nan]):
+            x = paddle.to_tensor(np.array(values, "float32"))
+            assert np.array_equal(hot(x).numpy(), method(x).numpy(), equal_nan=True)
