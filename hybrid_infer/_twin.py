@@ -398,20 +398,36 @@ _NO_STATE = (
 )  # fmt: skip
 
 
-def _token(value: Any, frontend: Any) -> Any:
-    if isinstance(value, _SIMPLE):
+def _token(value: Any, frontend: Any, known: Collection[int]) -> Any:
+    if type(value) in _SIMPLE:
         return type(value), repr(value)
-    watched = isinstance(value, (dict, list, tuple, frontend.layer_type, *frontend.constant_types))
+    if isinstance(value, tuple):
+        return id(value), _items(value, frontend, known)
+    watched = isinstance(value, (dict, list, frontend.layer_type, *frontend.constant_types))
     if watched or _is_object(value) or isinstance(value, _NO_STATE):
         return id(value)  # which either does not change or is compared place by place
-    return id(value), _digest(value, frontend)
+    return id(value), _digest(value, frontend, known)
 
 
-def _digest(value: Any, frontend: Any) -> tuple[str, tuple[int, ...]]:
+def _items(value: tuple[Any, ...], frontend: Any, known: Collection[int]) -> list[Any]:
+    """What a tuple holds beside tensors: it stays, and what it holds may change all the same."""
+    found: list[Any] = []
+    for item in value:
+        if isinstance(item, tuple):
+            found.append(_items(item, frontend, known))
+        elif not isinstance(item, (frontend.tensor_type, *frontend.traced_types)):
+            found.append(_token(item, frontend, known))
+    if hasattr(value, "__dict__"):
+        found.append(_digest(vars(value), frontend, known))
+    return found
+
+
+def _digest(value: Any, frontend: Any, known: Collection[int]) -> tuple[str, tuple[int, ...]]:
     """State that no attribute shows: of a set, an array, an iterator, a generator of random numbers.
 
-    With the identity of each tensor in it.
+    With the identity of each tensor in it. `known`: ids of objects whose attributes are compared one by one.
     """
+
     def is_tensor(item: Any) -> bool:
         return isinstance(item, frontend.tensor_type)
 
@@ -420,8 +436,7 @@ def _digest(value: Any, frontend: Any) -> tuple[str, tuple[int, ...]]:
         [],
         is_tensor=is_tensor,
         is_layer=lambda item: isinstance(item, frontend.layer_type),
-        # The attributes of an object are compared one by one, where it is found.
-        skip=lambda item: _is_object(item) and not is_tensor(item),
+        skip=lambda item: id(item) in known and _is_object(item) and not is_tensor(item),
     )
     return found.digest, tuple(id(each.object) for each in found.externals)
 
@@ -430,18 +445,18 @@ def _is_object(value: Any) -> bool:
     return _census.has_state(value) or hasattr(value, "__hybrid_infer__")
 
 
-def _native(value: Any, frontend: Any) -> Any:
+def _native(value: Any, frontend: Any, known: Collection[int]) -> Any:
     """The same of an instance whose class adds attributes to a class in C: what its copy would be given."""
     native = _held.native_base(type(value))
     if native is None or issubclass(native, (dict, list)):
         return ""
     told = [*(_held.told(value, type(value), native) or ())][2:]
-    return _digest([part for part in told if part is not vars(value)], frontend)  # attributes are compared one by one
+    return _digest([part for part in told if part is not vars(value)], frontend, known)
 
 
 def _state(census: Census, frontend: Any) -> dict[Path, Any]:
     """A description of the non-tensor state of a twin, for a comparison."""
-    tensor = frontend.tensor_type
+    tensor, known = frontend.tensor_type, census.paths
     slots = {(id(slot.box), slot.key) for slot in census.slots}
     slots |= {(id(place.box), place.key) for place in census.tuples}
     found: dict[Path, Any] = {}
@@ -459,10 +474,16 @@ def _state(census: Census, frontend: Any) -> dict[Path, Any]:
                     continue
                 if key in computed:
                     continue
-                known = isinstance(held, tensor) or (id(box), key) in slots
-                state[n, key] = "tensor" if known else _token(frontend.spelling(value, key, held), frontend)
+                if isinstance(held, tensor) or (id(box), key) in slots:
+                    state[n, key] = _items(held, frontend, known) if isinstance(held, tuple) else "tensor"
+                else:
+                    state[n, key] = _token(frontend.spelling(value, key, held), frontend, known)
+        for name, held in _held.slots(value, type(value)):
+            state["a slot", name] = _token(held, frontend, known)
+        if isinstance(value, dict):
+            state[0, "its order"] = list(value)
         if _census.has_state(value) and not isinstance(value, (dict, list, frontend.layer_type)):
-            state[0, "its state"] = _native(value, frontend)
+            state[0, "its state"] = _native(value, frontend, known)
         found[path] = state
     return found
 
