@@ -9,6 +9,7 @@ from typing import Any
 from hybrid_infer import _census, _code
 
 _Function = types.FunctionType
+_OURS = __name__.partition(".")[0]
 #: What Python itself keeps in a module: the second is set by a warning.
 _PYTHONS = frozenset({"__builtins__", "__warningregistry__"})
 
@@ -35,6 +36,9 @@ def _references(function: _Function) -> Iterator[tuple[str, str, Any]]:
 
 def undecorated(value: Any) -> Any:
     """The function behind one that this library has wrapped."""
+    kind = type(value)
+    if kind not in (_Function, types.MethodType) and str(kind.__module__).partition(".")[0] != _OURS:
+        return value  # an object of the program may have a __getattr__ of its own
     method = getattr(value, "__hybrid_infer__", None)
     return value if method is None else method.function
 
