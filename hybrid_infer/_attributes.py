@@ -17,7 +17,7 @@ import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from hybrid_infer import _fingerprint, _keys, _layer_hooks, _reads, _state
+from hybrid_infer import _astray, _fingerprint, _keys, _layer_hooks, _reads, _state
 from hybrid_infer._census import Census, Path, has_state
 from hybrid_infer._fingerprint import ABSENT, Fingerprint
 from hybrid_infer._framework_code import Named
@@ -47,6 +47,8 @@ class Attributes:
     def __init__(self, frontend: Any, code: Callable[[Any], Fingerprint]) -> None:
         self.frontend = frontend
         self.code = functools.cache(code)
+        #: What the last reads meet of which no look-up is noted, in words.
+        self.astray: list[str] = []
         self._leaves = (frontend.tensor_type, frontend.layer_type, *frontend.constant_types)
 
     def reads(
@@ -59,6 +61,7 @@ class Attributes:
         `whole` holds ids of objects on which no look-up can be noted: they are described with all they hold.
         """
         found, opaque = [], []
+        self.astray = []
         for path in sorted(names):
             value = census.at(path)
             mentioned = names[path] | (vars(value).keys() if "__dict__" in names[path] else set())
@@ -67,6 +70,7 @@ class Attributes:
             for name in sorted(mentioned - self.frontend.internal - census.recomputed.get(path, frozenset())):
                 if name.startswith("__") and name.endswith("__") and name != "__dict__":
                     continue
+                self._stray(value, name, ".".join((*path, name)), census)
                 try:
                     kind, digest = self._state(value, name, census, whole)
                     if kind != "framework":
@@ -75,6 +79,15 @@ class Attributes:
                     opaque.append(str(fault))
                     found.append(Read(path, name, "vouched" if vouched else "opaque", ""))
         return found, opaque
+
+    def _stray(self, value: Any, name: str, where: str, census: Census) -> None:
+        box = self._box(value, name)
+        if box is None:
+            return
+        for layer in _astray.layers(box[name], census, self.frontend.layer_type, self.code, self.notes):
+            kind = type(layer).__name__
+            self.astray.append(f"it reaches a layer of class {kind} by {where}, which holds it out of sight")
+            return
 
     def _around(self, path: Path, value: Any, looked: set[str]) -> list[str]:
         """The dicts of hooks that count: those which compute an attribute, and a root's if its call has looked there.

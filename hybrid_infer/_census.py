@@ -170,9 +170,7 @@ def _visit(box: Any, key: Any, path: Path, census: Census, frontend: Any) -> Non
             census.tuples.append(TupleSlot(box, key, path, value))
             for place, tensor in found:
                 census.slots.append(Slot(None, None, place, tensor))
-        for i, item in enumerate(value):
-            if not isinstance(item, (tuple, frontend.tensor_type)):
-                _visit(value, i, (*path, str(i)), census, frontend)
+        _visit_items(value, path, census, frontend)
         return
     is_layer = isinstance(value, frontend.layer_type)
     if is_layer and not opens(value, frontend):
@@ -189,6 +187,15 @@ def _visit(box: Any, key: Any, path: Path, census: Census, frontend: Any) -> Non
     for inner, name in items(value, is_layer, census, frontend):
         if name not in computed:
             _visit(inner, name, (*path, str(name)), census, frontend)
+
+
+def _visit_items(value: tuple[Any, ...], path: Path, census: Census, frontend: Any) -> None:
+    """What a tuple, and those in it, hold beside tensors."""
+    for i, item in enumerate(value):
+        if isinstance(item, tuple):
+            _visit_items(item, (*path, str(i)), census, frontend)
+        elif not isinstance(item, frontend.tensor_type):
+            _visit(value, i, (*path, str(i)), census, frontend)
 
 
 def items(value: Any, is_layer: bool, census: Census, frontend: Any) -> Iterator[tuple[Any, Any]]:

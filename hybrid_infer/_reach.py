@@ -8,11 +8,14 @@ and is refused.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import threading
 import types
+import weakref
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from hybrid_infer import _origin, _undo
@@ -23,9 +26,9 @@ from hybrid_infer._state import cell_contents
 _OBJECTS = 1 << 17  # what is reached beyond these is not looked at
 _ARRAYS = 1 << 28  # bytes of NumPy arrays that are copied; of those beyond, a change is seen and not taken back
 _PLAIN: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None)})
-_LEAVES: tuple[type, ...] = (*_PLAIN, types.BuiltinFunctionType)
+_LEAVES: tuple[type, ...] = tuple(_PLAIN)
 #: Libraries whose objects do no more than hold what they are given.
-_HOLDERS = frozenset({"argparse", "collections", "queue", "types"})
+_HOLDERS = frozenset({"argparse", "collections", "queue", "types", "weakref"})
 _CACHES = type(functools.lru_cache(lambda: None))
 _SAMPLES: tuple[Any, ...] = ((), [], {}, {}.values(), {}.items(), set(), "", b"", range(0))
 _ITERATORS: tuple[type, ...] = (
@@ -39,12 +42,17 @@ class Reach:
     """A snapshot of what `code` names and of all that is held there.
 
     ``known`` holds the ids of objects that a twin stands for, which are left alone where code names them and watched
-    where they are reached by another way, and ``ignored`` names of attributes that a tracer writes. Raises TraceError
-    where the code reaches what cannot be taken back.
+    where they are reached by another way, and ``ignored`` names of attributes that a tracer writes. ``held`` is code
+    of functions that stay the program's own in a trace. Raises TraceError where the code reaches what cannot be taken
+    back.
     """
 
-    def __init__(self, code: Fingerprint, known: Collection[int], ignored: Collection[str] = ()) -> None:
-        self._known, self._named, self._ignored = known, code.attributes, ignored
+    def __init__(
+        self, code: Fingerprint, known: Collection[int], ignored: Collection[str] = (),
+        held: Sequence[Fingerprint] = (),
+    ) -> None:  # fmt: skip
+        self._known, self._ignored = known, ignored
+        self._named = code.attributes.union(*(each.attributes for each in held))
         self._assignable = {name for name in self._named if not name.startswith("__")}
         self._memories: list[tuple[str, _undo.Memory]] = []
         self._caches: list[tuple[Any, Any]] = []
@@ -53,6 +61,13 @@ class Reach:
         self._kinds: dict[type, tuple[bool, Any]] = {}
         self._bytes = 0
         self._queue: deque[tuple[Any, str]] = deque()
+        self._code(code)
+        self._known = ()
+        for each in held:
+            self._code(each)
+        self._follow()
+
+    def _code(self, code: Fingerprint) -> None:
         self._globals(code)
         self._classes(code)
         for cell, _ in code.cells:
@@ -62,7 +77,6 @@ class Reach:
             self._queue.append((function, function.__qualname__))
             for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
                 self._named_by_code(value, f"a default of {function.__qualname__}")
-        self._follow()
 
     def _named_by_code(self, value: Any, name: str) -> None:
         if id(value) not in self._known:  # else the traced function is given its twin
@@ -189,11 +203,22 @@ class Reach:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """What a callable carries with it."""
+    """What a callable carries with it, and what others refer to."""
     if isinstance(value, types.MethodType):
         yield value.__self__
     elif isinstance(value, functools.partial):
+        yield value.func
         yield from value.args
         yield from value.keywords.values()
     elif isinstance(value, (staticmethod, classmethod)):
         yield value.__func__
+    elif isinstance(value, types.BuiltinFunctionType):
+        if not isinstance(value.__self__, types.ModuleType):
+            yield value.__self__
+    elif isinstance(value, weakref.ref):
+        yield value()
+    elif isinstance(value, types.MappingProxyType):
+        yield from value.values()
+    elif isinstance(value, contextvars.ContextVar):
+        with contextlib.suppress(LookupError):
+            yield value.get()

@@ -10,6 +10,7 @@ from hybrid_infer import _census, _code
 from hybrid_infer._state import cell_contents
 
 _Function = types.FunctionType
+_OURS = __name__.partition(".")[0]
 #: What Python itself keeps in a module: the second is set by a warning.
 _PYTHONS = frozenset({"__builtins__", "__warningregistry__"})
 
@@ -36,6 +37,9 @@ def _references(function: _Function) -> Iterator[tuple[str, str, Any]]:
 
 def undecorated(value: Any) -> Any:
     """The function behind one that this library has wrapped."""
+    kind = type(value)
+    if kind not in (_Function, types.MethodType) and str(kind.__module__).partition(".")[0] != _OURS:
+        return value  # an object of the program may have a __getattr__ of its own
     method = getattr(value, "__hybrid_infer__", None)
     return value if method is None else method.function
 

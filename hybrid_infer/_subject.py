@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from hybrid_infer import _census, _code, _fingerprint, _framework_code, _keys, _layer_hooks, _outside, _roots
+from hybrid_infer import _astray, _census, _code, _fingerprint, _framework_code, _keys, _layer_hooks, _outside, _roots
 from hybrid_infer._attributes import Attributes, Read
 from hybrid_infer._errors import TraceError
 from hybrid_infer._fingerprint import External
@@ -211,8 +211,11 @@ class Subject:
             if (dtype := self.frontend.describe(tensor)[0]) != "bfloat16"  # which NumPy has no view of
         ]
 
+        codes, others = _astray.shared(self.census, self.frontend, self.attributes.code)
+        views += [(each, f"an object of class {type(each).__name__}") for each in others]
+
         def start() -> Reach:
-            reach = Reach(self.code, known, self.frontend.ignored_writes)
+            reach = Reach(self.code, known, self.frontend.ignored_writes, codes)
             for view, name in views:
                 reach.add(view, name)
             return reach

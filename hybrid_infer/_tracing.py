@@ -136,7 +136,7 @@ def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
     reads, opaque = request.subject.attributes.reads(
         request.subject.census, twin.names, twin.whole, vouched=vouched
     )
-    reasons = [*captured.impure, *twin.writes]
+    reasons = [*captured.impure, *twin.writes, *request.subject.attributes.astray]
     if not reasons and _unknown(request, captured.constants):
         reasons = ["it uses a tensor that no layer, closure or global in sight holds: its changes would go unseen"]
     if reasons:

@@ -91,6 +91,9 @@ SECTIONS: tuple[Section, ...] = (
     Section("copies", r"cannot be copied|does not have the layer's structure"),
     Section("tensors-out-of-sight", r"no layer, closure or global|neither an argument nor held"),
     Section(
+        "layers-out-of-sight", r"holds it out of sight", "Make it an attribute of the layer, and the function a method"
+    ),
+    Section(
         "class-methods", r"^it is a class method", "Decorate a method of its instances, a static method or a function"
     ),
     Section("no-framework", r"holds no layer or tensor|nor the objects that it uses hold"),

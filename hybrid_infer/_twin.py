@@ -399,24 +399,42 @@ _NO_STATE = (
 )  # fmt: skip
 
 
-def _token(value: Any, frontend: Any) -> Any:
-    if isinstance(value, _SIMPLE):
+def _token(value: Any, frontend: Any, known: Collection[int]) -> Any:
+    if type(value) in _SIMPLE:
         return type(value), repr(value)
-    watched = isinstance(value, (dict, list, tuple, frontend.layer_type, *frontend.constant_types))
+    if isinstance(value, tuple):
+        return id(value), _items(value, frontend, known)
+    watched = isinstance(value, (dict, list, frontend.layer_type, *frontend.constant_types))
     if watched or _is_object(value) or isinstance(value, _NO_STATE):
         return id(value)  # which either does not change or is compared place by place
     held = _held_in(value) if isinstance(value, (deque, set, frozenset)) else ()
-    return id(value), _digest(value, frontend), held
+    return id(value), _digest(value, frontend, known), held
 
 
-def _digest(value: Any, frontend: Any) -> str:
-    """State that no attribute shows: of a set, an array, an iterator, a generator of random numbers."""
+def _items(value: tuple[Any, ...], frontend: Any, known: Collection[int]) -> list[Any]:
+    """What a tuple holds beside tensors: it stays, and what it holds may change all the same."""
+    found: list[Any] = []
+    for item in value:
+        if isinstance(item, tuple):
+            found.append(_items(item, frontend, known))
+        elif not isinstance(item, (frontend.tensor_type, *frontend.traced_types)):
+            found.append(_token(item, frontend, known))
+    if hasattr(value, "__dict__"):
+        found.append(_digest(vars(value), frontend, known))
+    return found
+
+
+def _digest(value: Any, frontend: Any, known: Collection[int]) -> str:
+    """State that no attribute shows: of a set, an array, an iterator, a generator of random numbers.
+
+    `known`: ids of objects whose attributes are compared one by one.
+    """
     return _fingerprint.fingerprint(
         [value],
         [],
         is_tensor=lambda item: isinstance(item, frontend.tensor_type),
         is_layer=lambda item: isinstance(item, frontend.layer_type),
-        skip=_is_object,  # its attributes are compared one by one, where it is found
+        skip=lambda item: id(item) in known and _is_object(item),
     ).digest
 
 
@@ -434,18 +452,18 @@ def _is_object(value: Any) -> bool:
     return _census.has_state(value) or hasattr(value, "__hybrid_infer__")
 
 
-def _native(value: Any, frontend: Any) -> str:
+def _native(value: Any, frontend: Any, known: Collection[int]) -> str:
     """The same of an instance whose class adds attributes to a class in C: what its copy would be given."""
     native = _held.native_base(type(value))
     if native is None or issubclass(native, (dict, list)):
         return ""
     told = [*(_held.told(value, type(value), native) or ())][2:]
-    return _digest([part for part in told if part is not vars(value)], frontend)  # attributes are compared one by one
+    return _digest([part for part in told if part is not vars(value)], frontend, known)
 
 
 def _state(census: Census, frontend: Any) -> dict[Path, Any]:
     """A description of the non-tensor state of a twin, for a comparison."""
-    tensor = frontend.tensor_type
+    tensor, known = frontend.tensor_type, census.paths
     slots = {(id(slot.box), slot.key) for slot in census.slots}
     slots |= {(id(place.box), place.key) for place in census.tuples}
     found: dict[Path, Any] = {}
@@ -465,10 +483,14 @@ def _state(census: Census, frontend: Any) -> dict[Path, Any]:
                     continue
                 if key in computed:
                     continue
-                known = isinstance(held, tensor) or (id(box), key) in slots
-                state[n, key] = "tensor" if known else _token(frontend.spelling(value, key, held), frontend)
+                if isinstance(held, tensor) or (id(box), key) in slots:
+                    state[n, key] = _items(held, frontend, known) if isinstance(held, tuple) else "tensor"
+                else:
+                    state[n, key] = _token(frontend.spelling(value, key, held), frontend, known)
+        for name, held in _held.slots(value, type(value)):
+            state["a slot", name] = _token(held, frontend, known)
         if _census.has_state(value) and not isinstance(value, (dict, list, frontend.layer_type)):
-            state[0, "its state"] = _native(value, frontend)
+            state[0, "its state"] = _native(value, frontend, known)
         found[path] = state
     return found
 

@@ -147,6 +147,8 @@ class Watch:
                     self._checks.append(self._code(value))
                 continue
             elif kind in _CARRIERS:
+                if kind is functools.partial:  # its __setstate__ replaces all that it holds
+                    self._fields += [(value, name, getattr(value, name)) for name in ("func", "args", "keywords")]
                 queue += _CARRIERS[kind](value)
                 continue
             elif id(value) in self._known:
