@@ -74,6 +74,8 @@ class Census:
     layers: list[tuple[Path, Any]] = field(default_factory=list)
     grouped: set[int] = field(default_factory=set)  # ids of the dicts in which layers keep parameters and sublayers
     recomputed: dict[Path, frozenset[str]] = field(default_factory=dict)  # attributes that hooks compute at each call
+    carries: tuple[Any, ...] = ()  # whose places are left out (see `_carry`)
+    without: frozenset[Path] = frozenset()  # these places
 
     def at(self, path: Path) -> Any:
         """The object or tensor at a path; None where there is none."""
@@ -101,9 +103,10 @@ def has_state(value: Any) -> bool:
     return hasattr(value, "__dict__") and not isinstance(value, _LEAVES) and "__hybrid_infer__" not in vars(value)
 
 
-def take(roots: Mapping[str, Any], frontend: Any) -> Census:
-    """Walk the roots: a layer, an object, a container or a tensor each, under its name."""
-    census = Census()
+def take(roots: Mapping[str, Any], frontend: Any, carries: Sequence[Any] = ()) -> Census:
+    """Walk the roots: a layer, an object, a container or a tensor each, under its name. What is carried is left out."""
+    census = Census(carries=tuple(carries))
+    census.without = frozenset(carry.place for carry in carries)
     box = dict(roots)
     census.objects[()] = box
     for name in roots:
@@ -159,6 +162,8 @@ def opens(layer: Any, frontend: Any) -> bool:
 
 def _visit(box: Any, key: Any, path: Path, census: Census, frontend: Any) -> None:
     value = box[key]
+    if path in census.without:
+        return
     if isinstance(value, frontend.tensor_type):
         census.slots.append(Slot(box, key, path, value))
         return

@@ -27,6 +27,7 @@ from hybrid_infer import (
     _written,
 )  # fmt: skip
 from hybrid_infer._busy import NOTHING, capturing
+from hybrid_infer._carry import Boxes, Carries
 from hybrid_infer._errors import BackendError, CaptureError, EngineError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._met import Met
@@ -92,8 +93,10 @@ class State:
         _STATES.add(self)
 
     def adopt_parameters(self) -> None:
-        self.parameters = parameters = self.method.parameters
+        self.own_parameters = self.parameters = parameters = self.method.parameters
         self._bind, self._defaults = parameters.bind, parameters.defaults
+        #: Where the instance holds what the method carries from call to call (see `_carry`), once it is known to.
+        self.boxes: Boxes | None = None
 
     def call(self, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer one call; `owner` is (instance,) or ()."""
@@ -172,7 +175,7 @@ class State:
             return self._compared(owner, args, kwargs, values, key, route)
         try:
             if self._grad() and _gradients.wanted(self.frontend, tensors, route):
-                if route.written:  # type: ignore[union-attr]
+                if route.written or self.boxes is not None:  # type: ignore[union-attr]
                     reason = "it writes to a tensor while gradients are recorded"
                     return self.eagerly(owner, args, kwargs, reason, "Call it under no_grad()", "busy")
                 call = _gradients.Eagerly(self, owner, values, (len(args), kwargs))
@@ -196,6 +199,8 @@ class State:
             if type(result) is _written.Failed:
                 raise result.fault
         self.counters.hits += 1
+        if self.boxes is not None:
+            return _given.applied(result, self.frontend.write, self.boxes.assign)
         return _given.applied(result, self.frontend.write) if given else result
 
     def _write(self, route: Any, tensors: Sequence[Any], ints: Sequence[int], given: Any) -> Any:
@@ -225,6 +230,27 @@ class State:
         kind, scale = (call.tree, [t.dtype for t in call.tensors]), _choice.scale(call)
         losers = [held.version for (_, at), (held, _) in list(self.slower.items()) if at == scale]
         return all((each.tree, [t.dtype for t in each.tensors]) != kind for each in losers)
+
+    def carries_in(self, subject: Subject) -> bool:
+        """Is all that the method carries from call to call part of each call (see `_carry`)? From now on it is."""
+        objects = subject.census.objects
+        boxes = Boxes([carry for carry in self.method.carries if carry.path in objects], objects)
+        if boxes.carries == self.parameters.carries and (self.boxes is None or boxes.same(self.boxes)):
+            return True
+        bind = self.own_parameters.bind
+
+        def bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+            values = bind(args, kwargs)
+            return None if values is None else (*values, *boxes.values())
+
+        self.parameters, self.boxes = Carries(self.own_parameters, boxes.carries), boxes
+        self._bind, self._defaults = bound, self.parameters.defaults
+        return False
+
+    def with_carries(self, values: Sequence[Any]) -> Sequence[Any]:
+        """The values of a call that nobody has made, with what is carried now behind them."""
+        own = values[: len(self.own_parameters.names)]
+        return own if self.boxes is None else (*own, *self.boxes.values())
 
     def _named(self, values: Any, fault: Exception) -> str:
         """What cannot be part of a signature, by the name of its parameter, which no key has."""
@@ -265,7 +291,8 @@ class State:
         tensors, written = route.works_on(layout.tensors), route.written
         before = [copy(tensor) if i in written else tensor for i, tensor in enumerate(tensors)]
         changing = [tensors[i] for i in written]
-        found = _given.called(self.method.function, (*owner, *args), kwargs, given, changing, copy)
+        stored = route.stored
+        found = _given.called(self.method.function, (*owner, *args), kwargs, given, changing, copy, self.boxes, stored)
         check, options = _compile.check, self.method.options
         return found, lambda: check(self.frontend, route, tensors, layout.ints, found, options, given, before)
 
@@ -406,7 +433,10 @@ class State:
 
     def layout(self, values: Sequence[Any]) -> Any:
         """The structure and leaves of the values of a call. Raises Unsupported."""
-        return self._signatures.layout(values, self.parameters.names, self._defaults)
+        parameters = self.parameters
+        if len(values) != len(parameters.names):  # taken before another thread found that something is carried
+            parameters = self.own_parameters
+        return self._signatures.layout(values, parameters.names, parameters.defaults)
 
     def remember(self, key: Any, route: Any) -> None:
         """Have the calls with this key answered by `route`."""

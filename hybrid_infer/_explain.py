@@ -182,7 +182,8 @@ class _Group:
         }
 
     def _version(self, held: Held) -> dict[str, Any]:
-        version, ledger, names = held.version, held.ledger, self.method.parameters.names
+        version, ledger = held.version, held.ledger
+        names = [*self.method.parameters.names, *(carry.name for carry in version.carries)]
         places, int_places = _places(version.tree, names)
         routes = [r for s in self.states for r in list(s.routes.values()) if r.held is held]
         slower = [s for s in self.states if any(h is held for h, _ in list(s.slower.values()))]
@@ -283,15 +284,19 @@ def _sizes(held: Held) -> dict[str, int]:
 
 
 def _outputs(version: Version, places: Sequence[str]) -> dict[str, list[str]]:
-    """What a graph computes: results of the method, and what tensors hold that it writes to."""
+    """What a graph computes: results of the method, what tensors hold that it writes to, and what it assigns."""
     specs = [] if version.graph is None else [*map(_differences.spec, version.graph.output_specs)]
     written: dict[int, str] = {}
     for place in _targets.targets(version.results):
         origin, i = version.sources[place]
         written[version.sources[place + 1][1]] = places[i] if origin == "x" else version.weights[i].name
+    assigned = _targets.assigned(version.results)
+    kept = {place for leaves in assigned.values() for place in leaves}
+    given = {i for place, (origin, i) in enumerate(version.sources) if origin == "y" and place not in kept}
     return {
-        "gives": [spec for number, spec in enumerate(specs) if number not in written],
+        "gives": [spec for number, spec in enumerate(specs) if number in given and number not in written],
         "writes": [f"{name}: {specs[number]}" for number, name in sorted(written.items())],
+        "assigns": [version.carries[number].name for number in assigned],
     }
 
 

@@ -120,6 +120,8 @@ def _of_version(version: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "gives", each
     for each in version["writes"]:
         yield "writes", each
+    if version["assigns"]:
+        yield "assigns", ", ".join(version["assigns"])
     served, weights = ", ".join(version["served_by"]), ", ".join(version["weights"])
     yield "served by", (served or "nothing at present") + (f" (weights {weights})" if weights else "")
     for choice in version["choices"]:

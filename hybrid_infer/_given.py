@@ -11,7 +11,7 @@ import dataclasses
 import types
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from hybrid_infer import _state
@@ -21,7 +21,8 @@ _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, type})
 _ABSENT = object()
 
 #: (an object, the names of attributes that are gone, what it holds now: of attributes those that are new, else all);
-#: with None in the middle, (a tensor, None, another one of its content).
+#: with None in the middle, (a tensor, None, another one of its content); (the number of a carry, ``_carry.ASSIGNED``,
+#: what it is now).
 Change = tuple[Any, tuple[str, ...] | None, Any]
 
 
@@ -107,21 +108,26 @@ def _held(value: Any, kind: type) -> Any:
 
 def called(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], given: Sequence[Any],
-    written: Sequence[Any] = (), copy: Callable[[Any], Any] | None = None,
+    written: Sequence[Any] = (), copy: Callable[[Any], Any] | None = None, carried: Any = None,
+    stored: Collection[int] = (),
 ) -> Any:  # fmt: skip
     """The result of a function, as `Returned` where it changed what it was given.
 
-    `written`: tensors among that which it writes to, of which `copy` makes another one.
+    `written`: tensors among that which it writes to, of which `copy` makes another one. `carried`: where it keeps what
+    it carries from call to call (see ``_carry.Boxes.changes``), of which a program stores to those `stored`.
     """
-    if not given and not written:
+    if not given and not written and carried is None:
         return function(*args, **kwargs)
     given = [each for each in given if _noted(type(each))]
     before = [_content(each) for each in given]
+    carries = () if carried is None else carried.held()
     value = function(*args, **kwargs)
     found = (_change(held, each) for held, each in zip(before, given, strict=True))
     changes = [change for change in found if change is not None]
     if copy is not None:
         changes += [(tensor, None, copy(tensor)) for tensor in written]
+    if carried is not None:
+        changes += carried.changes(carries, stored)
     return Returned((value, changes)) if changes else value
 
 
@@ -131,28 +137,29 @@ def _content(value: Any) -> Any:
 
 def _change(before: Any, value: Any) -> Change | None:
     if type(value) is list:
-        same = len(before) == len(value) and all(map(_same, before, value))
-        return None if same else (value, (), [*value])
+        equal = len(before) == len(value) and all(map(same, before, value))
+        return None if equal else (value, (), [*value])
     if type(value) in _DICTS:
-        keys = [*before] == [*value] and all(map(_same, before, value))
-        same = keys and all(map(_same, before.values(), value.values()))
-        return None if same else (value, (), {**value})
+        keys = [*before] == [*value] and all(map(same, before, value))
+        equal = keys and all(map(same, before.values(), value.values()))
+        return None if equal else (value, (), {**value})
     state = vars(value)
     gone = tuple(name for name in before if name not in state)
-    new = {name: held for name, held in state.items() if not _same(before.get(name, _ABSENT), held)}
+    new = {name: held for name, held in state.items() if not same(before.get(name, _ABSENT), held)}
     if [*state] != [*(name for name in before if name in state), *(name for name in new if name not in before)]:
         return value, (*before,), state.copy()  # one was dropped and put back, behind the others
     return (value, gone, new) if new or gone else None
 
 
-def _same(before: Any, after: Any) -> bool:
+def same(before: Any, after: Any) -> bool:
     return before is after or (type(before) is type(after) and type(after) in _PLAIN and repr(before) == repr(after))
 
 
-def applied(found: Any, write: Callable[[Any, Any], Any]) -> Any:
+def applied(found: Any, write: Callable[[Any, Any], Any], assign: Callable[[int, Any], Any] | None = None) -> Any:
     """The result of a call, when what it changed has been put into the objects that it was given.
 
-    `write` puts the content of a tensor into another one.
+    `write` puts the content of a tensor into another one; `assign` what is carried into the instance, of which without
+    it nothing is changed.
     """
     if type(found) is not Returned:
         return found
@@ -160,6 +167,9 @@ def applied(found: Any, write: Callable[[Any, Any], Any]) -> Any:
     for each, gone, content in changes:
         if gone is None:
             write(each, content)
+        elif type(each) is int:
+            if assign is not None:
+                assign(each, content)
         elif type(each) is list:
             each[:] = content
         elif type(each) in _DICTS:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from hybrid_infer import _given
 from hybrid_infer._busy import NOTHING
+from hybrid_infer._carry import Boxes
 from hybrid_infer._errors import EngineError, TraceError
 from hybrid_infer._request import Request
 from hybrid_infer._route import Compiled
@@ -37,6 +38,7 @@ class Invocation:
         self._before: dict[int, Any] = {}
         self._state: Sequence[int] = ()  # the weights that the method writes to
         self._understudy: Understudy | None = None
+        self._stored: Collection[int] = ()  # of what is carried, what the static model assigns
         #: Of the eager method, where it was run; else NOTHING.
         self.answer: Any = NOTHING
         self.raised = False  # by the eager method
@@ -45,6 +47,7 @@ class Invocation:
 
     def expect_writes(self, route: Compiled) -> None:
         """Some tensors are written to: what they hold is kept, unless it is written over already."""
+        self._stored = route.stored
         if not route.written or self.answer is not NOTHING or self._before:
             return
         request, self.tensors = self._request, route.works_on(self._request.layout.tensors)
@@ -101,7 +104,7 @@ class Invocation:
 
     def again(self) -> Answer:
         """The same work once more, on copies of the objects that the call was given and of what it writes to."""
-        if not self._request.given and not self._before:
+        if not self._request.given and not self._before and not self._request.parameters.carries:
             result = self._request.function(*self.owner, *self.args, **self.kwargs)
             return Answer(result, (), self._request.layout.tensors)
         tensors = self.scratch()
@@ -116,14 +119,15 @@ class Invocation:
         Raises EngineError where the instance has state, and cannot be copied.
         """
         request, state = self._request, self._state
-        if not state:
+        if not state and not request.parameters.carries:
             return request.function, self.owner
         if self._understudy is None:
             try:
                 self._understudy = Understudy(request.frontend, request.function, request.subject, state)
             except TraceError as fault:
                 raise EngineError("the eager method", str(fault)) from fault
-        self._understudy.take(tensors[len(request.layout.tensors) :])
+        carried = request.parameters.carried(self.copied(tensors))
+        self._understudy.take(tensors[len(request.layout.tensors) :], carried)
         return self._understudy.function, self._understudy.owner
 
     def _called(
@@ -131,8 +135,13 @@ class Invocation:
         tensors: Sequence[Any],
     ) -> Any:  # fmt: skip
         function, owner = stage
-        written = [tensors[i] for i in sorted(self._before)]
-        return _given.called(function, (*owner, *args), kwargs, given, written, self._request.frontend.duplicate)
+        request, carried = self._request, None
+        if request.parameters.carries:
+            double = self._understudy if self._understudy and self._understudy.owner is owner else None
+            objects = request.subject.census.objects if double is None else double.objects
+            carried = Boxes(request.parameters.carries, objects)
+        written, duplicate = [tensors[i] for i in sorted(self._before)], request.frontend.duplicate
+        return _given.called(function, (*owner, *args), kwargs, given, written, duplicate, carried, self._stored)
 
     def copied(self, tensors: Sequence[Any]) -> Sequence[Any]:
         """The values as they were when the call came: `tensors` in other lists, dicts and objects."""

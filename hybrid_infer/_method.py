@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from hybrid_infer import _ahead, _defects, _options, _stats
+from hybrid_infer._carry import Carry
 from hybrid_infer._dispatch import State
 from hybrid_infer._errors import CaptureError, HybridInferError
 from hybrid_infer._log import tell
@@ -60,6 +61,8 @@ class HotMethod:
         self.name = f"{function.__module__}.{function.__qualname__}"
         self.parameters = Parameters(function, owner=has_owner)
         self.counters = _stats.counters(self.name)
+        #: What it carries from call to call, as far as calls of any instance have shown (see `_carry`).
+        self.carries: tuple[Carry, ...] = ()
         self.ahead = None if options.input_spec is None else _ahead.compile_ahead
         self.states: dict[int, tuple[weakref.ref[Any], State]] = {}
         self._alone: State | None = None

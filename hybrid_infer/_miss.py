@@ -12,6 +12,7 @@ from typing import Any
 
 from hybrid_infer import _background, _choice, _cinn, _defects, _given, _progress, _stance, _trt
 from hybrid_infer._busy import NOTHING
+from hybrid_infer._carry import Found, joined
 from hybrid_infer._invocation import Invocation
 from hybrid_infer._log import tell
 from hybrid_infer._met import Style
@@ -45,9 +46,12 @@ def miss(
     errand: Errand = _CALL,
 ) -> tuple[Any, Any]:  # fmt: skip
     """A route for a call that none answers, or its result if the eager method had to be run for it anyhow."""
-    if state.method.redefined() or state.parameters is not state.method.parameters:
+    if state.method.redefined() or state.own_parameters is not state.method.parameters:
         state.adopt_parameters()
         return None, NOTHING if errand.ahead else state.call(owner, args, kwargs)
+    parameters = state.parameters
+    if len(values) != len(parameters.names):  # what is carried was found out meanwhile
+        return _again(state, owner, args, kwargs, values, errand)
     try:
         layout = state.layout(values)
         for tensor, place in zip(layout.tensors, layout.places, strict=True):
@@ -72,7 +76,7 @@ def miss(
         tuple(layout.int_places),
     )
     met(state, call, layout, values, (len(args), frozenset(kwargs)))
-    given = _given.objects(values, state.parameters.defaults)
+    given = _given.objects(values, parameters.defaults)
     if layout.holds_objects and not errand.ahead:  # whose arguments are copies
         held = _subject(state, owner, layout).holds_objects
         if held != state.holds:
@@ -97,10 +101,8 @@ def miss(
     if background and state.deferrable and not errand.ahead:
         return _defer(state, owner, args, kwargs, values, layout)
     subject = _subject(state, owner, layout)
-    if state.ask(subject):
-        if errand.ahead:
-            return miss(state, owner, args, kwargs, values, state.key(values), errand)
-        return None, state.call(owner, args, kwargs)
+    if state.parameters is not parameters or state.ask(subject) or not state.carries_in(subject):
+        return _again(state, owner, args, kwargs, values, errand)
     store = state.stores.choose(subject)
     why = state.stores.changes(subject)
     if why:
@@ -110,7 +112,7 @@ def miss(
         method.options.weights == "auto" and max(state.rebinds.values(), default=0) >= _REBINDS and not frozen
     )
     request = Request(
-        state.frontend, method.options, method.function, method.name, state.parameters, layout, call, subject, store,
+        state.frontend, method.options, method.function, method.name, parameters, layout, call, subject, store,
         live, (len(args), frozenset(kwargs)), frozen, errand, given=given, chooses=chooses, writes=True,
     )  # fmt: skip
     shown = contextlib.nullcontext() if errand.forked else _progress.working(f"preparing {method.name}")
@@ -118,6 +120,10 @@ def miss(
         invocation = Invocation(request, owner, args, kwargs, values)
         try:
             route, result = resolve(state, request, invocation)
+        except Found as found:
+            method.carries = joined(method.carries, found.carries)
+            state.carries_in(subject)
+            return _again(state, owner, args, kwargs, values, errand)
         except Exception as fault:
             if invocation.raised:  # a program may go on, and do so again
                 while len(state.raised) >= _ERRORS:
@@ -132,13 +138,22 @@ def miss(
     return route, _given.result(result)
 
 
+def _again(state: Any, owner: tuple[Any, ...], args: Any, kwargs: Any, values: Any, errand: Errand) -> tuple[Any, Any]:
+    """The same when something was learned about the method."""
+    if not errand.ahead:
+        return None, state.call(owner, args, kwargs)
+    values = state.with_carries(values)
+    return miss(state, owner, args, kwargs, values, state.key(values), errand)
+
+
 def met(state: Any, call: Call, layout: Layout, values: Sequence[Any], style: Style) -> None:
     """Remember a call for ``save()``, a dataclass among its arguments as its fields: a saved model changes none."""
+    own = state.own_parameters
     try:
         if layout.repeats:
             raise Unsupported("a list or dict in two places", values)
-        if layout.holds_objects:
-            layout = Signatures(state.frontend).layout(values, state.parameters.names, state.parameters.defaults)
+        if layout.holds_objects or state.parameters is not own:
+            layout = Signatures(state.frontend).layout(values[: len(own.names)], own.names, own.defaults)
             tensors, ints = specs(state.frontend, layout), tuple(layout.ints)
             call = Call(layout.tree, tensors, ints, (), tuple(layout.places), tuple(layout.int_places))
     except Unsupported:
@@ -196,7 +211,7 @@ def _subject(state: Any, owner: tuple[Any, ...], layout: Layout) -> Subject:
     method = state.method
     return Subject(
         state.frontend, method.function, owner[0] if owner else None, bool(owner), method.name,
-        method.options.cache_key, layout.kinds,
+        method.options.cache_key, layout.kinds, state.parameters.carries,
     )  # fmt: skip
 
 

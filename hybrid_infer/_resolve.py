@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _differences, _engines, _family, _forked, _ledger, _progress, _tracing, _written
+from hybrid_infer import _carry, _differences, _engines, _family, _forked, _ledger, _progress, _tracing, _written
 from hybrid_infer._busy import NOTHING, transparent
 from hybrid_infer._errors import StanceError
 from hybrid_infer._family import Family, Held
@@ -105,6 +105,9 @@ def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call:
     if version.kind == "capture" and version.reason and request.errand.open:  # other sizes may do
         return Eager(version.reason, lambda: False, remedy=version.remedy), NOTHING
     if version.reason:
+        if request.writes and version.carries != request.parameters.carries:
+            fail(request, family, held)
+            _carry.adopt(request.parameters, version.carries)
         result = NOTHING
         # If the eager method fails as well, the call is at fault, not the method.
         if version.kind == "capture" and not request.errand.ahead:

@@ -89,6 +89,7 @@ class Compiled:
         #: Arguments that are results too: ``x.contiguous()`` is `x` or a copy, by the layout that no signature holds.
         origins = [source for place, source in enumerate(version.sources) if place not in targets]
         self.handed_back = sorted({i for origin, i in origins if origin == "x"})
+        self.stored = _targets.assigned(version.results).keys()  # of what is carried
         self._kinds = leaf_kinds(version.results)
         self._build = builder(version.results, constants(frontend))
         self._simple = version.results == ["t"] and self._sources == (("y", 0),) and not live and not self.ints

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hybrid_infer import (
+    _carry,
     _choice,
     _chosen,
     _compile,
@@ -60,6 +61,7 @@ def use(
 ) -> tuple[Any, Any]:
     """Bind a version to the instance; verify it if that has not been done on this machine."""
     if held.version.reason:
+        _carry.adopt(request.parameters, held.version.carries)
         return refused(request, held), NOTHING
     result = NOTHING
     while True:
@@ -292,6 +294,8 @@ def _choose(
         other.built.verified = True
 
     def doubt(other: Compiled) -> str:
+        if request.parameters.carries:
+            return "what the method carries from call to call may be a NaN"
         endless = _probes.endless((graph or held.graph()).model)
         if endless:
             return endless

@@ -43,6 +43,7 @@ class Parameters:
     """The parameters of a function, so that ``f(x, 2)``, ``f(x, y=2)`` and ``f(x)`` with that default are one call."""
 
     missing = inspect.Parameter.empty  # the default of a parameter that has none
+    carries: tuple[Any, ...] = ()  # what the method carries from call to call (see `_carry`)
 
     def __init__(self, function: Callable[..., Any], *, owner: bool) -> None:
         parameters = list(inspect.signature(function).parameters.values())
@@ -101,6 +102,10 @@ class Parameters:
             else:
                 return None
         return None if left or position < given else tuple(values)
+
+    def carried(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Those of the values of a call that no caller passes."""
+        return ()
 
     def unbind(self, values: Sequence[Any], given: int, names: Collection[str]) -> tuple[list[Any], dict[str, Any]]:
         """The way back: arguments for the function, passed as the caller passed them.
@@ -208,7 +213,8 @@ class Signatures:
         nodes = []
         found.inner = 1  # the tuple of them all
         for name, value in zip(names, values, strict=True):
-            nodes.append(self._node(value, f"argument `{name}`", found, defaults))
+            place = name if "." in name else f"argument `{name}`"  # such as self.state, which is carried
+            nodes.append(self._node(value, place, found, defaults))
         found.tree = ["u", "builtins:tuple", nodes]
         return found
 

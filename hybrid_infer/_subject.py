@@ -12,6 +12,7 @@ from typing import Any
 
 from hybrid_infer import _astray, _census, _code, _fingerprint, _framework_code, _keys, _layer_hooks, _outside, _roots
 from hybrid_infer._attributes import Attributes, Read
+from hybrid_infer._carry import Carry
 from hybrid_infer._errors import TraceError
 from hybrid_infer._fingerprint import External
 from hybrid_infer._given import is_object
@@ -26,12 +27,12 @@ class Subject:
 
     ``opaque`` says what keeps the method off the disk (empty if nothing does). ``loose`` are tensors that code
     reaches where no twin can take their place; they are constants of a graph and part of the key by content. ``kinds``
-    are the classes of what is passed to a call, whose methods it may use.
+    are the classes of what is passed to a call, whose methods it may use. `carries`: see `_carry`.
     """
 
     def __init__(
         self, frontend: Any, function: Any, owner: Any, has_owner: bool, name: str, cache_key: str | None,
-        kinds: Sequence[type] = (),
+        kinds: Sequence[type] = (), carries: Sequence[Carry] = (),
     ) -> None:  # fmt: skip
         self.frontend, self.name = frontend, name
         self.roots: dict[str, Any] = {"self": owner} if has_owner else {}
@@ -40,7 +41,7 @@ class Subject:
         )
         #: May hooks of the method's own layer run inside of it? A capture finds out.
         self.calls_itself = not has_owner
-        self.census = _census.take(self.roots, frontend)
+        self.census = _census.take(self.roots, frontend, carries)
         # Not a method of this object: a cycle through it would keep a dropped layer until the collector runs.
         self.attributes = Attributes(frontend, functools.partial(_code_of, frontend))
         # Of these a capture tells what was read; of others that stand below a global, all counts.
@@ -148,6 +149,8 @@ class Subject:
             ingredients["facts of weights"] = repr(self._weight_facts())
         named = [*self._named, *self.replaced]
         ingredients["functions of the framework"] = _framework_code.labels(self.frontend, named)
+        if self.census.carries:
+            ingredients["carries"] = [[list(c.path), c.entry, c.key, c.read] for c in self.census.carries]
         if cache_key is not None:
             ingredients["cache_key"] = cache_key
         ingredients.update({f"code {label}": digest for label, digest in self.code.ingredients.items()})

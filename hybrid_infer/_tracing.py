@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from hybrid_infer import _located, _state_inputs, _troubleshooting
+from hybrid_infer._carry import Carry, joined
 from hybrid_infer._errors import TraceError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._request import Outcome, Request, Wish
@@ -95,7 +96,7 @@ def _trace(request: Request, wishes: Sequence[Wish], twins: list[Twin]) -> Outco
     if fault is None:
         fault = TraceError("an integer argument could be neither an input nor a constant", "Pass it as a tensor")
     if twin is not None and twin.writes:  # which is why the tracer gave up, whatever it says
-        return Outcome(_impure(request, twin, twin.writes, "writes"))
+        return Outcome(_impure(request, twin, twin.writes, "writes", carries=twin.carries))
     (reason,) = _placed(request, [fault.reason])
     return Outcome(failure(request, twin, reason, fault.remedy, "copy" if twin is None else "capture"))
 
@@ -142,7 +143,8 @@ def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
     if reasons:
         training = any(r.name == "training" for r in reads)
         remedy = _troubleshooting.EVALUATE if training and _training(request) else ""
-        return Outcome(_impure(request, twin, reasons, "writes" if twin.writes else "impure", remedy))
+        carries = twin.carries if reasons == twin.writes else ()
+        return Outcome(_impure(request, twin, reasons, "writes" if twin.writes else "impure", remedy, carries))
     assert twin.results is not None
     state = {i: TensorSpec(*request.frontend.describe(twin.weights[i])) for i in twin.state}
     graph = _state_inputs.moved(captured.graph, state)
@@ -171,9 +173,12 @@ def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
     return Outcome(version, graph, tuple(kept_off))
 
 
-def _impure(request: Request, twin: Twin, reasons: Sequence[str], kind: str, remedy: str = "") -> Version:
+def _impure(
+    request: Request, twin: Twin, reasons: Sequence[str], kind: str, remedy: str = "", carries: Sequence[Carry] = ()
+) -> Version:
     located = _placed(request, reasons[:3])
-    return failure(request, twin, "; ".join(located), remedy, kind)
+    record = failure(request, twin, "; ".join(located), remedy, kind)
+    return replace(record, carries=joined(record.carries, carries))
 
 
 def _placed(request: Request, reasons: Sequence[str]) -> list[str]:
@@ -195,7 +200,10 @@ def _training(request: Request) -> bool:
 
 def _empty(request: Request) -> Version:
     call = request.call
-    return Version(request.name, call.tree, call.tensors, call.ints, call.ambient, request.subject.weights)
+    carries = request.parameters.carries
+    return Version(
+        request.name, call.tree, call.tensors, call.ints, call.ambient, request.subject.weights, carries=carries
+    )
 
 
 def failure(request: Request, twin: Twin | None, reason: str, remedy: str, kind: str) -> Version:

@@ -28,6 +28,7 @@ from hybrid_infer import (
     _written,
 )
 from hybrid_infer import _state as _held
+from hybrid_infer._carry import Boxes, Carry, simple
 from hybrid_infer._census import Census, Path, Place, rebuilt
 from hybrid_infer._errors import TraceError
 from hybrid_infer._reach import Reach
@@ -44,7 +45,8 @@ class Twin:
     After ``run``: ``results`` is the layout of what the method returned, ``sources`` says for each of its leaves
     where it comes from (``("y", k)`` computed, ``("x", i)`` a tensor of the call, ``("w", i)`` a weight), ``names``
     which attributes were read on which object, ``writes`` what the method did besides computing its results. What it
-    did to the objects of the call in `given` is among its results (see `_given`).
+    did to the objects of the call in `given` is among its results (see `_given`), and what it assigned to the carries
+    of the `parameters`. ``carries``: such places that were found, where nothing else keeps it from being served.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Twin:
         for path, computed in self.census.recomputed.items():
             vars(self.census.objects[path]).update(dict.fromkeys(computed, _layer_hooks.Stale()))
         # What a class makes anew in its own __setstate__ (the references of an LSTM's flat weights) is in no memo.
+        self._carried = Boxes(parameters.carries, self.census.objects)
         self._copies = {**self.census.objects, **{p: memo[id(v)] for p, v in live.objects.items() if id(v) in memo}}
         if [s.path for s in self.census.slots] != [s.path for s in live.slots]:
             raise TraceError("a copy of the layer does not have the layer's structure", "Check its __deepcopy__")
@@ -99,6 +102,7 @@ class Twin:
         self.function = function
         self.owner = twins.get(SELF)
         self.has_owner = SELF in twins
+        self.carries: tuple[Carry, ...] = ()
         self.results: Layout | None = None
         self.sources: list[tuple[str, int]] = []
         self.writes: list[str] = []
@@ -118,7 +122,7 @@ class Twin:
         after = _state(self.live, self.frontend)
         found = []
         for path, before in self._before.items():
-            changed = {str(name) for name in _differing(before, after.get(path))}
+            changed = {str(name) for _, name in _differing(before, after.get(path))}
             read = self.names.get(path, set())
             if isinstance(self.live.objects[path], (dict, list)):  # whose look-ups nobody notes
                 read = changed if self._reads(path) else set()
@@ -185,7 +189,8 @@ class Twin:
         values = self._rebuilt(tensors, dict(zip(self._dynamic_ints, ints, strict=True)))
         args, kwargs = self.parameters.unbind(values, *self.style)
         reach, given = self._reach(), self._objects(values)
-        for name, value in zip(self.parameters.names, values, strict=True):
+        passed_by_callers = len(values) - len(self.parameters.carries)
+        for name, value in zip(self.parameters.names[:passed_by_callers], values, strict=False):
             for part in _given.parts([value], given):
                 reach.add(part, f"the argument `{name}`")
         before, kinds = _state(self.census, self.frontend), [*map(type, given)]
@@ -202,11 +207,14 @@ class Twin:
             with (
                 _outside.watch(clocks=self._clocks, origin=self.frontend.origin) as outside,
                 _tensor_attributes.lookups(looked, self.frontend.tensor_types),
+                self._carried.holding(self.parameters.carried(values)),
             ):
                 owner = (self.owner,) if self.has_owner else ()
-                value = _given.called(convert(function), (*owner, *args), kwargs, given, targets, self._content)
+                value = _given.called(
+                    convert(function), (*owner, *args), kwargs, given, targets, self._content, self._boxes()
+                )
             self.writes = list(outside.reasons)
-            self._compare(places, before)
+            assigned = self._compare(places, before)
             for label, tensor, required in zip(self.labels, passed, requires, strict=True):
                 if self.frontend.requires_grad(tensor) != required:
                     self.writes.append(f"it changes whether {label} requires a gradient")
@@ -232,6 +240,7 @@ class Twin:
             self.names = {path: self._every(obj) for path, obj in watched.items()}
         firsts = [slots[0].path for slots in groups.values()]
         self.names.update((firsts[i], names) for i, names in looked.names.items())
+        self._settle(assigned)
         left = {id(v) for v in unwatched}
         self.whole = {id(self.live.objects[path]) for path, obj in watched.items() if id(obj) in left}
 
@@ -289,21 +298,80 @@ class Twin:
                 found[path] = obj
         return found
 
-    def _compare(self, places: Sequence[tuple[Any, Any]], before: dict[Path, Any]) -> None:
+    def _boxes(self) -> Boxes | None:
+        return self._carried if self.parameters.carries else None
+
+    def _settle(self, assigned: Mapping[str, Carry | None]) -> None:
+        """Which of the places that the method was seen to assign can be carried, if that is all that it does.
+
+        `assigned` are the reasons that follow from each. Of the carries that it has, some may turn out to be read.
+        """
+        for carry in self.parameters.carries:
+            read = self.names.get(carry.path, set())
+            if carry.key in read and not carry.read:
+                self.writes.append(f"it replaces {carry.name}")
+                assigned = {**assigned, self.writes[-1]: carry._replace(read=True)}
+            read.discard(carry.key)
+        found = [assigned.get(reason) for reason in self.writes]
+        self.carries = ()
+        if None not in found:
+            self.carries = tuple(
+                c._replace(read=c.read or c.key in self.names.get(c.path, ())) for c in dict.fromkeys(found) if c
+            )
+        live = Boxes(self.carries, self.live.objects).held()
+        if not all(
+            simple(value, lambda item: isinstance(item, self.frontend.tensor_type), containers=not carry.read)
+            for carry, value in zip(self.carries, live, strict=True)
+        ):
+            self.carries = ()
+
+    def _carry(self, box: Any, key: Any) -> Carry | None:
+        """The carry that assigning to a place of the twin would be, if it can be one; not known to be read."""
+        if type(key) is not str:
+            return None
+        for path, holder in self.census.objects.items():
+            if holder is box and path and type(holder) is dict and id(holder) not in self.census.grouped:
+                return Carry(path, True, key, True)
+            if isinstance(holder, (dict, list)) or not hasattr(holder, "__dict__"):
+                continue
+            layer = isinstance(holder, self.frontend.layer_type)
+            if vars(holder) is box or (layer and vars(holder).get("_buffers") is box):
+                set_by_class = hasattr(getattr(type(holder), key, None), "__set__")
+                return None if set_by_class else Carry(path, False, key, False)
+        return None
+
+    def _compare(self, places: Sequence[tuple[Any, Any]], before: dict[Path, Any]) -> dict[str, Carry | None]:
+        """Add to ``writes`` what is not as it was; the reasons that would be none if it were carried."""
+        assigned: dict[str, Carry | None] = {}
+
+        def leaf(value: Any) -> bool:
+            return isinstance(value, self.frontend.traced_types) or self.frontend.is_symbolic(value)
+
+        def note(reason: str, box: Any, key: Any) -> None:
+            self.writes.append(reason)
+            carry = None if box is None else self._carry(box, key)
+            fits = carry is not None and key in box and simple(box[key], leaf, containers=True)
+            assigned[reason] = carry if fits and assigned.get(reason, carry) == carry else None
+
         for place, value in places:
             try:
                 same = place.box[place.key] is value
             except (KeyError, IndexError):
                 same = False
             if not same:
-                self.writes.append(f"it replaces the {place.kind} {place.name}")
+                note(f"it replaces the {place.kind} {place.name}", place.box, place.key)
         after = _state(self.census, self.frontend)
         for path, held in before.items():
             if after.get(path) != held:
-                changed: list[str] = []
-                if not isinstance(self.census.objects[path], (dict, list)):  # each call may write to another place
-                    changed = sorted({str(name) for name in _differing(held, after.get(path))})
-                self.writes.append(f"it changes {'.'.join((*path, *changed[:1]))}")
+                changed = sorted(_differing(held, after.get(path)), key=lambda place: str(place[1]))
+                if isinstance(self.census.objects[path], (dict, list)):  # each call may write to another place
+                    note(f"it changes {'.'.join(path)}", None, None)
+                else:
+                    boxes = _boxes(self.census.objects[path], self.frontend)
+                    for n, key in changed:
+                        box = boxes[n] if type(n) is int and key not in (_ITSELF, _ORDER) else None
+                        note(f"it changes {'.'.join((*path, str(key)))}", box, key)
+        return assigned
 
     def _collect(
         self, value: Any, weights: Sequence[Any], tensors: Sequence[Any], kept: Callable[[Any], bool],
@@ -337,10 +405,11 @@ def with_same_tensors(
     """Copies of the roots that hold the very tensors of these, a census of them, and the memo. Raises TraceError."""
     memo = {id(slot.tensor): slot.tensor for slot in live.slots}
     memo.update((id(box[key]), box[key]) for box, key in live.computed(frontend.groups))
+    memo.update((id(held), held) for held in Boxes(live.carries, live.objects).held())
     twins = copied(roots, live, memo)
-    census = _census.take(twins, frontend)
+    census = _census.take(twins, frontend, live.carries)
     if unshare(census, live, memo, frontend):
-        census = _census.take(twins, frontend)
+        census = _census.take(twins, frontend, live.carries)
     return twins, census, memo
 
 
@@ -391,6 +460,7 @@ def _culprit(live: Census) -> str:
     return ".".join(path) or "the layer"
 
 
+_ITSELF, _ORDER = "its state", "its order"
 _SHARED = (types.ModuleType, type(functools.lru_cache(lambda: None)))
 _SIMPLE = (int, float, str, bool, bytes, complex, type(None))
 _NO_STATE = (
@@ -461,6 +531,14 @@ def _native(value: Any, frontend: Any, known: Collection[int]) -> str:
     return _digest([part for part in told if part is not vars(value)], frontend, known)
 
 
+def _boxes(value: Any, frontend: Any) -> list[Any]:
+    """The dicts and lists in which an object keeps what it holds."""
+    if isinstance(value, frontend.layer_type):
+        return [vars(value), *(vars(value)[g] for g in frontend.groups if vars(value).get(g) is not None)]
+    boxes = [value] if isinstance(value, (dict, list)) else []
+    return boxes + ([vars(value)] if _census.has_state(value) else [])
+
+
 def _state(census: Census, frontend: Any) -> dict[Path, Any]:
     """A description of the non-tensor state of a twin, for a comparison."""
     tensor, known = frontend.tensor_type, census.paths
@@ -468,20 +546,16 @@ def _state(census: Census, frontend: Any) -> dict[Path, Any]:
     slots |= {(id(place.box), place.key) for place in census.tuples}
     found: dict[Path, Any] = {}
     for path, value in census.objects.items():
-        if isinstance(value, frontend.layer_type):
-            boxes = [vars(value), *(vars(value)[g] for g in frontend.groups if vars(value).get(g) is not None)]
-        else:
-            boxes = [value] if isinstance(value, (dict, list)) else []
-            boxes += [vars(value)] if _census.has_state(value) else []
+        boxes = _boxes(value, frontend)
         state: dict[Any, Any] = {}
         computed = census.recomputed.get(path, ())
         for n, box in enumerate(boxes):
             if box is not getattr(value, "__dict__", None) and isinstance(box, dict):
-                state[n, "its order"] = [key for key in box if key not in computed]
+                state[n, _ORDER] = [k for k in box if k not in computed and (*path, k) not in census.without]
             for key, held in enumerate(box) if isinstance(box, list) else list(box.items()):
                 if key in frontend.ignored_writes and isinstance(value, frontend.layer_type):
                     continue
-                if key in computed:
+                if key in computed or (*path, key) in census.without:
                     continue
                 if isinstance(held, tensor) or (id(box), key) in slots:
                     state[n, key] = _items(held, frontend, known) if isinstance(held, tuple) else "tensor"
@@ -490,11 +564,12 @@ def _state(census: Census, frontend: Any) -> dict[Path, Any]:
         for name, held in _held.slots(value, type(value)):
             state["a slot", name] = _token(held, frontend, known)
         if _census.has_state(value) and not isinstance(value, (dict, list, frontend.layer_type)):
-            state[0, "its state"] = _native(value, frontend, known)
+            state[0, _ITSELF] = _native(value, frontend, known)
         found[path] = state
     return found
 
 
-def _differing(before: Any, after: Any) -> list[Any]:
+def _differing(before: Any, after: Any) -> list[tuple[int, Any]]:
+    """Which places differ: the number of the box, and the key there."""
     after = after or {}
-    return [key[1] for key in before.keys() | after.keys() if before.get(key) != after.get(key)]
+    return [key for key in before.keys() | after.keys() if before.get(key) != after.get(key)]

@@ -10,6 +10,7 @@ from typing import Any
 
 from hybrid_infer import _guards, _targets
 from hybrid_infer._attributes import Read
+from hybrid_infer._carry import Carry
 from hybrid_infer._types import Condition, Graph, TensorSpec
 
 #: Raised when the meaning of a field changes; another number is never read.
@@ -70,6 +71,7 @@ class Version:
     kind: str = "capture"
     scope: str = ""  # of a step that an engine failed: the engines, machine and tolerances that it is true of
     failed: str = ""  # and the entry of the store that it is about
+    carries: tuple[Carry, ...] = ()  # what the method carries from call to call; with a ``reason``, as was found
 
     def similar(self, call: Call) -> bool:
         """Is it of the same structure, element types and ranks, whatever the sizes?"""
@@ -146,6 +148,7 @@ class Version:
             "kind": self.kind,
             "scope": self.scope,
             "failed": self.failed,
+            "carries": [[list(c.path), c.entry, c.key, c.read] for c in self.carries],
             "graph": None if graph is None else names_of(graph),
         }
 
@@ -176,6 +179,7 @@ class Version:
             kind=meta["kind"],
             scope=meta["scope"],
             failed=meta["failed"],
+            carries=tuple(Carry(tuple(path), entry, key, read) for path, entry, key, read in meta.get("carries", ())),
         )
 
     @property

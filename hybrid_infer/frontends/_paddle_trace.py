@@ -141,6 +141,7 @@ def trace(
             {id(t): v for t, v in zip([*tracee.weights, *tracee.tensors], values, strict=False)}, asked, every_side
         )
         stack.enter_context(watch.active())
+        stack.enter_context(_buffers_replaced())
         rewrites = Rewrites()
         stack.enter_context(rewrites.active())
         try:
@@ -178,6 +179,27 @@ def trace(
         names = [name for name, _, _ in example]
         conditions = tuple(asked.conditions)
         return Trace(program, values, names, labels, results, impure, conditions, counted, elements, state)
+
+
+@contextmanager
+def _buffers_replaced() -> Iterator[None]:
+    """``self.state = ...`` of a buffer puts another one in its place, as it does eagerly, where Paddle writes to it."""
+    import paddle
+
+    assign = paddle.nn.Layer.__setattr__
+
+    def __setattr__(self: Any, name: str, value: Any) -> None:
+        buffers = self.__dict__.get("_buffers")
+        if isinstance(value, paddle.pir.Value) and buffers is not None and name in buffers:
+            buffers[name] = value
+        else:
+            assign(self, name, value)
+
+    paddle.nn.Layer.__setattr__ = __setattr__
+    try:
+        yield
+    finally:
+        paddle.nn.Layer.__setattr__ = assign
 
 
 def _as_value(result: Any) -> Any:

@@ -28,10 +28,6 @@ class Layer(torch.nn.Module):
         self.log: list[int] = []
         self.table: dict[int, int] = {}
 
-    def replaces_a_buffer(self, x: torch.Tensor) -> torch.Tensor:
-        self.count = self.count + 1
-        return self.linear(x)
-
     def turns_an_argument(self, x: torch.Tensor) -> torch.Tensor:
         x.t_()
         return self.linear(x.T)
@@ -84,7 +80,6 @@ def reasons(function: Callable[..., Any], x: torch.Tensor = X) -> str:
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (Layer.replaces_a_buffer, "it replaces the tensor self.count"),
         (Layer.turns_an_argument, "torch.Tensor.t_ changes the shape of a tensor in place"),
         (Layer.draws, "torch.randn_like draws random numbers"),
         (Layer.draws_in_place, "torch.Tensor.uniform_ draws random numbers"),

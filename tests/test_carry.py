@@ -1,0 +1,331 @@
+"""What a method carries from call to call in places that it assigns: the state of an LSTM, a mean, a counter."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import importlib
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from support import counts, eagerly, served
+
+from hybrid_infer import InputSpec, _background, explain, inference, release, save, warmup
+
+
+@pytest.fixture(params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("torch", "paddle")])
+def framework(request: pytest.FixtureRequest) -> Iterator[Any]:
+    found = importlib.import_module(request.param)
+    with found.no_grad():
+        yield found
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+class Box:
+    pass
+
+
+def recurrent(layer: Any, x: Any) -> Any:
+    y, layer.pair = layer.lstm(x[None] if hasattr(x, "untyped_storage") else x.unsqueeze(0), layer.pair)
+    return y[0]
+
+
+def started_by_none(layer: Any, x: Any) -> Any:
+    if layer.state is None:
+        layer.state = layer.linear(x).mean(0)
+    layer.state = layer.state * 0.5 + x.mean(0)
+    return x + layer.state
+
+
+def running_mean(layer: Any, x: Any) -> Any:
+    layer.mean = layer.mean * 0.9 + x.mean(0) * 0.1
+    return layer.linear(x - layer.mean)
+
+
+def last_one_seen(layer: Any, x: Any) -> Any:
+    y = layer.linear(x)
+    layer.seen = y * 2
+    return y
+
+
+def two_that_are_one(layer: Any, x: Any) -> Any:
+    y = layer.linear(x)
+    layer.seen, layer.again = y, y
+    return y
+
+
+def the_argument(layer: Any, x: Any) -> Any:
+    layer.seen = x
+    return layer.linear(x)
+
+
+def counted(layer: Any, x: Any) -> Any:
+    layer.calls += 1
+    return layer.linear(x) + layer.calls
+
+
+def sizes(layer: Any, x: Any) -> Any:
+    layer.rows, layer.columns = x.shape[0], x.shape[1]
+    return layer.linear(x).reshape([layer.rows * layer.columns])
+
+
+def flagged(layer: Any, x: Any) -> Any:
+    layer.started = True
+    return layer.linear(x)
+
+
+def swapped(layer: Any, x: Any) -> Any:
+    layer.mean, layer.other = layer.other, layer.mean
+    return x + layer.mean * 2
+
+
+def of_a_sublayer(layer: Any, x: Any) -> Any:
+    layer.linear.seen = x.mean(0) + getattr(layer.linear, "seen", 0)
+    return layer.linear(x) + layer.linear.seen
+
+
+def of_an_object(layer: Any, x: Any) -> Any:
+    layer.box.state = (layer.box.state[1], x.mean(0))
+    return x + layer.box.state[0]
+
+
+def of_a_dict(layer: Any, x: Any) -> Any:
+    layer.table["mean"] = layer.table["mean"] * 0.5 + x.mean(0)
+    return x + layer.table["mean"]
+
+
+def named(layer: Any, x: Any) -> Any:
+    layer.named = layer.named._replace(second=layer.named.first + x.mean(0))
+    return x * layer.named.second
+
+
+def outputs_in_a_list(layer: Any, x: Any) -> Any:
+    y = layer.linear(x)
+    layer.seen = [y, {"twice": y * 2}]
+    return y
+
+
+def written_and_replaced(layer: Any, x: Any) -> Any:
+    layer.rows_of_two[0] = x.mean(0)
+    layer.mean = layer.mean + layer.rows_of_two[1]
+    layer.rows_of_two[1] = layer.mean
+    return x + layer.mean
+
+
+#: With the captures that calls with 2, 3, 4, ... rows need: of the first size, of any, and of what is there at first.
+WAYS: dict[Callable[..., Any], int] = {
+    recurrent: 2, started_by_none: 3, running_mean: 2, last_one_seen: 2, two_that_are_one: 2, the_argument: 2,
+    counted: 2, sizes: 3, flagged: 2, swapped: 2, of_a_sublayer: 3, of_an_object: 2, of_a_dict: 2, named: 2,
+    outputs_in_a_list: 2, written_and_replaced: 2,
+}  # fmt: skip
+
+
+def make(framework: Any, way: Callable[..., Any]) -> Any:
+    nn = framework.nn
+    base = nn.Module if hasattr(nn, "Module") else nn.Layer
+    zeros = framework.zeros
+
+    class Layer(base):  # type: ignore[misc, valid-type]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+            self.lstm = nn.LSTM(4, 4, **({"batch_first": True} if base is not getattr(nn, "Layer", None) else {}))
+            self.register_buffer("mean", zeros([4]))
+            self.pair = zeros([1, 1, 4]), zeros([1, 1, 4])
+            self.other, self.rows_of_two = zeros([4]) + 1, zeros([2, 4])
+            self.named = Pair(zeros([4]) + 1, zeros([4]))
+            self.table, self.box, self.state, self.calls = {"mean": zeros([4])}, Box(), None, 0
+            self.box.state = zeros([4]), zeros([4])
+
+        def forward(self, x: Any) -> Any:
+            return way(self, x)
+
+    layer = Layer()
+    layer.eval()
+    return layer
+
+
+def pair(framework: Any, way: Callable[..., Any], **options: Any) -> tuple[Any, Any]:
+    eager = make(framework, way)
+    return inference(copy.deepcopy(eager), **options), eager
+
+
+def told(value: Any) -> Any:
+    """What a value holds, as data."""
+    if isinstance(value, (tuple, list)):
+        return type(value).__name__, [told(item) for item in value]
+    if isinstance(value, dict):
+        return {key: told(item) for key, item in value.items()}
+    if hasattr(value, "numpy"):
+        return str(value.dtype), value.detach().numpy().round(4).tolist()
+    return value
+
+
+PLACES = (
+    "mean", "pair", "other", "rows_of_two", "named", "table", "state", "calls", "seen", "again", "rows", "columns",
+    "started",
+)  # fmt: skip
+
+
+def state(layer: Any) -> dict[str, Any]:
+    found = {name: told(getattr(layer, name, "absent")) for name in PLACES}
+    return {**found, "box": told(layer.box.state), "inner": told(getattr(layer.linear, "seen", "absent"))}
+
+
+def alike(framework: Any, mine: Any, eager: Any, rows: int) -> None:
+    """One more call of both: the same result, and the same state afterwards."""
+    x = framework.rand([rows, 4])
+    expected = eager(x)
+    found = mine(x)
+    assert found.detach().numpy() == pytest.approx(expected.detach().numpy(), abs=1e-4)
+    held = state(mine)
+    for name, value in state(eager).items():
+        assert near(held[name], value), (name, held[name], value)
+    if hasattr(eager, "again"):
+        assert mine.seen is mine.again is found
+    if hasattr(eager, "seen") and eager.seen is x:
+        assert mine.seen is x
+
+
+def near(found: Any, expected: Any) -> bool:
+    if isinstance(expected, float):
+        return abs(found - expected) < 2e-3
+    if isinstance(expected, (tuple, list)):
+        return len(found) == len(expected) and all(map(near, found, expected))
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(near(found[key], expected[key]) for key in expected)
+    return type(found) is type(expected) and bool(found == expected)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_carried_is_what_the_eager_method_leaves(framework: Any, way: Callable[..., Any]) -> None:
+    mine, eager = pair(framework, way)
+    for n in range(8):
+        alike(framework, mine, eager, 2 + n % 4)
+    served(captures=WAYS[way])
+    other, others = copy.deepcopy(mine), copy.deepcopy(eager)  # each has its own
+    release(mine)
+    for n in range(3):
+        alike(framework, mine, eager, 3 + n)
+        alike(framework, other, others, 5 - n)
+    served(captures=WAYS[way])
+
+
+def test_the_program_may_assign_it_too(framework: Any) -> None:
+    mine, eager = pair(framework, started_by_none)
+    for value in ("as it is", None, framework.ones([4]), None, framework.zeros([4]) - 3.0):
+        for layer in (mine, eager):
+            if not isinstance(value, str):
+                layer.state = value
+        for rows in (2, 2, 3):
+            alike(framework, mine, eager, rows)
+    assert not counts()["eager_calls"], counts()
+
+
+def test_another_sublayer_that_carries(framework: Any) -> None:
+    mine, eager = pair(framework, of_a_sublayer)
+    for _ in range(2):
+        for _ in range(3):
+            alike(framework, mine, eager, 2)
+        eager.linear = make(framework, flagged).linear
+        mine.linear = copy.deepcopy(eager.linear)
+    assert not counts()["eager_calls"], counts()
+
+
+@pytest.mark.parametrize("options", [{"verify": "always"}, {"verify": "off"}, {"background": True}], ids=str)
+@pytest.mark.parametrize("way", [recurrent, last_one_seen, counted])
+def test_options(framework: Any, way: Callable[..., Any], options: dict[str, Any]) -> None:
+    mine, eager = pair(framework, way, **options)
+    for n in range(8):
+        alike(framework, mine, eager, 2 + n // 4)
+        _background.wait()
+    assert counts()["hits"] >= 2, counts()
+
+
+@pytest.mark.parametrize("way", [recurrent, running_mean, counted])
+def test_measuring_changes_nothing(framework: Any, way: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HYBRID_INFER_BACKEND")
+    mine, eager = pair(framework, way)
+    for n in range(4):
+        alike(framework, mine, eager, 2 + n // 2)
+
+
+@pytest.mark.parametrize("way", [recurrent, last_one_seen])
+def test_ahead_of_calls(framework: Any, way: Callable[..., Any]) -> None:
+    mine, eager = pair(framework, way)
+    before = state(mine)
+    warmup(mine, [InputSpec([None, 4])])
+    assert state(mine) == before
+    for n in range(4):
+        alike(framework, mine, eager, 2 + n)
+    served(captures=1)
+
+
+def test_where_gradients_are_recorded(framework: Any) -> None:
+    mine, eager = pair(framework, running_mean)
+    with framework.enable_grad():
+        for _ in range(3):
+            alike(framework, mine, eager, 2)
+    assert counts()["hits"] == 0 and any("while gradients are recorded" in why for why in counts()["fallbacks"])
+
+
+def test_an_error_of_the_method(framework: Any) -> None:
+    def fails(layer: Any, x: Any) -> Any:
+        layer.calls += 1
+        if layer.calls == 3:
+            raise ValueError("three")
+        return layer.linear(x)
+
+    mine, eager = pair(framework, fails)
+    for n in range(6):
+        if n == 2:
+            for layer in (mine, eager):
+                with pytest.raises(ValueError, match="three"):
+                    layer(framework.rand([2, 4]))
+        else:
+            alike(framework, mine, eager, 2)
+
+
+def test_a_saved_model_carries_nothing(framework: Any, tmp_path: Any) -> None:
+    mine, _ = pair(framework, running_mean)
+    mine(framework.rand([2, 4]))
+    before = state(mine)
+    with pytest.raises(Exception, match=r"replaces the tensor self\.mean"):
+        save(mine, tmp_path / "model", input_spec=[InputSpec([None, 4])])
+    assert state(mine) == before
+
+
+def test_an_instance_that_is_dropped_is_freed(framework: Any) -> None:
+    mine, eager = pair(framework, running_mean)
+    for _ in range(3):
+        alike(framework, mine, eager, 2)
+    gone = weakref.ref(mine)
+    del mine
+    gc.collect()
+    assert gone() is None
+
+
+def test_it_is_told(framework: Any) -> None:
+    mine, eager = pair(framework, running_mean)
+    for _ in range(2):
+        alike(framework, mine, eager, 2)
+    told_so = str(explain(mine))
+    assert "self.mean" in told_so and "assigns" in told_so, told_so
+
+
+def test_a_sublayer_in_its_place_runs_eagerly(framework: Any) -> None:
+    def exchanged(layer: Any, x: Any) -> Any:
+        layer.linear, layer.lstm = layer.lstm, layer.linear
+        return x * 2
+
+    mine, eager = pair(framework, exchanged)
+    for _ in range(3):
+        x = framework.rand([2, 4])
+        assert mine(x).numpy() == pytest.approx(eager(x).numpy())
+    eagerly("it changes self.l")
