@@ -206,7 +206,8 @@ class State:
     def _write(self, route: Any, tensors: Sequence[Any], ints: Sequence[int], given: Any) -> Any:
         """See ``Turn.take``."""
         written = [tensors[i] for i in route.written]
-        return _written.Turn(self.frontend, written).take(lambda: route.run(tensors, ints, given))
+        assign = None if self.boxes is None else self.boxes.assign
+        return _written.Turn(self.frontend, written, assign).take(lambda: route.run(tensors, ints, given))
 
     def meet(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Remember a call that somebody else answers, such as the framework's own training path.

@@ -80,8 +80,10 @@ class Turn:
     _open: list[Turn] = []  # noqa: RUF012  # of all threads: runs that read or write
     _alone: list[Turn] = []  # noqa: RUF012  # those of them beside which no run of the same memory reads or writes
 
-    def __init__(self, frontend: Any, tensors: Sequence[Any]) -> None:
-        self._frontend, self._tensors = frontend, tensors
+    def __init__(
+        self, frontend: Any, tensors: Sequence[Any], assign: Callable[[int, Any], Any] | None = None
+    ) -> None:
+        self._frontend, self._tensors, self._assign = frontend, tensors, assign
         self._spans = [*map(frontend.extent, tensors)]
         self._disturbed = self._wrote = False
         self._stamps: list[Any] = []
@@ -134,7 +136,7 @@ class Turn:
         """The result of a run whose writes are done; `Failed` where they cannot be."""
         self._wrote = True
         try:
-            return _given.applied(found, self._frontend.write)
+            return _given.applied(found, self._frontend.write, self._assign)
         except Exception as fault:
             return Failed(fault)
 
