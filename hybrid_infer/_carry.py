@@ -167,6 +167,12 @@ def simple(value: Any, leaf: Callable[[Any], bool], *, containers: bool) -> bool
     return inside is not None and all(simple(item, leaf, containers=containers) for item in inside)
 
 
+def constant(value: Any) -> bool:
+    """Would a static model take it in as it is? To be assigned such another one at each call, it would serve one each.
+    """
+    return type(value) in (float, complex, str, bytes) or (isinstance(value, tuple) and any(map(constant, value)))
+
+
 class Found(Exception):
     """A method was found to have carries."""
 

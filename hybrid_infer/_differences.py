@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from hybrid_infer import _guards
 from hybrid_infer._keys import Key
+from hybrid_infer._signature import place as in_words
 from hybrid_infer._types import TensorSpec
 from hybrid_infer._version import Call, Version
 
@@ -160,10 +161,10 @@ def of_call(version: Version, call: Call, names: Sequence[str]) -> tuple[str, st
         for mine, given, name in zip(version.tree[-1], call.tree[-1], names, strict=False):
             if mine != given:
                 if given[0] != "c":
-                    return f"the structure of argument `{name}` varies", _MORE
+                    return f"the structure of {in_words(name)} varies", _MORE
                 if given[1] in _NUMBERS and mine[:2] == given[:2]:
-                    return f"argument `{name}` takes many values", f"Pass it as a tensor. {_MORE}"
-                return f"argument `{name}` takes many values", _MORE
+                    return f"{in_words(name)} takes many values", f"Pass it as a tensor. {_MORE}"
+                return f"{in_words(name)} takes many values", _MORE
         return "the number of arguments varies", _MORE
     for mine, given, place in zip(version.tensors, call.tensors, call.places, strict=True):
         if mine.dtype != given.dtype or len(mine.shape) != len(given.shape):

@@ -188,6 +188,12 @@ def result(found: Any) -> Any:
     return found[0] if type(found) is Returned else found
 
 
+def assigned(found: Any, number: int) -> list[Any]:
+    """What is assigned to a carry."""
+    changes = found[1] if type(found) is Returned else ()
+    return [after for each, _, after in changes if type(each) is int and each == number]
+
+
 def changed(found: Any) -> list[Any]:
     """The objects that a call changed."""
     return [each for each, _, _ in found[1]] if type(found) is Returned else []

@@ -39,6 +39,11 @@ class Unsupported(Exception):
         return f"{self.place} is of class {self.kind}, which a static graph can neither take nor return"
 
 
+def place(name: str) -> str:
+    """A parameter in words, or what is carried from call to call (see `_carry`), such as ``self.state``."""
+    return name if "." in name else f"argument `{name}`"
+
+
 class Parameters:
     """The parameters of a function, so that ``f(x, 2)``, ``f(x, y=2)`` and ``f(x)`` with that default are one call."""
 
@@ -213,8 +218,7 @@ class Signatures:
         nodes = []
         found.inner = 1  # the tuple of them all
         for name, value in zip(names, values, strict=True):
-            place = name if "." in name else f"argument `{name}`"  # such as self.state, which is carried
-            nodes.append(self._node(value, place, found, defaults))
+            nodes.append(self._node(value, place(name), found, defaults))
         found.tree = ["u", "builtins:tuple", nodes]
         return found
 

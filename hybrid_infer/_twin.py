@@ -28,7 +28,7 @@ from hybrid_infer import (
     _written,
 )
 from hybrid_infer import _state as _held
-from hybrid_infer._carry import Boxes, Carry, simple
+from hybrid_infer._carry import Boxes, Carry, constant, simple
 from hybrid_infer._census import Census, Path, Place, rebuilt
 from hybrid_infer._errors import TraceError
 from hybrid_infer._reach import Reach
@@ -213,7 +213,7 @@ class Twin:
                 value = _given.called(
                     convert(function), (*owner, *args), kwargs, given, targets, self._content, self._boxes()
                 )
-            self.writes = list(outside.reasons)
+            self.writes, self.carries = list(outside.reasons), ()
             assigned = self._compare(places, before)
             for label, tensor, required in zip(self.labels, passed, requires, strict=True):
                 if self.frontend.requires_grad(tensor) != required:
@@ -240,7 +240,7 @@ class Twin:
             self.names = {path: self._every(obj) for path, obj in watched.items()}
         firsts = [slots[0].path for slots in groups.values()]
         self.names.update((firsts[i], names) for i, names in looked.names.items())
-        self._settle(assigned)
+        self._settle(assigned, value)
         left = {id(v) for v in unwatched}
         self.whole = {id(self.live.objects[path]) for path, obj in watched.items() if id(obj) in left}
 
@@ -301,29 +301,34 @@ class Twin:
     def _boxes(self) -> Boxes | None:
         return self._carried if self.parameters.carries else None
 
-    def _settle(self, assigned: Mapping[str, Carry | None]) -> None:
+    def _settle(self, assigned: dict[str, tuple[Carry | None, Any]], value: Any) -> None:
         """Which of the places that the method was seen to assign can be carried, if that is all that it does.
 
-        `assigned` are the reasons that follow from each. Of the carries that it has, some may turn out to be read.
+        `assigned` are the reasons that follow from each, with what is there then. Of the carries that it has, some may
+        turn out to be read, or to be given a value (a part of the result `value`) that cannot be carried.
         """
-        for carry in self.parameters.carries:
+        for number, carry in enumerate(self.parameters.carries):
             read = self.names.get(carry.path, set())
             if carry.key in read and not carry.read:
                 self.writes.append(f"it replaces {carry.name}")
-                assigned = {**assigned, self.writes[-1]: carry._replace(read=True)}
+                assigned[self.writes[-1]] = carry._replace(read=True), None
+            if carry.read and any(constant(after) for after in _given.assigned(value, number)):
+                self.writes.append(f"it changes {carry.name}")
             read.discard(carry.key)
-        found = [assigned.get(reason) for reason in self.writes]
-        self.carries = ()
-        if None not in found:
-            self.carries = tuple(
-                c._replace(read=c.read or c.key in self.names.get(c.path, ())) for c in dict.fromkeys(found) if c
-            )
-        live = Boxes(self.carries, self.live.objects).held()
-        if not all(
-            simple(value, lambda item: isinstance(item, self.frontend.tensor_type), containers=not carry.read)
-            for carry, value in zip(self.carries, live, strict=True)
-        ):
-            self.carries = ()
+        carries: dict[Carry, None] = {}
+        for carry, after in (assigned.get(reason, (None, None)) for reason in self.writes):
+            if carry is None:
+                return
+            carry = carry._replace(read=carry.read or carry.key in self.names.get(carry.path, ()))
+            if carry.read and constant(after):
+                return
+            carries[carry] = None
+        live = zip(carries, Boxes([*carries], self.live.objects).held(), strict=True)
+        if all(simple(held, self._is_tensor, containers=not carry.read) for carry, held in live):
+            self.carries = (*carries,)
+
+    def _is_tensor(self, value: Any) -> bool:
+        return isinstance(value, self.frontend.tensor_type)
 
     def _carry(self, box: Any, key: Any) -> Carry | None:
         """The carry that assigning to a place of the twin would be, if it can be one; not known to be read."""
@@ -340,9 +345,11 @@ class Twin:
                 return None if set_by_class else Carry(path, False, key, False)
         return None
 
-    def _compare(self, places: Sequence[tuple[Any, Any]], before: dict[Path, Any]) -> dict[str, Carry | None]:
-        """Add to ``writes`` what is not as it was; the reasons that would be none if it were carried."""
-        assigned: dict[str, Carry | None] = {}
+    def _compare(
+        self, places: Sequence[tuple[Any, Any]], before: dict[Path, Any]
+    ) -> dict[str, tuple[Carry | None, Any]]:
+        """Add to ``writes`` what is not as it was; such reasons as would be none if it were carried, and the value."""
+        assigned: dict[str, tuple[Carry | None, Any]] = {}
 
         def leaf(value: Any) -> bool:
             return isinstance(value, self.frontend.traced_types) or self.frontend.is_symbolic(value)
@@ -351,7 +358,7 @@ class Twin:
             self.writes.append(reason)
             carry = None if box is None else self._carry(box, key)
             fits = carry is not None and key in box and simple(box[key], leaf, containers=True)
-            assigned[reason] = carry if fits and assigned.get(reason, carry) == carry else None
+            assigned[reason] = (carry, box[key]) if fits else (None, None)
 
         for place, value in places:
             try:

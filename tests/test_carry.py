@@ -320,6 +320,46 @@ def test_it_is_told(framework: Any) -> None:
     assert "self.mean" in told_so and "assigns" in told_so, told_so
 
 
+def ring(layer: Any, x: Any) -> Any:
+    layer.rows_of_two[layer.calls] = x.mean(0)
+    layer.calls = (layer.calls + 1) % 2
+    return x + layer.rows_of_two.sum(0)
+
+
+def every_third(layer: Any, x: Any) -> Any:
+    layer.calls += 1
+    return layer.linear(x) * 2 if layer.calls % 3 == 0 else layer.linear(x)
+
+
+def growing(layer: Any, x: Any) -> Any:
+    rows = layer.other.reshape([-1, 4])
+    layer.other = framework_of(x).concat([rows, x])
+    return x + layer.other.sum()
+
+
+def framework_of(x: Any) -> Any:
+    return importlib.import_module(type(x).__module__.partition(".")[0])
+
+
+@pytest.mark.parametrize("way", [ring, every_third, growing])
+def test_numbers_and_sizes_that_differ_at_each_call(framework: Any, way: Callable[..., Any]) -> None:
+    mine, eager = pair(framework, way)
+    for _ in range(9):
+        alike(framework, mine, eager, 2)
+    assert counts()["captures"] <= 3 and counts()["hits"] >= 5 and not counts()["eager_calls"], counts()
+
+
+def test_a_float_that_differs_at_each_call_runs_eagerly(framework: Any) -> None:
+    def timed(layer: Any, x: Any) -> Any:
+        layer.calls = layer.calls + 0.5
+        return layer.linear(x) * layer.calls
+
+    mine, eager = pair(framework, timed)
+    for _ in range(4):
+        alike(framework, mine, eager, 2)
+    eagerly("it changes self.calls")
+
+
 def test_a_sublayer_in_its_place_runs_eagerly(framework: Any) -> None:
     def exchanged(layer: Any, x: Any) -> Any:
         layer.linear, layer.lstm = layer.lstm, layer.linear
