@@ -134,12 +134,14 @@ class Layer(paddle.nn.Layer):
             return self.linear(x) * float(opened.read())
 
 
+SERVED = ()  # since what they assign is carried from call to call
+#: What the reason says for which a method runs eagerly.
 CASES: dict[str, tuple[str, ...]] = {
-    "counting": ("self.n",),
+    "counting": SERVED,
     "appending": ("self.kept",),
-    "caching": ("self.cache",),
-    "reassigning": ("self.steps",),
-    "stepping": ("self.steps",),
+    "caching": SERVED,
+    "reassigning": SERVED,
+    "stepping": SERVED,
     "adding": ("writes to self.steps",),
     "setting": ("set_value",),
     "assigning": ("writes to self.steps",),
@@ -198,20 +200,23 @@ def test_three_calls_give_the_eager_answers_and_leave_the_eager_state(name: str,
         same(mine, eager)
     assert repr(outcomes[3]) == repr(outcomes[1])
     found = counts()
-    assert found["eager_calls"] == 3 and found["captures"] == 0 and found["hits"] == 0, found
-    first = next(iter(found["fallbacks"]))
-    assert all(word in first for word in CASES[name]), first
+    if CASES[name] is SERVED:
+        assert found["eager_calls"] == 0 and found["hits"] > 0, found
+    else:
+        assert found["eager_calls"] == 3 and found["captures"] == 0 and found["hits"] == 0, found
+        first = next(iter(found["fallbacks"]))
+        assert all(word in first for word in CASES[name]), first
     held = [*layer.kept, *LOG, *STATE.values(), *Registry.seen, *vars(layer).values()]
     assert not any(isinstance(value, paddle.pir.Value) for value in held)
 
 
 def test_error_raises_the_reason() -> None:
     class Hot(Layer):
-        counting = inference(fallback="error")(Layer.counting)
+        appending = inference(fallback="error")(Layer.appending)
 
     with pytest.raises(CaptureError) as caught, paddle.no_grad():
-        Hot().counting(X)
-    assert "self.n" in caught.value.reason and caught.value.method.endswith("Layer.counting")
+        Hot().appending(X)
+    assert "self.kept" in caught.value.reason and caught.value.method.endswith("Layer.appending")
 
 
 def test_a_branch_on_data_becomes_part_of_the_graph() -> None:
@@ -251,14 +256,14 @@ def test_numbers_taken_from_tensors_stay_tensors_in_the_graph() -> None:
 
 def test_a_failure_is_logged_once_and_not_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     class Hot(Layer):
-        counting = inference()(Layer.counting)
+        appending = inference()(Layer.appending)
 
     layer = Hot()
     with caplog.at_level(logging.WARNING, "hybrid_infer"), paddle.no_grad():
         for _ in range(4):
-            layer.counting(X)
+            layer.appending(X)
     lines = [r.getMessage() for r in caplog.records if r.name == "hybrid_infer"]
-    assert len(lines) == 1 and "runs eagerly" in lines[0] and "self.n" in lines[0]
+    assert len(lines) == 1 and "runs eagerly" in lines[0] and "self.kept" in lines[0]
 
 
 class Trained(paddle.nn.Layer):

@@ -97,11 +97,13 @@ class Layer(torch.nn.Module):
         return self.linear(x)
 
 
+SERVED = ()  # since what they assign is carried from call to call
+#: What the reason says for which a method runs eagerly.
 CASES: dict[str, tuple[str, ...]] = {
-    "counting": ("self.n",),
+    "counting": SERVED,
     "appending": ("self.kept",),
-    "caching": ("self.cache",),
-    "reassigning": ("self.steps",),
+    "caching": SERVED,
+    "reassigning": SERVED,
     "turning": ("in place",),
     "logging": ("LOG",),
     "stating": ("STATE",),
@@ -153,9 +155,12 @@ def test_three_calls_give_the_eager_answers_and_leave_the_eager_state(name: str,
         same(mine, eager)
     assert repr(outcomes[3]) == repr(outcomes[1])
     found = counts()
-    assert found["eager_calls"] == 3 and found["captures"] == 0 and found["hits"] == 0, found
-    first = next(iter(found["fallbacks"]))
-    assert all(word in first for word in CASES[name]), first
+    if CASES[name] is SERVED:
+        assert found["eager_calls"] == 0 and found["hits"] > 0, found
+    else:
+        assert found["eager_calls"] == 3 and found["captures"] == 0 and found["hits"] == 0, found
+        first = next(iter(found["fallbacks"]))
+        assert all(word in first for word in CASES[name]), first
     held = [*layer.kept, *LOG, *STATE.values(), *Registry.seen, *vars(layer).values()]
     assert not any(isinstance(value, FakeTensor) for value in held)
 
@@ -175,14 +180,14 @@ def test_the_line_that_depends_on_data_is_named_and_error_raises_it(caplog: pyte
 
 def test_a_failure_is_logged_once_and_not_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     class Hot(Layer):
-        counting = inference()(Layer.counting)
+        appending = inference()(Layer.appending)
 
     layer = Hot()
     with caplog.at_level(logging.WARNING, "hybrid_infer"), torch.no_grad():
         for _ in range(4):
-            layer.counting(X)
+            layer.appending(X)
     lines = [r.getMessage() for r in caplog.records if r.name == "hybrid_infer"]
-    assert len(lines) == 1 and "runs eagerly" in lines[0] and "self.n" in lines[0]
+    assert len(lines) == 1 and "runs eagerly" in lines[0] and "self.kept" in lines[0]
 
 
 def test_state_that_grows_is_not_traced_again_at_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
