@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from hybrid_infer import _census, _roots
+from hybrid_infer._copies import copied
 from hybrid_infer._errors import CaptureError, SpecError, TraceError
 from hybrid_infer._met import Style
 from hybrid_infer._options import Options
@@ -16,7 +17,6 @@ from hybrid_infer._request import Request
 from hybrid_infer._saved_target import Case, Target, example, repeats
 from hybrid_infer._signature import Signatures, Unsupported
 from hybrid_infer._subject import Subject
-from hybrid_infer._twin import copied
 from hybrid_infer._types import TensorSpec
 from hybrid_infer._version import Call, Version
 

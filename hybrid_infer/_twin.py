@@ -7,34 +7,19 @@ writes.
 
 from __future__ import annotations
 
-import copy
-import enum
-import functools
-import logging
-import types
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from hybrid_infer import (
-    _census,
-    _fingerprint,
-    _given,
-    _layer_hooks,
-    _outside,
-    _reads,
-    _roots,
-    _tensor_attributes,
-    _written,
-)
-from hybrid_infer import _state as _held
+from hybrid_infer import _census, _given, _layer_hooks, _outside, _reads, _roots, _tensor_attributes, _written
 from hybrid_infer._carry import Boxes, Carry, constant, simple
 from hybrid_infer._census import Census, Path, Place, rebuilt
+from hybrid_infer._copies import with_same_tensors
+from hybrid_infer._described import box_of, described, differing
 from hybrid_infer._errors import TraceError
 from hybrid_infer._reach import Reach
 from hybrid_infer._reads import Recorder
 from hybrid_infer._signature import Layout, Parameters, Signatures, Unsupported
-from hybrid_infer._unshared import unshare
 
 SELF = "self"
 
@@ -76,7 +61,7 @@ class Twin:
         self.live = live
         self._refusing: list[_layer_hooks.Refusing] = []
         self._refuse_hooks()
-        self._before = _state(live, frontend)
+        self._before = described(live, frontend)
         twins, self.census, memo = with_same_tensors(roots, live, frontend)
         for box, key in list(self.census.computed(frontend.groups)):
             del box[key]
@@ -119,10 +104,10 @@ class Twin:
 
         To be asked after ``run``.
         """
-        after = _state(self.live, self.frontend)
+        after = described(self.live, self.frontend)
         found = []
         for path, before in self._before.items():
-            changed = {str(name) for _, name in _differing(before, after.get(path))}
+            changed = {str(name) for _, name in differing(before, after.get(path))}
             read = self.names.get(path, set())
             if isinstance(self.live.objects[path], (dict, list)):  # whose look-ups nobody notes
                 read = changed if self._reads(path) else set()
@@ -193,7 +178,7 @@ class Twin:
         for name, value in zip(self.parameters.names[:passed_by_callers], values, strict=False):
             for part in _given.parts([value], given):
                 reach.add(part, f"the argument `{name}`")
-        before, kinds = _state(self.census, self.frontend), [*map(type, given)]
+        before, kinds = described(self.census, self.frontend), [*map(type, given)]
         passed = [*weights, *tensors]
         requires = [*map(self.frontend.requires_grad, passed)]
         recorder, looked = Recorder(), _tensor_attributes.Looked(passed, self.weights)
@@ -367,17 +352,16 @@ class Twin:
                 same = False
             if not same:
                 note(f"it replaces the {place.kind} {place.name}", place.box, place.key)
-        after = _state(self.census, self.frontend)
+        after = described(self.census, self.frontend)
         for path, held in before.items():
             if after.get(path) != held:
-                changed = sorted(_differing(held, after.get(path)), key=lambda place: str(place[1]))
+                changed = sorted(differing(held, after.get(path)), key=lambda place: str(place[1]))
                 if isinstance(self.census.objects[path], (dict, list)):  # each call may write to another place
                     note(f"it changes {'.'.join(path)}", None, None)
                 else:
-                    boxes = _boxes(self.census.objects[path], self.frontend)
-                    for n, key in changed:
-                        box = boxes[n] if type(n) is int and key not in (_ITSELF, _ORDER) else None
-                        note(f"it changes {'.'.join((*path, str(key)))}", box, key)
+                    for place in changed:
+                        box = box_of(self.census.objects[path], place, self.frontend)
+                        note(f"it changes {'.'.join((*path, str(place[1])))}", box, place[1])
         return assigned
 
     def _collect(
@@ -404,179 +388,3 @@ class Twin:
             sources.append(known[token])
         self.results, self.sources = layout, sources
         return computed
-
-
-def with_same_tensors(
-    roots: Mapping[str, Any], live: Census, frontend: Any
-) -> tuple[dict[str, Any], Census, dict[int, Any]]:
-    """Copies of the roots that hold the very tensors of these, a census of them, and the memo. Raises TraceError."""
-    memo = {id(slot.tensor): slot.tensor for slot in live.slots}
-    memo.update((id(box[key]), box[key]) for box, key in live.computed(frontend.groups))
-    memo.update((id(held), held) for held in Boxes(live.carries, live.objects).held())
-    twins = copied(roots, live, memo)
-    census = _census.take(twins, frontend, live.carries)
-    if unshare(census, live, memo, frontend):
-        census = _census.take(twins, frontend, live.carries)
-    return twins, census, memo
-
-
-def copied(roots: Mapping[str, Any], live: Census, memo: dict[int, Any]) -> dict[str, Any]:
-    """Copies of the roots, with `memo`'s tensors in place of theirs (by id). Raises TraceError."""
-    memo.update((id(held), held) for held in _uncopied(live))
-    try:
-        return copy.deepcopy(dict(roots), memo)
-    except TraceError:
-        raise
-    except Exception as fault:
-        place = _culprit(live)
-        raise TraceError(f"{place} cannot be copied ({fault})", "Keep it outside of the layer") from fault
-
-
-def _uncopied(live: Census) -> Iterator[Any]:
-    """Modules and cached functions, which the program shares with its copy: they refuse to be copied."""
-    for value in live.objects.values():
-        held = list(vars(value).values()) if hasattr(value, "__dict__") else []
-        held += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        yield from (item for item in held if isinstance(item, _SHARED))
-
-
-def _culprit(live: Census) -> str:
-    """The innermost attribute that prevents a copy."""
-    memo = {id(slot.tensor): slot.tensor for slot in live.slots}
-
-    def fails(value: Any) -> bool:
-        try:
-            copy.deepcopy(value, dict(memo))
-        except Exception:
-            return True
-        return False
-
-    path: Path = ()
-    found: Any = live.objects[()]
-    for _ in range(64):
-        if isinstance(found, (list, tuple)):
-            inside: list[tuple[Any, Any]] = list(enumerate(found))
-        else:
-            inside = list((found if isinstance(found, dict) else getattr(found, "__dict__", {})).items())
-        culprit = next(((name, held) for name, held in inside if fails(held)), None)
-        if culprit is None:
-            break
-        # The dict that a layer keeps its sublayers in is no name that the user knows.
-        path = path if id(culprit[1]) in live.grouped else (*path, str(culprit[0]))
-        found = culprit[1]
-    return ".".join(path) or "the layer"
-
-
-_ITSELF, _ORDER = "its state", "its order"
-_SHARED = (types.ModuleType, type(functools.lru_cache(lambda: None)))
-_SIMPLE = (int, float, str, bool, bytes, complex, type(None))
-_NO_STATE = (
-    type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
-    enum.Enum, range, slice, logging.Logger, *_SHARED,
-)  # fmt: skip
-
-
-def _token(value: Any, frontend: Any, known: Collection[int]) -> Any:
-    if type(value) in _SIMPLE:
-        return type(value), repr(value)
-    if isinstance(value, tuple):
-        return id(value), _items(value, frontend, known)
-    watched = isinstance(value, (dict, list, frontend.layer_type, *frontend.constant_types))
-    if watched or _is_object(value) or isinstance(value, _NO_STATE):
-        return id(value)  # which either does not change or is compared place by place
-    held = _held_in(value) if isinstance(value, (deque, set, frozenset)) else ()
-    return id(value), _digest(value, frontend, known), held
-
-
-def _items(value: tuple[Any, ...], frontend: Any, known: Collection[int]) -> list[Any]:
-    """What a tuple holds beside tensors: it stays, and what it holds may change all the same."""
-    found: list[Any] = []
-    for item in value:
-        if isinstance(item, tuple):
-            found.append(_items(item, frontend, known))
-        elif not isinstance(item, (frontend.tensor_type, *frontend.traced_types)):
-            found.append(_token(item, frontend, known))
-    if hasattr(value, "__dict__"):
-        found.append(_digest(vars(value), frontend, known))
-    return found
-
-
-def _digest(value: Any, frontend: Any, known: Collection[int]) -> str:
-    """State that no attribute shows: of a set, an array, an iterator, a generator of random numbers.
-
-    `known`: ids of objects whose attributes are compared one by one.
-    """
-    return _fingerprint.fingerprint(
-        [value],
-        [],
-        is_tensor=lambda item: isinstance(item, frontend.tensor_type),
-        is_layer=lambda item: isinstance(item, frontend.layer_type),
-        skip=lambda item: id(item) in known and _is_object(item),
-    ).digest
-
-
-def _held_in(value: Any, above: tuple[int, ...] = ()) -> list[int]:
-    """The identities of what a container holds beside plain values, as far down as containers go."""
-    if not isinstance(value, (deque, set, frozenset, tuple, list, dict)):
-        return [] if isinstance(value, _SIMPLE) else [id(value)]
-    if id(value) in above:
-        return []
-    items = value.values() if isinstance(value, dict) else value
-    return [number for item in items for number in _held_in(item, (*above, id(value)))]
-
-
-def _is_object(value: Any) -> bool:
-    return _census.has_state(value) or hasattr(value, "__hybrid_infer__")
-
-
-def _native(value: Any, frontend: Any, known: Collection[int]) -> str:
-    """The same of an instance whose class adds attributes to a class in C: what its copy would be given."""
-    native = _held.native_base(type(value))
-    if native is None or issubclass(native, (dict, list)):
-        return ""
-    told = [*(_held.told(value, type(value), native) or ())][2:]
-    return _digest([part for part in told if part is not vars(value)], frontend, known)
-
-
-def _boxes(value: Any, frontend: Any) -> list[Any]:
-    """The dicts and lists in which an object keeps what it holds."""
-    if isinstance(value, frontend.layer_type):
-        return [vars(value), *(vars(value)[g] for g in frontend.groups if vars(value).get(g) is not None)]
-    boxes = [value] if isinstance(value, (dict, list)) else []
-    return boxes + ([vars(value)] if _census.has_state(value) else [])
-
-
-def _state(census: Census, frontend: Any) -> dict[Path, Any]:
-    """A description of the non-tensor state of a twin, for a comparison."""
-    tensor, known = frontend.tensor_type, census.paths
-    slots = {(id(slot.box), slot.key) for slot in census.slots}
-    slots |= {(id(place.box), place.key) for place in census.tuples}
-    found: dict[Path, Any] = {}
-    for path, value in census.objects.items():
-        boxes = _boxes(value, frontend)
-        state: dict[Any, Any] = {}
-        computed = census.recomputed.get(path, ())
-        for n, box in enumerate(boxes):
-            if box is not getattr(value, "__dict__", None) and isinstance(box, dict):
-                state[n, _ORDER] = [k for k in box if k not in computed and (*path, k) not in census.without]
-            for key, held in enumerate(box) if isinstance(box, list) else list(box.items()):
-                if key in frontend.ignored_writes and isinstance(value, frontend.layer_type):
-                    continue
-                if key in computed or (*path, key) in census.without:
-                    continue
-                if isinstance(held, tensor) or (id(box), key) in slots:
-                    state[n, key] = _items(held, frontend, known) if isinstance(held, tuple) else "tensor"
-                else:
-                    state[n, key] = _token(frontend.spelling(value, key, held), frontend, known)
-        for name, held in _held.slots(value, type(value)):
-            state["a slot", name] = _token(held, frontend, known)
-        if _census.has_state(value) and not isinstance(value, (dict, list, frontend.layer_type)):
-            state[0, _ITSELF] = _native(value, frontend, known)
-        found[path] = state
-    return found
-
-
-def _differing(before: Any, after: Any) -> list[tuple[int, Any]]:
-    """Which places differ: the number of the box, and the key there."""
-    after = after or {}
-    return [key for key in before.keys() | after.keys() if before.get(key) != after.get(key)]

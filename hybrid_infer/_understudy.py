@@ -7,7 +7,8 @@ from typing import Any
 
 from hybrid_infer import _census, _roots
 from hybrid_infer._carry import Boxes
-from hybrid_infer._twin import SELF, with_same_tensors
+from hybrid_infer._copies import with_same_tensors
+from hybrid_infer._twin import SELF
 
 
 class Understudy:

@@ -1,0 +1,75 @@
+"""Copies of what a method works on that hold its very tensors."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hybrid_infer import _census
+from hybrid_infer._carry import Boxes
+from hybrid_infer._census import Census, Path
+from hybrid_infer._described import SHARED
+from hybrid_infer._errors import TraceError
+from hybrid_infer._unshared import unshare
+
+
+def with_same_tensors(
+    roots: Mapping[str, Any], live: Census, frontend: Any
+) -> tuple[dict[str, Any], Census, dict[int, Any]]:
+    """Copies of the roots that hold the very tensors of these, a census of them, and the memo. Raises TraceError."""
+    memo = {id(slot.tensor): slot.tensor for slot in live.slots}
+    memo.update((id(box[key]), box[key]) for box, key in live.computed(frontend.groups))
+    memo.update((id(held), held) for held in Boxes(live.carries, live.objects).held())
+    twins = copied(roots, live, memo)
+    census = _census.take(twins, frontend, live.carries)
+    if unshare(census, live, memo, frontend):
+        census = _census.take(twins, frontend, live.carries)
+    return twins, census, memo
+
+
+def copied(roots: Mapping[str, Any], live: Census, memo: dict[int, Any]) -> dict[str, Any]:
+    """Copies of the roots, with `memo`'s tensors in place of theirs (by id). Raises TraceError."""
+    memo.update((id(held), held) for held in _uncopied(live))
+    try:
+        return copy.deepcopy(dict(roots), memo)
+    except TraceError:
+        raise
+    except Exception as fault:
+        place = _culprit(live)
+        raise TraceError(f"{place} cannot be copied ({fault})", "Keep it outside of the layer") from fault
+
+
+def _uncopied(live: Census) -> Iterator[Any]:
+    """Modules and cached functions, which the program shares with its copy: they refuse to be copied."""
+    for value in live.objects.values():
+        held = list(vars(value).values()) if hasattr(value, "__dict__") else []
+        held += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        yield from (item for item in held if isinstance(item, SHARED))
+
+
+def _culprit(live: Census) -> str:
+    """The innermost attribute that prevents a copy."""
+    memo = {id(slot.tensor): slot.tensor for slot in live.slots}
+
+    def fails(value: Any) -> bool:
+        try:
+            copy.deepcopy(value, dict(memo))
+        except Exception:
+            return True
+        return False
+
+    path: Path = ()
+    found: Any = live.objects[()]
+    for _ in range(64):
+        if isinstance(found, (list, tuple)):
+            inside: list[tuple[Any, Any]] = list(enumerate(found))
+        else:
+            inside = list((found if isinstance(found, dict) else getattr(found, "__dict__", {})).items())
+        culprit = next(((name, held) for name, held in inside if fails(held)), None)
+        if culprit is None:
+            break
+        # The dict that a layer keeps its sublayers in is no name that the user knows.
+        path = path if id(culprit[1]) in live.grouped else (*path, str(culprit[0]))
+        found = culprit[1]
+    return ".".join(path) or "the layer"

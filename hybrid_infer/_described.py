@@ -1,0 +1,136 @@
+"""What an object of the program holds beside tensors, described so that a change shows."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import logging
+import types
+from collections import deque
+from collections.abc import Collection
+from typing import Any
+
+from hybrid_infer import _census, _fingerprint
+from hybrid_infer import _state as _held
+from hybrid_infer._census import Census, Path
+
+_ITSELF, _ORDER = "its state", "its order"
+#: What the program shares with its copies: it refuses to be copied.
+SHARED = (types.ModuleType, type(functools.lru_cache(lambda: None)))
+_SIMPLE = (int, float, str, bool, bytes, complex, type(None))
+_NO_STATE = (
+    type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
+    enum.Enum, range, slice, logging.Logger, *SHARED,
+)  # fmt: skip
+
+
+def described(census: Census, frontend: Any) -> dict[Path, Any]:
+    """A description of the non-tensor state of a twin, for a comparison."""
+    tensor, known = frontend.tensor_type, census.paths
+    slots = {(id(slot.box), slot.key) for slot in census.slots}
+    slots |= {(id(place.box), place.key) for place in census.tuples}
+    found: dict[Path, Any] = {}
+    for path, value in census.objects.items():
+        boxes = _boxes(value, frontend)
+        state: dict[Any, Any] = {}
+        computed = census.recomputed.get(path, ())
+        for n, box in enumerate(boxes):
+            if box is not getattr(value, "__dict__", None) and isinstance(box, dict):
+                state[n, _ORDER] = [k for k in box if k not in computed and (*path, k) not in census.without]
+            for key, held in enumerate(box) if isinstance(box, list) else list(box.items()):
+                if key in frontend.ignored_writes and isinstance(value, frontend.layer_type):
+                    continue
+                if key in computed or (*path, key) in census.without:
+                    continue
+                if isinstance(held, tensor) or (id(box), key) in slots:
+                    state[n, key] = _items(held, frontend, known) if isinstance(held, tuple) else "tensor"
+                else:
+                    state[n, key] = _token(frontend.spelling(value, key, held), frontend, known)
+        for name, held in _held.slots(value, type(value)):
+            state["a slot", name] = _token(held, frontend, known)
+        if _census.has_state(value) and not isinstance(value, (dict, list, frontend.layer_type)):
+            state[0, _ITSELF] = _native(value, frontend, known)
+        found[path] = state
+    return found
+
+
+def differing(before: Any, after: Any) -> list[tuple[int, Any]]:
+    """Which places differ: the number of the box, and the key there."""
+    after = after or {}
+    return [key for key in before.keys() | after.keys() if before.get(key) != after.get(key)]
+
+
+def box_of(value: Any, place: tuple[Any, Any], frontend: Any) -> Any:
+    """The dict or list of an object that a place of its description is in; None where it is in none."""
+    number, key = place
+    return _boxes(value, frontend)[number] if type(number) is int and key not in (_ITSELF, _ORDER) else None
+
+
+def _boxes(value: Any, frontend: Any) -> list[Any]:
+    """The dicts and lists in which an object keeps what it holds."""
+    if isinstance(value, frontend.layer_type):
+        return [vars(value), *(vars(value)[g] for g in frontend.groups if vars(value).get(g) is not None)]
+    boxes = [value] if isinstance(value, (dict, list)) else []
+    return boxes + ([vars(value)] if _census.has_state(value) else [])
+
+
+def _token(value: Any, frontend: Any, known: Collection[int]) -> Any:
+    if type(value) in _SIMPLE:
+        return type(value), repr(value)
+    if isinstance(value, tuple):
+        return id(value), _items(value, frontend, known)
+    watched = isinstance(value, (dict, list, frontend.layer_type, *frontend.constant_types))
+    if watched or _is_object(value) or isinstance(value, _NO_STATE):
+        return id(value)  # which either does not change or is compared place by place
+    held = _held_in(value) if isinstance(value, (deque, set, frozenset)) else ()
+    return id(value), _digest(value, frontend, known), held
+
+
+def _items(value: tuple[Any, ...], frontend: Any, known: Collection[int]) -> list[Any]:
+    """What a tuple holds beside tensors: it stays, and what it holds may change all the same."""
+    found: list[Any] = []
+    for item in value:
+        if isinstance(item, tuple):
+            found.append(_items(item, frontend, known))
+        elif not isinstance(item, (frontend.tensor_type, *frontend.traced_types)):
+            found.append(_token(item, frontend, known))
+    if hasattr(value, "__dict__"):
+        found.append(_digest(vars(value), frontend, known))
+    return found
+
+
+def _digest(value: Any, frontend: Any, known: Collection[int]) -> str:
+    """State that no attribute shows: of a set, an array, an iterator, a generator of random numbers.
+
+    `known`: ids of objects whose attributes are compared one by one.
+    """
+    return _fingerprint.fingerprint(
+        [value],
+        [],
+        is_tensor=lambda item: isinstance(item, frontend.tensor_type),
+        is_layer=lambda item: isinstance(item, frontend.layer_type),
+        skip=lambda item: id(item) in known and _is_object(item),
+    ).digest
+
+
+def _held_in(value: Any, above: tuple[int, ...] = ()) -> list[int]:
+    """The identities of what a container holds beside plain values, as far down as containers go."""
+    if not isinstance(value, (deque, set, frozenset, tuple, list, dict)):
+        return [] if isinstance(value, _SIMPLE) else [id(value)]
+    if id(value) in above:
+        return []
+    items = value.values() if isinstance(value, dict) else value
+    return [number for item in items for number in _held_in(item, (*above, id(value)))]
+
+
+def _is_object(value: Any) -> bool:
+    return _census.has_state(value) or hasattr(value, "__hybrid_infer__")
+
+
+def _native(value: Any, frontend: Any, known: Collection[int]) -> str:
+    """The same of an instance whose class adds attributes to a class in C: what its copy would be given."""
+    native = _held.native_base(type(value))
+    if native is None or issubclass(native, (dict, list)):
+        return ""
+    told = [*(_held.told(value, type(value), native) or ())][2:]
+    return _digest([part for part in told if part is not vars(value)], frontend, known)
