@@ -17,6 +17,7 @@ from hybrid_infer._signature import Parameters
 
 #: In the place of an attribute that is not there: plain data, as all that a signature holds.
 ABSENT = "\0absent"
+_LARGE = 2**31
 _UNREAD = object()
 _NONE: dict[str, Any] = {}
 #: The middle of a change (see ``_given.Change``) whose first part is the number of a carry.
@@ -65,25 +66,47 @@ class Carries(Parameters):
         return values[len(self.own.names) :]
 
 
+class LargeInteger:
+    """Stands for an integer of which a graph cannot compute the next one: no signature takes it, so eager code does."""
+
+
+def _in_range(value: Any) -> Any:
+    """A value as it is carried; a product of integers below this is one of 64 bits."""
+    if type(value) is int:
+        return value if -_LARGE < value < _LARGE else LargeInteger()
+    if type(value) is tuple and any(type(item) is int for item in value):
+        return tuple(map(_in_range, value))
+    return value
+
+
 class _Place:
     """One of them: where an object keeps it; ``owner`` gives the object, which this does not keep."""
 
     def __init__(self, carry: Carry, holder: Any) -> None:
-        self.key, self.entry = carry.key, carry.entry
-        self.box = holder if carry.entry else vars(holder)
+        self.key = carry.key
+        self.owner: Callable[[], Any] = (lambda: holder) if carry.entry else weakref.ref(holder)
+        self.entry = carry.entry
+
+    def boxes(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Where it is looked for, asked anew each time: a program may replace these dicts as well."""
+        owner = self.owner()
+        if self.entry or owner is None:
+            return ({} if owner is None else owner), _NONE
+        box = vars(owner)
         #: Frameworks keep attributes that are tensors, but no parameters, in a dict of their own.
-        buffers = None if carry.entry else self.box.get("_buffers")
-        self.buffers = buffers if isinstance(buffers, dict) else _NONE
-        self.owner = (lambda: None) if carry.entry else weakref.ref(holder)
+        buffers = box.get("_buffers")
+        return box, buffers if isinstance(buffers, dict) else _NONE
 
     def found(self) -> tuple[dict[str, Any], Any]:
         """What is there, and in which dict."""
-        box = self.box if self.key in self.box else self.buffers
-        return (box, box[self.key]) if self.key in box else (self.box, ABSENT)
+        box, buffers = self.boxes()
+        if self.key in box:
+            return box, box[self.key]
+        return (buffers, buffers[self.key]) if self.key in buffers else (box, ABSENT)
 
     def put(self, box: dict[str, Any], value: Any) -> None:
         """Have it found in one of the dicts, as no program would do."""
-        for each in (self.box, self.buffers):
+        for each in self.boxes():
             if each is not box or is_absent(value):
                 each.pop(self.key, None)
         if not is_absent(value):
@@ -92,8 +115,8 @@ class _Place:
     def assign(self, value: Any) -> None:
         """As a program does."""
         owner = self.owner()
-        if owner is None or is_absent(value):
-            self.put(self.box, value)
+        if self.entry or owner is None or is_absent(value):
+            self.put(self.boxes()[0], value)
         else:
             setattr(owner, self.key, value)
 
@@ -108,7 +131,7 @@ class Boxes:
     def same(self, other: Boxes) -> bool:
         """Are they the places of the same instance, and still there?"""
         pairs = zip(self._places, other._places, strict=True)
-        return self.carries == other.carries and all(a.box is b.box and a.buffers is b.buffers for a, b in pairs)
+        return self.carries == other.carries and all(a.owner() is b.owner() for a, b in pairs)
 
     def held(self) -> list[Any]:
         """What is in these places."""
@@ -117,7 +140,7 @@ class Boxes:
     def values(self) -> tuple[Any, ...]:
         """The same, as far as the method looks at it."""
         pairs = zip(self._places, self.carries, strict=True)
-        return tuple(place.found()[1] if carry.read else None for place, carry in pairs)
+        return tuple(_in_range(place.found()[1]) if carry.read else None for place, carry in pairs)
 
     def assign(self, number: int, value: Any) -> None:
         """Have one of them hold something, as if a program had assigned it."""

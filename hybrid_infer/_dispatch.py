@@ -176,7 +176,7 @@ class State:
         try:
             if self._grad() and _gradients.wanted(self.frontend, tensors, route):
                 if route.written or self.boxes is not None:  # type: ignore[union-attr]
-                    reason = "it writes to a tensor while gradients are recorded"
+                    reason = "it writes to tensors or attributes while gradients are recorded"
                     return self.eagerly(owner, args, kwargs, reason, "Call it under no_grad()", "busy")
                 call = _gradients.Eagerly(self, owner, values, (len(args), kwargs))
                 result = _gradients.differentiable(call, route, tensors, ints, given)
@@ -205,8 +205,8 @@ class State:
 
     def _write(self, route: Any, tensors: Sequence[Any], ints: Sequence[int], given: Any) -> Any:
         """See ``Turn.take``."""
-        written = [tensors[i] for i in route.written]
-        assign = None if self.boxes is None else self.boxes.assign
+        written, boxes = [tensors[i] for i in route.written], self.boxes
+        assign = None if boxes is None else boxes.assign
         return _written.Turn(self.frontend, written, assign).take(lambda: route.run(tensors, ints, given))
 
     def meet(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -225,8 +225,8 @@ class Twin:
             self.names = {path: self._every(obj) for path, obj in watched.items()}
         firsts = [slots[0].path for slots in groups.values()]
         self.names.update((firsts[i], names) for i, names in looked.names.items())
-        self._settle(assigned, value)
         left = {id(v) for v in unwatched}
+        self._settle(assigned, value, left)
         self.whole = {id(self.live.objects[path]) for path, obj in watched.items() if id(obj) in left}
 
         def kept(held: Any) -> bool:
@@ -286,7 +286,9 @@ class Twin:
     def _boxes(self) -> Boxes | None:
         return self._carried if self.parameters.carries else None
 
-    def _settle(self, assigned: dict[str, tuple[Carry | None, Any]], value: Any) -> None:
+    def _settle(
+        self, assigned: dict[str, tuple[Carry | None, Any]], value: Any, unwatched: Collection[int]
+    ) -> None:
         """Which of the places that the method was seen to assign can be carried, if that is all that it does.
 
         `assigned` are the reasons that follow from each, with what is there then. Of the carries that it has, some may
@@ -294,7 +296,9 @@ class Twin:
         """
         for number, carry in enumerate(self.parameters.carries):
             read = self.names.get(carry.path, set())
-            if carry.key in read and not carry.read:
+            if self._looked_into(carry):
+                self.writes.append(f"it replaces {carry.name}")
+            if not carry.read and self._looked_at(carry, unwatched):
                 self.writes.append(f"it replaces {carry.name}")
                 assigned[self.writes[-1]] = carry._replace(read=True), None
             if carry.read and any(constant(after) for after in _given.assigned(value, number)):
@@ -302,9 +306,9 @@ class Twin:
             read.discard(carry.key)
         carries: dict[Carry, None] = {}
         for carry, after in (assigned.get(reason, (None, None)) for reason in self.writes):
-            if carry is None:
+            if carry is None or self._looked_into(carry):
                 return
-            carry = carry._replace(read=carry.read or carry.key in self.names.get(carry.path, ()))
+            carry = carry._replace(read=carry.read or self._looked_at(carry, unwatched))
             if carry.read and constant(after):
                 return
             carries[carry] = None
@@ -314,6 +318,18 @@ class Twin:
 
     def _is_tensor(self, value: Any) -> bool:
         return isinstance(value, self.frontend.tensor_type)
+
+    def _looked_into(self, carry: Carry) -> bool:
+        """Did the method look at the dict of the object that holds it, so that what it read there is not known?"""
+        return not carry.entry and "__dict__" in self.names.get(carry.path, ())
+
+    def _looked_at(self, carry: Carry, unwatched: Collection[int]) -> bool:
+        """May the method have read it?"""
+        names, holder = self.names.get(carry.path, ()), self.live.objects[carry.path]
+        if carry.key in names or not self.watched or id(self.census.objects[carry.path]) in unwatched:
+            return True
+        buffers = None if carry.entry else vars(holder).get("_buffers")
+        return "_buffers" in names and isinstance(buffers, dict) and carry.key in buffers
 
     def _carry(self, box: Any, key: Any) -> Carry | None:
         """The carry that assigning to a place of the twin would be, if it can be one; not known to be read."""
@@ -326,8 +342,9 @@ class Twin:
                 continue
             layer = isinstance(holder, self.frontend.layer_type)
             if vars(holder) is box or (layer and vars(holder).get("_buffers") is box):
-                set_by_class = hasattr(getattr(type(holder), key, None), "__set__")
-                return None if set_by_class else Carry(path, False, key, False)
+                kind = type(holder)
+                set_by_class = hasattr(getattr(kind, key, None), "__set__") or _assigns_itself(kind)
+                return Carry(path, False, key, False) if kind.__weakrefoffset__ and not set_by_class else None
         return None
 
     def _compare(
@@ -388,3 +405,9 @@ class Twin:
             sources.append(known[token])
         self.results, self.sources = layout, sources
         return computed
+
+
+def _assigns_itself(kind: type) -> bool:
+    """Has a class a ``__setattr__`` of its own? What that makes of a value, it would make of the result once more."""
+    base = next(base for base in kind.__mro__ if "__setattr__" in vars(base))
+    return base is not object and base.__module__.partition(".")[0] not in ("torch", "paddle")

@@ -119,11 +119,25 @@ def written_and_replaced(layer: Any, x: Any) -> Any:
     return x + layer.mean * layer.calls
 
 
+def written_beside(layer: Any, x: Any) -> Any:
+    layer.rows_of_two[0] = x.mean(0)
+    layer.calls += 1
+    layer.mean = layer.mean + x.mean(0)
+    return x + layer.mean
+
+
+def written_and_doubled(layer: Any, x: Any) -> Any:
+    layer.other[0] = x.mean()
+    y = x + layer.other
+    layer.other = layer.other * 0.5
+    return y
+
+
 #: With the captures that calls with 2, 3, 4, ... rows need: of the first size, of any, and of what is there at first.
 WAYS: dict[Callable[..., Any], int] = {
     recurrent: 2, started_by_none: 3, running_mean: 2, last_one_seen: 2, two_that_are_one: 2, the_argument: 2,
     counted: 2, sizes: 3, flagged: 2, swapped: 2, of_a_sublayer: 3, of_an_object: 2, of_a_dict: 2, named: 2,
-    outputs_in_a_list: 2, written_and_replaced: 2,
+    outputs_in_a_list: 2, written_and_replaced: 2, written_beside: 2, written_and_doubled: 2,
 }  # fmt: skip
 
 
@@ -349,6 +363,18 @@ def test_numbers_and_sizes_that_differ_at_each_call(framework: Any, way: Callabl
     assert counts()["captures"] <= 3 and counts()["hits"] >= 5 and not counts()["eager_calls"], counts()
 
 
+def test_integers_that_no_graph_holds_are_computed_eagerly(framework: Any) -> None:
+    def generator(layer: Any, x: Any) -> Any:
+        layer.calls = layer.calls * 1103515245 + 12345
+        return x + layer.calls % 7
+
+    mine, eager = pair(framework, generator)
+    for _ in range(5):
+        alike(framework, mine, eager, 2)
+    assert mine.calls == eager.calls > 2**64
+    assert counts()["eager_calls"] >= 2, counts()
+
+
 def test_a_float_that_differs_at_each_call_runs_eagerly(framework: Any) -> None:
     def timed(layer: Any, x: Any) -> Any:
         layer.calls = layer.calls + 0.5
@@ -358,6 +384,59 @@ def test_a_float_that_differs_at_each_call_runs_eagerly(framework: Any) -> None:
     for _ in range(4):
         alike(framework, mine, eager, 2)
     eagerly("it changes self.calls")
+
+
+def test_its_dict_may_be_replaced(framework: Any) -> None:
+    for way in (of_an_object, started_by_none):
+        mine, eager = pair(framework, way)
+        for n in range(6):
+            if n in (2, 4):
+                for layer in (mine, eager):
+                    for each in (layer, layer.box):
+                        object.__setattr__(each, "__dict__", {**vars(each)})
+                    layer.state = framework.ones([4]) * n
+                    layer.box.state = framework.ones([4]) * n, framework.ones([4])
+            alike(framework, mine, eager, 2)
+
+
+def test_a_class_that_assigns_in_its_own_way_runs_eagerly(framework: Any) -> None:
+    class More(Box):
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, value if isinstance(value, tuple) else value + 1)
+
+    def of_more(layer: Any, x: Any) -> Any:
+        layer.box.seen = x.mean(0)
+        return x + layer.box.seen
+
+    mine, eager = pair(framework, of_more)
+    for layer in (mine, eager):
+        layer.box = More()
+        layer.box.state, layer.box.seen = (), framework.zeros([4])
+    for _ in range(4):
+        alike(framework, mine, eager, 2)
+        assert told(mine.box.seen)[1] == pytest.approx(told(eager.box.seen)[1], abs=1e-3)
+    eagerly("it replaces the tensor self.box.seen")
+
+
+def by_its_dict(layer: Any, x: Any) -> Any:
+    y = x if "seen" in vars(layer) else x + 10
+    layer.seen = x.mean(0)
+    return y
+
+
+def by_its_buffers(layer: Any, x: Any) -> Any:
+    if layer._buffers["mean"] is None:
+        layer._buffers["mean"] = x.mean(0)
+    return layer.linear(x)
+
+
+@pytest.mark.parametrize("verify", ["build", "off"])
+@pytest.mark.parametrize("way", [by_its_dict, by_its_buffers])
+def test_what_is_read_by_no_name(framework: Any, way: Callable[..., Any], verify: Any) -> None:
+    mine, eager = pair(framework, way, verify=verify)
+    mine.mean = eager.mean = None
+    for _ in range(4):
+        alike(framework, mine, eager, 2)
 
 
 def test_a_sublayer_in_its_place_runs_eagerly(framework: Any) -> None:
