@@ -38,6 +38,7 @@ class Layer(paddle.nn.Layer):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
+        self.seen: list[Any] = []
         self.linear = paddle.nn.Linear(4, 4)
         self.register_buffer("total", paddle.zeros([4]))
         self.last: Any = None
@@ -71,7 +72,7 @@ class Layer(paddle.nn.Layer):  # type: ignore[misc]
         return y
 
     def remembers(self, x: Any) -> Any:
-        self.last = x  # here
+        self.seen.append(x)  # here
         return self.linear(x)
 
     def opens(self, x: Any) -> Any:
@@ -105,7 +106,7 @@ def place(function: Callable[..., Any]) -> str:
         (Layer.draws, "draws random numbers", "as an argument"),
         (Layer.draws_in_python, "Python's random", "as an argument"),
         (Layer.counts, "writes to self.total in place", "Return the new state"),
-        (Layer.remembers, "changes self.last", "Return the new state"),
+        (Layer.remembers, "changes self.seen", "Return the new state"),
         (Layer.opens, "opens the file", "outside"),
         (Layer.reads_the_clock, "reads the clock", "outside"),
         (Layer.decomposes, "no form of eig", "outside"),

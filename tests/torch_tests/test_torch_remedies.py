@@ -22,9 +22,8 @@ class Layer(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self.seen: list[Any] = []
         self.linear = torch.nn.Linear(4, 4)
-        self.register_buffer("total", torch.zeros(4))
-        self.last: Any = None
 
     def branch(self, x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = self.linear(x)
@@ -45,13 +44,8 @@ class Layer(torch.nn.Module):
     def draws_in_python(self, x: torch.Tensor) -> torch.Tensor:
         return self.linear(x) * random.random()  # here
 
-    def counts(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.linear(x)
-        self.total = self.total + y.mean(0)  # here
-        return y
-
     def remembers(self, x: torch.Tensor) -> torch.Tensor:
-        self.last = x  # here
+        self.seen.append(x)  # here
         return self.linear(x)
 
     def opens(self, x: torch.Tensor) -> torch.Tensor:
@@ -85,8 +79,7 @@ def place(function: Callable[..., Any]) -> str:
         (Layer.draws, "torch.rand draws random numbers", "as an argument"),
         (Layer.drops, "torch.dropout draws random numbers", "Pass training=self.training"),
         (Layer.draws_in_python, "Python's random", "as an argument"),
-        (Layer.counts, "replaces the tensor self.total", "Return the new state"),
-        (Layer.remembers, "changes self.last", "Return the new state"),
+        (Layer.remembers, "changes self.seen", "Return the new state"),
         (Layer.opens, "opens the file", "outside"),
         (Layer.reads_the_clock, "reads the clock", "outside"),
         (Layer.decomposes, "linalg_eig", "Leave that operator outside"),
