@@ -264,8 +264,12 @@ def load(
     graph: Graph,
     weights: Sequence[Any],
     options: EngineOptions,
+    fitted: Callable[[str, Any], Any] = lambda _, array: array,
 ) -> Program:
-    """A program from the models whose weights are to be bound and to be fed, in the form that `options` ask for."""
+    """A program from the models whose weights are to be bound and to be fed, in the form that `options` ask for.
+
+    ``fitted(name, array)``: what the engine computes with for a weight, whether bound or fed; it may raise `Unfit`.
+    """
     if len(weights) != len(graph.weights) and not (options.live and not weights):
         raise EngineError(engine.name, f"{len(weights)} weights given for a graph with {len(graph.weights)}")
     threads = options.threads
@@ -274,6 +278,10 @@ def load(
         session = sessions.shared(live, options)
         return Program(engine, session, (*graph.weights, *graph.inputs), {}, graph, pacer, threads)
     arrays = _arrays(engine, graph, weights)
+    try:
+        arrays = {name: fitted(name, array) for name, array in arrays.items()}
+    except Refused as refused:
+        raise EngineError(engine.name, str(refused)) from refused
     own = sessions.own(bound, arrays, options) if arrays else None
     if own is not None:
         return Program(engine, own, graph.inputs, {}, graph, pacer, threads)

@@ -132,7 +132,13 @@ class OpenVino:
             # A model that is in float16 already, of which the plugin would take a bfloat16's eight bits.
             options = replace(options, precision="float32")
         model = files[_ir.XML], files[_ir.BIN]
-        return _program.load(self, _sessions, model, model, graph, weights, options)
+
+        def fitted(name: str, array: Any) -> Any:
+            if array.dtype.name == "int64":
+                _check_range(array, name)
+            return array if options.precision == "float32" else _narrowed(array, name, options.precision)
+
+        return _program.load(self, _sessions, model, model, graph, weights, options, fitted)
 
     def reason(self, error: Exception) -> str:
         """The engine's message on one short line, without places in its sources."""
@@ -156,8 +162,6 @@ class _Session(_program.Session):
         try:
             openvino, core = _import(), _core()
             graph = core.read_model(*model)
-            if options.precision != "float32":
-                weights = {name: _narrowed(array, name, options.precision) for name, array in weights.items()}
             self._arrays = _bind(openvino, graph, weights)
             self._compiled = core.compile_model(graph, "CPU", _settings(options, width))
         except Exception as error:
@@ -239,8 +243,6 @@ def _bind(openvino: Any, graph: Any, weights: Mapping[str, Any]) -> list[Any]:
         given = constant.get_element_type().get_type_name(), array.shape
         if given != expected:
             raise EngineError(NAME, f"the weight {name!r} is {given} where the graph takes {expected}")
-        if given[0] == "i64":
-            _check_range(array, name)
         parameter.output(0).replace(constant.output(0))
         graph.remove_parameter(parameter)
         arrays.append(array)

@@ -65,10 +65,10 @@ def first(call: Run, program: Run) -> tuple[float, float, Any]:
 def in_turn(eager: Run, decorated: Run, budget: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Durations of both programs, run one after the other, so that a noisy machine is noisy for both.
 
-    They are run for about `budget` seconds, at least 3 and at most 25 times each.
+    They are run for about `budget` seconds, at least 3 and at most 25 times each; once for a budget of 0.
     """
     pairs: list[tuple[float, float]] = []
-    while len(pairs) < 3 or (len(pairs) < 25 and sum(map(sum, pairs)) < budget):
+    while len(pairs) < (3 if budget else 1) or (len(pairs) < 25 and sum(map(sum, pairs)) < budget):
         pairs.append((seconds(eager)[0], seconds(decorated)[0]))
     return tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
 

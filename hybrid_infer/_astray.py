@@ -17,9 +17,9 @@ from typing import Any
 from hybrid_infer import _census, _state
 from hybrid_infer._census import Census
 from hybrid_infer._fingerprint import Fingerprint
+from hybrid_infer._state import PLAIN
 
 _OURS = __name__.partition(".")[0]  # such as what an exported program is held by, which nothing changes
-_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
 _Code = Callable[[Any], Fingerprint]
 
 
@@ -65,7 +65,7 @@ def _walk(values: Iterable[Any], enter: Callable[[Any, bool], bool]) -> Iterator
     seen: dict[tuple[int, bool], Any] = {}
     while queue:
         value, common = queue.pop()
-        if type(value) in _PLAIN or isinstance(value, (type, types.ModuleType)) or (id(value), common) in seen:
+        if type(value) in PLAIN or isinstance(value, (type, types.ModuleType)) or (id(value), common) in seen:
             continue
         if type(value).__module__.partition(".")[0] == _OURS:
             continue

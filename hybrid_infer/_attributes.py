@@ -13,6 +13,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import itertools
 import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -47,21 +48,19 @@ class Attributes:
     def __init__(self, frontend: Any, code: Callable[[Any], Fingerprint]) -> None:
         self.frontend = frontend
         self.code = functools.cache(code)
-        #: What the last reads meet of which no look-up is noted, in words.
-        self.astray: list[str] = []
         self._leaves = (frontend.tensor_type, frontend.layer_type, *frontend.constant_types)
 
     def reads(
         self, census: Census, names: dict[Path, set[str]], whole: set[int], *, vouched: bool = False
-    ) -> tuple[list[Read], list[str]]:
-        """Reads for the names looked up on each object, and what in them cannot be told to another process.
+    ) -> tuple[list[Read], list[str], list[str]]:
+        """Reads for the names looked up on each object, what in them cannot be told to another process, and what they
+        meet of which no look-up is noted, in words.
 
         That is taken to be equal everywhere if it is `vouched` for, and nowhere else otherwise.
 
         `whole` holds ids of objects on which no look-up can be noted: they are described with all they hold.
         """
-        found, opaque = [], []
-        self.astray = []
+        found, opaque, astray = [], [], []
         for path in sorted(names):
             value = census.at(path)
             mentioned = names[path] | (vars(value).keys() if "__dict__" in names[path] else set())
@@ -70,7 +69,7 @@ class Attributes:
             for name in sorted(mentioned - self.frontend.internal - census.recomputed.get(path, frozenset())):
                 if name.startswith("__") and name.endswith("__") and name != "__dict__":
                     continue
-                self._stray(value, name, ".".join((*path, name)), census)
+                astray += self._astray(value, name, ".".join((*path, name)), census)
                 try:
                     kind, digest = self._state(value, name, census, whole)
                     if kind != "framework":
@@ -78,16 +77,13 @@ class Attributes:
                 except Opaque as fault:
                     opaque.append(str(fault))
                     found.append(Read(path, name, "vouched" if vouched else "opaque", ""))
-        return found, opaque
+        return found, opaque, astray
 
-    def _stray(self, value: Any, name: str, where: str, census: Census) -> None:
+    def _astray(self, value: Any, name: str, where: str, census: Census) -> list[str]:
         box = self._box(value, name)
-        if box is None:
-            return
-        for layer in _astray.layers(box[name], census, self.frontend.layer_type, self.code, self.notes):
-            kind = type(layer).__name__
-            self.astray.append(f"it reaches a layer of class {kind} by {where}, which holds it out of sight")
-            return
+        layers = _astray.layers(box[name], census, self.frontend.layer_type, self.code, self.notes) if box else iter(())
+        kinds = [type(layer).__name__ for layer in itertools.islice(layers, 1)]
+        return [f"it reaches a layer of class {kind} by {where}, which holds it out of sight" for kind in kinds]
 
     def _around(self, path: Path, value: Any, looked: set[str]) -> list[str]:
         """The dicts of hooks that count: those which compute an attribute, and a root's if its call has looked there.

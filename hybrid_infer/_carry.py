@@ -12,8 +12,8 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hybrid_infer._given import same
 from hybrid_infer._signature import Parameters
+from hybrid_infer._state import PLAIN, same
 
 #: In the place of an attribute that is not there: plain data, as all that a signature holds.
 ABSENT = "\0absent"
@@ -22,8 +22,6 @@ _UNREAD = object()
 _NONE: dict[str, Any] = {}
 #: The middle of a change (see ``_given.Change``) whose first part is the number of a carry.
 ASSIGNED = ("carry",)
-
-_PLAIN = frozenset({int, float, bool, str, bytes, complex, type(None)})
 
 
 class Carry(NamedTuple):
@@ -128,6 +126,9 @@ class Boxes:
         self.carries = tuple(carries)
         self._places = [_Place(carry, objects[carry.path]) for carry in carries]
 
+    def __bool__(self) -> bool:
+        return bool(self.carries)
+
     def same(self, other: Boxes) -> bool:
         """Are they the places of the same instance, and still there?"""
         pairs = zip(self._places, other._places, strict=True)
@@ -182,7 +183,7 @@ def is_absent(value: Any) -> bool:
 def simple(value: Any, leaf: Callable[[Any], bool], *, containers: bool) -> bool:
     """Can a carry hold it: plain data, what is a `leaf`, tuples of these, and `containers`, where it is only written?
     """
-    if type(value) in _PLAIN or leaf(value):
+    if type(value) in PLAIN or leaf(value):
         return True
     inside: Iterable[Any] | None = value if isinstance(value, tuple) else None
     if containers and type(value) in (list, dict):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from hybrid_infer import _layer_hooks, _origin, _state
+from hybrid_infer._state import PLAIN
 
 #: Where something stands below a root: names of attributes, keys and indices, e.g. ("self", "layers", "0", "weight").
 Path = tuple[str, ...]
@@ -23,7 +24,6 @@ _LEAVES = (
 )  # fmt: skip
 
 
-_PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None)})
 _BUILTIN = frozenset(
     {dict, list, tuple, set, frozenset, deque, type, types.MethodType, types.FunctionType, types.BuiltinFunctionType}
 )
@@ -126,7 +126,7 @@ def named(census: Census) -> tuple[list[type], list[Any]]:
     while queue and len(seen) < _OBJECTS:
         value = queue.pop()
         kind = type(value)
-        if kind in _PLAIN or id(value) in seen or str(kind.__module__).partition(".")[0] == _OURS:
+        if kind in PLAIN or id(value) in seen or str(kind.__module__).partition(".")[0] == _OURS:
             continue
         seen.add(id(value))
         if isinstance(value, type):

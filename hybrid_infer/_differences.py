@@ -86,7 +86,7 @@ def of_miss(versions: Iterable[Version], store: Any, call: Call, subject: Any) -
     """Why nothing in a store serves a call: in what the static model that comes nearest differs."""
     found = [each for v in versions if v.graph and (each := from_call(v, call, subject))]
     if found:
-        return f"no static model fits; the nearest differs in {_listed(min(found, key=len))}"
+        return f"no static model fits; the nearest differs in {listed(min(found, key=len))}"
     keys = []
     for entry in itertools.islice(store.entries(), _OTHERS):
         if entry.meta.get("method") == subject.name and entry.method != subject.key.hex:
@@ -95,7 +95,7 @@ def of_miss(versions: Iterable[Version], store: Any, call: Call, subject: Any) -
     if not keys:
         return "no static model; none of this method is stored"
     differences, _, version = min(keys, key=lambda each: (len(each[0]), each[1]))
-    return f"no static model; the nearest, {version[:12]}, has another {_listed([each.what for each in differences])}"
+    return f"no static model; the nearest, {version[:12]}, has another {listed([each.what for each in differences])}"
 
 
 def spec(tensor: TensorSpec) -> str:
@@ -148,7 +148,8 @@ def _short(digest: str | None) -> str:
     return digest[:12] if plain else digest
 
 
-def _listed(words: list[str]) -> str:
+def listed(words: list[str]) -> str:
+    """Words one behind the other, of many the first."""
     return ", ".join(words[:6]) + (f" and {len(words) - 6} more" if len(words) > 6 else "")
 
 

@@ -36,6 +36,7 @@ from hybrid_infer._request import Errand
 from hybrid_infer._route import Compiled, Eager
 from hybrid_infer._signature import Signatures, Unsupported
 from hybrid_infer._subject import Subject
+from hybrid_infer._turnover import Turnover
 from hybrid_infer._types import OVERLAP
 from hybrid_infer._version import Call, Version
 
@@ -76,6 +77,7 @@ class State:
         self._reads: list[Callable[[], Any]] = []
         self._places = False  # was it called while there was a default device?
         self.writes = 0
+        self.turnover = Turnover()
         self.moved = 0  # captures that another thread spoiled
         #: How often the eager method raised where a capture was to be compared with it, and are such calls left alone?
         self.raised: dict[Any, tuple[int, Callable[[], bool]]] = {}
@@ -96,7 +98,7 @@ class State:
         self.own_parameters = self.parameters = parameters = self.method.parameters
         self._bind, self._defaults = parameters.bind, parameters.defaults
         #: Where the instance holds what the method carries from call to call (see `_carry`), once it is known to.
-        self.boxes: Boxes | None = None
+        self.boxes = Boxes((), {})
 
     def call(self, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer one call; `owner` is (instance,) or ()."""
@@ -175,7 +177,7 @@ class State:
             return self._compared(owner, args, kwargs, values, key, route)
         try:
             if self._grad() and _gradients.wanted(self.frontend, tensors, route):
-                if route.written or self.boxes is not None:  # type: ignore[union-attr]
+                if route.written or self.boxes.carries:  # type: ignore[union-attr]
                     reason = "it writes to tensors or attributes while gradients are recorded"
                     return self.eagerly(owner, args, kwargs, reason, "Call it under no_grad()", "busy")
                 call = _gradients.Eagerly(self, owner, values, (len(args), kwargs))
@@ -199,15 +201,14 @@ class State:
             if type(result) is _written.Failed:
                 raise result.fault
         self.counters.hits += 1
-        if self.boxes is not None:
+        if given or self.boxes.carries:
             return _given.applied(result, self.frontend.write, self.boxes.assign)
-        return _given.applied(result, self.frontend.write) if given else result
+        return result
 
     def _write(self, route: Any, tensors: Sequence[Any], ints: Sequence[int], given: Any) -> Any:
         """See ``Turn.take``."""
-        written, boxes = [tensors[i] for i in route.written], self.boxes
-        assign = None if boxes is None else boxes.assign
-        return _written.Turn(self.frontend, written, assign).take(lambda: route.run(tensors, ints, given))
+        written = [tensors[i] for i in route.written]
+        return _written.Turn(self.frontend, written, self.boxes.assign).take(lambda: route.run(tensors, ints, given))
 
     def meet(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Remember a call that somebody else answers, such as the framework's own training path.
@@ -236,7 +237,7 @@ class State:
         """Is all that the method carries from call to call part of each call (see `_carry`)? From now on it is."""
         objects = subject.census.objects
         boxes = Boxes([carry for carry in self.method.carries if carry.path in objects], objects)
-        if boxes.carries == self.parameters.carries and (self.boxes is None or boxes.same(self.boxes)):
+        if boxes.same(self.boxes):
             return True
         bind = self.own_parameters.bind
 
@@ -250,8 +251,7 @@ class State:
 
     def with_carries(self, values: Sequence[Any]) -> Sequence[Any]:
         """The values of a call that nobody has made, with what is carried now behind them."""
-        own = values[: len(self.own_parameters.names)]
-        return own if self.boxes is None else (*own, *self.boxes.values())
+        return *values[: len(self.own_parameters.names)], *self.boxes.values()
 
     def _named(self, values: Any, fault: Exception) -> str:
         """What cannot be part of a signature, by the name of its parameter, which no key has."""
@@ -292,8 +292,9 @@ class State:
         tensors, written = route.works_on(layout.tensors), route.written
         before = [copy(tensor) if i in written else tensor for i, tensor in enumerate(tensors)]
         changing = [tensors[i] for i in written]
-        stored = route.stored
-        found = _given.called(self.method.function, (*owner, *args), kwargs, given, changing, copy, self.boxes, stored)
+        found = _given.called(
+            self.method.function, (*owner, *args), kwargs, given, changing, copy, self.boxes, route.stored
+        )
         check, options = _compile.check, self.method.options
         return found, lambda: check(self.frontend, route, tensors, layout.ints, found, options, given, before)
 

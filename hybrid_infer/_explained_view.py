@@ -96,7 +96,8 @@ def _of_method(method: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "method key", f"{method['method_key'][:12]} in {method['store'] or 'memory'}"
     for each in method["refusals"]:
         label = "refused" if each["refused"] else "eagerly"
-        yield label, f"{each['reason'].rstrip('.')} ({_times(each['calls'], 'call')})"
+        calls_so_far = _times(each["calls"], "call") if each["calls"] else "no call yet"
+        yield label, f"{each['reason'].rstrip('.')} ({calls_so_far})"
         if each["remedy"]:
             yield "remedy", each["remedy"]
     if method["changes"]:
@@ -129,7 +130,8 @@ def _of_version(version: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         figures = "; one after the other ".join(parts)
         size = "" if choice["elements"] is None else "{:,} to {:,} elements: ".format(*choice["elements"])
         size = "".join(f"{name} {value}, " for name, value in choice["differs_by"].items()) + size
-        yield "choice", f"{size}{choice['engine']} of {figures}{'' if choice['steady'] else ' (on a busy machine)'}"
+        busy = "" if choice["steady"] else " (on a busy machine)"
+        yield "choice", f"{size}{choice['engine']}; a call took: {figures}{busy}"
     for engine, why in version["not_considered"].items():
         yield "left out", f"{engine}: {why}"
     for engine, decisions in version["decisions"].items():

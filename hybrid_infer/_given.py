@@ -15,9 +15,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from hybrid_infer import _state
+from hybrid_infer._state import PLAIN, same
 
 _DICTS = (dict, OrderedDict)
-_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, type})
+_LEAVES = PLAIN | {type}
 _ABSENT = object()
 
 #: (an object, the names of attributes that are gone, what it holds now: of attributes those that are new, else all);
@@ -42,7 +43,7 @@ def objects(values: Sequence[Any], defaults: Sequence[Any] = ()) -> list[Any]:
     def walk(items: Any) -> None:
         for value in items:
             kind = type(value)
-            if kind in _PLAIN or id(value) in found:
+            if kind in _LEAVES or id(value) in found:
                 continue
             if isinstance(value, tuple):
                 walk(value)
@@ -116,17 +117,17 @@ def called(
     `written`: tensors among that which it writes to, of which `copy` makes another one. `carried`: where it keeps what
     it carries from call to call (see ``_carry.Boxes.changes``), of which a program stores to those `stored`.
     """
-    if not given and not written and carried is None:
+    if not given and not written and not carried:
         return function(*args, **kwargs)
     given = [each for each in given if _noted(type(each))]
     before = [_content(each) for each in given]
-    carries = () if carried is None else carried.held()
+    carries = carried.held() if carried else ()
     value = function(*args, **kwargs)
     found = (_change(held, each) for held, each in zip(before, given, strict=True))
     changes = [change for change in found if change is not None]
     if copy is not None:
         changes += [(tensor, None, copy(tensor)) for tensor in written]
-    if carried is not None:
+    if carried:
         changes += carried.changes(carries, stored)
     return Returned((value, changes)) if changes else value
 
@@ -149,10 +150,6 @@ def _change(before: Any, value: Any) -> Change | None:
     if [*state] != [*(name for name in before if name in state), *(name for name in new if name not in before)]:
         return value, (*before,), state.copy()  # one was dropped and put back, behind the others
     return (value, gone, new) if new or gone else None
-
-
-def same(before: Any, after: Any) -> bool:
-    return before is after or (type(before) is type(after) and type(after) in _PLAIN and repr(before) == repr(after))
 
 
 def applied(found: Any, write: Callable[[Any, Any], Any], assign: Callable[[int, Any], Any] | None = None) -> Any:

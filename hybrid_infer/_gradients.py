@@ -26,8 +26,8 @@ class Eagerly:
         self.frontend, self.parameters = state.frontend, state.parameters
         self.signatures = Signatures(state.frontend, objects=True)
         self._values, self._style = values, style
-        #: The function and the instance for a run on some tensors (see ``Invocation.stage``).
-        self._stage = stage or (lambda _: (state.method.function, owner))
+        #: The function, the instance and its carries for a run on some tensors (see ``Invocation.stage``).
+        self._stage = stage or (lambda _: (state.method.function, owner, state.boxes))
 
     def again(self, route: Any) -> Any:
         """A function from the call's tensors to those results that carry a gradient."""
@@ -40,8 +40,8 @@ class Eagerly:
             args, kwargs = self.parameters.unbind(values, *self._style)
             given = _given.objects(values, self.parameters.defaults) if route.objects else ()
             written = [inputs[i] for i in route.written]
-            function, owner = self._stage(inputs)
-            value = _given.called(function, (*owner, *args), kwargs, given, written, copy)
+            function, owner, carried = self._stage(inputs)
+            value = _given.called(function, (*owner, *args), kwargs, given, written, copy, carried)
             found = self.signatures.results(value, lambda leaf: type(leaf) is int, given=given)
             flat: list[Any] = [None] * route.computed
             for (origin, index), tensor in zip(route.tensor_sources, found.tensors, strict=True):

@@ -113,11 +113,17 @@ def details(store: Any, entry: Any) -> dict[str, Any]:
 
 
 def failures(store: Any) -> list[dict[str, Any]]:
-    """What could not be done, by method, and is not tried again for a while."""
-    found = []
+    """What could not be done, by method, and is not tried again for a while. What a method was found to carry from call
+    to call (see `_carry`) is no failure where a static model carries it.
+    """
+    carried = {(str(entry.meta.get("method")), str(entry.meta.get("carries"))) for entry in store.entries()}
+    found: list[dict[str, Any]] = []
     for method in store.methods():
         for record in store.failures(method):
-            found.append({"method_key": method, **_failure(record)})
+            row = {"method_key": method, **_failure(record)}
+            known = record.get("carries") and (row["method"], str(record["carries"])) in carried
+            if not known and row not in found:
+                found.append(row)
     return found
 
 

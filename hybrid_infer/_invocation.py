@@ -13,6 +13,9 @@ from hybrid_infer._request import Request
 from hybrid_infer._route import Compiled
 from hybrid_infer._understudy import Understudy
 
+#: The function, the instance, and where that holds what is carried from call to call.
+Stage = tuple[Callable[..., Any], tuple[Any, ...], Boxes]
+
 
 class Answer(NamedTuple):
     """``result``: see ``_given.called``; ``given``, ``tensors``: the objects and the tensors that the method was given.
@@ -72,7 +75,7 @@ class Invocation:
             stamp, tensors = self._request.frontend.stamp, self._request.layout.tensors
             self._stamps = [*map(stamp, tensors)]
             self._marks = [_marks(each) for _, each in self._markable()]
-            stage = self.stage(self.tensors) if self._request.errand.ahead else (self._request.function, self.owner)
+            stage = self.stage(self.tensors) if self._request.errand.ahead else self._live()
             try:
                 self.answer = self._called(stage, self.args, self.kwargs, self._request.given, self.tensors)
             except Exception:
@@ -113,14 +116,18 @@ class Invocation:
         given = _given.objects(values, self._request.parameters.defaults) if self._request.given else ()
         return Answer(self._called(self.stage(tensors), args, kwargs, given, tensors), given, tensors)
 
-    def stage(self, tensors: Sequence[Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """The function, and the instance, for a run that is to work on these tensors and change nothing else.
+    def _live(self) -> Stage:
+        request = self._request
+        return request.function, self.owner, Boxes(request.parameters.carries, request.subject.census.objects)
+
+    def stage(self, tensors: Sequence[Any]) -> Stage:
+        """Where a run is made that is to work on these tensors and change nothing else.
 
         Raises EngineError where the instance has state, and cannot be copied.
         """
         request, state = self._request, self._state
         if not state and not request.parameters.carries:
-            return request.function, self.owner
+            return self._live()
         if self._understudy is None:
             try:
                 self._understudy = Understudy(request.frontend, request.function, request.subject, state)
@@ -128,19 +135,13 @@ class Invocation:
                 raise EngineError("the eager method", str(fault)) from fault
         carried = request.parameters.carried(self.copied(tensors))
         self._understudy.take(tensors[len(request.layout.tensors) :], carried)
-        return self._understudy.function, self._understudy.owner
+        return self._understudy.function, self._understudy.owner, self._understudy.carried
 
     def _called(
-        self, stage: tuple[Callable[..., Any], tuple[Any, ...]], args: Sequence[Any], kwargs: Any, given: Sequence[Any],
-        tensors: Sequence[Any],
+        self, stage: Stage, args: Sequence[Any], kwargs: Any, given: Sequence[Any], tensors: Sequence[Any]
     ) -> Any:  # fmt: skip
-        function, owner = stage
-        request, carried = self._request, None
-        if request.parameters.carries:
-            double = self._understudy if self._understudy and self._understudy.owner is owner else None
-            objects = request.subject.census.objects if double is None else double.objects
-            carried = Boxes(request.parameters.carries, objects)
-        written, duplicate = [tensors[i] for i in sorted(self._before)], request.frontend.duplicate
+        function, owner, carried = stage
+        written, duplicate = [tensors[i] for i in sorted(self._before)], self._request.frontend.duplicate
         return _given.called(function, (*owner, *args), kwargs, given, written, duplicate, carried, self._stored)
 
     def copied(self, tensors: Sequence[Any]) -> Sequence[Any]:

@@ -21,12 +21,11 @@ from typing import Any
 from hybrid_infer import _origin, _undo
 from hybrid_infer._errors import TraceError
 from hybrid_infer._fingerprint import Fingerprint
-from hybrid_infer._state import cell_contents
+from hybrid_infer._state import PLAIN, cell_contents
 
 _OBJECTS = 1 << 17  # what is reached beyond these is not looked at
 _ARRAYS = 1 << 28  # bytes of NumPy arrays that are copied; of those beyond, a change is seen and not taken back
-_PLAIN: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None)})
-_LEAVES: tuple[type, ...] = tuple(_PLAIN)
+_LEAVES: tuple[type, ...] = tuple(PLAIN)
 #: Libraries whose objects do no more than hold what they are given.
 _HOLDERS = frozenset({"argparse", "collections", "queue", "types", "weakref"})
 _CACHES = type(functools.lru_cache(lambda: None))
@@ -164,7 +163,7 @@ class Reach:
         entries = _undo.Entries(state, None if whole else self._named, self._ignored, dot=True)
         self._remember(name, entries)
         for key, held in entries.before.items():
-            if type(held) not in _PLAIN and (key in self._named or not isinstance(held, _UNREAD)):
+            if type(held) not in PLAIN and (key in self._named or not isinstance(held, _UNREAD)):
                 self._queue.append((held, f"{name}.{key}"))
 
     @staticmethod

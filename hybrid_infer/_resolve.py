@@ -73,6 +73,10 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
             held = family.find(request.call, request.subject, scope, request.errand.open)
             if held is not None:
                 return use(state, request, family, held, call)
+            changing = state.turnover.changes(request.subject.key.items, state.counters.hits)
+            if changing:
+                reason = f"what its code reads changes from call to call: {changing}"
+                return Eager(reason, for_a_while(_PAUSE)), NOTHING
             start = time.perf_counter()
             try:
                 outcome = _capture(request, family, wait)
@@ -160,15 +164,17 @@ def _unmoved(request: Request, slots: Sequence[Any]) -> Callable[[], bool]:
 
 
 def _given_up(state: Any, request: Request, held: Held) -> Eager:
-    """The route after a failed capture: a method whose state grows at each call would be traced at each call."""
+    """The route after a failed capture: a method whose state grows at each call would be traced at each call.
+
+    It may be what the code reads that changes, so that only time ends the pause.
+    """
     route = refused(request, held)
     if route.kind != "writes":
         return route
     state.writes += 1
     if state.writes < _WRITES:
         return route
-    code, pause = request.subject.code_unchanged, for_a_while(_PAUSE)
-    return Eager(route.reason, lambda: pause() and code(), remedy=route.remedy, kind=route.kind)
+    return Eager(route.reason, for_a_while(_PAUSE), remedy=route.remedy, kind=route.kind)
 
 
 def _too_many(state: Any, request: Request, family: Family) -> Eager:

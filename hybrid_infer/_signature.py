@@ -19,6 +19,7 @@ from typing import Any
 
 from hybrid_infer import _state
 from hybrid_infer._given import is_object
+from hybrid_infer._state import PLAIN
 from hybrid_infer._structure import CLASSES, builder, class_path, constants, imported
 
 _POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
@@ -72,7 +73,7 @@ class Parameters:
             return False
         pairs = zip(self.defaults, other.defaults, strict=True)
         # The signature of a function in C makes its defaults from text, anew each time.
-        return all(a is b or (type(a) in _PLAIN and type(a) is type(b) and repr(a) == repr(b)) for a, b in pairs)
+        return all(_state.same(a, b) for a, b in pairs)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         """One value per parameter (a tuple for ``*args``, a dict for ``**kwargs``); None if the call is wrong."""
@@ -128,12 +129,9 @@ class Parameters:
                 kwargs.update(value)
             elif p.kind is p.POSITIONAL_ONLY or (p.kind is not p.KEYWORD_ONLY and len(args) < given):
                 args.append(value)
-            elif p.name in names or not (value is p.default or type(value) in _PLAIN):
+            elif p.name in names or not (value is p.default or type(value) in PLAIN):
                 kwargs[p.name] = value
         return args, kwargs
-
-
-_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 
 _EXACT = frozenset({int, bool, str, bytes})

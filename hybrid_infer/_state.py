@@ -15,6 +15,8 @@ from hybrid_infer import _origin
 
 #: Stands for a name that was looked up and not found.
 ABSENT = enum.Enum("ABSENT", "ABSENT").ABSENT  # type: ignore[attr-defined]
+#: Classes of values that say all about themselves in their `repr`, and hold nothing.
+PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 _WORD = struct.calcsize("P")
 _NO_INSTANTIATION = 1 << 7
@@ -25,6 +27,11 @@ def name_of(value: Any) -> str:
     # A spawned worker runs the program's main module under another name.
     module = "__main__" if module == "__mp_main__" else module
     return f"{module}.{getattr(value, '__qualname__', None) or type(value).__qualname__}"
+
+
+def same(value: Any, before: Any) -> bool:
+    """The same object, or plain values that no program can tell apart."""
+    return value is before or (type(value) is type(before) and type(value) in PLAIN and repr(value) == repr(before))
 
 
 def cell_contents(cell: types.CellType) -> Any:

@@ -130,7 +130,8 @@ class Subject:
         census = _census.take({f"{each.name} of {each.holder}": each.object}, self.frontend)
         objects = {path: value for path, value in census.objects.items() if path and hasattr(value, "__dict__")}
         names = {path: {"__dict__"} for path in objects}
-        return (census, *self.attributes.reads(census, names, set(census.paths)))
+        reads, opaque, _ = self.attributes.reads(census, names, set(census.paths))
+        return census, reads, opaque
 
     def _key(self, cache_key: str | None) -> _keys.Key:
         from hybrid_infer import __version__

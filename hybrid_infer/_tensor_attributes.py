@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from hybrid_infer._reads import by_program
+from hybrid_infer._state import PLAIN
 
-_PLAIN = frozenset({int, float, bool, str, bytes, complex, type(None)})
 _REWRITTEN = "paddle.jit.dy2static"  # in which Paddle looks up what rewritten code of the program asks for
 
 
@@ -44,7 +44,7 @@ class Looked:
         if place is not None and (name in held or _asked_by_program()):
             self.names.setdefault(place, set()).add(name)
             if name in held:
-                if type(held[name]) in _PLAIN:
+                if type(held[name]) in PLAIN:
                     return held[name]
                 if (place, name) not in self.untold:
                     self.untold.append((place, name))

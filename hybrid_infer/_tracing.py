@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _located, _state_inputs, _troubleshooting
+from hybrid_infer import _garbage, _located, _state_inputs, _troubleshooting
 from hybrid_infer._carry import Carry, joined
 from hybrid_infer._errors import TraceError
 from hybrid_infer._family import Family, Held
@@ -41,7 +41,8 @@ def trace(request: Request, wishes: Sequence[Wish]) -> Outcome:
     """Trace the call on a twin, with the first of the wishes that the tracer can fulfil. Raises Moved."""
     twins: list[Twin] = []
     try:
-        outcome = _trace(request, wishes, twins)
+        with _garbage.seldom():
+            outcome = _trace(request, wishes, twins)
         if twins and (moved := twins[-1].moved()):
             raise Moved(", ".join(moved[:3]))
         return outcome
@@ -134,10 +135,10 @@ def varying(request: Request, family: Family) -> tuple[frozenset[tuple[int, int]
 
 def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
     vouched = request.options.cache_key is not None
-    reads, opaque = request.subject.attributes.reads(
+    reads, opaque, astray = request.subject.attributes.reads(
         request.subject.census, twin.names, twin.whole, vouched=vouched
     )
-    reasons = [*captured.impure, *twin.writes, *request.subject.attributes.astray]
+    reasons = [*captured.impure, *twin.writes, *astray]
     if not reasons and _unknown(request, captured.constants):
         reasons = ["it uses a tensor that no layer, closure or global in sight holds: its changes would go unseen"]
     if reasons:
@@ -209,7 +210,7 @@ def _empty(request: Request) -> Version:
 def failure(request: Request, twin: Twin | None, reason: str, remedy: str, kind: str) -> Version:
     """A record that the call cannot be served, valid as long as what was read up to there is unchanged."""
     names = {} if twin is None else twin.names
-    reads, _ = request.subject.attributes.reads(request.subject.census, names, set())
+    reads, *_ = request.subject.attributes.reads(request.subject.census, names, set())
     return replace(
         _empty(request), reads=tuple(r for r in reads if r.kind != "opaque"), reason=reason, remedy=remedy, kind=kind
     )

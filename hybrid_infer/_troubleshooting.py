@@ -31,6 +31,10 @@ SECTIONS: tuple[Section, ...] = (
         r"^the process that traced|^it raised an error at",
     ),
     Section("max-versions", r"^it has max_versions="),
+    Section(
+        "values-that-change", r"^what its code reads changes from call to call",
+        "Pass what differs at each call as an argument, a number as a tensor",
+    ),
     Section("hooks", r"has a hook \("),
     Section("not-kept-on-disk", r"^what has no fingerprint keeps changing", "Vouch for it with cache_key"),
     Section(

@@ -196,7 +196,7 @@ class Twin:
             ):
                 owner = (self.owner,) if self.has_owner else ()
                 value = _given.called(
-                    convert(function), (*owner, *args), kwargs, given, targets, self._content, self._boxes()
+                    convert(function), (*owner, *args), kwargs, given, targets, self._content, self._carried
                 )
             self.writes, self.carries = list(outside.reasons), ()
             assigned = self._compare(places, before)
@@ -254,11 +254,11 @@ class Twin:
 
     def noted(self) -> Any:
         """See ``Tracee``."""
-        return self.results, self.sources, self.writes, self.names, self.whole
+        return self.results, self.sources, self.writes, self.names, self.whole, self.carries
 
     def recall(self, noted: Any) -> None:
         """See ``Tracee``."""
-        self.results, self.sources, self.writes, self.names, self.whole = noted
+        self.results, self.sources, self.writes, self.names, self.whole, self.carries = noted
 
     def _every(self, obj: Any) -> set[str]:
         """Each name that a look-up on an object may be for, where none was noted."""
@@ -282,9 +282,6 @@ class Twin:
             ):
                 found[path] = obj
         return found
-
-    def _boxes(self) -> Boxes | None:
-        return self._carried if self.parameters.carries else None
 
     def _settle(
         self, assigned: dict[str, tuple[Carry | None, Any]], value: Any, unwatched: Collection[int]

@@ -20,8 +20,7 @@ class Understudy:
     def __init__(self, frontend: Any, function: Any, subject: Any, state: Collection[int]) -> None:
         twins, census, _ = with_same_tensors(subject.roots, subject.census, frontend)
         groups = [*subject.census.weights().values()]
-        self.objects = census.objects
-        self._carried = Boxes(census.carries, census.objects)
+        self.carried = Boxes(census.carries, census.objects)
         self._state = [groups[i][0].tensor for i in state]
         mine = {id(tensor) for tensor in self._state}
         self._slots = [slot for slot in census.slots if slot.box is not None and id(slot.tensor) in mine]
@@ -35,7 +34,7 @@ class Understudy:
 
     def take(self, tensors: Sequence[Any], carried: Sequence[Any] = ()) -> None:
         """Put these in the places of the state, and of what is carried."""
-        self._carried.take(carried)
+        self.carried.take(carried)
         given = dict(zip(map(id, self._state), tensors, strict=True))
         for slot in self._slots:
             slot.box[slot.key] = given[id(slot.tensor)]

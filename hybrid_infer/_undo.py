@@ -16,9 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from hybrid_infer import _keys
-from hybrid_infer._state import ABSENT, cell_contents
-
-_PLAIN = frozenset({int, float, bool, str, bytes, complex, type(None)})
+from hybrid_infer._state import ABSENT, cell_contents, same
 
 
 class Memory(Protocol):
@@ -29,11 +27,6 @@ class Memory(Protocol):
 
     def restore(self) -> None:
         """Make it what it was."""
-
-
-def same(value: Any, before: Any) -> bool:
-    """The same object, or plain values that no program can tell apart."""
-    return value is before or (type(value) is type(before) and type(value) in _PLAIN and repr(value) == repr(before))
 
 
 class Entries:

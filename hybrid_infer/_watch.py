@@ -19,6 +19,7 @@ from operator import contains, getitem, is_, itemgetter
 from typing import Any
 
 from hybrid_infer import _state
+from hybrid_infer._state import PLAIN
 
 _SEVERAL = 4  # keys of one box from which on they are read in one step
 _ARRAY_WHOLE = 1 << 20  # bytes: larger arrays are sampled at each call and compared in full at a look-up
@@ -125,7 +126,7 @@ class Watch:
         while queue:
             value = queue.pop()
             kind = type(value)
-            if kind in _PLAIN or isinstance(value, self._leaves):
+            if kind in PLAIN or isinstance(value, self._leaves):
                 continue
             if isinstance(value, _MUTABLE):
                 if id(value) in self._seen:
@@ -135,12 +136,12 @@ class Watch:
                 for view in views:
                     items = tuple(view)
                     self._contents.append((view, items))
-                    queue.extend(item for item in items if type(item) not in _PLAIN)
+                    queue.extend(item for item in items if type(item) not in PLAIN)
                 if isinstance(value, defaultdict):
                     self._fields.append((value, "default_factory", value.default_factory))
                     queue.append(value.default_factory)
             elif isinstance(value, (tuple, frozenset)):
-                queue.extend(item for item in value if type(item) not in _PLAIN)
+                queue.extend(item for item in value if type(item) not in PLAIN)
             elif isinstance(value, types.FunctionType):
                 if self._code is not None and id(value) not in self._seen:
                     self._seen.add(id(value))
@@ -190,7 +191,7 @@ class Watch:
         if fields:
             self._seen.add(id(value))
             self._fields.extend((value, name, held) for name, held in fields)
-            queue.extend(held for _, held in fields if type(held) not in _PLAIN)
+            queue.extend(held for _, held in fields if type(held) not in PLAIN)
 
     def check(self) -> Callable[[], bool]:
         """The check, cheap enough for every call.
@@ -264,7 +265,6 @@ class Watch:
                 yield cell, "cell_contents", value
 
 
-_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
 #: What a logger does with messages has no part in results; modules and classes are looked at name by name.
 _LEAVES = (type, types.ModuleType, logging.Logger)
 _MUTABLE = (dict, list, set, deque, bytearray, types.MappingProxyType)

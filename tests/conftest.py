@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import exported
 import pytest
 
 import hybrid_infer
-from hybrid_infer import _defects
+from hybrid_infer import _defects, _forked
 
 #: For what opens its store outside of a test, or after the test's own directory was taken back: never the user's own,
 #: where a program of an earlier run may be found.
@@ -33,9 +35,21 @@ def cache_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True)
+def not_nice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compiled in the background takes its turn: tests wait for it, on a machine that other tests keep busy."""
+    monkeypatch.setattr(_forked, "_NICENESS", 0)
+
+
+@pytest.fixture(autouse=True)
 def defects_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     """A defect of ours fails the test that meets it, rather than costing a line in a log."""
     monkeypatch.setattr(_defects, "ours", lambda fault, function: False)
+
+
+@pytest.fixture(params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("torch", "paddle")])
+def framework(request: pytest.FixtureRequest) -> Any:
+    """Each of the two, for what holds for both."""
+    return importlib.import_module(request.param)
 
 
 @pytest.fixture

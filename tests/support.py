@@ -35,6 +35,26 @@ def eagerly(*words: str, captures: int = 0) -> None:
         assert word in reason, reason
 
 
+def layer_class(framework: Any) -> Any:
+    """``torch.nn.Module`` or ``paddle.nn.Layer``."""
+    return framework.nn.Module if framework.__name__ == "torch" else framework.nn.Layer
+
+
+#: In the place of what a reason says, of methods that an engine answers.
+SERVED: tuple[str, ...] = ()
+
+
+def answered(words: tuple[str, ...], calls: int) -> None:
+    """An engine answered after the first of so many calls; or the eager method did, for a reason with these words."""
+    found = counts()
+    if words is SERVED:
+        assert found["eager_calls"] == 0 and found["hits"] > 0, found
+        return
+    assert found["eager_calls"] == calls and found["captures"] == 0 and found["hits"] == 0, found
+    first = next(iter(found["fallbacks"]))
+    assert all(word in first for word in words), first
+
+
 def alike(found: Any, expected: Any, tensor: type, compare: Callable[[Any, Any], None]) -> None:
     """Equal in structure and types; `compare` is called for each pair of tensors."""
     assert type(found) is type(expected), (type(found), type(expected))

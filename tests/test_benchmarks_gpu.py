@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import _floors, _gpu_measure, _gpu_page, gpu
-from benchmarks._gpu_models import MODELS
+from benchmarks import _floors, _gpu_measure, _gpu_models, _gpu_page, gpu, plans
+from benchmarks._gpu_models import MODELS, Model
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -211,3 +211,34 @@ def test_without_a_gpu_there_is_a_reason_and_no_figure(monkeypatch: pytest.Monke
     monkeypatch.setattr(_driver, "missing", lambda: "")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "without CUDA" in gpu.missing()
+
+
+def _launches(monkeypatch: pytest.MonkeyPatch, name: str, model: Model) -> list[str]:
+    monkeypatch.setattr(plans, "MODELS", {name: model})
+    return plans.measure(name, "float16", 2)
+
+
+def test_a_block_of_a_diffusion_transformer_is_eight_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of modulation, of packed queries, keys and values, behind attention and of the MLP's two layers; two
+    normalisations, and attention itself. In front of all blocks SiLU, behind them the last gate.
+    """
+    from benchmarks._dit import DiTBlocks
+
+    def arguments(batch: int) -> list[Any]:
+        return [torch.randn(batch, 16, 64), torch.randn(batch, 64)]
+
+    for blocks in (1, 3):
+        found = _launches(monkeypatch, "DiT", Model(lambda blocks=blocks: DiTBlocks(blocks, 64, 4), arguments))
+        assert int(found[3]) == 2 + 8 * blocks, found
+        assert int(found[2]) > 3 * int(found[3])  # operators of the graph
+
+
+def test_a_block_of_a_unet_turns_its_image_once_at_either_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three turns of weights and images in, one out; three normalisations, two convolutions, three products, attention,
+    and what is elementwise between them.
+    """
+    def arguments(batch: int) -> list[Any]:
+        return [torch.randn(batch, 64, 8, 8), torch.randn(batch, 1280)]
+
+    found = _launches(monkeypatch, "UNet", Model(lambda: _gpu_models._unet_block(64), arguments))
+    assert int(found[3]) == 16, found

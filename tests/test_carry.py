@@ -7,19 +7,20 @@ import gc
 import importlib
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from support import counts, eagerly, served
+from support import counts, eagerly, layer_class, served
 
-from hybrid_infer import InputSpec, _background, explain, inference, release, save, warmup
+from hybrid_infer import InputSpec, _background, _inventory, explain, inference, release, save, warmup
+from hybrid_infer.cache import Store
 
 
-@pytest.fixture(params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("torch", "paddle")])
-def framework(request: pytest.FixtureRequest) -> Iterator[Any]:
-    found = importlib.import_module(request.param)
-    with found.no_grad():
-        yield found
+@pytest.fixture
+def framework(framework: Any) -> Iterator[Any]:
+    with framework.no_grad():
+        yield framework
 
 
 class Pair(NamedTuple):
@@ -142,9 +143,7 @@ WAYS: dict[Callable[..., Any], int] = {
 
 
 def make(framework: Any, way: Callable[..., Any]) -> Any:
-    nn = framework.nn
-    base = nn.Module if hasattr(nn, "Module") else nn.Layer
-    zeros = framework.zeros
+    nn, base, zeros = framework.nn, layer_class(framework), framework.zeros
 
     class Layer(base):  # type: ignore[misc, valid-type]
         def __init__(self) -> None:
@@ -449,3 +448,27 @@ def test_a_sublayer_in_its_place_runs_eagerly(framework: Any) -> None:
         x = framework.rand([2, 4])
         assert mine(x).numpy() == pytest.approx(eager(x).numpy())
     eagerly("it changes self.l")
+
+
+@pytest.mark.parametrize("also", [False, True], ids=["carried", "and appended"])
+def test_what_is_carried_is_listed_among_no_failures(framework: Any, also: bool, cache_directory: Path) -> None:
+    """A capture that found out what is carried is remembered as one that failed; it is one where none was of use."""
+
+    class Counting(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls, self.seen = 0, []
+
+        @inference()
+        def forward(self, x: Any) -> Any:
+            self.calls += 1
+            if also:
+                self.seen.append(self.calls)
+            return x * self.calls
+
+    layer, x = Counting(), framework.ones([2])
+    for _ in range(3):
+        layer(x)
+    store = Store(cache_directory, sync=False)
+    assert bool(_inventory.failures(store)) == also
+    assert bool(list(store.entries())) != also

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-import pytest
+from support import layer_class
 
 from hybrid_infer import inference, stats
-
-
-@pytest.fixture(params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("torch", "paddle")])
-def framework(request: pytest.FixtureRequest) -> Any:
-    return importlib.import_module(request.param)
 
 
 def carries(tensor: Any) -> bool:
@@ -30,9 +24,8 @@ def wanting(x: Any) -> Any:
 
 def layer(framework: Any) -> Any:
     nn = framework.nn
-    base = nn.Module if hasattr(nn, "Module") else nn.Layer
 
-    class Partly(base):  # type: ignore[misc, valid-type]
+    class Partly(layer_class(framework)):  # type: ignore[misc, valid-type]
         def __init__(self) -> None:
             super().__init__()
             self.linear, self.frozen = nn.Linear(4, 4), nn.Linear(4, 4)

@@ -86,10 +86,10 @@ def test_an_install_imports_the_rooms(source: Path, tmp_path: Path, editable: bo
     options = [*BUILD, "--ignore-installed", "--prefix", str(tmp_path), *(["--editable"] if editable else [])]
     run([*PIP, "install", *options, "."], source)
     (packages,) = tmp_path.glob("lib*/python*/site-packages")
-    # -S: no .pth file is read but that of the install under test.
+    # -ES: no .pth file is read but that of the install under test, and no PYTHONPATH of the one who runs it.
     program = (
         f"import site, sys; site.addsitedir({str(packages)!r}); sys.path.append({sysconfig.get_path('purelib')!r}); "
         "import hybrid_infer.cache, hybrid_infer.backends; print(hybrid_infer.cache.__file__)"
     )
-    where = Path(run([sys.executable, "-S", "-c", program], tmp_path).strip())
+    where = Path(run([sys.executable, "-ES", "-c", program], tmp_path).strip())
     assert where.is_relative_to(source if editable else packages)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import pytest
+from support import layer_class
 
 from hybrid_infer import inference, stats
 
 
-@pytest.fixture(params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("torch", "paddle")])
-def framework(request: pytest.FixtureRequest) -> Any:
-    return importlib.import_module(request.param)
-
-
 def layer_of(framework: Any) -> Any:
     nn = framework.nn
-    base, several = (nn.Module, nn.ModuleDict) if hasattr(nn, "Module") else (nn.Layer, nn.LayerDict)
+    several = nn.ModuleDict if hasattr(nn, "ModuleDict") else nn.LayerDict
 
-    class Layer(base):  # type: ignore[misc, valid-type]
+    class Layer(layer_class(framework)):  # type: ignore[misc, valid-type]
         def __init__(self) -> None:
             super().__init__()
             self.steps = several({"linear": nn.Linear(4, 4), "act": nn.ReLU(), "norm": nn.LayerNorm(4)})

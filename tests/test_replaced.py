@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 import types
 from typing import Any
 
 import pytest
+from support import layer_class
 
 from hybrid_infer import inference, stats
 
 
-@pytest.fixture(params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("torch", "paddle")])
-def framework(request: pytest.FixtureRequest) -> Any:
-    return importlib.import_module(request.param)
-
-
 def fresh(framework: Any) -> Any:
     nn = framework.nn
-    base = nn.Module if hasattr(nn, "Module") else nn.Layer
 
-    class Linear(base):  # type: ignore[misc, valid-type]
+    class Linear(layer_class(framework)):  # type: ignore[misc, valid-type]
         def __init__(self) -> None:
             super().__init__()
             self.inner = nn.Linear(4, 4)
@@ -61,10 +55,9 @@ def test_programs_with_and_without_it_share_nothing(framework: Any, monkeypatch:
 
 def naming(framework: Any) -> Any:
     """A layer whose own code names functions of the framework, in several ways."""
-    nn, functional = framework.nn, framework.nn.functional
-    base = nn.Module if hasattr(nn, "Module") else nn.Layer
+    functional = framework.nn.functional
 
-    class Naming(base):  # type: ignore[misc, valid-type]
+    class Naming(layer_class(framework)):  # type: ignore[misc, valid-type]
         def compute(self, x: Any) -> Any:
             return functional.relu(x) + framework.tanh(x) + framework.nn.functional.silu(x)
 

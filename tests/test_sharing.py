@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import pytest
+from support import layer_class
 
 from hybrid_infer import inference, stats
 
 
-@pytest.fixture(params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("torch", "paddle")])
-def framework(request: pytest.FixtureRequest) -> Any:
-    return importlib.import_module(request.param)
-
-
 def shared(framework: Any) -> type[Any]:
     nn = framework.nn
-    base, several = (nn.Module, nn.ModuleList) if hasattr(nn, "Module") else (nn.Layer, nn.LayerList)
+    several = nn.ModuleList if hasattr(nn, "ModuleList") else nn.LayerList
 
-    class Shared(base):  # type: ignore[misc, valid-type]
+    class Shared(layer_class(framework)):  # type: ignore[misc, valid-type]
         """Layers in a list and by themselves, of which some are others: `pattern` says which."""
 
         def __init__(self, pattern: str, held: Any = several) -> None:
@@ -77,13 +72,12 @@ def test_equal_instances_are_still_served_by_one_graph(framework: Any) -> None:
 
 def test_objects_that_are_held_twice(framework: Any) -> None:
     nn = framework.nn
-    base = nn.Module if hasattr(nn, "Module") else nn.Layer
 
     class Settings:
         def __init__(self, scale: float) -> None:
             self.scale = scale
 
-    class Scaled(base):  # type: ignore[misc, valid-type]
+    class Scaled(layer_class(framework)):  # type: ignore[misc, valid-type]
         def __init__(self) -> None:
             super().__init__()
             self.linear = nn.Linear(4, 4)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import functools
-import importlib
 import itertools
 import types
 import weakref
@@ -13,13 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support import layer_class
 
 from hybrid_infer import inference, stats
-
-
-@pytest.fixture(params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("torch", "paddle")])
-def framework(request: pytest.FixtureRequest) -> Any:
-    return importlib.import_module(request.param)
 
 
 class Slots:
@@ -89,9 +84,8 @@ MARKS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 
 def layer_of(framework: Any, held: Any, way: Callable[[Any], Any]) -> Any:
     nn = framework.nn
-    base = nn.Module if hasattr(nn, "Module") else nn.Layer
 
-    class Layer(base):  # type: ignore[misc, valid-type]
+    class Layer(layer_class(framework)):  # type: ignore[misc, valid-type]
         def __init__(self) -> None:
             super().__init__()
             self.linear = nn.Linear(4, 4)
@@ -214,10 +208,9 @@ def test_what_a_method_in_c_that_a_layer_keeps_changes(framework: Any) -> None:
 
 def test_a_function_that_keeps_what_is_computed(framework: Any) -> None:
     nn = framework.nn
-    base = nn.Module if hasattr(nn, "Module") else nn.Layer
     history: list[Any] = []
 
-    class Layer(base):  # type: ignore[misc, valid-type]
+    class Layer(layer_class(framework)):  # type: ignore[misc, valid-type]
         def __init__(self) -> None:
             super().__init__()
             self.linear, self.log = nn.Linear(4, 4), history.append

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import copy
-import importlib
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
+from support import layer_class
 
 from hybrid_infer import inference, stats
-
-
-@pytest.fixture(params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("torch", "paddle")])
-def framework(request: pytest.FixtureRequest) -> Any:
-    return importlib.import_module(request.param)
 
 
 class Pair(NamedTuple):
@@ -102,9 +97,8 @@ ORDERS = [in_an_ordered_dict, in_the_order_of_a_dict, in_the_order_of_sublayers]
 
 def layer_of(framework: Any, way: Callable[..., Any]) -> Any:
     nn = framework.nn
-    base = nn.Module if hasattr(nn, "Module") else nn.Layer
 
-    class Layer(base):  # type: ignore[misc, valid-type]
+    class Layer(layer_class(framework)):  # type: ignore[misc, valid-type]
         def __init__(self) -> None:
             super().__init__()
             self.linear = nn.Linear(4, 4)

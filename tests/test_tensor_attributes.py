@@ -3,25 +3,19 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support import counts, layer_class
 
-from hybrid_infer import inference, release, stats
-
-
-@pytest.fixture(params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("torch", "paddle")])
-def framework(request: pytest.FixtureRequest) -> Any:
-    return importlib.import_module(request.param)
+from hybrid_infer import inference, release
 
 
 def layer_of(framework: Any, way: Callable[..., Any], **options: Any) -> Any:
     nn = framework.nn
-    base = nn.Module if hasattr(nn, "Module") else nn.Layer
 
-    class Layer(base):  # type: ignore[misc, valid-type]
+    class Layer(layer_class(framework)):  # type: ignore[misc, valid-type]
         def __init__(self) -> None:
             super().__init__()
             self.linear = nn.Linear(4, 4)
@@ -32,11 +26,6 @@ def layer_of(framework: Any, way: Callable[..., Any], **options: Any) -> Any:
     layer = Layer()
     layer.eval()
     return inference(layer, **options)
-
-
-def counts() -> dict[str, Any]:
-    (found,) = stats().values()
-    return found
 
 
 def alike(framework: Any, layer: Any, factor: float) -> None:

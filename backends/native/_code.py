@@ -20,7 +20,7 @@ from hybrid_infer.backends.native import _numpy_elementwise as elementwise
 from hybrid_infer.backends.native import _size
 from hybrid_infer.backends.native._call import Call
 from hybrid_infer.backends.native._plan import NUMPY, Plan, Step
-from hybrid_infer.backends.native._size import Atom, Dim, Size
+from hybrid_infer.backends.native._size import Atom, Dim, divided
 
 Argument = list[Any]
 Instruction = list[Any]
@@ -114,25 +114,17 @@ def refine(a: Sequence[Dim], b: Sequence[Dim]) -> tuple[Dim, ...] | None:
             found.append(m)
             left.pop(0)
             right.pop(0)
-        elif (rest := _divided(m, n)) is not None:
+        elif (rest := divided(m, n)) is not None:
             found.append(n)
             right.pop(0)
             left[0] = rest
-        elif (rest := _divided(n, m)) is not None:
+        elif (rest := divided(n, m)) is not None:
             found.append(m)
             left.pop(0)
             right[0] = rest
         else:
             return None
     return tuple(found) if not left and not right else None
-
-
-def _divided(a: Dim, b: Dim) -> Dim | None:
-    """a / b, where that is a whole number whatever the symbols are."""
-    if b == 0 or (isinstance(a, int) and isinstance(b, Size)):
-        return None
-    rest = a // b
-    return rest if rest * b == a and rest != 1 else None
 
 
 def split_view(view: Sequence[Dim], shape: Sequence[Dim], fine: Sequence[Dim]) -> tuple[Dim, ...] | None:

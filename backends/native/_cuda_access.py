@@ -13,8 +13,9 @@ from typing import Any
 from hybrid_infer.backends.native import _size
 from hybrid_infer.backends.native._cuda_expressions import STORED
 from hybrid_infer.backends.native._cuda_tilings import Tiling
-from hybrid_infer.backends.native._plan import BYTES
-from hybrid_infer.backends.native._size import Atom, Dim, Size, product, smallest
+from hybrid_infer.backends.native._plan import BYTES, Step
+from hybrid_infer.backends.native._size import Atom, Dim, Size, largest, product, smallest
+from hybrid_infer.backends.native._window import Window, windows
 
 #: A thread moves so many bytes at a time.
 VECTOR = 16
@@ -52,6 +53,8 @@ class Kernel:
     tilings: list[Tiling] = field(default_factory=list)
     #: What computes the step, in words, where that is a matter of choice.
     what: str = ""
+    #: What offsets in windows may add up to, beyond ``count``.
+    extent: Dim = 0
 
     @property
     def names(self) -> list[str]:
@@ -64,7 +67,7 @@ class Kernel:
             "entries": [[width, wide, name] for (width, wide), name in self.entries.items()],
             "pointers": self.pointers,
             "numbers": [_size.to_json(each) for each in self.numbers],
-            "sizes": [_size.to_json(each) for each in (self.count, self.inner, self.rows, self.width)],
+            "sizes": [_size.to_json(each) for each in (self.count, self.inner, self.rows, self.width, self.extent)],
             "constants": [self.shared, self.threads, int(self.cached), self.each, int(self.blocks)],
             "tilings": [[each[0], _size.to_json(each.rows), *each[2:]] for each in self.tilings],
         }
@@ -73,13 +76,13 @@ class Kernel:
     def from_json(data: Mapping[str, Any]) -> Kernel:
         """What `to_json` wrote, without a source. Raises ValueError, KeyError or TypeError for anything else."""
         shared, threads, cached, each, blocks = data["constants"]
-        count, inner, rows, width = map(_size.from_json, data["sizes"])
+        count, inner, rows, width, extent = map(_size.from_json, data["sizes"])
         numbers = [size for size in map(_size.from_json, data["numbers"]) if not isinstance(size, int)]
         entries = {(lanes, bool(wide)): name for lanes, wide, name in data["entries"]}
         tilings = [Tiling(name, _size.from_json(rows), *more) for name, rows, *more in data["tilings"]]
         return Kernel(
             "", entries, list(data["pointers"]), numbers, count, inner, rows, width, shared, threads, bool(cached),
-            each, bool(blocks), tilings,
+            each, bool(blocks), tilings, extent=extent,
         )  # fmt: skip
 
     def arguments(self, symbols: Mapping[Atom, int]) -> list[int]:
@@ -87,7 +90,7 @@ class Kernel:
 
     def entry(self, symbols: Mapping[Atom, int]) -> tuple[int, bool]:
         """Which entry point serves this call; all pointers are multiples of `VECTOR`."""
-        wide = _size.evaluate(self.count, symbols) > _NARROW
+        wide = max(_size.evaluate(each, symbols) for each in (self.count, self.extent)) > _NARROW
         inner = _size.evaluate(self.inner, symbols)
         fits = [key for key in self.entries if inner % key[0] == 0 and (key[1] or not wide)]
         return max(fits, key=lambda key: (key[0], not key[1]))
@@ -134,51 +137,59 @@ class Access:
 
     def straight(self, operand: int) -> bool:
         """Does the operand lie as the space does, so that its offset is the place itself?"""
-        return self.strides[operand] == _strides(self.sizes)
+        return self.strides[operand] == _size.strides(self.sizes)
 
 
-def _strides(sizes: Sequence[Dim]) -> list[Dim]:
-    return [product(sizes[axis + 1 :]) for axis in range(len(sizes))]
+def access(space: Sequence[Dim], views: Sequence[Sequence[Dim]], windows: Sequence[Window | None] = ()) -> Access:
+    """Merge the axes of `space` along which every operand behaves alike.
 
-
-def access(space: Sequence[Dim], views: Sequence[Sequence[Dim]]) -> Access:
-    """Merge the axes of `space` along which every operand behaves alike."""
-    padded = [[*([1] * (len(space) - len(view))), *view] for view in views]
+    An operand is read in its view, a shape that is spread over the space, or where it has one in its window, whose axes
+    are those of the space.
+    """
+    strides = [_spread(view, space) for view in views]
+    for i, each in enumerate(windows):
+        if each is not None:
+            strides[i] = list(each.strides)
     groups: list[list[int]] = []
-    before: tuple[str, ...] | None = None
     for axis, size in enumerate(space):
         if size == 1:
             continue
-        pattern = tuple("full" if v[axis] == size else "one" if v[axis] == 1 else "maybe" for v in padded)
-        if before == pattern and "maybe" not in pattern:
+        before = groups[-1][-1] if groups else None
+        if before is not None and all(own[before] == own[axis] * size for own in strides):
             groups[-1].append(axis)
         else:
             groups.append([axis])
-        before = pattern
     sizes = [product(space[axis] for axis in group) for group in groups] or [1]
-    strides: list[list[Dim]] = []
-    for view in padded:
-        own = [product(view[axis] for axis in group) for group in groups] or [1]
-        found: list[Dim] = []
-        for axis, size in enumerate(own):
-            step = product(own[axis + 1 :])
-            if size == sizes[axis]:
-                found.append(step)
-            elif size == 1:
-                found.append(0)
-            else:  # 1 or the whole, which the call will tell
-                found.append(step * smallest(size - 1, 1))
-        strides.append(found)
-    return Access(sizes, strides)
+    return Access(sizes, [[own[group[-1]] for group in groups] or [1] for own in strides])
 
 
-def lanes(dtypes: Sequence[str], inner: Dim, steady: bool) -> list[int]:
+def _spread(view: Sequence[Dim], space: Sequence[Dim]) -> list[Dim]:
+    """The strides of a view in the axes of a space: none where it is spread."""
+    padded = [*([1] * (len(space) - len(view))), *view]
+    found: list[Dim] = []
+    for axis, (size, whole) in enumerate(zip(padded, space, strict=True)):
+        step = product(padded[axis + 1 :])
+        if size == whole:
+            found.append(step)
+        elif size == 1:
+            found.append(0)
+        else:  # 1 or the whole, which the call will tell
+            found.append(step * smallest(size - 1, 1))
+    return found
+
+
+def lanes(dtypes: Sequence[str], inner: Dim, steady: bool, windows: Sequence[Window | None] = ()) -> list[int]:
     """How many elements a thread may take at a time: as many of the widest type as one load holds, where they fit.
 
-    Which of several a call takes its sizes decide: where they are known, one is compiled.
+    Which of several a call takes its sizes decide: where they are known, one is compiled. In each of `windows` as many
+    neighbours must lie side by side, from a multiple of their number on.
     """
     widest = max((BYTES[dtype] for dtype in dtypes), default=4)
     most = min(VECTOR // widest, 8) or 1
+    seen = [each for each in windows if each is not None]
+    steps = [*(each.start for each in seen), *(step for each in seen for step in each.strides if step != 1)]
+    while most > 1 and any(step % most != 0 for step in steps):
+        most //= 2
     if not steady or most == 1:
         return [1]
     if isinstance(inner, int):
@@ -188,11 +199,20 @@ def lanes(dtypes: Sequence[str], inner: Dim, steady: bool) -> list[int]:
     return [most, 1]
 
 
-def indices(count: Dim) -> list[bool]:
+def indices(count: Dim, extent: Dim = 0) -> list[bool]:
     """Which widths of index are needed: 32 bits where that is enough, 64 where it may not be."""
-    if isinstance(count, int):
-        return [count > _NARROW]
+    if isinstance(count, int) and isinstance(extent, int):
+        return [max(count, extent) > _NARROW]
     return [False, True]
+
+
+def extent(step: Step) -> Dim:
+    """How far offsets in the windows of a step reach, or more."""
+    total: Dim = 0
+    for window in windows(step):
+        for size, stride in zip(*window[:2], strict=True) if window is not None else ():
+            total = total + size * largest(stride, -stride)
+    return total
 
 
 def declaration(dtypes: Sequence[str], outputs: int, numbers: Sequence[Any]) -> str:

@@ -11,6 +11,7 @@ from hybrid_infer.backends.native._cuda_access import Kernel, declaration, indic
 from hybrid_infer.backends.native._cuda_attention_operands import attention_of
 from hybrid_infer.backends.native._cuda_batch import offsets
 from hybrid_infer.backends.native._cuda_body import head
+from hybrid_infer.backends.native._cuda_entries import entry_points
 from hybrid_infer.backends.native._cuda_expressions import COMPUTE, STORED, literal
 from hybrid_infer.backends.native._cuda_rows import REDUCE, SCRATCH, THREADS
 from hybrid_infer.backends.native._plan import BYTES, Plan, Step
@@ -80,15 +81,9 @@ def attention(plan: Plan, step: Step, name: str) -> Kernel | None:
         [REDUCE, f"template <class I> __device__ inline void {name}_body({parameters}) {{",
          "  extern __shared__ __align__(16) unsigned char hi_shared[];", *(f"  {line}" for line in lines), "}"]
     )  # fmt: skip
-    entries = {}
-    for wide in indices(made.elements):
-        entry = entries[1, wide] = f"{name}_{'l' if wide else 'i'}1"
-        text += (
-            f'\nextern "C" __global__ void __launch_bounds__({THREADS}) {entry}({parameters}) '
-            f"{{ {name}_body<{'long long' if wide else 'int'}>({passed}); }}"
-        )
+    entries, points = entry_points(name, parameters, passed, indices(made.elements), THREADS)
     rows = product(made.batch) * made.queries
-    source = head(text) + "\n" + text + "\n"
+    source = head(text) + "\n" + text + points + "\n"
     return Kernel(
         source, entries, types, reach.numbers, made.elements, 1, rows=rows, width=made.keys + made.inner,
         shared=SCRATCH, each=BYTES[inside(dtype)], blocks=True,

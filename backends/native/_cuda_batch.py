@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hybrid_infer.backends.native._cuda_access import Access
-from hybrid_infer.backends.native._size import Dim, product
+from hybrid_infer.backends.native._size import Dim
+from hybrid_infer.backends.native._window import Window
 
 
-def strides(shape: Sequence[Dim], order: Sequence[int] | None = None) -> tuple[list[Dim], list[Dim]]:
-    """Sizes and strides of an array of that shape, axes turned into `order`."""
-    steps = [product(shape[axis + 1 :]) for axis in range(len(shape))]
-    axes = range(len(shape)) if order is None else order
-    return [shape[axis] for axis in axes], [steps[axis] for axis in axes]
-
-
-def leading(sizes: Sequence[Dim], steps: Sequence[Dim], batch: Sequence[Dim]) -> list[Dim] | None:
+def leading(operand: Window, batch: Sequence[Dim]) -> list[Dim] | None:
     """The strides of an operand in the batch's axes, 0 where it is spread; None where it does not fit for certain."""
+    sizes, steps = operand.sizes, operand.strides
     missing = len(batch) - (len(sizes) - 2)
     found: list[Dim] = [0] * missing
     for size, step, whole in zip(sizes[:-2], steps[:-2], batch[missing:], strict=True):

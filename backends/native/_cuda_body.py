@@ -59,9 +59,9 @@ class Body:
         """Is one element of the operand read for all elements of a thread?"""
         return self.reach.strides[operand][-1] == 0
 
-    def loads(self, operands: Sequence[int], kinds: Sequence[str]) -> list[str]:
-        """Load operands at ``at``; `kinds` are their stored types."""
-        bent = [k for k in operands if not self.reach.straight(k)]
+    def loads(self, operands: Sequence[int], kinds: Sequence[str], results: Sequence[int] = ()) -> list[str]:
+        """Load operands at ``at``, and say where `results` go; `kinds` are stored types of the operands."""
+        bent = [k for k in (*operands, *results) if not self.reach.straight(k)]
         lines = self.reach.offsets(bent)
         for k in operands:
             place = f"o{k}" if k in bent else "at"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from hybrid_infer.backends.native._code import inside
-from hybrid_infer.backends.native._cuda_access import Kernel, access, declaration, indices, lanes
+from hybrid_infer.backends.native._cuda_access import Kernel, access, declaration, extent, indices, lanes
 from hybrid_infer.backends.native._cuda_body import Body, head, operands_of
+from hybrid_infer.backends.native._cuda_entries import entry_points
 from hybrid_infer.backends.native._cuda_expressions import COMPUTE, STORED
 from hybrid_infer.backends.native._plan import Plan, Step
 from hybrid_infer.backends.native._size import product
+from hybrid_infer.backends.native._window import windows
 
 #: Threads of a block.
 THREADS = 256
@@ -18,7 +20,8 @@ def elementwise(plan: Plan, step: Step, name: str) -> Kernel:
     at = step.attributes
     types = [plan.values[each].dtype for each in step.inputs]
     stored = [dtype for dtype, _ in at["outputs"]]
-    reach = access(at["space"], at["views"])
+    seen, beyond = windows(step), extent(step)
+    reach = access(at["space"], at["views"], seen)
     body, kinds = Body(types, reach), [STORED[dtype] for dtype in (*types, *stored)]
     inner = ["#pragma unroll", "for (int j = 0; j < V; ++j) {"]
     inner += [f"  {line}" for line in body.lines(at["code"], "t")]
@@ -48,13 +51,7 @@ def elementwise(plan: Plan, step: Step, name: str) -> Kernel:
             "}",
         ]
     )
-    entries: dict[tuple[int, bool], str] = {}
-    for wide in indices(count):
-        for width in lanes([*types, *stored], reach.sizes[-1], steady):
-            entry = entries[width, wide] = f"{name}_{'l' if wide else 'i'}{width}"
-            index = "long long" if wide else "int"
-            text += (
-                f'\nextern "C" __global__ void __launch_bounds__({THREADS}) {entry}({parameters}) '
-                f"{{ {name}_body<{index}, {width}>({passed}); }}"
-            )
-    return Kernel(head(text) + "\n" + text + "\n", entries, [*types, *stored], reach.numbers, count, reach.sizes[-1])
+    widths = lanes([*types, *stored], reach.sizes[-1], steady, seen)
+    entries, points = entry_points(name, parameters, passed, indices(count, beyond), THREADS, widths)
+    source = head(text) + "\n" + text + points + "\n"
+    return Kernel(source, entries, [*types, *stored], reach.numbers, count, reach.sizes[-1], extent=beyond)

@@ -1,76 +1,23 @@
 """CUDA C for steps that only move elements: turns, slices, parts, joins, repetitions, rows picked by index.
 
 Each is one or more copies between strided boxes; all copies of a step are one launch. A thread moves several elements
-at a time where both sides keep the innermost axis whole.
+at a time where both sides keep the innermost axis whole; what turns it goes through shared memory (see `_cuda_turn`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from hybrid_infer.backends.native._cuda_access import VECTOR, Access, Kernel, declaration, indices
 from hybrid_infer.backends.native._cuda_body import head
+from hybrid_infer.backends.native._cuda_box import Box
 from hybrid_infer.backends.native._cuda_elementwise import THREADS
+from hybrid_infer.backends.native._cuda_entries import entry_points
 from hybrid_infer.backends.native._cuda_expressions import STORED
+from hybrid_infer.backends.native._cuda_turn import turn
 from hybrid_infer.backends.native._plan import BYTES, Plan, Step
-from hybrid_infer.backends.native._size import Dim, Size, product
-
-
-@dataclass
-class _Copy:
-    """One box: its sizes, and for the operand and the result, by number, strides and the place of the first element.
-
-    ``picked``: the axis along which the operand is read at places given by the second operand, whose length is
-    ``length`` in the operand.
-    """
-
-    sizes: list[Dim]
-    source: int
-    read: list[Dim]
-    result: int
-    written: list[Dim]
-    start: Dim = 0
-    goal: Dim = 0
-    picked: int | None = None
-    length: Dim = 0
-    numbers: list[Size] = field(default_factory=list)
-
-    def merged(self) -> _Copy:
-        """Without axes of size 1, neighbours merged that follow each other on both sides."""
-        kept = [i for i, size in enumerate(self.sizes) if size != 1 or i == self.picked]
-        sizes: list[Dim] = []
-        read: list[Dim] = []
-        written: list[Dim] = []
-        picked = None
-        for i in kept:
-            joins = (
-                sizes and i != self.picked and picked != len(sizes) - 1
-                and read[-1] == self.read[i] * self.sizes[i] and written[-1] == self.written[i] * self.sizes[i]
-            )  # fmt: skip
-            if joins:
-                sizes[-1], read[-1], written[-1] = sizes[-1] * self.sizes[i], self.read[i], self.written[i]
-                continue
-            if i == self.picked:
-                picked = len(sizes)
-            sizes.append(self.sizes[i])
-            read.append(self.read[i])
-            written.append(self.written[i])
-        found = (sizes or [1], self.source, read or [1], self.result, written or [1])
-        return _Copy(*found, self.start, self.goal, picked, self.length)
-
-    def lanes(self, most: int) -> int:
-        """How many neighbours may move together."""
-        if self.read[-1] != 1 or self.written[-1] != 1 or self.picked == len(self.sizes) - 1:
-            return 1
-        steps = [self.sizes[-1], *self.read[:-1], *self.written[:-1], self.start, self.goal]
-        while most > 1 and any(each % most != 0 for each in steps):
-            most //= 2
-        return most
-
-
-def _strides(shape: Sequence[Dim]) -> list[Dim]:
-    return [product(shape[axis + 1 :]) for axis in range(len(shape))]
+from hybrid_infer.backends.native._size import Dim, product, strides
+from hybrid_infer.backends.native._window import moved, whole
 
 
 def _shapes(plan: Plan, step: Step) -> tuple[list[Sequence[Dim]], list[Sequence[Dim]]] | None:
@@ -84,74 +31,41 @@ def _shapes(plan: Plan, step: Step) -> tuple[list[Sequence[Dim]], list[Sequence[
     return found[0], found[1]
 
 
-def _turn(plan: Plan, step: Step, ins: Sequence[Sequence[Dim]], outs: Sequence[Sequence[Dim]]) -> list[_Copy] | None:
-    order = step.attributes.get("perm") or list(range(len(ins[0])))[::-1]
-    strides = _strides(ins[0])
-    return [_Copy(list(outs[0]), 0, [strides[axis] for axis in order], 0, _strides(outs[0]))]
-
-
-def _repeat(plan: Plan, step: Step, ins: Sequence[Sequence[Dim]], outs: Sequence[Sequence[Dim]]) -> list[_Copy] | None:
-    shape = [*([1] * (len(outs[0]) - len(ins[0]))), *ins[0]]
-    if any(a != b and a != 1 for a, b in zip(shape, outs[0], strict=True)):
+def _seen(plan: Plan, step: Step, ins: Sequence[Sequence[Dim]], outs: Sequence[Sequence[Dim]]) -> list[Box] | None:
+    """What only turns, cuts or repeats its operand."""
+    found = [moved(plan, step, i, whole(ins[0])) if name else None for i, name in enumerate(step.outputs)]
+    boxes = [each for each in found if each is not None]
+    if len(boxes) < len(found):
         return None
-    strides = [0 if size == 1 else stride for size, stride in zip(shape, _strides(shape), strict=True)]
-    return [_Copy(list(outs[0]), 0, strides, 0, _strides(outs[0]))]
+    return [
+        Box(list(box.sizes), 0, list(box.strides), i, strides(box.sizes), start=box.start)
+        for i, box in enumerate(boxes)
+    ]
 
 
-def _slice(plan: Plan, step: Step, ins: Sequence[Sequence[Dim]], outs: Sequence[Sequence[Dim]]) -> list[_Copy] | None:
-    given = [plan.constants.get(name) if name else None for name in step.inputs[1:]]
-    if len(given) < 2 or given[0] is None or any(a is None and n for a, n in zip(given, step.inputs[1:], strict=True)):
-        return None
-    axes = range(len(given[0])) if len(given) < 3 or given[2] is None else given[2]
-    steps = [1] * len(given[0]) if len(given) < 4 or given[3] is None else given[3]
-    strides, read, start = _strides(ins[0]), _strides(ins[0]), 0
-    place: Dim = start
-    for begin, axis, by in zip(given[0], axes, steps, strict=True):
-        at, first, by = int(axis) % len(ins[0]), int(begin), int(by)
-        size = ins[0][at]
-        if isinstance(size, Size) and (by != 1 or (first != 0 and outs[0][at] != size - first and first > 0)):
-            return None  # where the slice begins depends on how long the axis is
-        low: Dim = first if first >= 0 else size + first
-        if isinstance(size, int) and isinstance(low, int):
-            low = min(max(low, 0), size if by > 0 else size - 1)
-        place = place + low * strides[at]
-        read[at] = strides[at] * by
-    return [_Copy(list(outs[0]), 0, read, 0, _strides(outs[0]), start=place)]
-
-
-def _split(plan: Plan, step: Step, ins: Sequence[Sequence[Dim]], outs: Sequence[Sequence[Dim]]) -> list[_Copy] | None:
-    axis = step.attributes.get("axis", 0) % len(ins[0])
-    strides, found, start = _strides(ins[0]), [], 0
-    at: Dim = start
-    for i, shape in enumerate(outs):
-        found.append(_Copy(list(shape), 0, strides, i, _strides(shape), start=at * strides[axis]))
-        at = at + shape[axis]
-    return found if all(step.outputs) else None
-
-
-def _concat(plan: Plan, step: Step, ins: Sequence[Sequence[Dim]], outs: Sequence[Sequence[Dim]]) -> list[_Copy] | None:
+def _concat(plan: Plan, step: Step, ins: Sequence[Sequence[Dim]], outs: Sequence[Sequence[Dim]]) -> list[Box] | None:
     axis = step.attributes["axis"] % len(outs[0])
-    strides, found, start = _strides(outs[0]), [], 0
+    written, found, start = strides(outs[0]), [], 0
     at: Dim = start
     for i, shape in enumerate(ins):
-        found.append(_Copy(list(shape), i, _strides(shape), 0, strides, goal=at * strides[axis]))
+        found.append(Box(list(shape), i, strides(shape), 0, written, goal=at * written[axis]))
         at = at + shape[axis]
     return found
 
 
-def _gather(plan: Plan, step: Step, ins: Sequence[Sequence[Dim]], outs: Sequence[Sequence[Dim]]) -> list[_Copy] | None:
+def _gather(plan: Plan, step: Step, ins: Sequence[Sequence[Dim]], outs: Sequence[Sequence[Dim]]) -> list[Box] | None:
     if plan.values[step.inputs[1]].dtype not in ("int64", "int32"):
         return None
     shape = ins[0]
     axis = step.attributes.get("axis", 0) % len(shape)
     outer, picks, inner = product(shape[:axis]), product(ins[1]), product(shape[axis + 1 :])
     read: list[Dim] = [shape[axis] * inner, inner, 1]
-    return [_Copy([outer, picks, inner], 0, read, 0, [picks * inner, inner, 1], picked=1, length=shape[axis])]
+    return [Box([outer, picks, inner], 0, read, 0, [picks * inner, inner, 1], picked=1, length=shape[axis])]
 
 
-_Rule = Callable[[Plan, Step, Sequence[Sequence[Dim]], Sequence[Sequence[Dim]]], "list[_Copy] | None"]
+_Rule = Callable[[Plan, Step, Sequence[Sequence[Dim]], Sequence[Sequence[Dim]]], "list[Box] | None"]
 MOVES: dict[str, _Rule] = {
-    "Transpose": _turn, "broadcast": _repeat, "Slice": _slice, "Split": _split, "Concat": _concat, "Gather": _gather,
+    "Transpose": _seen, "broadcast": _seen, "Slice": _seen, "Split": _seen, "Concat": _concat, "Gather": _gather,
 }  # fmt: skip
 
 
@@ -161,6 +75,8 @@ def move(plan: Plan, step: Step, name: str) -> Kernel | None:
     if shapes is None or (copies := MOVES[step.op](plan, step, *shapes)) is None:
         return None
     copies = [each.merged() for each in copies]
+    if len(copies) == 1 and copies[0].crossed() is not None:
+        return turn(plan, step, name, copies[0])
     reach = Access([1], [])
     operands = 1 if step.op in ("Slice", "Split", "Transpose", "broadcast") else len(step.inputs)
     types = [plan.values[each].dtype for each in (*step.inputs[:operands], *step.outputs)]
@@ -179,17 +95,11 @@ def move(plan: Plan, step: Step, name: str) -> Kernel | None:
         count = count + product(each.sizes)
     # Few elements may be taken from anywhere in many.
     largest = count + product(shapes[0][0]) if step.op in ("Slice", "Gather") else count
-    entries = {}
-    for wide in indices(largest):
-        entry = entries[width, wide] = f"{name}_{'l' if wide else 'i'}{width}"
-        text += (
-            f'\nextern "C" __global__ void __launch_bounds__({THREADS}) {entry}({parameters}) '
-            f"{{ {name}_body<{'long long' if wide else 'int'}, {width}>({passed}); }}"
-        )
-    return Kernel(head(text) + "\n" + text + "\n", entries, types, reach.numbers, largest, 0, rows=count)
+    entries, points = entry_points(name, parameters, passed, indices(largest), THREADS, [width])
+    return Kernel(head(text) + "\n" + text + points + "\n", entries, types, reach.numbers, largest, 0, rows=count)
 
 
-def _part(reach: Access, copy: _Copy, kind: str, operands: int) -> list[str]:
+def _part(reach: Access, copy: Box, kind: str, operands: int) -> list[str]:
     """A loop over one box."""
     last = len(copy.sizes) - 1
     lines = [

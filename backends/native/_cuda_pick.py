@@ -8,6 +8,7 @@ from __future__ import annotations
 from hybrid_infer.backends.native._cuda_access import Access, Kernel, declaration, indices
 from hybrid_infer.backends.native._cuda_body import head
 from hybrid_infer.backends.native._cuda_elementwise import THREADS
+from hybrid_infer.backends.native._cuda_entries import entry_points
 from hybrid_infer.backends.native._plan import Plan, Step
 from hybrid_infer.backends.native._size import Size, product
 
@@ -69,11 +70,5 @@ def pick(plan: Plan, step: Step, name: str) -> Kernel | None:
         ]
     )
     largest = product(shape) + product(places) + count
-    entries = {}
-    for wide in indices(largest):
-        entry = entries[1, wide] = f"{name}_{'l' if wide else 'i'}1"
-        text += (
-            f'\nextern "C" __global__ void __launch_bounds__({THREADS}) {entry}({parameters}) '
-            f"{{ {name}_body<{'long long' if wide else 'int'}>({passed}); }}"
-        )
-    return Kernel(head(text) + "\n" + text + "\n", entries, types, reach.numbers, largest, 1, rows=count)
+    entries, points = entry_points(name, parameters, passed, indices(largest), THREADS)
+    return Kernel(head(text) + "\n" + text + points + "\n", entries, types, reach.numbers, largest, 1, rows=count)

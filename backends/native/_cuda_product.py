@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hybrid_infer.backends.native._code import inside
-from hybrid_infer.backends.native._cuda_batch import leading, strides
+from hybrid_infer.backends.native._cuda_batch import leading
 from hybrid_infer.backends.native._cuda_expressions import expression
 from hybrid_infer.backends.native._plan import Plan, Step
 from hybrid_infer.backends.native._size import Dim, product
+from hybrid_infer.backends.native._window import whole
 
 
 @dataclass
@@ -24,8 +26,8 @@ class Product:
     rows: Dim
     columns: Dim
     depth: Dim
-    a_step: list[Dim]
-    b_step: list[Dim]
+    a_step: Sequence[Dim]
+    b_step: Sequence[Dim]
     y_step: Dim
     places: dict[str, list[Dim]]
     elements: Dim
@@ -48,17 +50,12 @@ def product_of(plan: Plan, step: Step) -> Product | None:
         if not at["trans_a"]:
             a = (product(a[:-1]), a[-1])
         y = (product(y[:-1]), y[-1])
-    a_size, a_step = strides(a)
-    b_size, b_step = strides(b)
-    if at["trans_a"]:
-        a_size, a_step = [*a_size[:-2], a_size[-1], a_size[-2]], [*a_step[:-2], a_step[-1], a_step[-2]]
-    if at["trans_b"]:
-        b_size, b_step = [*b_size[:-2], b_size[-1], b_size[-2]], [*b_step[:-2], b_step[-1], b_step[-2]]
-    y_size, y_step = strides(y)
-    batch = y_size[:-2]
+    left = whole(a).swapped() if at["trans_a"] else whole(a)
+    right = whole(b).swapped() if at["trans_b"] else whole(b)
+    result, batch = whole(y), list(y[:-2])
     places = {}
-    for name, size, steps in (("a", a_size, a_step), ("b", b_size, b_step), ("y", y_size, y_step)):
-        found = leading(size, steps, batch)
+    for name, operand in (("a", left), ("b", right), ("y", result)):
+        found = leading(operand, batch)
         if found is None:
             return None
         places[name] = found
@@ -67,8 +64,9 @@ def product_of(plan: Plan, step: Step) -> Product | None:
         largest = largest + (product(shape) if shape is not None else 0)
     types = [plan.values[each].dtype for each in (*step.inputs, *step.outputs)]
     return Product(
-        types, batch, y_size[-2], y_size[-1], a_size[-1], a_step[-2:], b_step[-2:], y_step[-2], places, largest
-    )
+        types, batch, y[-2], y[-1], left.sizes[-1], left.strides[-2:], right.strides[-2:], result.strides[-2], places,
+        largest,
+    )  # fmt: skip
 
 
 def epilogue(step: Step, dtype: str, bias: str, addend: str) -> list[str]:

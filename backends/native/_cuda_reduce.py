@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from hybrid_infer.backends.native._code import inside
 from hybrid_infer.backends.native._cuda_access import Access, Kernel, declaration, indices
 from hybrid_infer.backends.native._cuda_body import head
+from hybrid_infer.backends.native._cuda_entries import entry_points
 from hybrid_infer.backends.native._cuda_expressions import COMPUTE, STORED, literal
 from hybrid_infer.backends.native._cuda_rows import REDUCE, SCRATCH, THREADS
 from hybrid_infer.backends.native._plan import FLOATS, Plan, Step
@@ -93,14 +94,8 @@ def reduction(plan: Plan, step: Step, name: str) -> Kernel | None:
             "}",
         ]
     )  # fmt: skip
-    entries = {}
-    for wide in indices(product(value.shape)):
-        entry = entries[1, wide] = f"{name}_{'l' if wide else 'i'}1"
-        text += (
-            f'\nextern "C" __global__ void __launch_bounds__({THREADS}) {entry}({parameters}) '
-            f"{{ {name}_body<{'long long' if wide else 'int'}>({passed}); }}"
-        )
-    source = head(text) + "\n" + text + "\n"
+    entries, points = entry_points(name, parameters, passed, indices(product(value.shape)), THREADS)
+    source = head(text) + "\n" + text + points + "\n"
     total = product(value.shape)
     return Kernel(
         source, entries, [dtype, dtype], reach.numbers, total, 1, rows=count, width=span, shared=SCRATCH,

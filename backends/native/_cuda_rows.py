@@ -11,11 +11,13 @@ import math
 from collections.abc import Sequence
 
 from hybrid_infer.backends.native._code import inside
-from hybrid_infer.backends.native._cuda_access import Kernel, access, declaration, indices, lanes
+from hybrid_infer.backends.native._cuda_access import Kernel, access, declaration, extent, indices, lanes
 from hybrid_infer.backends.native._cuda_body import Body, head, operands_of, uses_early
+from hybrid_infer.backends.native._cuda_entries import entry_points
 from hybrid_infer.backends.native._cuda_expressions import COMPUTE, STORED, literal
 from hybrid_infer.backends.native._plan import BYTES, Plan, Step
 from hybrid_infer.backends.native._size import product
+from hybrid_infer.backends.native._window import windows
 
 #: Threads of a block at most, and bytes of shared memory for partial results.
 THREADS, SCRATCH = 512, 512
@@ -63,19 +65,13 @@ def rows(plan: Plan, step: Step, name: str) -> Kernel:
             "}",
         ]
     )
-    entries: dict[tuple[int, bool], str] = {}
-    for wide in indices(made.count):
-        for v in made.lanes():
-            entry = entries[v, wide] = f"{name}_{'l' if wide else 'i'}{v}"
-            text += (
-                f'\nextern "C" __global__ void __launch_bounds__({THREADS}) {entry}({parameters}) '
-                f"{{ {name}_body<{'long long' if wide else 'int'}, {v}>({passed}); }}"
-            )
+    wides = indices(made.count, made.extent)
+    entries, points = entry_points(name, parameters, passed, wides, THREADS, made.lanes())
     space, axis = step.attributes["space"], step.attributes["axis"]
     return Kernel(
-        head(text) + "\n" + text + "\n", entries, [*made.types, *made.stored], made.reach.numbers, made.count,
+        head(text) + "\n" + text + points + "\n", entries, [*made.types, *made.stored], made.reach.numbers, made.count,
         made.reach.sizes[-1], rows=product(space[:axis]), width=made.width, shared=SCRATCH, cached=True,
-        each=BYTES[made.real], blocks=True,
+        each=BYTES[made.real], blocks=True, extent=made.extent,
     )  # fmt: skip
 
 
@@ -87,7 +83,8 @@ class _Rows:
         self.types = [plan.values[each].dtype for each in step.inputs]
         self.stored = [dtype for dtype, _ in at["outputs"]]
         self.kinds = [STORED[dtype] for dtype in self.types]
-        self.reach = access(at["space"], at["views"])
+        self.windows, self.extent = windows(step), extent(step)
+        self.reach = access(at["space"], [*at["views"], *([at["space"]] * len(self.stored))], self.windows)
         self.body = Body(self.types, self.reach)
         self.real = inside(at["dtype"])
         self.c = COMPUTE[self.real]
@@ -102,8 +99,8 @@ class _Rows:
         inner = self.reach.sizes[-1]
         steady = all(strides[-1] in (0, 1) for strides in self.reach.strides)
         if isinstance(inner, int) and isinstance(self.width, int):
-            return lanes([*self.types, *self.stored], math.gcd(inner, self.width), steady)
-        found = lanes([*self.types, *self.stored], inner, steady)
+            return lanes([*self.types, *self.stored], math.gcd(inner, self.width), steady, self.windows)
+        found = lanes([*self.types, *self.stored], inner, steady, self.windows)
         if isinstance(self.width, int):
             return [v for v in found if self.width % v == 0]
         fits = inner == self.width or (isinstance(inner, int) and self.width % inner == 0)
@@ -144,6 +141,10 @@ class _Rows:
     def _results(self, early: bool) -> list[int]:
         return [i for i, each in enumerate(self.at["results"]) if (each[0] == "early") == early]
 
+    def _places(self, early: bool) -> list[int]:
+        """Those of some of the results among operands and results."""
+        return [len(self.types) + i for i in self._results(early)]
+
     def _keep(self, which: Sequence[int], tag: str) -> tuple[list[str], list[str], list[str]]:
         """Declare some of the results, set element j of them, store them."""
         declared, assigned, written = [], [], []
@@ -152,7 +153,8 @@ class _Rows:
             text, dtype = self.body.argument(self.at["results"][i], tag)
             declared.append(f"Pack<{kind}, V> r{i};")
             assigned.append(f"r{i}.v[j] = HiStore<{kind}, {COMPUTE[inside(dtype)]}>::of({text});")
-            written.append(f"*(Pack<{kind}, V>*)(p{place} + at) = r{i};")
+            where = "at" if self.reach.straight(place) else f"o{place}"
+            written.append(f"*(Pack<{kind}, V>*)(p{place} + {where}) = r{i};")
         return declared, assigned, written
 
     def _first(self) -> list[str]:
@@ -160,7 +162,7 @@ class _Rows:
         declared, assigned, written = self._keep(self._results(early=True), "b")
         join, start = ("hi_max(one, x[j])", float("-inf")) if self.softmax else ("one + x[j]", 0.0)
         each = [*before, "if (cached) cache[c + j] = x[j];", *assigned, f"one = {join};"]
-        loads = self.body.loads(self._sources(), self.kinds)
+        loads = self.body.loads(self._sources(), self.kinds, self._places(early=True))
         functor = "HiTop" if self.softmax else "HiSum"
         lines = [
             "const I base = line * width;",
@@ -191,7 +193,7 @@ class _Rows:
         code = self.body.lines(at["code"], "t")
         declared, assigned, written = self._keep(late, "t")
         each = [f"const {self.c} row = {result};", *recomputed, *code, *assigned]
-        loads = self.body.loads(sorted(operands), self.kinds)
+        loads = self.body.loads(sorted(operands), self.kinds, self._places(early=False))
         return [
             f"const {self.c} scale = {scale};",
             *self._loop([*self._fetch(), *loads, *declared, *self._each(each), *written]),

@@ -11,6 +11,7 @@ from hybrid_infer.backends.native._code import inside
 from hybrid_infer.backends.native._cuda_access import Access, Kernel, declaration, indices
 from hybrid_infer.backends.native._cuda_body import head
 from hybrid_infer.backends.native._cuda_elementwise import THREADS
+from hybrid_infer.backends.native._cuda_entries import entry_points
 from hybrid_infer.backends.native._cuda_expressions import COMPUTE, STORED, literal
 from hybrid_infer.backends.native._plan import FLOATS, Plan, Step
 from hybrid_infer.backends.native._size import Dim, Size, product
@@ -102,11 +103,5 @@ def window(plan: Plan, step: Step, name: str) -> Kernel | None:
     largest: Dim = 0
     for shape in shapes:
         largest = largest + product(shape or ())
-    entries = {}
-    for wide in indices(largest):
-        entry = entries[1, wide] = f"{name}_{'l' if wide else 'i'}1"
-        text += (
-            f'\nextern "C" __global__ void __launch_bounds__({THREADS}) {entry}({parameters}) '
-            f"{{ {name}_body<{'long long' if wide else 'int'}>({passed}); }}"
-        )
-    return Kernel(head(text) + "\n" + text + "\n", entries, types, reach.numbers, largest, 1, rows=product(y))
+    entries, points = entry_points(name, parameters, passed, indices(largest), THREADS)
+    return Kernel(head(text) + "\n" + text + points + "\n", entries, types, reach.numbers, largest, 1, rows=product(y))

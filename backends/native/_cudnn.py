@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from hybrid_infer.backends.native import _size
 from hybrid_infer.backends.native._plan import NAME, Plan, Step
 from hybrid_infer.backends.native._size import Atom
+from hybrid_infer.backends.native._window import whole, windows
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -89,12 +90,16 @@ class Graphs:
         wide = [step.op == "attention" and i == _MASK and value.dtype == "float32" for i, value in enumerate(values)]
         if any(value.dtype != dtype and not free for value, free in zip(values, wide, strict=True)):
             return None
-        shapes = [[_size.evaluate(size, symbols) for size in value.shape or ()] for value in values]
+        held = [each or whole(value.shape or ()) for each, value in zip(windows(step), values, strict=True)]
+        shapes, strides = (
+            [[_size.evaluate(size, symbols) for size in part] for part in parts]
+            for parts in ([each.sizes for each in held], [each.strides for each in held])
+        )
         if any(0 in shape for shape in shapes):
             return None
         with self._lock:
             try:
-                graph = self._build(describe, dtype, wide, step.attributes, shapes)
+                graph = self._build(describe, dtype, wide, step.attributes, shapes, strides)
             except self._declines as error:
                 words = " ".join(str(error).split())[:300]
                 _log.info("%s: cuDNN has no %s of %s for %s: %s", NAME, step.op, dtype, shapes, words)
@@ -106,7 +111,7 @@ class Graphs:
 
     def _build(
         self, describe: Callable[..., bool], dtype: str, wide: Sequence[bool], at: Mapping[str, Any],
-        shapes: list[list[int]],
+        shapes: list[list[int]], strides: list[list[int]],
     ) -> Any:  # fmt: skip
         """The library's graph of one step; None for what is not asked of it. Raises what it declines with."""
         cudnn = self._cudnn
@@ -116,7 +121,7 @@ class Graphs:
             compute_data_type=kinds.FLOAT, handle=self._handle,
         )  # fmt: skip
         held = [kinds.FLOAT if each else getattr(kinds, _TYPES[dtype]) for each in wide]
-        if not describe(_Description(graph, held, kinds.FLOAT), at, shapes):
+        if not describe(_Description(graph, held, kinds.FLOAT), at, shapes, strides):
             return None
         graph.validate()
         graph.build_operation_graph()
@@ -167,12 +172,12 @@ class _Description(NamedTuple):
         tensor.set_output(True).set_dim(list(dim)).set_stride(list(stride)).set_data_type(kind).set_uid(number)
 
 
-def _attention(of: _Description, at: Mapping[str, Any], shapes: list[list[int]]) -> bool:
+def _attention(of: _Description, at: Mapping[str, Any], shapes: list[list[int]], strides: list[list[int]]) -> bool:
     masked = len(shapes) > 4
     # What it gives for a row that is masked whole is its own affair, and a fill is no sum.
     if at["k_turned"] or at.get("fill") is not None or (masked and at["zero_nan"]) or len(shapes[-1]) != 4:
         return False
-    q, k, v = (_turned(shapes[i], at.get(key)) for i, key in enumerate(("q_order", "k_order", "v_order")))
+    q, k, v = ((shapes[i], strides[i]) for i in range(3))
     order = at.get("order")
     result = _turned(shapes[-1], None if order is None else [list(order).index(axis) for axis in range(4)])
     heads = (q[0][1], k[0][1], v[0][1])
@@ -192,7 +197,7 @@ def _attention(of: _Description, at: Mapping[str, Any], shapes: list[list[int]])
     return True
 
 
-def _convolution(of: _Description, at: Mapping[str, Any], shapes: list[list[int]]) -> bool:
+def _convolution(of: _Description, at: Mapping[str, Any], shapes: list[list[int]], strides: list[list[int]]) -> bool:
     # The library names the axes in one order, and is told by strides how they are held.
     order = [0, len(shapes[0]) - 1, *range(1, len(shapes[0]) - 1)] if at.get("channels_last") else None
     (x, x_step), (w, w_step), (y, y_step) = (_turned(shapes[i], order) for i in (0, 1, -1))

@@ -9,7 +9,7 @@ A mask of truths takes the place of the scores instead: ``where(mask, fill, scor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hybrid_infer.backends.native._plan import FLOATS, Plan, Step
@@ -69,7 +69,7 @@ def _fuse(finder: Finder, step: Step) -> bool:
         return False
     attributes: dict[str, Any] = {"scale": found.scale, "zero_nan": found.zero_nan, "k_turned": order is None}
     if order is not None and order != sorted(order):
-        attributes["k_order"] = order
+        k = _in_order(finder.plan, step, k, order)
     if found.fill is not None:
         attributes.update(fill=found.fill, fills=int(found.fills))
     fused = Step("attention", (q, k, v, *([found.mask] if found.mask else [])), step.outputs, attributes)
@@ -101,6 +101,15 @@ def _keys(finder: Finder, turned: str) -> tuple[str, list[int] | None]:
     if turn is None or len(order) < 3 or order[-2] != len(order) - 1:
         return turned, None
     return turn.inputs[0], [*order[:-2], order[-1], order[-2]]
+
+
+def _in_order(plan: Plan, step: Step, k: str, order: list[int]) -> str:
+    """The keys with their axes in order."""
+    value = plan.values[k]
+    name = plan.fresh(f"{step.outputs[0]}:keys")
+    plan.values[name] = replace(value, shape=tuple((value.shape or ())[axis] for axis in order))
+    plan.steps.insert(plan.steps.index(step), Step("Transpose", (k,), (name,), {"perm": order}))
+    return name
 
 
 def _guarded(finder: Finder, guard: Step) -> Step | None:

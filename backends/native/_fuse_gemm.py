@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from hybrid_infer.backends.native._plan import FLOATS, Plan, Step
-from hybrid_infer.backends.native._rewrite import Finder, drop_dead, repeat, sort_steps
+from hybrid_infer.backends.native._rewrite import Finder, drop_dead, repeat, sort_steps, splice
 
 
 def fuse_gemm(plan: Plan) -> None:
@@ -72,7 +72,7 @@ def _take_turn(finder: Finder, step: Step) -> bool:
             continue
         inputs = tuple(turn.inputs[0] if n == i else name for n, name in enumerate(step.inputs))
         flipped = {**step.attributes, key: 1 - step.attributes[key]}
-        _replace(finder, step, replace(step, inputs=inputs, attributes=flipped))
+        splice(finder.plan, step, [replace(step, inputs=inputs, attributes=flipped)])
         finder.plan.decide("gemm", step.outputs[0], f"reads operand {i} as it lies, turned")
         return True
     return False
@@ -84,7 +84,7 @@ def _take_epilogue(finder: Finder, step: Step) -> bool:
     if user is None or at.get("activation") or "addend" in at or user.outputs[0] not in finder.plan.values:
         return False
     if user.op == "view":
-        return _through_view(finder, step, user)
+        return _through_view(finder, step, user) or _sum_past_view(finder, step, user)
     if user.op == "Add" and user.inputs[0] != user.inputs[1]:
         other = next(name for name in user.inputs if name != step.outputs[0])
         if "bias" not in at and _along_columns(finder, other, step.outputs[0]):
@@ -117,8 +117,35 @@ def _through_view(finder: Finder, step: Step, view: Step) -> bool:
         return False
     merged = replace(step, inputs=(inner.inputs[0], *step.inputs[1:]), outputs=view.outputs)
     finder.plan.steps = [each for each in finder.plan.steps if each is not step]
-    _replace(finder, view, merged)
+    splice(finder.plan, view, [merged])
     finder.plan.decide("gemm", view.outputs[0], "keeps the leading axes, which were regrouped around it")
+    return True
+
+
+def _sum_past_view(finder: Finder, step: Step, view: Step) -> bool:
+    """``gemm -> view -> add``: what is added is regrouped instead, as rows of the product."""
+    user, before = finder.only_user(view.outputs[0]), finder.shape(step.outputs[0])
+    if user is None or user.op != "Add" or before is None or user.inputs[0] == user.inputs[1]:
+        return False
+    other = next(name for name in user.inputs if name != view.outputs[0])
+    whole = finder.shape(other) == finder.shape(view.outputs[0]) == finder.shape(user.outputs[0])
+    if not whole or finder.dtype(other) != finder.dtype(step.outputs[0]) or _depends(finder, other, step):
+        return False
+    plan = finder.plan
+    rows, total = plan.fresh(f"{user.outputs[0]}:rows"), plan.fresh(f"{user.outputs[0]}:sum")
+    for name in (rows, total):
+        plan.values[name] = plan.values[step.outputs[0]]
+    plan.steps = [each for each in plan.steps if each is not step and each is not view]
+    merged = replace(
+        step, inputs=(*step.inputs, rows), outputs=(total,),
+        attributes={**step.attributes, "addend": len(step.inputs)},
+    )  # fmt: skip
+    splice(plan, user, [
+        Step("view", (other,), (rows,), {"shape": list(before)}),
+        merged,
+        Step("view", (total,), user.outputs, {"shape": list(finder.shape(user.outputs[0]) or ())}),
+    ])  # fmt: skip
+    plan.decide("gemm", user.outputs[0], "adds a matrix of its size")
     return True
 
 
@@ -140,10 +167,6 @@ def _merge(finder: Finder, step: Step, user: Step, attributes: dict[str, Any], o
     inputs = (*step.inputs, operand) if operand else step.inputs
     merged = Step("gemm", inputs, user.outputs, {**step.attributes, **attributes})
     finder.plan.steps = [each for each in finder.plan.steps if each is not step]
-    _replace(finder, user, merged)
+    splice(finder.plan, user, [merged])
     finder.plan.decide("gemm", user.outputs[0], why)
     return True
-
-
-def _replace(finder: Finder, old: Step, new: Step) -> None:
-    finder.plan.steps = [new if each is old else each for each in finder.plan.steps]

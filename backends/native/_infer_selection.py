@@ -6,7 +6,7 @@ import math
 
 from hybrid_infer.backends.native._infer import Rule, Scope, Shape, Unknown, meet, number, place
 from hybrid_infer.backends.native._plan import Step, Value
-from hybrid_infer.backends.native._size import Dim, Size, atom, largest, never_negative, product, smallest
+from hybrid_infer.backends.native._size import Dim, Size, atom, edge, largest, never_negative, product
 
 
 def _length(scope: Scope, step: Step, index: int) -> int | None:
@@ -104,22 +104,12 @@ def _sliced(size: Dim, start: Dim, end: Dim, stride: int) -> Dim | None:
         return len(range(size)[slice(low, high, stride)])
     if stride != 1:
         return None
-    edges = [_edge(each, size) for each in (start, end)]
+    edges = [edge(each, size) for each in (start, end)]
     low_edge, high_edge = edges
     if low_edge is None or high_edge is None:
         return None
     length = high_edge - low_edge
     return length if never_negative(length) else largest(length, 0)
-
-
-def _edge(at: Dim, size: Dim) -> Dim | None:
-    if isinstance(at, int) and at < 0:
-        return largest(size + at, 0)
-    if isinstance(at, int) and at >= 2**31 - 1:
-        return size
-    if not never_negative(at):
-        return None
-    return 0 if at == 0 else smallest(at, size)
 
 
 def _split(scope: Scope, step: Step) -> list[Value]:

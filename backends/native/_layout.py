@@ -12,17 +12,19 @@ from dataclasses import replace
 import numpy as np
 
 from hybrid_infer.backends.native import _code, _views
+from hybrid_infer.backends.native._duplicates import merge_duplicates
 from hybrid_infer.backends.native._plan import Plan, Step, Value
-from hybrid_infer.backends.native._rewrite import Finder, drop_dead, repeat, sort_steps
+from hybrid_infer.backends.native._rewrite import Finder, repeat, sort_steps, splice
 from hybrid_infer.backends.native._size import Dim
 
 #: (n, c, h, w) to (n, h, w, c), and back.
-_LAST, _FIRST = [0, 2, 3, 1], [0, 3, 1, 2]
+LAST, FIRST = [0, 2, 3, 1], [0, 3, 1, 2]
 
 #: Channels come in so many at a time.
 _MULTIPLE = 8
 
-_POOLS = ("MaxPool", "AveragePool")
+#: What is told where its channels are.
+_TOLD = ("MaxPool", "AveragePool", "BatchNormalization")
 
 
 def choose_layout(plan: Plan) -> None:
@@ -32,9 +34,9 @@ def choose_layout(plan: Plan) -> None:
         return
     for step in turned:
         _turn(plan, step)
-    repeat(plan, _down)
+    repeat(plan, lambda finder, step: _down(finder, step) or _past_view(finder, step))
     repeat(plan, _views._simplify)
-    drop_dead(plan)
+    merge_duplicates(plan)
     sort_steps(plan)
     left = sum(step.op == "Transpose" for step in plan.steps)
     plan.decide("layout", "", f"{len(turned)} convolutions hold their channels last, with {left} turns left")
@@ -77,15 +79,14 @@ def _shape(value: Value, order: list[int]) -> tuple[Dim, ...]:
 def _between(plan: Plan, step: Step, inner: Step, before: list[Step]) -> None:
     """Put `inner`, which writes what `step` writes with channels last, in its place."""
     name = plan.fresh(f"{step.outputs[0]}:last")
-    plan.values[name] = Value(plan.values[step.outputs[0]].dtype, _shape(plan.values[step.outputs[0]], _LAST))
-    back = Step("Transpose", (name,), step.outputs[:1], {"perm": _FIRST})
-    at = next(i for i, each in enumerate(plan.steps) if each is step)
-    plan.steps[at : at + 1] = [*before, replace(inner, outputs=(name,)), back]
+    plan.values[name] = Value(plan.values[step.outputs[0]].dtype, _shape(plan.values[step.outputs[0]], LAST))
+    back = Step("Transpose", (name,), step.outputs[:1], {"perm": FIRST})
+    splice(plan, step, [*before, replace(inner, outputs=(name,)), back])
 
 
 def _turn(plan: Plan, step: Step) -> None:
     before: list[Step] = []
-    names = [_turned(plan, name, _LAST, before) for name in step.inputs[:2]]
+    names = [_turned(plan, name, LAST, before) for name in step.inputs[:2]]
     inner = replace(step, inputs=(*names, *step.inputs[2:]), attributes={**step.attributes, "channels_last": 1})
     _between(plan, step, inner, before)
 
@@ -93,7 +94,7 @@ def _turn(plan: Plan, step: Step) -> None:
 def _below(finder: Finder, name: str) -> str:
     """What `name` is a turn of to channels first; empty if it is none."""
     turn = finder.made_by(name, "Transpose")
-    return turn.inputs[0] if turn is not None and list(turn.attributes.get("perm") or ()) == _FIRST else ""
+    return turn.inputs[0] if turn is not None and list(turn.attributes.get("perm") or ()) == FIRST else ""
 
 
 def _down(finder: Finder, step: Step) -> bool:
@@ -105,13 +106,45 @@ def _down(finder: Finder, step: Step) -> bool:
         return _over_image(finder, step, inner)
     if len(value.shape) != 4:
         return False
-    if step.op in _POOLS and not any(step.outputs[1:]) and (inner := _below(finder, step.inputs[0])):
+    if step.op in _TOLD and not any(step.outputs[1:]) and (inner := _below(finder, step.inputs[0])):
         attributes = {**step.attributes, "channels_last": 1}
-        _between(plan, step, replace(step, inputs=(inner,), attributes=attributes), [])
+        _between(plan, step, replace(step, inputs=(inner, *step.inputs[1:]), attributes=attributes), [])
         return True
     if step.op not in _code.FUSABLE or len(step.outputs) != 1 or "" in step.inputs:
         return False
     return _elementwise(finder, step, value.shape)
+
+
+def _past_view(finder: Finder, step: Step) -> bool:
+    """Images that are read as rows of pixels are turned as images are: these turns meet others, and cancel."""
+    if step.op not in ("view", "Transpose"):
+        return False
+    inner = finder.made_by(step.inputs[0], "view" if step.op == "Transpose" else "Transpose")
+    rows = step if step.op == "Transpose" else inner
+    if inner is None or rows is None or list(rows.attributes.get("perm") or ()) != [0, 2, 1]:
+        return False
+    source, result = finder.shape(inner.inputs[0]), finder.shape(step.outputs[0])
+    if source is None or result is None:
+        return False
+    image, other = (source, result) if step.op == "Transpose" else (result, source)
+    if len(image) != 4 or len(other) != 3 or other != (image[0], image[2] * image[3], image[1]):
+        return False
+    plan, value = finder.plan, finder.plan.values[step.outputs[0]]
+    last = tuple(image[axis] for axis in LAST)
+    name = plan.fresh(f"{step.outputs[0]}:image")
+    plan.values[name] = replace(value, shape=last)
+    if step.op == "Transpose":
+        new = [
+            Step("Transpose", inner.inputs, (name,), {"perm": LAST}),
+            Step("view", (name,), step.outputs, {"shape": list(result)}),
+        ]
+    else:
+        new = [
+            Step("view", inner.inputs, (name,), {"shape": list(last)}),
+            Step("Transpose", (name,), step.outputs, {"perm": FIRST}),
+        ]
+    splice(plan, step, new)
+    return True
 
 
 def _over_image(finder: Finder, step: Step, inner: str) -> bool:
@@ -127,11 +160,10 @@ def _over_image(finder: Finder, step: Step, inner: str) -> bool:
     plan.values[wanted] = Value("int64", (2,))
     made = plan.fresh(f"{step.outputs[0]}:mean")
     plan.values[made] = Value(value.dtype, (shape[0], shape[3]))
-    at = next(i for i, each in enumerate(plan.steps) if each is step)
-    plan.steps[at : at + 1] = [
+    splice(plan, step, [
         Step(step.op, (inner, wanted), (made,), {"keepdims": 0}),
         Step("view", (made,), step.outputs, {"shape": list(value.shape)}),
-    ]
+    ])  # fmt: skip
     return True
 
 
@@ -148,11 +180,13 @@ def _elementwise(finder: Finder, step: Step, shape: tuple[Dim, ...]) -> bool:
         if kind == "turned":
             names.append(_below(finder, name))
         elif kind == "whole":
-            names.append(_turned(plan, name, _LAST, before))
+            names.append(_turned(plan, name, LAST, before))
         elif kind == "channels":
             made = plan.fresh(f"{name}:channels")
-            plan.values[made] = Value(plan.values[name].dtype, (shape[1],))
-            before.append(Step("view", (name,), (made,), {"shape": [shape[1]]}))
+            own = finder.shape(name) or ()
+            spread = (own[0], 1, 1, shape[1]) if len(own) == 4 and own[0] != 1 else (shape[1],)
+            plan.values[made] = Value(plan.values[name].dtype, spread)
+            before.append(Step("view", (name,), (made,), {"shape": list(spread)}))
             names.append(made)
         else:
             names.append(name)
@@ -161,7 +195,7 @@ def _elementwise(finder: Finder, step: Step, shape: tuple[Dim, ...]) -> bool:
 
 
 def _kind(finder: Finder, name: str, shape: tuple[Dim, ...]) -> str:
-    """How an operand is spread over images: whole, or along the channels, or one number for all."""
+    """How an operand is spread over images: whole, or along the channels (of each or of all), or one number for all."""
     own = finder.shape(name)
     if own is None:
         return "other"
@@ -172,4 +206,4 @@ def _kind(finder: Finder, name: str, shape: tuple[Dim, ...]) -> str:
     if all(size == 1 for size in own):
         return "number"
     padded = (*([1] * (4 - len(own))), *own)
-    return "channels" if padded == (1, shape[1], 1, 1) else "other"
+    return "channels" if padded[0] in (1, shape[0]) and padded[1:] == (shape[1], 1, 1) else "other"

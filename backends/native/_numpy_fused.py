@@ -13,18 +13,41 @@ from hybrid_infer.backends.native._numpy_reduce import log_softmax, softmax, sta
 from hybrid_infer.backends.native._numpy_shape import sizes
 
 
-def _operands(call: Call, operands: tuple[Any, ...]) -> list[Any]:
+def _seen(call: Call, i: int, array: Any) -> Any:
+    """The window of an operand or result; an array that has none as it is."""
+    given = call.get("windows")
+    if given is None or given[i] is None:
+        return array
     symbols = call.symbols or {}
-    return [_code.spread(x, view, symbols) for x, view in zip(operands, call.get("views"), strict=True)]
+    sizes, strides = ([_size.evaluate(each, symbols) for each in part] for part in given[i][:2])
+    start = _size.evaluate(given[i][2], symbols)
+    ends = [(n - 1) * step for n, step in zip(sizes, strides, strict=True)]
+    low, high = (start + sum(side(end, 0) for end in ends) for side in (min, max))
+    if 0 not in sizes and not 0 <= low <= high < array.size:
+        raise IndexError(f"a window of {sizes} by {strides} from {start} on is not inside of {array.size} elements")
+    bytes_apart = [step * array.itemsize for step in strides]
+    return np.lib.stride_tricks.as_strided(array.reshape(-1)[start:], sizes, bytes_apart)
+
+
+def _operands(call: Call, operands: tuple[Any, ...]) -> list[Any]:
+    symbols, given = call.symbols or {}, call.get("windows") or [None] * len(operands)
+    return [
+        _code.spread(x, view, symbols) if given[i] is None else _seen(call, i, x)
+        for i, (x, view) in enumerate(zip(operands, call.get("views"), strict=True))
+    ]
 
 
 def _store(call: Call, found: list[Any], space: list[int]) -> list[Any]:
     """Results spread over the space, rounded to their types and read in their shapes."""
     symbols = call.symbols or {}
     stored = []
-    for array, (dtype, shape) in zip(found, call.get("outputs"), strict=True):
-        whole = np.broadcast_to(array, tuple(space))
-        stored.append(cast(whole, dtype).reshape([_size.evaluate(size, symbols) for size in shape]))
+    first = len(call.get("views"))
+    for i, (array, (dtype, shape)) in enumerate(zip(found, call.get("outputs"), strict=True)):
+        result = cast(np.broadcast_to(array, tuple(space)), dtype)
+        made = np.empty([_size.evaluate(size, symbols) for size in shape], result.dtype)
+        seen = _seen(call, first + i, made)
+        seen[...] = result.reshape(seen.shape)
+        stored.append(made)
     return stored
 
 
@@ -66,11 +89,10 @@ def _product(call: Call, a: Any, b: Any, *more: Any) -> Any:
 
 
 def _attention(call: Call, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
-    """Operands and result may lie in another order of axes: as the order says, they are turned."""
-    q, k, v = (
-        x if call.get(key) is None else np.transpose(x, call.get(key))
-        for x, key in ((q, "q_order"), (k, "k_order"), (v, "v_order"))
-    )
+    """The result may lie in another order of axes: as the order says, it is turned."""
+    q, k, v = (_seen(call, i, x) for i, x in enumerate((q, k, v)))
+    if (groups := call.get("groups", 1)) != 1:
+        k, v = (np.repeat(x, groups, axis=-3) for x in (k, v))
     turned = wide(k) if call.get("k_turned") else np.swapaxes(wide(k), -1, -2)
     scores = np.matmul(wide(q), turned)
     scores = scores * scores.dtype.type(call.get("scale"))

@@ -167,7 +167,7 @@ def _group_norm(call: Call, x: Any, scale: Any, bias: Any) -> Any:
 
 
 def _batch_norm(call: Call, x: Any, scale: Any, bias: Any, mean: Any, variance: Any) -> Any:
-    rank = max(x.ndim, 2)
+    rank = 1 if call.get("channels_last") else max(x.ndim, 2)
     inverse = 1 / np.sqrt(_by_channel(variance, rank) + np.float32(call.get("epsilon", 1e-5)))
     y = (wide(x) - _by_channel(mean, rank)) * (inverse * _by_channel(scale, rank)) + _by_channel(bias, rank)
     return y.astype(x.dtype)

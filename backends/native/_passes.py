@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hybrid_infer.backends.native import (
+    _attention_groups,
     _attention_layout,
     _duplicates,
     _fold,
@@ -14,11 +15,14 @@ from hybrid_infer.backends.native import (
     _fuse_gelu,
     _fuse_gemm,
     _fuse_norm,
+    _fuse_rotary,
     _fuse_rows,
+    _in_place,
     _infer,
     _layout,
     _memory,
     _read,
+    _row_layout,
     _spell_batchnorm,
     _views,
 )
@@ -32,15 +36,19 @@ PASSES: dict[str, Pass] = {
     "fold": _fold.fold,
     "views": _views.simplify_views,
     "duplicates": _duplicates.merge_duplicates,
+    "rotary": _fuse_rotary.fuse_rotary,
     "attention": _fuse_attention.fuse_attention,
+    "attention groups": _attention_groups.share_heads,
     "attention layout": _attention_layout.absorb_turns,
     "norm": _fuse_norm.fuse_norms,
-    "batchnorm": _spell_batchnorm.spell_batchnorm,
     "layout": _layout.choose_layout,
+    "batchnorm": _spell_batchnorm.spell_batchnorm,
     "gelu": _fuse_gelu.fuse_gelu,
     "gemm": _fuse_gemm.fuse_gemm,
     "elementwise": _fuse_elementwise.fuse_elementwise,
     "rows": _fuse_rows.fuse_rows,
+    "row layout": _row_layout.turn_rows,
+    "in place": _in_place.read_in_place,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -80,6 +81,12 @@ def exchange(plan: Plan, old: Iterable[Step], new: Step) -> None:
     ]
 
 
+def splice(plan: Plan, old: Step, new: Iterable[Step]) -> None:
+    """Put other steps in the place of one."""
+    at = next(i for i, step in enumerate(plan.steps) if step is old)
+    plan.steps[at : at + 1] = new
+
+
 def substitute(plan: Plan, names: Mapping[str, str]) -> None:
     """Have all readers of the old names read the new ones. Graph outputs keep their names."""
     old = names.keys()
@@ -87,6 +94,25 @@ def substitute(plan: Plan, names: Mapping[str, str]) -> None:
         step if old.isdisjoint(step.reads() if step.bodies else step.inputs) else step.renamed(names)
         for step in plan.steps
     ]
+
+
+def bypass(finder: Finder, step: Step, source: str) -> bool:
+    """Have everybody read `source` in place of what a step gives. An output of the graph takes over the name where it
+    can."""
+    plan, result = finder.plan, step.outputs[0]
+    if result not in finder.outputs:
+        plan.steps = [each for each in plan.steps if each is not step]
+        substitute(plan, {result: source})
+        return True
+    maker = finder.maker.get(source)
+    if maker is None or source in finder.outputs:
+        return False  # an input, a constant or another output: it must be copied
+    plan.steps = [each for each in plan.steps if each is not step]
+    renamed = tuple(result if name == source else name for name in maker.outputs)
+    plan.steps = [replace(each, outputs=renamed) if each is maker else each for each in plan.steps]
+    plan.values[result] = plan.values.get(source, plan.values[result])
+    substitute(plan, {source: result})
+    return True
 
 
 def drop_dead(plan: Plan) -> int:

@@ -17,6 +17,7 @@ from hybrid_infer.backends.native._device import Properties
 from hybrid_infer.backends.native._geometry import Geometry, geometry
 from hybrid_infer.backends.native._plan import BYTES, Plan, Step, refuse
 from hybrid_infer.backends.native._size import Atom
+from hybrid_infer.backends.native._window import windows
 
 ARENA, CONSTANTS, FIRST = 0, 1, 2
 
@@ -124,24 +125,38 @@ def schedule(
             continue
         if offered is not None:
             run, scratch = offered
-            names = [each for each in (*step.inputs, *step.outputs) if each]
-            work.append(Call(run, tuple(places[each] for each in names), workspace))
+            operands, results = _used(plan, step, places, symbols)
+            work.append(Call(run, (*operands, *results), workspace))
             total = max(total, workspace + scratch)
             continue
         module, kernel = kernels.kernels[name]
         made = geometry(kernel, symbols, gpu)
         if not made.grid:
             continue
-        outputs = [each for each in step.outputs if each]
-        operands = [each for each in step.inputs if each][: len(kernel.pointers) - len(outputs)]
-        if len(operands) + len(outputs) != len(kernel.pointers):
+        operands, results = _used(plan, step, places, symbols)
+        used = (*operands[: len(kernel.pointers) - len(results)], *results)
+        if len(used) != len(kernel.pointers):
             raise refuse(f"the kernel of {step.op} takes {len(kernel.pointers)} addresses")
-        used = tuple(places[each] for each in (*operands, *outputs))
         cached = made.cached if kernel.cached else None
         work.append(Launch(added.get(name, module), made, used, tuple(kernel.arguments(symbols)), cached))
     for name in passed:
         work += _copy(plan, symbols, places[name], given[name], name)
     return Schedule(tuple(work), total, tuple(_shape(plan, name, symbols) for name in plan.outputs))
+
+
+def _used(
+    plan: Plan, step: Step, places: Mapping[str, Place], symbols: Mapping[Atom, int]
+) -> tuple[list[Place], list[Place]]:
+    """Where the operands and the results of a step begin."""
+    found: list[Place | None] = []
+    for name, window in zip((*step.inputs, *step.outputs), windows(step), strict=True):
+        place = places[name] if name else None
+        if place is not None and window is not None:
+            nbytes = _size.evaluate(window.start, symbols) * BYTES[plan.values[name].dtype]
+            place = place._replace(offset=place.offset + nbytes)
+        found.append(place)
+    count = len(step.inputs)
+    return [place for place in found[:count] if place is not None], [each for each in found[count:] if each is not None]
 
 
 def _shape(plan: Plan, name: str, symbols: Mapping[Atom, int]) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ same for known and for symbolic dimensions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Union
 
 #: ``("dim", input, axis)``: the size of an input along an axis. ``("int", input)``: the value of an integer input.
@@ -162,11 +162,35 @@ def _never_negative(one: Atom) -> bool:
     return any(signs) if one[0] == "max" else all(signs)
 
 
+def edge(at: Dim, size: Dim) -> Dim | None:
+    """Where a slice by 1 begins or ends on an axis of that size; None where that is not known."""
+    if isinstance(at, int) and at < 0:
+        return largest(size + at, 0)
+    if isinstance(at, int) and at >= 2**31 - 1:
+        return size
+    if not never_negative(at):
+        return None
+    return 0 if at == 0 else smallest(at, size)
+
+
+def divided(a: Dim, b: Dim) -> Dim | None:
+    """a / b, where that is a whole number whatever the symbols are."""
+    if b == 0 or (isinstance(a, int) and isinstance(b, Size)):
+        return None
+    rest = a // b
+    return rest if rest * b == a else None
+
+
 def product(sizes: Iterable[Dim]) -> Dim:
     total: Dim = 1
     for each in sizes:
         total = total * each
     return total
+
+
+def strides(shape: Sequence[Dim]) -> list[Dim]:
+    """How many elements lie between neighbours along each axis, where an array of that shape lies as it is."""
+    return [product(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 def broadcast(a: Dim, b: Dim) -> Dim:

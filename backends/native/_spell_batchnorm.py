@@ -20,7 +20,8 @@ def _spelled(plan: Plan, step: Step) -> list[Step] | None:
     value = plan.values.get(step.inputs[0]) if step.op == "BatchNormalization" else None
     if value is None or value.shape is None or len(value.shape) < 2 or any(step.outputs[1:]):
         return None
-    channels: tuple[Dim, ...] = (value.shape[1], *[1] * (len(value.shape) - 2))
+    last = bool(step.attributes.get("channels_last"))
+    channels: tuple[Dim, ...] = value.shape[-1:] if last else (value.shape[1], *[1] * (len(value.shape) - 2))
     result = step.outputs[0]
     steps: list[Step] = []
 
@@ -33,7 +34,7 @@ def _spelled(plan: Plan, step: Step) -> list[Step] | None:
     views = {}
     for what, name in zip(("scale", "bias", "mean", "variance"), step.inputs[1:], strict=True):
         dtype = plan.values[name].dtype
-        views[what] = add("view", (name,), what, Value(dtype, channels), shape=list(channels))
+        views[what] = name if last else add("view", (name,), what, Value(dtype, channels), shape=list(channels))
     own = plan.values[step.inputs[4]].dtype
     epsilon = plan.fresh(f"{result}:epsilon")
     plan.constants[epsilon] = np.array(step.attributes.get("epsilon", 1e-5), NUMPY[own])

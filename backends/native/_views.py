@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from hybrid_infer.backends.native._plan import NUMPY, Plan, Step, Value
-from hybrid_infer.backends.native._rewrite import Finder, drop_dead, exchange, repeat, substitute
+from hybrid_infer.backends.native._rewrite import Finder, bypass, drop_dead, exchange, repeat
 from hybrid_infer.backends.native._size import Dim, Size, atoms, product
 
 #: Poolings over whole images are reductions.
@@ -38,10 +38,12 @@ def _known(plan: Plan, step: Step) -> tuple[Dim, ...] | None:
 
 
 def _plain(plan: Plan, step: Step) -> Step:
-    shape = _known(plan, step) if step.op in (*_VIEWS, "Expand", "ConstantOfShape") else None
+    shape = _known(plan, step) if step.op in (*_VIEWS, "Expand", "Tile", "ConstantOfShape") else None
     if step.op in _VIEWS and shape is not None:
         return Step("view", step.inputs[:1], step.outputs, {"shape": list(shape)})
     if step.op == "Expand" and shape is not None:
+        return Step("broadcast", step.inputs[:1], step.outputs, {"shape": list(shape)})
+    if step.op == "Tile" and shape is not None and _repeats(plan, step):
         return Step("broadcast", step.inputs[:1], step.outputs, {"shape": list(shape)})
     if step.op == "ConstantOfShape" and shape is not None:
         fill = step.attributes.get("value") or {"dtype": "float32", "number": 0.0}
@@ -63,9 +65,17 @@ def _plain(plan: Plan, step: Step) -> Step:
     return step
 
 
+def _repeats(plan: Plan, step: Step) -> bool:
+    """Does it repeat only what has one element along an axis?"""
+    times, value = plan.constants.get(step.inputs[1]), plan.values.get(step.inputs[0])
+    if times is None or value is None or value.shape is None or len(times) != len(value.shape):
+        return False
+    return all(size == 1 or int(count) == 1 for size, count in zip(value.shape, times, strict=True))
+
+
 def _simplify(finder: Finder, step: Step) -> bool:
     if _is_nothing(finder, step):
-        return _drop(finder, step)
+        return bypass(finder, step, step.inputs[0])
     if step.op == "view":
         return _merge_views(finder, step) or _turn_of_groups(finder, step)
     if step.op == "Transpose":
@@ -91,24 +101,6 @@ def _is_nothing(finder: Finder, step: Step) -> bool:
         order = step.attributes.get("perm")
         return order is not None and list(order) == sorted(order)
     return False
-
-
-def _drop(finder: Finder, step: Step) -> bool:
-    """Have everybody read the operand instead. An output of the graph takes over the name where it can."""
-    plan, source, result = finder.plan, step.inputs[0], step.outputs[0]
-    if result not in finder.outputs:
-        plan.steps = [each for each in plan.steps if each is not step]
-        substitute(plan, {source: source, result: source})
-        return True
-    maker = finder.maker.get(source)
-    if maker is None or source in finder.outputs:
-        return False  # an input, a constant or another output: it must be copied
-    plan.steps = [each for each in plan.steps if each is not step]
-    renamed = tuple(result if name == source else name for name in maker.outputs)
-    plan.steps = [replace(each, outputs=renamed) if each is maker else each for each in plan.steps]
-    plan.values[result] = plan.values.get(source, plan.values[result])
-    substitute(plan, {source: result})
-    return True
 
 
 def _merge_views(finder: Finder, step: Step) -> bool:

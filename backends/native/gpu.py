@@ -28,7 +28,7 @@ PLAN = "plan.json"
 CONSTANTS = "constants.bin"
 
 #: Moves whenever the planner or the kernels' interface write something else for the same graph.
-_FORMAT = 5
+_FORMAT = 6
 
 _NOT_HERE = ("uint16", "uint32", "uint64")
 

@@ -7,40 +7,32 @@ block as a context of its own, which no graph keeps; but this one does nothing.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from hybrid_infer.frontends._own_thread import replaced
+
 
 @contextlib.contextmanager
 def off_where_off() -> Iterator[None]:
     """On this thread, the tracer is not told of blocks that switch off what is off."""
-    kind, thread = torch.autocast, threading.get_ident()
-    enter, leave = kind.__enter__, kind.__exit__
     untold: list[bool] = []  # of the blocks that this thread is in
 
-    def entered(block: Any) -> Any:
-        if threading.get_ident() != thread:
-            return enter(block)
+    def entered(enter: Any, block: Any) -> Any:
         idle = not block._enabled and not torch.is_autocast_enabled(block.device)
         with _unheard(idle):
             found = enter(block)
         untold.append(idle)
         return found
 
-    def left(block: Any, *fault: Any) -> Any:
-        if threading.get_ident() != thread:
-            return leave(block, *fault)
+    def left(leave: Any, block: Any, *fault: Any) -> Any:
         with _unheard(untold.pop() if untold else False):
             return leave(block, *fault)
 
-    kind.__enter__, kind.__exit__ = entered, left
-    try:
+    with replaced(torch.autocast, "__enter__", entered), replaced(torch.autocast, "__exit__", left):
         yield
-    finally:
-        kind.__enter__, kind.__exit__ = enter, leave
 
 
 def _unheard(idle: bool) -> Any:

@@ -22,13 +22,16 @@ from hybrid_infer.frontends import (
     _torch_attention,
     _torch_autocast,
     _torch_collectors,
+    _torch_composites,
     _torch_experts,
     _torch_fastpath,
     _torch_fixed,
     _torch_guards,
+    _torch_lookup,
     _torch_recurrent,
     _torch_registry,
     _torch_repeat,
+    _torch_rules,
     _torch_written_out,
 )
 from hybrid_infer.frontends._torch_reasons import NO_FORM, called_at, explained, line_of, writers_of
@@ -180,7 +183,7 @@ def _memory(tensor: Any) -> Any:
 def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
     arguments, shapes = given(tracee, dynamic, dynamic_ints)
     recording = torch.is_grad_enabled()
-    with _quiet(), torch.no_grad():
+    with _quiet(), torch.no_grad(), _torch_composites.quick():
         try:
             with _torch_collectors.by_context(), _torch_fixed.noted() as lines:
                 program = _exported(tracee, arguments, shapes, recording)
@@ -202,7 +205,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             raise TraceError("it computes nothing from its arguments")
         try:
             names = [n for group in (captured.graph.weights, captured.graph.inputs) for n in group]
-            with _torch_registry.once():
+            with _torch_registry.once(), _torch_rules.where_they_apply():
                 exported = torch.onnx.export(
                     program, (), dynamo=True, opset_version=OPSET, input_names=names,
                     output_names=list(captured.graph.outputs), verbose=False,
@@ -224,7 +227,8 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
 
 def _translations() -> dict[Any, Any]:
     rooms = (
-        _torch_attention, _torch_arithmetic, _torch_experts, _torch_recurrent, _torch_repeat, _torch_written_out,
+        _torch_attention, _torch_arithmetic, _torch_experts, _torch_lookup, _torch_recurrent, _torch_repeat,
+        _torch_written_out,
     )  # fmt: skip
     return {operator: form for room in rooms for operator, form in room.translations().items()}
 

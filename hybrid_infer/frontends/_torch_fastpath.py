@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -25,6 +24,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends._own_thread import replaced
 
 _LAYERS = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.TransformerDecoder)
 
@@ -80,8 +80,8 @@ class Gradients:
             if self._frozen and any(self._requires.values()):
                 stack.enter_context(_Followed(self))
             for kind, mode in modes.items():
-                stack.enter_context(_replaced(kind, "__enter__", functools.partial(self._entered, mode)))
-                stack.enter_context(_replaced(kind, "__exit__", self._left))
+                stack.enter_context(replaced(kind, "__enter__", functools.partial(self._entered, mode)))
+                stack.enter_context(replaced(kind, "__exit__", self._left))
             yield
 
     def _entered(self, mode: Callable[[Any], bool], enter: Callable[..., Any], context: Any) -> Any:
@@ -112,28 +112,10 @@ def as_eagerly(gradients: Gradients) -> Iterator[None]:
     """On this thread, torch's attention layers take the paths of the eager call."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(gradients.followed())
-        stack.enter_context(_replaced(nn.MultiheadAttention, "merge_masks", lambda _, *given: _merged(*given)))
+        stack.enter_context(replaced(nn.MultiheadAttention, "merge_masks", lambda _, *given: _merged(*given)))
         for kind in _LAYERS:
-            stack.enter_context(_replaced(kind, "forward", functools.partial(_forward, gradients)))
+            stack.enter_context(replaced(kind, "forward", functools.partial(_forward, gradients)))
         yield
-
-
-@contextlib.contextmanager
-def _replaced(kind: type, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """For calls of this thread: `function`, given the method itself first."""
-    method, thread = vars(kind)[name], threading.get_ident()
-
-    @functools.wraps(method)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if threading.get_ident() == thread:
-            return function(method, *args, **kwargs)
-        return method(*args, **kwargs)
-
-    setattr(kind, name, call)
-    try:
-        yield
-    finally:
-        setattr(kind, name, method)
 
 
 def _forward(gradients: Gradients, method: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:

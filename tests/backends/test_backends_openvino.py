@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,9 @@ def test_int64_beyond_int32_is_refused_at_the_call_and_at_load() -> None:
             run([np.array([0, value])])
     spec: Spec = ("int64", (1,))
     built = graph([node("Add", ["x", "w"], ["y"])], {"w": spec}, {"x": spec}, {"y": spec})
-    with pytest.raises(EngineError, match="'w' has values beyond int32"):
-        load(built, [np.array([2**31])])
+    for options in (OPTIONS, replace(OPTIONS, extra={"workers": 0})):  # the weight bound, and fed
+        with pytest.raises(EngineError, match="'w' has values beyond int32"):
+            load(built, [np.array([2**31])], options)
 
 
 def test_constants_beyond_int32_are_refused_where_they_are_not_bounds() -> None:

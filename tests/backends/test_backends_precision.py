@@ -132,13 +132,17 @@ def test_bfloat16_that_is_computed_with_is_still_computed_in_float32() -> None:
         np.testing.assert_allclose(z, 2 * X, rtol=1e-2)
 
 
-def test_openvino_refuses_weights_that_float16_cannot_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("workers", [{}, {"workers": 0}], ids=["bound", "fed"])
+def test_openvino_refuses_weights_that_float16_cannot_hold(
+    monkeypatch: pytest.MonkeyPatch, workers: dict[str, int]
+) -> None:
+    """When it loads them, also where no thread is left for a session of its own."""
     found = needs("openvino")
     monkeypatch.setattr(type(found), "native", lambda self, precision: True)
     large = W.copy()
     large[3, 3] = -1e5
     with pytest.raises(EngineError, match="'w' has values beyond float16"):
-        found.load(product(), [large], EngineOptions(precision="float16"))
+        found.load(product(), [large], EngineOptions(threads=2, precision="float16", extra=workers))
 
 
 def test_the_lowest_level_of_an_engine_is_part_of_its_plan() -> None:

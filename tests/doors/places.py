@@ -36,8 +36,6 @@ class Place:
         return (self.by == "attribute" and self.of in holders) or self.fallback
 
 
-
-
 _ON_SELF = {"of": "layer", "init": "self.{name} = {make}"}
 _BASE = {"before": "class Base_(Layer):\n    pass\n"}
 _HOLDER = {"before": "class Holder:\n    pass\n"}

@@ -61,10 +61,11 @@ class _Graph:
         out = _Tensor()
 
         def compute(at: Any) -> None:
-            scores = attn_scale * (_wide(at(q)) @ _wide(at(k)).swapaxes(-1, -2))
+            keys, values = (np.repeat(_wide(at(x)), q.dim[1] // x.dim[1], axis=1) for x in (k, v))
+            scores = attn_scale * (_wide(at(q)) @ keys.swapaxes(-1, -2))
             scores = scores + (0 if bias is None else _wide(at(bias)))
             weights = np.exp(scores - scores.max(-1, keepdims=True))
-            _put(at(out), weights / weights.sum(-1, keepdims=True) @ _wide(at(v)))
+            _put(at(out), weights / weights.sum(-1, keepdims=True) @ values)
 
         self.work.append(compute)
         return out, None

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from native_graphs import GRAPHS
 from native_support import model, node, sample
 from test_native_random import WIDTH, graphs
+from unet_cases import unet_cases
 
 from hybrid_infer.backends.native import _code, _cuda_reduce, _kernels, _passes
 from hybrid_infer.backends.native._plan import Plan
@@ -389,4 +390,5 @@ FAMILIES: dict[str, Callable[[], list[Case]]] = {
     "patterns": pattern_cases, "wide rows": wide_row_cases,
     "reductions": reduction_cases, "moves": move_cases,
     "products": product_cases, "windows": window_cases, "channels last": channels_last_cases,
+    "groups of channels": unet_cases,
 }  # fmt: skip

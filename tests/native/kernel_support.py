@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hybrid_infer.backends.native import _interpret, _kernels, _read, _size
+from hybrid_infer.backends.native import _interpret, _kernels, _read, _size, _window
 from hybrid_infer.backends.native._cuda_access import Kernel
 from hybrid_infer.backends.native._cuda_expressions import STORED
 from hybrid_infer.backends.native._plan import NUMPY, Plan, Step
@@ -76,12 +76,31 @@ def run_kernel(
     outputs = [
         stored(np.full(shape, 77).astype(NUMPY[dtype]), dtype) for dtype, shape in zip(kinds, shapes, strict=True)
     ]
-    pointers = (ctypes.c_void_p * (len(arrays) + len(outputs)))(*(a.ctypes.data for a in (*arrays, *outputs)))
+    held = [*arrays, *outputs]
+    places = [*range(len(arrays)), *range(len(step.inputs), len(step.inputs) + len(outputs))]
+    seen = [_window.windows(step)[place] for place in places]
+    starts = [0 if each is None else _size.evaluate(each.start, symbols) for each in seen]
+    lanes = next((key[0] for key, name in kernel.entries.items() if name == entry), 1)
+    for each in seen:
+        _check_aligned(each, lanes, symbols)
+    first = [a.ctypes.data + start * a.itemsize for a, start in zip(held, starts, strict=True)]
+    pointers = (ctypes.c_void_p * len(held))(*first)
     numbers = kernel.arguments(symbols)
     given = (ctypes.c_longlong * max(len(numbers), 1))(*numbers)
     getattr(library, f"launch_{entry}")(pointers, given, int(cached), grid, threads)
     assert not library.hi_stuck(), "some threads of a block wait for others for ever"
     return [loaded(array, dtype) for array, dtype in zip(outputs, kinds, strict=True)]
+
+
+def _check_aligned(window: _window.Window | None, lanes: int, symbols: Mapping[Any, int]) -> None:
+    """A GPU faults where several elements are loaded at once from between two vectors; the host does not."""
+    if window is None or lanes == 1:
+        return
+    sizes, strides = ([_size.evaluate(each, symbols) for each in part] for part in window[:2])
+    long = [stride for size, stride in zip(sizes, strides, strict=True) if size != 1]
+    if long and long[-1] != 0:
+        steps = [_size.evaluate(window.start, symbols), *long[:-1]]
+        assert all(step % lanes == 0 for step in steps), f"{lanes} elements at once from {steps}"
 
 
 def check_kernels(plan: Plan, kernels: Mapping[str, Kernel], library: ctypes.CDLL, feeds: Mapping[str, Any],

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from native_llama import DECODERS
+from native_packed import PACKED
 from native_support import model, node, sample
 
 FLOAT = "float32"
@@ -266,4 +268,6 @@ GRAPHS: dict[str, tuple[tuple[Any, dict[str, Any]], dict[str, int]]] = {
     "modulated": (modulated(), {"row": 1}),
     "convolution": (convolution(), {"Conv": 1, "view": 4, "elementwise": 1}),
     "softmax": (softmax(), {"row": 1}),
+    **PACKED,
+    **DECODERS,
 }

@@ -140,6 +140,18 @@ def model(
     return onnx.shape_inference.infer_shapes(made, strict_mode=True)
 
 
+def attended(result: str, scale: str, mask: str = "") -> list[Any]:
+    """``result = softmax(scale * q @ k.T + mask) @ v``, heads in front of tokens."""
+    return [
+        node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["q", "kt"], ["s"]),
+        node("Mul", ["s", scale], ["scaled"]),
+        *([node("Add", ["scaled", mask], ["masked"])] if mask else []),
+        node("Softmax", ["masked" if mask else "scaled"], ["p"], axis=-1),
+        node("MatMul", ["p", "v"], [result]),
+    ]
+
+
 def reference(made: Any, feeds: Mapping[str, Any]) -> list[Any]:
     """The outputs as ONNX's own reference computes them."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):

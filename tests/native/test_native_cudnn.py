@@ -155,7 +155,8 @@ def test_the_binding_describes_what_is_asked_of_it(mask_kind: Any) -> None:
         io_data_type=kinds.HALF, intermediate_data_type=kinds.FLOAT, compute_data_type=kinds.FLOAT
     )
     of = _cudnn._Description(graph, [kinds.HALF] * 3 + [mask_kind(kinds), kinds.HALF], kinds.FLOAT)
-    at = {"scale": 0.25, "zero_nan": False, "k_turned": False, "q_order": [0, 2, 1, 3], "order": [0, 2, 1, 3]}
-    shapes = [[2, 5, 3, 16], [2, 3, 5, 16], [2, 3, 5, 16], [2, 1, 5, 5], [2, 5, 3, 16]]
-    assert _cudnn._attention(of, at, shapes)
+    at = {"scale": 0.25, "zero_nan": False, "k_turned": False, "order": [0, 2, 1, 3]}
+    shapes = [[2, 3, 5, 16], [2, 3, 5, 16], [2, 3, 5, 16], [2, 1, 5, 5], [2, 5, 3, 16]]
+    strides = [[240, 16, 48, 1], *(_cudnn._strides(shape) for shape in shapes[1:])]
+    assert _cudnn._attention(of, at, shapes, strides)
     graph.validate()

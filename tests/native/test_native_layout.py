@@ -11,6 +11,7 @@ from kernel_cases import _free_model, channels_last_cases
 from native_support import node, ops, run_and_check_shapes, sample
 from test_native_cublaslt import program_of
 from test_native_gpu import check
+from unet_cases import block, unet_cases
 
 from hybrid_infer.backends.native import _interpret, _passes
 
@@ -61,7 +62,25 @@ def test_what_stays_as_it_is_says_why(dtype: str, channels: int, more: dict[str,
     assert any("channels first" in line and why in line for line in _passes.explain(plan))
 
 
-@pytest.mark.parametrize("case", channels_last_cases(), ids=lambda case: case[0])
+def test_groups_of_channels_are_normalised_as_convolutions_hold_them() -> None:
+    plan, feeds = block("float16", 4)
+    found = ops(plan)
+    # x on its way in, a and y on their way out, and the weights of two convolutions.
+    assert (found["row"], found["Transpose"], found["gemm"]) == (3, 5, 1), found
+    plain, _ = block("float16", 4, without=("layout", "row layout", "in place"))
+    assert ops(plain)["Transpose"] == 2
+    for ours, theirs in zip(_interpret.run(plan, feeds), _interpret.run(plain, feeds), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=4e-3, atol=4e-3)
+    run_and_check_shapes(plan, feeds)
+
+
+def test_statistics_of_channels_are_no_step_of_their_own() -> None:
+    """A batch normalisation that is read with channels last is one step with what stands behind it."""
+    (_, plan, _), *_ = channels_last_cases()
+    assert [len(s.outputs[0]) > 0 for s in plan.steps if s.op == "elementwise"] == [True] * 2, ops(plan)
+
+
+@pytest.mark.parametrize("case", [*channels_last_cases(), *unet_cases()], ids=lambda case: case[0])
 def test_on_the_double_of_a_gpu(case: Any, cuda: FakeCuda) -> None:
     _, plan, (feeds,) = case
     program, graph = program_of(plan)

@@ -8,11 +8,24 @@ from typing import Any
 import numpy as np
 import pytest
 from native_graphs import GRAPHS, i64
-from native_support import check_case, compare, excluded, model, node, node_tests, ops, reference, sample
+from native_llama import repeated
+from native_support import (
+    attended,
+    check_case,
+    compare,
+    excluded,
+    model,
+    node,
+    node_tests,
+    ops,
+    reference,
+    sample,
+)  # fmt: skip
 
 from hybrid_infer._errors import EngineError
-from hybrid_infer.backends.native import _interpret, _passes, _plan, _size
+from hybrid_infer.backends.native import _build, _interpret, _kernels, _passes, _plan, _size
 from hybrid_infer.backends.native._plan import Plan, Step
+from hybrid_infer.backends.native._window import Window, windows
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -43,6 +56,8 @@ def _corrupted(step: Step) -> list[tuple[str, Step]]:
 
     if step.op == "attention":
         changed("scale", scale=at["scale"] * 1.5)
+        if "groups" in at:
+            changed("groups", groups=1)
         if at["zero_nan"] and len(step.inputs) > 3:
             changed("guard", zero_nan=False)
         if "fill" in at:
@@ -50,7 +65,8 @@ def _corrupted(step: Step) -> list[tuple[str, Step]]:
             changed("fills", fills=1 - at["fills"])
         elif len(step.inputs) > 3:
             found.append(("mask", replace(step, inputs=step.inputs[:3])))
-        found.append(("operands", replace(step, inputs=(step.inputs[0], step.inputs[0], *step.inputs[2:]))))
+        if step.inputs[0] != step.inputs[1] and "groups" not in at:
+            found.append(("operands", replace(step, inputs=(step.inputs[0], step.inputs[0], *step.inputs[2:]))))
     elif step.op == "gemm":
         for key in ("bias", "addend"):
             if key in at:
@@ -65,12 +81,21 @@ def _corrupted(step: Step) -> list[tuple[str, Step]]:
             changed("kind", kind=other[at["kind"]])
         for part in ("before", "code"):
             swap = {"Add": "Mul", "Mul": "Add", "Sigmoid": "Tanh", "Gelu": "Relu", "Relu": "Abs", "Sqrt": "Exp",
-                    "Div": "Mul", "Sub": "Add"}  # fmt: skip
+                    "Div": "Mul", "Sub": "Add", "Neg": "Abs"}  # fmt: skip
             for i, (op, arguments, dtype, extra) in enumerate(at.get(part, ())):
                 code = [*at[part]]
                 code[i] = [swap[op], arguments, dtype, extra]
                 changed(f"{part} {i}", **{part: code})
+    for i, window in enumerate(windows(step)):
+        if window is not None:
+            start = 0 if window.start else window.sizes[-1]
+            moved = [each if i != j else _from(window, start) for j, each in enumerate(at["windows"])]
+            changed(f"window {i}", windows=moved)
     return found
+
+
+def _from(window: Window, start: Any) -> list[Any]:
+    return window._replace(start=start).data()
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -84,7 +109,7 @@ def test_a_corrupted_step_is_noticed(name: str) -> None:
             broken = replace(plan, steps=[*plan.steps[:i], wrong, *plan.steps[i + 1 :]])
             try:
                 found = _interpret.run(broken, feeds)
-            except ValueError:  # shapes that do not fit
+            except (ValueError, IndexError):  # shapes that do not fit, or places that are outside
                 found = [np.zeros(each.shape) for each in expected]
             same = all(np.allclose(a, b, rtol=1e-5, atol=1e-5) for a, b in zip(found, expected, strict=True))
             assert not same, f"{step.op}: {what}"
@@ -251,3 +276,73 @@ INSIDE = [name for name in node_tests() if not excluded(name) and name.endswith(
 @pytest.mark.parametrize("name", INSIDE)
 def test_what_onnx_spells_out_gives_the_same_fused_and_unfused(name: str) -> None:
     check_case(node_tests()[name], without=tuple(_passes.PASSES))
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["made of", "read"])
+def test_a_large_constant_is_made_at_run_time_only_where_it_is_read_then(read: bool) -> None:
+    """A mask that hides nothing, and the guard against rows of nothing that torch's attention has."""
+    constants = {"true": np.array(True), "wide": i64(300, 1, 1200), "last": i64(-1), "zero": np.float32(0)}
+    nodes = [
+        node("Expand", ["true", "wide"], ["mask"]),
+        node("Cast", ["mask"], ["numbers"], to=1),
+        node("ReduceMax", ["numbers", "last"], ["any"], keepdims=1),
+        node("Cast", ["any"], ["some"], to=9),
+        node("Where", ["some", "x", "zero"], ["seen"]),
+        node("Neg", ["seen"], ["y"]),
+        *([node("Add", ["x", "numbers"], ["z"])] if read else []),
+    ]
+    made = model(nodes, {"x": ("float32", (300, 2, 1200))}, ["y", "z"] if read else ["y"], constants)
+    plan = _passes.plan(made)
+    assert sum(array.nbytes for array in plan.constants.values()) <= 1 << 20
+    assert ops(plan) == {"elementwise": 2 if read else 1}
+    assert "Where" not in str([step.attributes for step in plan.steps])
+    compare(plan, made, {"x": sample((300, 2, 1200))})
+
+
+def _shared_heads(queries: int, mask: Any) -> Any:
+    """Two heads of keys and values for eight of queries."""
+    constants = {
+        "axis": i64(2), "wide": i64(1, 1, 4, 1, 1), "merged": i64(2, 8, 5, 4), "scale": np.float32(0.5),
+    }  # fmt: skip
+    nodes = [*repeated("k", "k0"), *repeated("v", "v0"), *attended("y", "scale", "mask" if mask else "")]
+    shapes: dict[str, Any] = {"q": (2, queries, 3, 4), "k0": (2, 2, 5, 4), "v0": (2, 2, 5, 4)}
+    inputs = {name: ("float32", shape) for name, shape in shapes.items()}
+    return model(nodes, {**inputs, **({"mask": ("float32", mask)} if mask else {})}, ["y"], constants)
+
+
+@pytest.mark.parametrize(("queries", "mask"), [(8, None), (1, None), (8, (2, 1, 3, 5)), (8, (2, 8, 3, 5)), (8, (3, 5))])
+def test_heads_share_keys_and_values_whatever_the_mask(queries: int, mask: Any) -> None:
+    made = _shared_heads(queries, mask)
+    plan = _passes.plan(made)
+    [step] = [each for each in plan.steps if each.op == "attention"]
+    assert step.attributes["groups"] == 4
+    assert not _build.uncovered(plan, _kernels.kernels(plan))
+    shapes: dict[str, Any] = {"q": (2, queries, 3, 4), "k0": (2, 2, 5, 4), "v0": (2, 2, 5, 4), "mask": mask}
+    compare(plan, made, {name: sample(shape, i) for i, (name, shape) in enumerate(shapes.items()) if shape})
+
+
+def test_a_mask_of_one_or_all_heads_which_the_call_tells_has_no_kernel() -> None:
+    plan = _passes.plan(_shared_heads(8, (2, "heads", 3, 5)))
+    assert "no kernel for attention" in _build.uncovered(plan, _kernels.kernels(plan))
+
+
+@pytest.mark.parametrize("order", [None, [0, 2, 1, 3]])
+def test_what_is_repeated_and_turned_may_be_a_result(order: Any) -> None:
+    nodes = [*repeated("heads", "x"), node("Transpose", ["heads"], ["y"], **({"perm": order} if order else {}))]
+    constants = {"axis": i64(2), "wide": i64(1, 1, 2, 1, 1), "merged": i64(2, 8, 6, 6)}
+    made = model(nodes, {"x": ("float32", (2, 4, 6, 6))}, ["y"], constants)
+    compare(_passes.plan(made), made, {"x": sample((2, 4, 6, 6))})
+
+
+def test_a_large_constant_that_is_made_of_large_ones_is_not_kept_either() -> None:
+    constants = {"one": np.ones((1, 1), np.float32), "wide": i64(1200, 1200), "two": np.float32(2)}
+    nodes = [
+        node("Expand", ["one", "wide"], ["a"]),
+        node("Trilu", ["a"], ["b"], upper=0),
+        node("Mul", ["b", "two"], ["c"]),
+        node("Add", ["x", "c"], ["y"]),
+    ]
+    made = model(nodes, {"x": ("float32", (1200, 1200))}, ["y"], constants)
+    plan = _passes.plan(made)
+    assert sum(array.nbytes for array in plan.constants.values()) < 1000
+    compare(plan, made, {"x": sample((1200, 1200))})

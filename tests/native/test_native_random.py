@@ -50,7 +50,8 @@ class Builder:
         x = self.pick(self.full)
         kind = self.draw(st.sampled_from(
             ["unary", "unary", "binary", "binary", "binary", "small", "norm", "rms", "softmax", "matmul", "linear",
-             "turn", "flat", "number", "where", "split", "mean"]
+             "turn", "flat", "number", "where", "split", "mean", "parts", "heads", "band",
+             "first", "tail", "spread"]
         ))  # fmt: skip
         if kind == "unary":
             self.full.append(self.add(self.draw(st.sampled_from(UNARY)), [x]))
@@ -92,6 +93,31 @@ class Builder:
         elif kind == "mean":
             mean = self.add("ReduceMean", [x, self.constant(np.array([1], np.int64))])
             self.small.append(mean)
+        elif kind == "parts":
+            name = self.name()
+            self.nodes.append(node("Split", [x], [f"{name}a", f"{name}b", f"{name}c"], axis=2, num_outputs=3))
+            product = self.add("Mul", [f"{name}a", f"{name}{self.pick(['b', 'c'])}"])
+            self.full.append(self.add("Concat", [product, self.add("Tanh", [f"{name}c"]), f"{name}b"], axis=2))
+        elif kind == "heads":
+            apart = self.add("Reshape", [x, self.constant(np.array([0, 0, 3, 2], np.int64))])
+            turned = self.add("Transpose", [apart], perm=[0, 2, 1, 3])
+            done = self.add(self.draw(st.sampled_from(["Tanh", "Softmax"])), [turned])
+            back = self.add("Transpose", [done], perm=[0, 2, 1, 3])
+            self.full.append(self.add("Reshape", [back, self.constant(np.array([0, 0, WIDTH], np.int64))]))
+        elif kind == "first":
+            numbers = [self.constant(np.array([n], np.int64)) for n in (0, 1, 0)]
+            self.small.append(self.add("Tanh", [self.add("Slice", [x, *numbers])]))
+        elif kind == "tail":
+            numbers = [self.constant(np.array([n], np.int64)) for n in (-2, 2**62, 1)]
+            tail = self.add("Sigmoid", [self.add("Slice", [x, *numbers])])
+            self.small.append(self.add("ReduceMean", [tail, self.constant(np.array([1], np.int64))]))
+        elif kind == "spread":
+            wide = self.add("Expand", [self.pick(self.small), self.add("Shape", [x])])
+            self.full.append(self.add("Mul", [self.add("Tanh", [wide]), x]))
+        elif kind == "band":
+            first, axis = self.constant(np.array([2], np.int64)), self.constant(np.array([2], np.int64))
+            band = self.add("Slice", [x, first, self.constant(np.array([4], np.int64)), axis])
+            self.full.append(self.add("Concat", [self.add("Sigmoid", [band])] * 3, axis=2))
         else:
             name = self.name()
             self.nodes.append(node("Split", [x], [f"{name}a", f"{name}b"], axis=2, num_outputs=2))

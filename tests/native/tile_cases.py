@@ -12,10 +12,14 @@ from kernel_cases import Case, _held
 
 from hybrid_infer.backends.native import _size
 from hybrid_infer.backends.native._plan import Plan, Step, Value
+from hybrid_infer.backends.native._window import whole as whole_array
 
 #: Around the sizes of tiles, fragments and what is copied at a time.
 SIZES = st.sampled_from([1, 3, 8, 16, 31, 33, 64, 65, 72, 96, 104, 129, 136])
 HALF = st.sampled_from(["float16", "bfloat16"])
+
+#: Heads and tokens change places.
+_TURNED = [0, 2, 1, 3]
 
 
 def collected(strategy: Any, count: int) -> list[Any]:
@@ -98,17 +102,24 @@ def attentions(draw: Any, types: Any) -> Case:
         "s": draw(st.sampled_from([1, 5, 16, 63, 70])), "t": draw(st.sampled_from([0, 1, 7, 32, 64, 65, 130])),
         "d": draw(st.sampled_from([4, 8, 16, 20, 24, 64, 72])), "e": draw(st.sampled_from([8, 12, 16, 40, 64, 80])),
     }  # fmt: skip
-    spread = draw(st.booleans())
+    spread, shared = draw(st.booleans()), draw(st.booleans())
     whole: dict[str, tuple[Any, ...]] = {
         "q": (2, 2, "s", "d"), "k": (2, 1 if spread else 2, "t", "d"), "v": (1 if spread else 2, 2, "t", "e"),
         "y": (2, 2, "s", "e"),
     }  # fmt: skip
     at: dict[str, Any] = {"scale": draw(st.sampled_from([1.0, 0.25])), "zero_nan": draw(st.booleans()), "k_turned": 0}
+    if shared:  # several heads of queries have the same keys and values
+        heads = draw(st.sampled_from([1, 2]))
+        at["groups"] = 2 // heads
+        whole["k"], whole["v"] = (2, heads, "t", "d"), (2, heads, "t", "e")
     shapes = dict(whole)
-    if draw(st.booleans()):  # heads behind tokens, as a linear layer writes them
-        for name, key in (("q", "q_order"), ("k", "k_order"), ("v", "v_order"), ("y", "order")):
-            shapes[name] = tuple(whole[name][axis] for axis in (0, 2, 1, 3))
-            at[key] = [0, 2, 1, 3]
+    behind = draw(st.booleans())
+    parts = (3,) if behind and draw(st.booleans()) else ()
+    if behind:  # heads behind tokens, as a linear layer writes them, which may write all three operands side by side
+        at["order"], shapes["y"] = _TURNED, tuple(whole["y"][axis] for axis in _TURNED)
+        for name in ("q", "k", "v"):
+            items, heads, tokens, length = whole[name]
+            shapes[name] = (items, tokens, *parts, heads, length)
     elif draw(st.booleans()):
         at["k_turned"], shapes["k"] = 1, (*whole["k"][:2], "d", "t")
     kinds = dict.fromkeys(("q", "k", "v", "y"), dtype)
@@ -122,6 +133,10 @@ def attentions(draw: Any, types: Any) -> Case:
             at.update(fill=draw(st.sampled_from([float("-inf"), -1e4])), fills=int(kind == "filled"))
     # Sizes of heads stand in the source; which kernel serves hangs on them.
     symbolic = _symbols(draw, sizes, {name: shapes[name] for name in names}, {"s", "t"})
+    if behind:
+        held = [whole_array([symbolic.get(size, size) for size in shapes[name]]) for name in ("q", "k", "v")]
+        seen = [each.cut(2, i, 1).without(2) if parts else each for i, each in enumerate(held)]
+        at["windows"] = [*(each.turned(_TURNED).data() for each in seen), *([None] * (len(names) - 2))]
     plan = plan_of(Step("attention", tuple(names), ("y",), at), kinds, shapes, symbolic)
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     feeds = {name: _sample(rng, _fixed(sizes, shapes[name]), kinds[name]) for name in names if name != "m"}

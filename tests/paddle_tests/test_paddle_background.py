@@ -16,8 +16,7 @@ pytestmark = pytest.mark.paddle
 
 
 @pytest.fixture(autouse=True)
-def no_gradients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(_forked, "_NICENESS", 0)  # tests share the machine with other tests
+def no_gradients() -> Iterator[None]:
     with paddle.no_grad():
         yield
     done()

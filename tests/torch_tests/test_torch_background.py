@@ -29,8 +29,7 @@ X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
 
 @pytest.fixture(autouse=True)
-def no_gradients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(_forked, "_NICENESS", 0)  # tests share the machine with other tests
+def no_gradients() -> Iterator[None]:
     with torch.no_grad():
         yield
     done()
@@ -307,6 +306,7 @@ def _run(script: str, **environment: str) -> tuple[str, float]:
     started = time.monotonic()
     prelude = (
         "import os, sys, time, torch, hybrid_infer\ntorch.set_num_threads(1)\n"
+        "from hybrid_infer import _forked\n_forked._NICENESS = 0\n"
         "f = hybrid_infer.inference(background=True)(torch.nn.functional.relu)\nx = torch.ones(2, 4)\n"
         "def answered(n):\n"
         "    while sum(s['hits'] for s in hybrid_infer.stats().values()) < n: f(x); time.sleep(0.01)\n"
@@ -325,7 +325,6 @@ def test_a_program_that_ends_takes_its_children_along() -> None:
     printed, _ = _run(
         """
         f(x)
-        from hybrid_infer import _forked
         while not _forked._CHILDREN: time.sleep(0.001)
         print(*_forked._CHILDREN)
         """
@@ -341,7 +340,6 @@ def test_a_program_that_ends_takes_its_children_along() -> None:
 def test_a_program_that_ends_while_a_thread_traces_ends_in_order() -> None:
     _run(
         """
-        from hybrid_infer import _forked
         _forked.possible = lambda frontend: False
         f(x)
         time.sleep(0.5)
@@ -354,8 +352,6 @@ def test_a_program_that_ends_while_a_thread_traces_ends_in_order() -> None:
 def test_a_forked_child_compiles_for_itself(moment: str) -> None:
     printed, _ = _run(
         """
-        from hybrid_infer import _forked
-        _forked._NICENESS = 0
         f(x)
         time.sleep(float(os.environ["moment"]))
         started = time.monotonic()

@@ -15,7 +15,7 @@ import torch
 from torch_support import Block, counts, same
 
 import hybrid_infer
-from hybrid_infer import CaptureError, InputSpec, SpecError, _background, _forked, _warmup, inference, stance, warmup
+from hybrid_infer import CaptureError, InputSpec, SpecError, _background, _warmup, inference, stance, warmup
 
 pytestmark = pytest.mark.torch
 
@@ -30,8 +30,7 @@ class Pair:
 
 
 @pytest.fixture(autouse=True)
-def no_gradients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(_forked, "_NICENESS", 0)
+def no_gradients() -> Iterator[None]:
     with torch.no_grad():
         yield
 

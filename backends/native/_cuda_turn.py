@@ -1,0 +1,92 @@
+"""CUDA C for turns of the last axis: tiles go through shared memory, so that reads and writes both lie side by side."""
+
+from __future__ import annotations
+
+from hybrid_infer.backends.native._cuda_access import Access, Kernel, declaration, indices
+from hybrid_infer.backends.native._cuda_body import head
+from hybrid_infer.backends.native._cuda_box import Box
+from hybrid_infer.backends.native._cuda_entries import entry_points
+from hybrid_infer.backends.native._cuda_expressions import STORED
+from hybrid_infer.backends.native._plan import BYTES, Plan, Step
+from hybrid_infer.backends.native._size import Dim, Size, product
+
+#: Threads of a block, and bytes of a tile's lines: what side by side a GPU reads best, at least.
+THREADS, LINE = 256, 128
+
+
+def turn(plan: Plan, step: Step, name: str, box: Box) -> Kernel:
+    """The kernel of a copy in which the last axis changes (see `Box.crossed`). A block has a tile at a time."""
+    across = box.crossed()
+    assert across is not None
+    types = [plan.values[step.inputs[0]].dtype, plan.values[step.outputs[0]].dtype]
+    reach, kind = Access([1], []), STORED[types[0]]
+    last = len(box.sizes) - 1
+    a, b = box.sizes[across], box.sizes[last]
+    wide, high = _tile(a, b, BYTES[types[0]])
+    down, along = _parts(b, high), _parts(a, wide)
+    others = [axis for axis in range(last) if axis != across]
+    tiles = product([down, along, *(box.sizes[axis] for axis in others)])
+    term = reach.term
+    lines = [
+        "extern __shared__ __align__(16) unsigned char hi_shared[];",
+        f"constexpr int WIDE = {wide}, HIGH = {high}, PITCH = WIDE + 1;",
+        f"{kind}* tile = ({kind}*)hi_shared;",
+        f"const I a = {term(a)}, b = {term(b)}, tiles = {term(tiles)};",
+        "for (I at = blockIdx.x; at < tiles; at += gridDim.x) {",
+        "  I rest = at;",
+        f"  const I j0 = rest % {term(down)} * HIGH;",
+        f"  rest /= {term(down)};",
+        f"  const I i0 = rest % {term(along)} * WIDE;",
+        f"  rest /= {term(along)};",
+        f"  I from = i0 + {term(box.start)}, to = j0 + {term(box.goal)};",
+    ]
+    for axis in reversed(others):
+        size = term(box.sizes[axis])
+        lines += [
+            f"  {{ const I c = rest % {size};",
+            f"    from += c * {term(box.read[axis])};",
+            f"    to += c * {term(box.written[axis])}; }}",
+            f"  rest /= {size};",
+        ]
+    lines += [
+        "  for (int e = (int)threadIdx.x; e < WIDE * HIGH; e += (int)blockDim.x) {",
+        "    const int i = e % WIDE, j = e / WIDE;",
+        f"    if (i0 + i < a && j0 + j < b) tile[j * PITCH + i] = p0[from + i + (j0 + j) * {term(box.read[last])}];",
+        "  }",
+        "  __syncthreads();",
+        "  for (int e = (int)threadIdx.x; e < WIDE * HIGH; e += (int)blockDim.x) {",
+        "    const int j = e % HIGH, i = e / HIGH;",
+        f"    if (i0 + i < a && j0 + j < b) p1[to + j + (i0 + i) * {term(box.written[across])}] = tile[j * PITCH + i];",
+        "  }",
+        "  __syncthreads();",
+        "}",
+    ]
+    parameters = declaration(types, 1, reach.numbers)
+    passed = ", ".join(["p0", "p1", *(f"n{i}" for i in range(len(reach.numbers)))])
+    opening = f"template <class I> __device__ inline void {name}_body({parameters}) {{"
+    text = "\n".join([opening, *(f"  {line}" for line in lines), "}"])
+    whole = plan.values[step.inputs[0]].shape
+    count = product(whole or ())
+    entries, points = entry_points(name, parameters, passed, indices(count), THREADS)
+    return Kernel(
+        head(text) + "\n" + text + points + "\n", entries, types, reach.numbers, count, 1, rows=tiles, blocks=True,
+        threads=THREADS, shared=high * (wide + 1) * BYTES[types[0]],
+    )  # fmt: skip
+
+
+def _tile(a: Dim, b: Dim, nbytes: int) -> tuple[int, int]:
+    """Elements of a tile along the axis that is read and the one that is written.
+
+    Where one of them is short it is taken whole, and more of the other.
+    """
+    line = LINE // nbytes
+    wide, high = (line if isinstance(size, Size) else max(min(size, line), 1) for size in (a, b))
+    if wide < line:
+        high = min(line * line // wide, b) if not isinstance(b, Size) else line * line // wide
+    elif high < line:
+        wide = min(line * line // high, a) if not isinstance(a, Size) else line * line // high
+    return wide, max(high, 1)
+
+
+def _parts(size: Dim, part: int) -> Dim:
+    return (size + (part - 1)) // part
