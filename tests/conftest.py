@@ -25,6 +25,14 @@ os.environ["HYBRID_INFER_BACKEND"] = "onnxruntime"
 exported.RECORDER.start()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A worker that dies costs the test it was at, not the run."""
+    import scheduler
+
+    return scheduler.FilesOnWorkers(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 @pytest.fixture(autouse=True)
 def cache_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The cache directory of this test alone: methods decorated inside the test open their store there."""
