@@ -40,12 +40,17 @@ class Session:
     """A loaded graph with the arrays that it reads in place and the lease on its threads.
 
     ``run`` takes the names of the outputs, arrays by the names of the inputs, and None; it gives the outputs in order.
-    ``shared``: it serves many programs, whose weights are fed to it at each run.
+    ``shared``: it serves many programs, whose weights are fed to it at each run. ``shapes``: of its inputs, by name;
+    one of which not every size is known may be left out.
     """
 
     run: Callable[..., Sequence[Any]]
     shared = False
     closed = False
+
+    @property
+    def shapes(self) -> Mapping[str, Sequence[Any]]:
+        raise NotImplementedError
 
     def hold(self, lease: _threads.Lease | None) -> None:
         """To be called by the subclass when all else is in place."""
@@ -283,9 +288,14 @@ def load(
     except Refused as refused:
         raise EngineError(engine.name, str(refused)) from refused
     own = sessions.own(bound, arrays, options) if arrays else None
-    if own is not None:
-        return Program(engine, own, graph.inputs, {}, graph, pacer, threads)
-    return Program(engine, sessions.shared(live, options), graph.inputs, arrays, graph, pacer, threads)
+    session = own or sessions.shared(live, options)
+    fed = arrays if own is None else {}
+    shapes = session.shapes
+    for name, array in arrays.items():
+        if (shape := tuple(shapes.get(name, array.shape))) != array.shape:
+            found = f"the weight {name!r} is of shape {array.shape}"
+            raise EngineError(engine.name, f"{found} where the graph takes {shape}")
+    return Program(engine, session, graph.inputs, fed, graph, pacer, threads)
 
 
 def _arrays(engine: Described, graph: Graph, weights: Sequence[Any]) -> dict[str, Any]:

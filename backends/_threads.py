@@ -65,9 +65,9 @@ class Budget:
             return self._settle()
 
     def take(self, workers: int, limit: int) -> Lease | None:
-        """A lease on `workers` threads if no more than `limit` are alive then, else None."""
+        """A lease on `workers` threads if no more than `limit` are alive then, else None; on none, in any case."""
         with self._lock:
-            if self._settle() + workers > limit:
+            if workers and self._settle() + workers > limit:
                 return None
             self._used += workers
         return Lease(self, workers)

@@ -172,6 +172,10 @@ class _Session(_program.Session):
         self._weights = (values, list(weights.values()))
         self.hold(lease)
 
+    @property
+    def shapes(self) -> Mapping[str, Sequence[Any]]:
+        return {value.name: value.shape for value in self._session.get_inputs()}
+
     def foreign(self) -> object:
         return self._session, self._watched
 

@@ -205,6 +205,11 @@ class _Session(_program.Session):
         self._idle.append(idle)
         return list(found.values())
 
+    @property
+    def shapes(self) -> Mapping[str, Sequence[Any]]:
+        ports = ((name, self._compiled.input(i)) for i, name in self._places)
+        return {name: tuple(port.get_shape()) for name, port in ports if not port.get_partial_shape().is_dynamic}
+
     def foreign(self) -> object:
         return self._compiled, list(self._idle)
 

@@ -124,6 +124,10 @@ class _Session(_program.Session):
         found = dict(zip(plan.outputs, _interpret.run(plan, feeds), strict=True))
         return [found[name] for name in outputs]
 
+    @property
+    def shapes(self) -> Mapping[str, Sequence[Any]]:
+        return {name: shape for name in self._plan.inputs if (shape := self._plan.values[name].shape) is not None}
+
     def foreign(self) -> object:
         return self._plan
 

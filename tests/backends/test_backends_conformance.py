@@ -309,6 +309,16 @@ def test_layouts_of_inputs_and_weights(loader: Loader) -> None:
         np.testing.assert_allclose(run([x])[0], x @ w.T)
 
 
+def test_a_weight_of_another_shape_is_refused_when_it_is_loaded(loader: Loader) -> None:
+    """Also where it could be broadcast, and where no threads are left for a session that has the weights in it."""
+    w, b, x = np.eye(4, dtype="float32"), np.ones(4, "float32"), np.zeros((2, 4), "float32")
+    for weights in ([w, b.reshape(1, 4)], [w, b[:1]], [w[:, :1], b]):
+        with pytest.raises(EngineError):
+            run = loader.load(linear(), weights)
+            if loader.form == "live":
+                run([x])
+
+
 def test_results_belong_to_the_caller(loader: Loader) -> None:
     spec: Spec = ("float32", (3,))
     built = graph(

@@ -69,6 +69,15 @@ def test_different_graphs_past_the_budget_add_no_thread() -> None:
         program.close()
 
 
+@EACH
+def test_a_program_that_needs_no_worker_has_its_own_session_when_they_are_spent(served: Any) -> None:
+    lease = _threads.BUDGET.take(1, _threads.BUDGET.used + 1)
+    program = served.load(linear(), [np.eye(4, dtype="float32"), np.ones(4, "float32")],
+                          EngineOptions(threads=1, extra={"workers": 0}))  # fmt: skip
+    assert lease is not None and not program.shared
+    lease.release()
+
+
 def test_a_lease_may_end_anywhere() -> None:
     """In a finaliser that runs while the budget's own lock is held, twice, and in many threads at once."""
     budget = _threads.Budget()
