@@ -131,16 +131,29 @@ def test_a_size_that_varies_is_captured_once_more() -> None:
 def test_a_process_that_dies_is_a_logged_fallback(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_tracing, "capture", lambda *args: os.kill(os.getpid(), signal.SIGSEGV))
-    layer = hot()
-    with caplog.at_level(logging.WARNING, "hybrid_infer"):
-        layer(X)
-        done()
-    assert "Block.forward runs eagerly: the process that compiled it in the background ended with signal SIGSEGV" in (
+    here: list[int] = []
+
+    def die(*args: Any) -> None:
+        if os.getpid() != program:
+            os.kill(os.getpid(), signal.SIGKILL)
+        here.append(1)  # no child could be forked, or it inherited a lock
+        raise MemoryError
+
+    program = os.getpid()
+    monkeypatch.setattr(_tracing, "capture", die)
+    for _ in range(5):
+        layer = hot()
+        with caplog.at_level(logging.DEBUG, "hybrid_infer"):
+            layer(X)
+            done()
+        if not here:
+            break
+        here.clear()
+    assert "Block.forward runs eagerly: the process that compiled it in the background ended with signal SIGKILL" in (
         caplog.text
     )
     same(layer(X), Block.forward(layer, X))
-    assert not _background._worker.jobs and any("SIGSEGV" in reason for reason in counts()["fallbacks"])
+    assert not _background._worker.jobs and any("SIGKILL" in reason for reason in counts()["fallbacks"])
 
 
 def test_an_error_of_the_worker_is_a_logged_fallback(

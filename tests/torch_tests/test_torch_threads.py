@@ -234,6 +234,7 @@ def _in_a_child(work: Callable[[], None]) -> None:
     if child == 0:
         code = 1
         try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(60)
             work()
             code = 0
