@@ -81,9 +81,10 @@ def _walk(values: Iterable[Any], enter: Callable[[Any, bool], bool]) -> Iterator
 def _copied(value: Any) -> Iterator[Any]:
     """What a copy of it has copies of."""
     if isinstance(value, dict):
-        yield from (*value.keys(), *value.values())
+        content = _state.content(value)
+        yield from (*content.keys(), *content.values())
     elif isinstance(value, (list, tuple, set, frozenset, deque)):
-        yield from value
+        yield from _state.content(value)
     elif isinstance(value, types.MethodType):
         yield value.__self__
         function = value.__func__

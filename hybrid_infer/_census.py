@@ -136,9 +136,9 @@ def named(census: Census) -> tuple[list[type], list[Any]]:
                 others.append(value)
             continue
         elif isinstance(value, dict):
-            queue.extend(value.values())
+            queue.extend(_state.content(value).values())
         elif isinstance(value, (list, tuple, set, frozenset, deque)):
-            queue.extend(value)
+            queue.extend(_state.content(value))
         elif isinstance(value, types.MethodType):
             queue.append(value.__self__)
         elif isinstance(value, functools.partial):
@@ -196,7 +196,7 @@ def _visit(box: Any, key: Any, path: Path, census: Census, frontend: Any) -> Non
 
 def _visit_items(value: tuple[Any, ...], path: Path, census: Census, frontend: Any) -> None:
     """What a tuple, and those in it, hold beside tensors."""
-    for i, item in enumerate(value):
+    for i, item in enumerate(_state.content(value)):
         if isinstance(item, tuple):
             _visit_items(item, (*path, str(i)), census, frontend)
         elif not isinstance(item, frontend.tensor_type):
@@ -219,10 +219,10 @@ def items(value: Any, is_layer: bool, census: Census, frontend: Any) -> Iterator
                         yield inner, name
         return
     if isinstance(value, dict):
-        for name in list(value):
+        for name in list(_state.content(value)):
             yield value, name
     elif isinstance(value, list):
-        for i in range(len(value)):
+        for i in range(list.__len__(value)):
             yield value, i
     if has_state(value):
         state = vars(value)
@@ -231,7 +231,7 @@ def items(value: Any, is_layer: bool, census: Census, frontend: Any) -> Iterator
 
 
 def _tuple_tensors(value: tuple[Any, ...], path: Path, frontend: Any) -> Iterator[tuple[Path, Any]]:
-    for i, item in enumerate(value):
+    for i, item in enumerate(_state.content(value)):
         if isinstance(item, frontend.tensor_type):
             yield (*path, str(i)), item
         elif isinstance(item, tuple):
@@ -241,6 +241,6 @@ def _tuple_tensors(value: tuple[Any, ...], path: Path, frontend: Any) -> Iterato
 def rebuilt(value: Any, replacement: Mapping[int, Any]) -> Any:
     """A tuple with tensors replaced by identity, nested tuples included."""
     if isinstance(value, tuple):
-        items = [rebuilt(item, replacement) for item in value]
+        items = [rebuilt(item, replacement) for item in _state.content(value)]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return replacement.get(id(value), value)

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hybrid_infer import _census
+from hybrid_infer import _census, _state
 from hybrid_infer._carry import Boxes
 from hybrid_infer._census import Census, Path
 from hybrid_infer._described import SHARED
@@ -44,7 +44,8 @@ def _uncopied(live: Census) -> Iterator[Any]:
     """Modules and cached functions, which the program shares with its copy: they refuse to be copied."""
     for value in live.objects.values():
         held = list(vars(value).values()) if hasattr(value, "__dict__") else []
-        held += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        inside = _state.content(value) if isinstance(value, (dict, list)) else ()
+        held += inside.values() if isinstance(inside, dict) else inside
         yield from (item for item in held if isinstance(item, SHARED))
 
 
@@ -63,9 +64,10 @@ def _culprit(live: Census) -> str:
     found: Any = live.objects[()]
     for _ in range(64):
         if isinstance(found, (list, tuple)):
-            inside: list[tuple[Any, Any]] = list(enumerate(found))
+            inside: list[tuple[Any, Any]] = list(enumerate(_state.content(found)))
         else:
-            inside = list((found if isinstance(found, dict) else getattr(found, "__dict__", {})).items())
+            held = _state.content(found) if isinstance(found, dict) else getattr(found, "__dict__", {})
+            inside = list(held.items())
         culprit = next(((name, held) for name, held in inside if fails(held)), None)
         if culprit is None:
             break

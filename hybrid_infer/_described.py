@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Collection
 from typing import Any
 
-from hybrid_infer import _census, _fingerprint
+from hybrid_infer import _census, _fingerprint, _undo
 from hybrid_infer import _state as _held
 from hybrid_infer._census import Census, Path
 
@@ -35,9 +35,10 @@ def described(census: Census, frontend: Any) -> dict[Path, Any]:
         state: dict[Any, Any] = {}
         computed = census.recomputed.get(path, ())
         for n, box in enumerate(boxes):
+            inside = _held.content(box)
             if box is not getattr(value, "__dict__", None) and isinstance(box, dict):
-                state[n, _ORDER] = [k for k in box if k not in computed and (*path, k) not in census.without]
-            for key, held in enumerate(box) if isinstance(box, list) else list(box.items()):
+                state[n, _ORDER] = [k for k in inside if k not in computed and (*path, k) not in census.without]
+            for key, held in enumerate(inside) if isinstance(box, list) else list(inside.items()):
                 if key in frontend.ignored_writes and isinstance(value, frontend.layer_type):
                     continue
                 if key in computed or (*path, key) in census.without:
@@ -66,6 +67,17 @@ def box_of(value: Any, place: tuple[Any, Any], frontend: Any) -> Any:
     return _boxes(value, frontend)[number] if type(number) is int and key not in (_ITSELF, _ORDER) else None
 
 
+def memories(census: Census, frontend: Any) -> list[_undo.Memory]:
+    """Of all that a twin's objects hold, so that what a run assigns can be taken back."""
+    found = []
+    for value in census.objects.values():
+        for box in _boxes(value, frontend):
+            found.append(_undo.container(box))
+            held = box.values() if isinstance(box, dict) else box
+            found += [_undo.container(each) for each in held if isinstance(each, (deque, set, bytearray))]
+    return [each[0] for each in found if each is not None]
+
+
 def _boxes(value: Any, frontend: Any) -> list[Any]:
     """The dicts and lists in which an object keeps what it holds."""
     if isinstance(value, frontend.layer_type):
@@ -89,7 +101,7 @@ def _token(value: Any, frontend: Any, known: Collection[int]) -> Any:
 def _items(value: tuple[Any, ...], frontend: Any, known: Collection[int]) -> list[Any]:
     """What a tuple holds beside tensors: it stays, and what it holds may change all the same."""
     found: list[Any] = []
-    for item in value:
+    for item in _held.content(value):
         if isinstance(item, tuple):
             found.append(_items(item, frontend, known))
         elif not isinstance(item, (frontend.tensor_type, *frontend.traced_types)):
@@ -119,7 +131,8 @@ def _held_in(value: Any, above: tuple[int, ...] = ()) -> list[int]:
         return [] if isinstance(value, _SIMPLE) else [id(value)]
     if id(value) in above:
         return []
-    items = value.values() if isinstance(value, dict) else value
+    inside = _held.content(value)
+    items = inside.values() if isinstance(inside, dict) else inside
     return [number for item in items for number in _held_in(item, (*above, id(value)))]
 
 

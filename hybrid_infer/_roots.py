@@ -6,7 +6,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hybrid_infer import _census, _code
+from hybrid_infer import _census, _code, _state
 from hybrid_infer._state import cell_contents
 
 _Function = types.FunctionType
@@ -47,7 +47,7 @@ def undecorated(value: Any) -> Any:
 def _holds_state(value: Any, frontend: Any) -> bool:
     if isinstance(value, (frontend.tensor_type, frontend.layer_type)):
         return True
-    if isinstance(value, (dict, list, tuple)) and len(value) <= 4096:
+    if isinstance(value, (dict, list, tuple)) and len(_state.content(value)) <= 4096:
         census = _census.take({"value": value}, frontend)
         return bool(census.slots or census.layers)
     return False

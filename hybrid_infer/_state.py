@@ -7,7 +7,7 @@ import enum
 import struct
 import sys
 import types
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -47,6 +47,8 @@ CONTENTS: dict[type, Callable[[Any], Any]] = {
     tuple: lambda value: tuple(tuple.__iter__(value)),
     dict: lambda value: dict(dict.items(value)),
     OrderedDict: lambda value: dict(OrderedDict.items(value)),
+    defaultdict: lambda value: [value.default_factory, dict(dict.items(value))],
+    deque: lambda value: [value.maxlen, list(deque.__iter__(value))],
     set: lambda value: set(set.__iter__(value)),
     frozenset: lambda value: frozenset(frozenset.__iter__(value)),
     str: lambda value: str.__str__(value),
@@ -57,6 +59,21 @@ CONTENTS: dict[type, Callable[[Any], Any]] = {
     complex: lambda value: complex(value.real, value.imag),
     BaseException: lambda value: value.args,
 }
+
+#: Of which an instance is its own content.
+_CONTAINERS = (dict, OrderedDict, defaultdict, list, tuple, set, frozenset, deque)
+
+
+def content(container: Any) -> Any:
+    """What a builtin container holds, read past any override in a subclass; itself where its class is the builtin one.
+
+    A registry that loads its entries when it is looked through, which libraries make of dicts, is not looked through.
+    """
+    kind = type(container)
+    if kind in _CONTAINERS:
+        return container
+    found = next(CONTENTS[base](container) for base in kind.__mro__ if base in CONTENTS)
+    return found[1] if issubclass(kind, (defaultdict, deque)) else found
 
 
 def native_base(kind: type) -> type | None:

@@ -12,7 +12,7 @@ import functools
 import logging
 import types
 import weakref
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import repeat
 from operator import contains, getitem, is_, itemgetter
@@ -132,8 +132,7 @@ class Watch:
                 if id(value) in self._seen:
                     continue
                 self._seen.add(id(value))
-                views: Iterable[Any] = (value, value.values()) if isinstance(value, _MAPPINGS) else (value,)
-                for view in views:
+                for view in _views(value):
                     items = tuple(view)
                     self._contents.append((view, items))
                     queue.extend(item for item in items if type(item) not in PLAIN)
@@ -141,7 +140,7 @@ class Watch:
                     self._fields.append((value, "default_factory", value.default_factory))
                     queue.append(value.default_factory)
             elif isinstance(value, (tuple, frozenset)):
-                queue.extend(item for item in value if type(item) not in PLAIN)
+                queue.extend(item for item in _state.content(value) if type(item) not in PLAIN)
             elif isinstance(value, types.FunctionType):
                 if self._code is not None and id(value) not in self._seen:
                     self._seen.add(id(value))
@@ -268,7 +267,7 @@ class Watch:
 #: What a logger does with messages has no part in results; modules and classes are looked at name by name.
 _LEAVES = (type, types.ModuleType, logging.Logger)
 _MUTABLE = (dict, list, set, deque, bytearray, types.MappingProxyType)
-_MAPPINGS = (dict, types.MappingProxyType)
+_BASES = (OrderedDict, dict, list, set, deque, bytearray)
 _BUFFERS: Any = (array.array, memoryview, ctypes.Array, ctypes.Structure, ctypes.Union, ctypes.c_int.__mro__[1])
 _OF_COPIES = "__slotnames__"  # which the first copy of an instance leaves on its class
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
@@ -284,6 +283,29 @@ _CARRIERS: dict[type, Callable[[Any], Iterable[Any]]] = {
     types.CellType: lambda value: (_state.cell_contents(value),),
     **dict.fromkeys(_VIEWS, lambda value: (value.mapping,)),
 }
+
+
+class _Past:
+    """The elements of a container, past the overrides of its class."""
+
+    def __init__(self, container: Any, base: Any) -> None:
+        self._container, self._base = container, base
+
+    def __len__(self) -> int:
+        return int(self._base.__len__(self._container))
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self._base.__iter__(self._container)
+
+
+def _views(value: Any) -> tuple[Any, ...]:
+    """What a container holds, as collections that change as it does: of a mapping, keys and values."""
+    if isinstance(value, types.MappingProxyType):
+        return value, value.values()
+    base: Any = next(each for each in type(value).__mro__ if each in _BASES)
+    if issubclass(base, dict):
+        return base.keys(value), base.values(value)
+    return (value if type(value) is base else _Past(value, base),)
 
 
 def _sample(array: Any) -> Any:
