@@ -15,7 +15,7 @@ from hybrid_infer import _census, _given, _layer_hooks, _outside, _reads, _roots
 from hybrid_infer._carry import Boxes, Carry, constant, simple
 from hybrid_infer._census import Census, Path, Place, rebuilt
 from hybrid_infer._copies import with_same_tensors
-from hybrid_infer._described import box_of, described, differing
+from hybrid_infer._described import box_of, described, differing, memories
 from hybrid_infer._errors import TraceError
 from hybrid_infer._reach import Reach
 from hybrid_infer._reads import Recorder
@@ -179,6 +179,7 @@ class Twin:
             for part in _given.parts([value], given):
                 reach.add(part, f"the argument `{name}`")
         before, kinds = described(self.census, self.frontend), [*map(type, given)]
+        held = memories(self.census, self.frontend)
         passed = [*weights, *tensors]
         requires = [*map(self.frontend.requires_grad, passed)]
         recorder, looked = Recorder(), _tensor_attributes.Looked(passed, self.weights)
@@ -213,9 +214,8 @@ class Twin:
             self.writes += [f"it reads the attribute {name} of {self.labels[i]}" for i, name in looked.untold]
             recorder.stop()
             self.passed, written = (), reach.take_back()
-            for place, _ in places:
-                if not isinstance(place.box, list) or place.key < len(place.box):
-                    place.box[place.key] = place.held
+            for memory in held:  # another run of this copy starts from where this one did
+                memory.restore()
         written = list(dict.fromkeys(written + recorder.assigned + self._held_elsewhere(value, given, reach)))
         self.writes += [f"it changes {name}, which is outside of the layer" for name in written]
         mine = {id(obj) for obj in (*self.census.objects.values(), *self.live.objects.values())}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 from support import counts, eagerly, layer_class, served
 
-from hybrid_infer import InputSpec, _background, _inventory, explain, inference, release, save, warmup
+from hybrid_infer import InputSpec, _background, _inventory, _twin, explain, inference, release, save, warmup
 from hybrid_infer.cache import Store
 
 
@@ -472,3 +472,43 @@ def test_what_is_carried_is_listed_among_no_failures(framework: Any, also: bool,
     store = Store(cache_directory, sync=False)
     assert bool(_inventory.failures(store)) == also
     assert bool(list(store.entries())) != also
+
+
+@pytest.mark.parametrize("grows", [False, True], ids=["assigned", "and appended"])
+def test_each_trace_starts_from_the_layer_as_it_is(
+    framework: Any, grows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the one before it assigned is a value of another program, which Paddle ends the process for."""
+    seen: list[Any] = []
+    run = _twin.Twin.run
+
+    def noted(twin: Any, *args: Any) -> Any:
+        state = vars(twin.owner)
+        seen.append((state["limit"], [*state["boxes"]], dict(state["known"]), set(state["names"])))
+        return run(twin, *args)
+
+    class Growing(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.limit, self.boxes, self.known, self.names = 4, [], {}, set()
+
+        def forward(self, x: Any) -> Any:
+            if x.shape[0] > self.limit:
+                self.limit = x.shape[0]
+                if self.grows:
+                    self.boxes.append(x)
+                    self.known["x"] = x
+                    self.names.add("x")
+            return x + self.limit
+
+    monkeypatch.setattr(_twin.Twin, "run", noted)
+    Growing.grows = grows
+    layer = inference(Growing())
+    for rows in (2, 3, 6, 7, 5):
+        before = layer.limit, [*layer.boxes], dict(layer.known), set(layer.names)
+        seen.clear()
+        y = layer(framework.ones([rows, 4]))
+        assert float(y[0, 0]) == 1 + max(rows, before[0])
+        for limit, *others in seen:
+            assert type(limit) is int and limit == before[0]
+            assert [*map(len, others)] == [*map(len, before[1:])]
