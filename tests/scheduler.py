@@ -8,6 +8,8 @@ waits for a second one; and the test that killed the first worker kills the next
 
 from __future__ import annotations
 
+import contextlib
+
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
@@ -35,7 +37,19 @@ class FilesOnWorkers(LoadFileScheduling):
         """Hand out files; a worker needs two tests before it runs the first one."""
         super().schedule()
         for node in self.nodes:
-            while self.workqueue and not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            while self.workqueue and not node.shutting_down and self._waits(node):
                 self._assign_work_unit(node)
-            if not self.workqueue:
-                node.shutdown()
+            self._reschedule(node)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """None for a worker that is still looking for the tests; it comes back when it knows them."""
+        if node in self.registered_collections:
+            super()._reschedule(node)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """To a worker that has just died as well: its end is still to be told, and puts the file back."""
+        with contextlib.suppress(OSError):
+            super()._assign_work_unit(node)
+
+    def _waits(self, node: WorkerController) -> bool:
+        return node in self.registered_collections and self._pending_of(self.assigned_work[node]) < 2
