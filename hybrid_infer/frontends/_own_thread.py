@@ -1,4 +1,4 @@
-"""Methods of libraries that are others for a while, on one thread alone."""
+"""Methods and functions of libraries that are others for a while, on one thread alone."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 
 @contextlib.contextmanager
-def replaced(kind: type, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """For calls of this thread: `function`, given the method itself first."""
-    method, thread = vars(kind)[name], threading.get_ident()
+def replaced(where: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """For calls of this thread: `function`, given what the class or module has itself first."""
+    method, thread = vars(where)[name], threading.get_ident()
 
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -20,8 +20,8 @@ def replaced(kind: type, name: str, function: Callable[..., Any]) -> Iterator[No
             return function(method, *args, **kwargs)
         return method(*args, **kwargs)
 
-    setattr(kind, name, call)
+    setattr(where, name, call)
     try:
         yield
     finally:
-        setattr(kind, name, method)
+        setattr(where, name, method)

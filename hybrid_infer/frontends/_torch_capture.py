@@ -32,6 +32,7 @@ from hybrid_infer.frontends import (
     _torch_registry,
     _torch_repeat,
     _torch_rules,
+    _torch_views,
     _torch_written_out,
 )
 from hybrid_infer.frontends._torch_reasons import NO_FORM, called_at, explained, line_of, writers_of
@@ -183,7 +184,7 @@ def _memory(tensor: Any) -> Any:
 def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
     arguments, shapes = given(tracee, dynamic, dynamic_ints)
     recording = torch.is_grad_enabled()
-    with _quiet(), torch.no_grad(), _torch_composites.quick():
+    with _quiet(), torch.no_grad(), _torch_composites.quick(), _torch_views.by_shape():
         try:
             with _torch_collectors.by_context(), _torch_fixed.noted() as lines:
                 program = _exported(tracee, arguments, shapes, recording)
