@@ -319,8 +319,14 @@ class State:
     def eagerly(
         self, owner: tuple[Any, ...], args: Any, kwargs: Any, reason: str, remedy: str, kind: str = "capture"
     ) -> Any:
-        self.note(reason, remedy, kind)
-        return self.method.function(*owner, *args, **kwargs)
+        """The answer of the eager method. Where that raises an error, the call is at fault, and no reason is logged."""
+        if kind in ("slower", "busy") or self.method.options.fallback == "error":
+            self.note(reason, remedy, kind)
+            return self.method.function(*owner, *args, **kwargs)
+        self.counters.fall_back(reason)
+        result = self.method.function(*owner, *args, **kwargs)
+        self.method.warn(reason, remedy)
+        return result
 
     def note(self, reason: str, remedy: str, kind: str) -> None:
         """Count and log that the eager method answers. Raises CaptureError or BackendError under fallback="error"."""
