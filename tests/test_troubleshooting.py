@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from hybrid_infer import _troubleshooting, inference
+from hybrid_infer import _troubleshooting
 
 TEXT = (Path(__file__).resolve().parents[1] / _troubleshooting.PAGE).read_text(encoding="utf-8")
 #: Sections about what is no reason for an eager answer.
@@ -83,23 +82,3 @@ def test_what_came_with_a_reason_goes_before_what_usually_helps() -> None:
     assert _troubleshooting.told("it changes self.n", "Do this") == (
         "it changes self.n. Do this (see docs/troubleshooting.md#state-between-calls)"
     )
-
-
-def test_of_a_call_that_the_method_refuses_no_reason_is_logged(
-    framework: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is at fault, and has its own error; the same reason is told of a call that is answered."""
-
-    def checked(x: Any, length: int) -> Any:
-        if x.sum() > 100:
-            raise ValueError("more than is allowed")
-        return x * 2
-
-    hot = inference(checked)
-    with framework.no_grad(), caplog.at_level("WARNING", "hybrid_infer"):
-        for _ in range(2):
-            with pytest.raises(ValueError, match="more than is allowed"):
-                hot(framework.ones([4]) * 50, 1)
-        assert "runs eagerly" not in caplog.text
-        hot(framework.ones([4]), 2)
-        assert caplog.text.count("runs eagerly") == 1

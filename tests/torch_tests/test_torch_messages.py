@@ -293,3 +293,16 @@ def test_int8_layers_packed_sequences_and_derivatives_are_named(caplog: pytest.L
     said = [each.getMessage() for each in caplog.records if "runs eagerly" in each.getMessage()]
     for text, words in zip(said, ("as quantised layers do", "depends on the values", "derivatives"), strict=True):
         assert words in text, text
+
+
+def test_of_a_call_that_the_method_refuses_no_reason_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """It is at fault, and has its own error; that no engine multiplies float64 by float32 is nothing to tell."""
+    layer = inference(torch.nn.Linear(4, 4))
+    with torch.no_grad(), caplog.at_level("WARNING", "hybrid_infer"):
+        for _ in range(3):
+            with pytest.raises(RuntimeError, match="same dtype"):
+                layer(torch.ones(2, 4, dtype=torch.float64))
+        assert "runs eagerly" not in caplog.text
+        for _ in range(2):
+            layer(torch.ones(2, 4))
+    assert counts()["hits"]
