@@ -69,13 +69,16 @@ def box_of(value: Any, place: tuple[Any, Any], frontend: Any) -> Any:
 
 def memories(census: Census, frontend: Any) -> list[_undo.Memory]:
     """Of all that a twin's objects hold, so that what a run assigns can be taken back."""
-    found = []
+    found: list[_undo.Memory] = []
     for value in census.objects.values():
+        if members := _undo.members(type(value)):
+            found.append(_undo.slots(value, members))
         for box in _boxes(value, frontend):
-            found.append(_undo.container(box))
-            held = box.values() if isinstance(box, dict) else box
-            found += [_undo.container(each) for each in held if isinstance(each, (deque, set, bytearray))]
-    return [each[0] for each in found if each is not None]
+            inside = _held.content(box)
+            held = inside.values() if isinstance(inside, dict) else inside
+            containers = [box, *(each for each in held if isinstance(each, (deque, set, bytearray)))]
+            found += [known[0] for each in containers if (known := _undo.container(each)) is not None]
+    return found
 
 
 def _boxes(value: Any, frontend: Any) -> list[Any]:

@@ -32,6 +32,10 @@ class Box:
     pass
 
 
+class Slotted:
+    __slots__ = ("__dict__", "size")
+
+
 def recurrent(layer: Any, x: Any) -> Any:
     y, layer.pair = layer.lstm(x[None] if hasattr(x, "untyped_storage") else x.unsqueeze(0), layer.pair)
     return y[0]
@@ -484,18 +488,22 @@ def test_each_trace_starts_from_the_layer_as_it_is(
 
     def noted(twin: Any, *args: Any) -> Any:
         state = vars(twin.owner)
-        seen.append((state["limit"], [*state["boxes"]], dict(state["known"]), set(state["names"])))
+        held = [*state["boxes"]], dict(state["known"]), set(state["names"])
+        seen.append((state["limit"], state["slotted"].size, *held))
         return run(twin, *args)
 
     class Growing(layer_class(framework)):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.limit, self.boxes, self.known, self.names = 4, [], {}, set()
+            self.slotted = Slotted()
+            self.slotted.size = 0
 
         def forward(self, x: Any) -> Any:
             if x.shape[0] > self.limit:
                 self.limit = x.shape[0]
                 if self.grows:
+                    self.slotted.size = x.shape[0]
                     self.boxes.append(x)
                     self.known["x"] = x
                     self.names.add("x")
@@ -505,10 +513,10 @@ def test_each_trace_starts_from_the_layer_as_it_is(
     Growing.grows = grows
     layer = inference(Growing())
     for rows in (2, 3, 6, 7, 5):
-        before = layer.limit, [*layer.boxes], dict(layer.known), set(layer.names)
+        before = layer.limit, layer.slotted.size, [*layer.boxes], dict(layer.known), set(layer.names)
         seen.clear()
         y = layer(framework.ones([rows, 4]))
         assert float(y[0, 0]) == 1 + max(rows, before[0])
-        for limit, *others in seen:
-            assert type(limit) is int and limit == before[0]
-            assert [*map(len, others)] == [*map(len, before[1:])]
+        for limit, size, *others in seen:
+            assert type(limit) is type(size) is int and (limit, size) == before[:2]
+            assert [*map(len, others)] == [*map(len, before[2:])]
