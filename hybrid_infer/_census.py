@@ -135,10 +135,8 @@ def named(census: Census) -> tuple[list[type], list[Any]]:
             if isinstance(value, logging.Logger) or not _origin.of_object(value):
                 others.append(value)
             continue
-        elif isinstance(value, dict):
-            queue.extend(_state.content(value).values())
-        elif isinstance(value, (list, tuple, set, frozenset, deque)):
-            queue.extend(_state.content(value))
+        elif isinstance(value, (dict, list, tuple, set, frozenset, deque)):
+            queue.extend(_state.elements(value))
         elif isinstance(value, types.MethodType):
             queue.append(value.__self__)
         elif isinstance(value, functools.partial):

@@ -44,8 +44,7 @@ def _uncopied(live: Census) -> Iterator[Any]:
     """Modules and cached functions, which the program shares with its copy: they refuse to be copied."""
     for value in live.objects.values():
         held = list(vars(value).values()) if hasattr(value, "__dict__") else []
-        inside = _state.content(value) if isinstance(value, (dict, list)) else ()
-        held += inside.values() if isinstance(inside, dict) else inside
+        held += _state.elements(value) if isinstance(value, (dict, list)) else ()
         yield from (item for item in held if isinstance(item, SHARED))
 
 

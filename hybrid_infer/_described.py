@@ -74,9 +74,8 @@ def memories(census: Census, frontend: Any) -> list[_undo.Memory]:
         if members := _undo.members(type(value)):
             found.append(_undo.slots(value, members))
         for box in _boxes(value, frontend):
-            inside = _held.content(box)
-            held = inside.values() if isinstance(inside, dict) else inside
-            containers = [box, *(each for each in held if isinstance(each, (deque, set, bytearray)))]
+            inside = (each for each in _held.elements(box) if isinstance(each, (deque, set, bytearray)))
+            containers = [box, *inside]
             found += [known[0] for each in containers if (known := _undo.container(each)) is not None]
     return found
 
@@ -134,9 +133,7 @@ def _held_in(value: Any, above: tuple[int, ...] = ()) -> list[int]:
         return [] if isinstance(value, _SIMPLE) else [id(value)]
     if id(value) in above:
         return []
-    inside = _held.content(value)
-    items = inside.values() if isinstance(inside, dict) else inside
-    return [number for item in items for number in _held_in(item, (*above, id(value)))]
+    return [number for item in _held.elements(value) for number in _held_in(item, (*above, id(value)))]
 
 
 def _is_object(value: Any) -> bool:

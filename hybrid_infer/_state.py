@@ -8,7 +8,7 @@ import struct
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from hybrid_infer import _origin
@@ -74,6 +74,12 @@ def content(container: Any) -> Any:
         return container
     found = next(CONTENTS[base](container) for base in kind.__mro__ if base in CONTENTS)
     return found[1] if issubclass(kind, (defaultdict, deque)) else found
+
+
+def elements(container: Any) -> Collection[Any]:
+    """The same of one whose keys, if it has any, do not matter: of a dict, its values."""
+    found = content(container)
+    return found.values() if isinstance(found, dict) else found
 
 
 def native_base(kind: type) -> type | None:

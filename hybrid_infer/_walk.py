@@ -17,7 +17,7 @@ from hybrid_infer._classes import Classes, is_root
 from hybrid_infer._namespaces import data_names
 from hybrid_infer._objects import library_of, undecorated
 from hybrid_infer._outline import Outline
-from hybrid_infer._state import ABSENT, cell_contents, content, name_of
+from hybrid_infer._state import ABSENT, cell_contents, elements, name_of
 
 Test = Callable[[Any], bool]
 
@@ -294,8 +294,7 @@ class Walk(Classes):
                 if self.is_layer(item):
                     stack.append(item)
                 else:
-                    inside = content(item)
-                    queue.extend(inside.values() if isinstance(inside, dict) else inside)
+                    queue.extend(elements(item))
         return _keys.frame(b"y", name_of(type(value)).encode())
 
 
