@@ -60,7 +60,9 @@ def test_an_engine_that_is_faster_serves(measured: list[Mapping[str, float]]) ->
     layer = Hot()
     twice(layer, Folded.forward.__get__(layer), X)
     assert counts()["hits"] == 1 and counts()["eager_calls"] == 0  # the first is answered by what it is verified with
-    assert len(measured) == 1 and measured[0]["onnxruntime"] * 1.05 <= measured[0]["eager"]
+    assert len(measured) == 1
+    engines = [seconds for name, seconds in measured[0].items() if name != "eager"]
+    assert min(engines) * 1.05 <= measured[0]["eager"]
 
 
 def test_a_choice_is_for_calls_of_about_that_size(
