@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hybrid_infer import _guards
+from hybrid_infer import _carry, _guards
 from hybrid_infer._keys import Key
 from hybrid_infer._signature import place as in_words
 from hybrid_infer._types import TensorSpec
@@ -126,6 +126,8 @@ def shown(node: Any) -> str:
         return "an object that stands in another place too"
     if node[0] == "c":
         kind, value = node[1], node[-1]
+        if _carry.is_absent(value):
+            return "not there yet"
         if kind == "float":
             return str(float.fromhex(value))
         return repr(value) if kind in ("NoneType", "bool", "int", "str") else f"{kind} {value}"

@@ -306,9 +306,8 @@ def _places(tree: Any, names: Sequence[str]) -> tuple[list[str], list[str]]:
     ints: list[str] = []
 
     def walk(node: Any, place: str) -> None:
-        if node[0] == "t":
-            if len(node) == 1:
-                tensors.append(place)
+        if node[0] == "t":  # one that stands in two places is there twice
+            tensors.append(place)
         elif node[0] == "i":
             ints.append(place)
         elif node[0] not in ("c", "a"):

@@ -337,6 +337,14 @@ def test_it_is_told(framework: Any) -> None:
     assert "self.mean" in told_so and "assigns" in told_so, told_so
 
 
+def test_that_nothing_was_there_yet_is_told_in_words(framework: Any) -> None:
+    mine, eager = pair(framework, of_a_sublayer)
+    for _ in range(3):
+        alike(framework, mine, eager, 2)
+    told_so = str(explain(mine))
+    assert "constant   self.linear.seen = not there yet" in told_so and "\0" not in told_so, told_so
+
+
 def ring(layer: Any, x: Any) -> Any:
     layer.rows_of_two[layer.calls] = x.mean(0)
     layer.calls = (layer.calls + 1) % 2

@@ -182,6 +182,17 @@ def test_tensors_are_named_by_their_places() -> None:
     assert only(total)["versions"][0]["takes"] == [f"{p}: float32 (2, 4)" for p in ("pair[0]", "pair[1]", "named['z']")]
 
 
+def test_one_tensor_in_two_places_has_the_name_of_each() -> None:
+    @inference
+    def add(a: torch.Tensor, pair: list[torch.Tensor]) -> torch.Tensor:
+        return a + pair[0] * pair[1]
+
+    x = torch.ones(2, 3)
+    add(x, [x, torch.ones(3)])
+    (version,) = only(add)["versions"]
+    assert version["takes"] == ["a: float32 (2, 3)", "pair[0]: float32 (2, 3)", "pair[1]: float32 (3)"]
+
+
 @pytest.mark.parametrize("target", [len, torch.nn.Linear(2, 2), torch.nn.Linear, 3])
 def test_what_is_not_decorated_is_refused(target: Any) -> None:
     with pytest.raises(TypeError, match="nothing is decorated"):
