@@ -143,6 +143,9 @@ class Boxes:
         pairs = zip(self._places, self.carries, strict=True)
         return tuple(_in_range(place.found()[1]) if carry.read else None for place, carry in pairs)
 
+    def unread(self) -> list[Carry]:
+        return [carry for carry in self.carries if not carry.read]
+
     def assign(self, number: int, value: Any) -> None:
         """Have one of them hold something, as if a program had assigned it."""
         self._places[number].assign(value)

@@ -6,7 +6,7 @@ import copy
 import math
 import re
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from hybrid_infer import (
@@ -194,7 +194,7 @@ class _Group:
             "origin": held.origin,
             "takes": [f"{p}: {_differences.spec(t)}" for p, t in zip(places, version.tensors, strict=True)]
             + [f"{p}: int {'any' if n is None else n}" for p, n in zip(int_places, version.ints, strict=True)],
-            "constants": _constants(version.tree, names),
+            "constants": _constants(version.tree, names, [c.name for c in version.carries if not c.read]),
             **_outputs(version, places),
             "dynamic": [
                 {"tensor": places[i], "axis": a, "why": ledger.opened.get((i, a), "varied when it was captured")}
@@ -321,10 +321,10 @@ def _places(tree: Any, names: Sequence[str]) -> tuple[list[str], list[str]]:
     return tensors, ints
 
 
-def _constants(tree: Any, names: Sequence[str]) -> dict[str, str]:
-    """The arguments that a static model has taken in as they were, in words."""
+def _constants(tree: Any, names: Sequence[str], but: Collection[str]) -> dict[str, str]:
+    """The arguments that a static model has taken in as they were, in words; none of those that it does not look at."""
     return {
         names[n] if n < len(names) else str(n): _differences.shown(child)
         for n, child in enumerate(tree[-1])
-        if child[0] == "c"
+        if child[0] == "c" and not (n < len(names) and names[n] in but)
     }

@@ -12,12 +12,31 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
+from hybrid_infer._state import ABSENT
+
+
+class _Looked:
+    """The ``names`` looked up on an object, and those of them that were when it held there what it did at the start."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.first: set[str] = set()
+        self._start: dict[str, Any] = {}
+
+    def begin(self, value: Any) -> None:
+        self._start = _held(value)
+
+    def add(self, value: Any, name: str) -> None:
+        self.names.add(name)
+        if name not in self.first and _held(value, name).get(name, ABSENT) is self._start.get(name, ABSENT):
+            self.first.add(name)
+
 
 class Recorder:
     """Notes of the names looked up on each of a set of objects."""
 
     def __init__(self) -> None:
-        self.names: dict[int, set[str]] = {}
+        self.looked: dict[int, _Looked] = {}
         self._kept: list[Any] = []
         #: What was assigned to the class of a watched object, and thereby not to the program's class.
         self.assigned: list[str] = []
@@ -35,9 +54,19 @@ class Recorder:
             except TypeError:  # its memory layout is its own: slots, or a class written in C
                 left.append(value)
                 continue
-            self.names[id(value)] = _SINKS[id(value)] = set()
+            self.looked[id(value)] = _SINKS[id(value)] = _Looked()
             self._kept.append(value)
         return left
+
+    def begin(self) -> None:
+        """What the objects hold now is what they hold at the start."""
+        for value in self._kept:
+            self.looked[id(value)].begin(value)
+
+    def first(self, value: Any) -> set[str]:
+        """The names that were looked up on an object before anything else was assigned there."""
+        note = self.looked.get(id(value))
+        return set() if note is None else note.first
 
     def stop(self) -> None:
         for value in self._kept:
@@ -55,10 +84,18 @@ _COPIED = frozenset({"__reduce__", "__reduce_ex__", "__getstate__"})
 #: What Python itself notes on a class when an instance is copied or pickled first.
 CACHED = frozenset({"__slotnames__"})
 
-_SINKS: dict[int, set[str]] = {}
+_SINKS: dict[int, _Looked] = {}
 _CLASSES: weakref.WeakKeyDictionary[type, type | None] = weakref.WeakKeyDictionary()
 #: The names that a recording class is made with.
 _BODIES: weakref.WeakKeyDictionary[type, frozenset[str]] = weakref.WeakKeyDictionary()
+
+
+def _held(value: Any, only: str | None = None) -> dict[str, Any]:
+    """The attributes of an object and its buffers, or one of them."""
+    box = object.__getattribute__(value, "__dict__")
+    buffers = box.get("_buffers")
+    boxes = [buffers, box] if isinstance(buffers, dict) else [box]
+    return {key: each[key] for each in boxes for key in (each if only is None else (only,)) if key in each}
 
 
 class _Blank:
@@ -99,7 +136,7 @@ def _make(kind: type) -> type | None:
     def __getattribute__(self: Any, name: str) -> Any:
         sink = _SINKS.get(id(self))
         if sink is not None and (name != "__dict__" or by_program(sys._getframe(1))):
-            sink.add("__dict__" if name in _COPIED else name)
+            sink.add(self, "__dict__" if name in _COPIED else name)
         return look_up(self, name)  # type: ignore[call-arg]
 
     body = {

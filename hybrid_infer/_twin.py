@@ -92,6 +92,7 @@ class Twin:
         self.sources: list[tuple[str, int]] = []
         self.writes: list[str] = []
         self.names: dict[Path, set[str]] = {}
+        self._first: dict[Path, set[str]] = {}  # of these, what was looked at before the method assigned it
         self.whole: set[int] = set()
         self._rebuilt = layout.rebuilder(frontend, parameters.defaults)
 
@@ -196,6 +197,7 @@ class Twin:
                 self._carried.holding(self.parameters.carried(values)),
             ):
                 owner = (self.owner,) if self.has_owner else ()
+                recorder.begin()
                 value = _given.called(
                     convert(function), (*owner, *args), kwargs, given, targets, self._content, self._carried
                 )
@@ -210,6 +212,12 @@ class Twin:
                 self.writes.append("it changes the class of an argument")
             self.writes += [f"it assigns the global {name}" for name in clones.assigned()]
             self.writes += [f"it changes {name}, a variable of an enclosing function" for name in clones.nonlocals()]
+        except Exception:
+            # Another way through the method may look at what no way so far has looked at, and was not there.
+            first = {path: recorder.first(obj) for path, obj in watched.items()}
+            self.carries = tuple(c._replace(read=True) for c in self._carried.unread() if c.key in first.get(c.path, ()))
+            self.writes = [f"it replaces {carry.name}" for carry in self.carries]
+            raise
         finally:
             self.writes += [f"it reads the attribute {name} of {self.labels[i]}" for i, name in looked.untold]
             recorder.stop()
@@ -220,7 +228,8 @@ class Twin:
         self.writes += [f"it changes {name}, which is outside of the layer" for name in written]
         mine = {id(obj) for obj in (*self.census.objects.values(), *self.live.objects.values())}
         ids = {id(obj): path for path, obj in watched.items()}
-        self.names = {ids[i]: names for i, names in recorder.names.items() if names}
+        self.names = {ids[i]: note.names for i, note in recorder.looked.items() if note.names}
+        self._first = {path: recorder.first(obj) for path, obj in watched.items()}
         if not self.watched:
             self.names = {path: self._every(obj) for path, obj in watched.items()}
         firsts = [slots[0].path for slots in groups.values()]
@@ -321,9 +330,11 @@ class Twin:
         return not carry.entry and "__dict__" in self.names.get(carry.path, ())
 
     def _looked_at(self, carry: Carry, unwatched: Collection[int]) -> bool:
-        """May the method have read it?"""
+        """May the method have read what an earlier call left there?"""
         names, holder = self.names.get(carry.path, ()), self.live.objects[carry.path]
-        if carry.key in names or not self.watched or id(self.census.objects[carry.path]) in unwatched:
+        if not self.watched or id(self.census.objects[carry.path]) in unwatched:
+            return True
+        if carry.key in self._first.get(carry.path, ()):
             return True
         buffers = None if carry.entry else vars(holder).get("_buffers")
         return "_buffers" in names and isinstance(buffers, dict) and carry.key in buffers

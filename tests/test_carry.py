@@ -138,11 +138,36 @@ def written_and_doubled(layer: Any, x: Any) -> Any:
     return y
 
 
+def looked_at_once_assigned(layer: Any, x: Any) -> Any:
+    layer.seen = layer.linear(x)
+    layer.linear.seen = {"x": layer.seen}
+    return layer.seen + layer.linear.seen["x"] * 2
+
+
+def looked_at_before_and_after(layer: Any, x: Any) -> Any:
+    y = x + layer.other
+    layer.other = x.mean(0)
+    return y * layer.other
+
+
+def replaced_and_looked_at(layer: Any, x: Any) -> Any:
+    layer.mean = x.mean(0)
+    return x - layer.mean
+
+
+def assigned_where_it_is_told(layer: Any, x: Any) -> Any:
+    if layer.calls == 0 or x.shape[0] == 5:
+        layer.state = layer.linear(x).mean(0)
+    layer.calls = 1
+    return x + layer.state
+
+
 #: With the captures that calls with 2, 3, 4, ... rows need: of the first size, of any, and of what is there at first.
 WAYS: dict[Callable[..., Any], int] = {
     recurrent: 2, started_by_none: 3, running_mean: 2, last_one_seen: 2, two_that_are_one: 2, the_argument: 2,
-    counted: 2, sizes: 3, flagged: 2, swapped: 2, of_a_sublayer: 3, of_an_object: 2, of_a_dict: 2, named: 2,
-    outputs_in_a_list: 2, written_and_replaced: 2, written_beside: 2, written_and_doubled: 2,
+    counted: 2, sizes: 2, flagged: 2, swapped: 2, of_a_sublayer: 3, of_an_object: 2, of_a_dict: 2, named: 2,
+    outputs_in_a_list: 2, looked_at_once_assigned: 2, looked_at_before_and_after: 2, replaced_and_looked_at: 2,
+    assigned_where_it_is_told: 4, written_and_replaced: 2, written_beside: 2, written_and_doubled: 2,
 }  # fmt: skip
 
 
