@@ -215,7 +215,8 @@ class Twin:
         except Exception:
             # Another way through the method may look at what no way so far has looked at, and was not there.
             first = {path: recorder.first(obj) for path, obj in watched.items()}
-            self.carries = tuple(c._replace(read=True) for c in self._carried.unread() if c.key in first.get(c.path, ()))
+            needed = (carry for carry in self._carried.unread() if carry.key in first.get(carry.path, ()))
+            self.carries = tuple(carry._replace(read=True) for carry in needed)
             self.writes = [f"it replaces {carry.name}" for carry in self.carries]
             raise
         finally:

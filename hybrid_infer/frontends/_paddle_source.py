@@ -10,6 +10,7 @@ import ast
 import functools
 import inspect
 import linecache
+import sys
 import textwrap
 import threading
 import types
@@ -17,8 +18,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import paddle
 from paddle.jit.dy2static import program_translator
 from paddle.utils import gast
+
+from hybrid_infer import _outside
 
 #: Rewritten syntax trees by source. They hold no values, and take most of the time that a rewrite takes.
 _TREES: dict[str, Any] = {}
@@ -116,14 +120,17 @@ class Rewrites(program_translator.FunctionCache):
         self._scopes: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
     def convert_with_cache(self, func: Any) -> Any:
+        # A bound method is made anew at each look-up and gone again: nothing kept by it is ever found.
+        function = func.__func__ if inspect.ismethod(func) else func
         mine = threading.get_ident() == self._thread
-        return super().convert_with_cache(func) if mine else self._shared.convert_with_cache(func)
+        return super().convert_with_cache(function) if mine else self._shared.convert_with_cache(func)
 
     def _convert(self, func: Any) -> Any:
         original = inspect.unwrap(func)
         if original.__name__ == "<lambda>":
             raise OSError("the lines of a lambda are not its source alone")  # Paddle then takes it as it is
-        made = super()._convert(func)
+        with _outside.at_rest():
+            made = super()._convert(func)
         cells = dict(zip(original.__code__.co_freevars, original.__closure__ or (), strict=True))
         closure = tuple(
             cells.get(name, cell) for name, cell in zip(made.__code__.co_freevars, made.__closure__ or (), strict=True)
@@ -136,11 +143,33 @@ class Rewrites(program_translator.FunctionCache):
 
     @contextmanager
     def active(self) -> Iterator[None]:
+        calls: Any = sys.modules["paddle.jit.dy2static.convert_call_func"]
         before, program_translator._FUNCTION_CACHE = program_translator._FUNCTION_CACHE, self
+        asked, calls.is_unsupported = calls.is_unsupported, self._once(calls.is_unsupported)
         try:
             yield
         finally:
             program_translator._FUNCTION_CACHE = before
+            calls.is_unsupported = asked
+
+    def _once(self, is_unsupported: Callable[[Any], bool]) -> Callable[[Any], bool]:
+        """The framework goes through all that NumPy, os and others define for each call that it meets; once will do."""
+        known: dict[tuple[bool, int, int], tuple[Any, bool]] = {}
+
+        def asked(func: Any) -> bool:
+            if threading.get_ident() != self._thread:
+                return is_unsupported(func)
+            layer = isinstance(func, paddle.nn.Layer)
+            decides = func.forward if layer else func
+            owner = type(decides.__self__) if inspect.ismethod(decides) else None
+            decides = decides if owner is None else decides.__func__
+            key = layer, id(decides), id(owner)
+            if key not in known:
+                with _outside.at_rest():
+                    known[key] = decides, is_unsupported(func)  # held, so that no other object has its address
+            return known[key][1]
+
+        return asked
 
     def assigned(self) -> list[str]:
         """Globals that rewritten functions have assigned in their copies; the program's are as they were."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ paddle = pytest.importorskip("paddle")
 from paddle_support import Block, grid, same, served, twice  # noqa: E402
 
 from hybrid_infer import HybridInferError, inference, is_inference_mode  # noqa: E402
+from hybrid_infer.frontends._paddle_source import Rewrites  # noqa: E402
 
 pytestmark = pytest.mark.paddle
 F = paddle.nn.functional
@@ -278,3 +280,45 @@ def test_a_place_of_paddle_is_taken_as_the_name_of_its_device() -> None:
         assert inference(lambda x: x, device=place).__hybrid_infer__.options.device == "cpu"
     for index in range(paddle.device.cuda.device_count()):
         assert inference(lambda x: x, device=paddle.CUDAPlace(index)).__hybrid_infer__.options.device == f"gpu:{index}"
+
+
+def test_each_function_is_rewritten_once_in_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bound methods are made anew at each look-up, layers are many: what is kept is kept by function."""
+    rewritten: list[str] = []
+    convert = Rewrites._convert
+
+    def counted(self: Rewrites, function: Any) -> Any:
+        rewritten.append(function.__qualname__.rpartition(".<locals>.")[2])
+        return convert(self, function)
+
+    monkeypatch.setattr(Rewrites, "_convert", counted)
+
+    class Inner(paddle.nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = paddle.nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return self.double(self.linear(x))
+
+        def double(self, x: Any) -> Any:
+            return x * 2 if x.shape[0] > 1 else x * 3
+
+    class Outer(paddle.nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = paddle.nn.LayerList([Inner() for _ in range(5)])
+
+        def forward(self, x: Any) -> Any:
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    layer = Outer()
+    layer.eval()
+    eager = copy.deepcopy(layer)
+    x = paddle.rand([2, 4])
+    with paddle.no_grad():
+        same(inference(layer)(x), eager(x))
+    served(captures=1)
+    assert sorted(rewritten) == ["Inner.double", "Inner.forward", "Outer.forward"]
