@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from types import CodeType
 
-from hybrid_infer import _keys
+from hybrid_infer import _computed_names, _keys
 
 #: How far an instruction's argument is shifted left of the name's index.
 _SHIFTS = {
@@ -40,6 +40,18 @@ _SIMPLE_LOADS = frozenset(
     for name in ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME")
     if name in opcode.opmap
 )
+_LOADS_ONE = frozenset(
+    opcode.opmap[name] for name in ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW") if name in opcode.opmap
+)
+#: Two at once (3.13), or one behind another one that is stored.
+_LOADS_PAIR = frozenset(
+    code for name, code in opcode.opmap.items() if name.count("_FAST") == 2 and not name.endswith("STORE_FAST")
+)
+_STORES_CELL = frozenset(opcode.opmap[name] for name in ("STORE_DEREF", "DELETE_DEREF") if name in opcode.opmap)
+#: With the number of locals that they name.
+_STORES_LOCAL = {
+    code: name.count("_FAST") for name, code in opcode.opmap.items() if name.startswith(("STORE_FAST", "DELETE_FAST"))
+}
 _LOAD_ATTR = opcode.opmap["LOAD_ATTR"]
 _CALLS = frozenset(opcode.opmap[name] for name in ("PRECALL", "CALL", "CALL_FUNCTION") if name in opcode.opmap)
 _SKIPPED = frozenset(opcode.opmap[name] for name in ("CACHE", "PUSH_NULL") if name in opcode.opmap)
@@ -71,7 +83,8 @@ class Code:
     writes; ``attributes``: names it uses on objects, as attributes or as constant arguments of ``getattr``;
     ``imports``: (module, level) of its import statements. ``bare``: names whose values it uses for more than their
     attributes. ``computed``: global names with attributes behind them (``("F",)``, ``("torch", "nn")``) whose further
-    attributes it reaches by computed names; ``dynamic``: it does so with objects that are not known by name;
+    attributes it reaches by computed names; ``own``: with what such names of attributes of its ``self`` begin;
+    ``dynamic``: it reaches attributes so of objects that are not known by name;
     ``namespace``: it reaches globals by computed names; ``importer``: it may import modules by computed names.
     ``formats``: it may call ``__repr__``, ``__str__`` or ``__format__``.
     """
@@ -83,6 +96,7 @@ class Code:
     bare: frozenset[str]
     computed: tuple[tuple[str, ...], ...]
     dynamic: bool
+    own: frozenset[str]
     namespace: bool
     importer: bool
     formats: bool
@@ -106,9 +120,10 @@ def describe(code: CodeType) -> Code:
 def _describe(code: CodeType) -> Code:
     scan = _Scan(code)
     nested = [describe(const) for const in code.co_consts if isinstance(const, CodeType)]
-    names = set(code.co_names)
+    names = set(code.co_names) - ({"__dict__"} if scan.own_dict else set())
     # A name accessor is handed a name that some other code used: those names are followed already.
-    dynamic = scan.computed_getattr and code.co_name not in ("__getattr__", "__getattribute__")
+    accessor = code.co_name in ("__getattr__", "__getattribute__")
+    dynamic = scan.computed_getattr and not accessor
     return Code(
         scan.digest(),
         tuple(dict.fromkeys([*scan.globals, *(name for part in nested for name in part.globals)])),
@@ -117,6 +132,7 @@ def _describe(code: CodeType) -> Code:
         frozenset(scan.bare).union(*(part.bare for part in nested)),
         tuple(dict.fromkeys([*scan.computed, *(chain for part in nested for chain in part.computed)])),
         dynamic or bool(names & _DYNAMIC) or any(part.dynamic for part in nested),
+        frozenset(() if accessor else scan.own_getattr).union(*(part.own for part in nested)),
         bool(names & _NAMESPACE) or any(part.namespace for part in nested),
         bool(names & _IMPORTERS) or {"sys", "modules"} <= names or any(part.importer for part in nested),
         scan.formats or any(part.formats for part in nested),
@@ -136,6 +152,9 @@ class _Scan:
         self.attributes: set[str] = set()
         self.imports: list[tuple[str, int]] = []
         self.computed_getattr = False
+        #: Is ``self.__dict__`` all that is read of that name? It has what an instance holds, and nothing of its class.
+        self.own_dict = "__dict__" in code.co_names
+        self.own_getattr: frozenset[str] = frozenset()
         self.computed: list[tuple[str, ...]] = []
         self.bare: set[str] = set()
         raw = code.co_code
@@ -177,12 +196,27 @@ class _Scan:
                         self._getattr(ops, i)
                 elif op not in _WRITES_LOCAL_NAME:
                     self.attributes.add(name)
+                if name == "__dict__":
+                    self.own_dict &= op == _LOAD_ATTR and self._loads_self(ops, i - 1, last=True)
             extended = 0
             start = i + 1
         if not _KNOWN_FORMAT:
             self.globals.extend(code.co_names)
             self.attributes.update(code.co_names)
             self.bare.update(code.co_names)
+
+    def _loads_self(self, ops: bytes, i: int, *, last: bool) -> bool:
+        """Is what an instruction loads, the last one or the first, the ``self`` of a method, by the custom of the name?
+        """
+        while i > 0 and ops[i] in _SKIPPED:
+            i -= 1
+        arg = self.code.co_code[2 * i + 1]
+        arg = arg if ops[i] not in _LOADS_PAIR else arg & 15 if last else arg >> 4
+        if (i > 0 and ops[i - 1] == _EXTENDED) or not _KNOWN_FORMAT or not _keeps_self(self.code):
+            return False
+        if ops[i] in _LOADS_CELL:
+            return _cell_name(self.code, arg) == "self"
+        return ops[i] in _LOADS_ONE | _LOADS_PAIR and arg == 0
 
     def _describes(self, ops: bytes, i: int) -> bool:
         following = i + 1
@@ -205,6 +239,9 @@ class _Scan:
         elif at and ops[rest[0]] in _READS_GLOBAL:
             raw, names = self.code.co_code, self.code.co_names
             self.computed.append(tuple(names[raw[2 * j + 1] >> _SHIFTS.get(ops[j], 0)] for j in rest[:at]))
+        elif (at == 1 or ops[rest[0]] in _LOADS_PAIR) and self._loads_self(ops, rest[0], last=False):
+            # Where a variable is loaded with it, that is what the name begins with.
+            self.own_getattr |= {"" if ops[rest[0]] in _LOADS_PAIR else _computed_names.beginning(self.code, 2 * i)}
         else:
             self.computed_getattr = True
 
@@ -247,6 +284,20 @@ _CACHE = opcode.opmap.get("CACHE", -1)
 _CELLS_APART = sys.version_info < (3, 11)
 _LOADS_LOCAL = {code: name.count("LOAD_FAST") for name, code in opcode.opmap.items() if "LOAD_FAST" in name}
 _LOADS_CELL = frozenset(opcode.opmap[name] for name in ("LOAD_DEREF", "LOAD_CLASSDEREF") if name in opcode.opmap)
+
+
+def _keeps_self(code: CodeType) -> bool:
+    """Is ``self`` the first parameter, or that of the function around this one, and never assigned?"""
+    cell = "self" in (*code.co_cellvars, *code.co_freevars)
+    if not cell and not (code.co_argcount and code.co_varnames[0] == "self"):
+        return False
+    for op, arg in zip(code.co_code[::2], code.co_code[1::2], strict=True):
+        if cell and op in _STORES_CELL and _cell_name(code, arg) == "self":
+            return False
+        if not cell and op in _STORES_LOCAL and 0 in ((arg,) if _STORES_LOCAL[op] == 1 else divmod(arg, 16)):
+            return False
+    nested = [const for const in code.co_consts if isinstance(const, CodeType) and "self" in const.co_freevars]
+    return all(map(_keeps_self, nested))
 
 
 def escapes(code: CodeType, name: str = "") -> bool:

@@ -62,7 +62,7 @@ class Mentions:
 
     ``used``: names of attributes; ``mentioned``: of globals; ``bare``: of either, where the value is used for more than
     its attributes. ``formats``: something may be turned into text. ``widened``: names that are computed are looked up
-    among all there are.
+    among all there are; ``own``: beginnings of names that methods compute for attributes of their own objects.
     """
 
     def __init__(self) -> None:
@@ -71,6 +71,7 @@ class Mentions:
         self.bare: set[str] = set()
         self.formats = False
         self.widened = False
+        self.own: set[str] = set()
 
 
 class Namespace:
@@ -97,6 +98,8 @@ class Namespace:
         else:
             names = mapping.keys() & mentions.used
         names |= mapping.keys() & self.extra
+        if is_class and mentions.own:
+            names |= {name for name in mapping if name.startswith((*mentions.own,)) and not dunder(name)}
         if is_class and not self.library:
             implicit = {name for name in mapping if dunder(name)}
             if _COPYING.isdisjoint(mentions.used) and _COPYING.isdisjoint(mentions.mentioned):

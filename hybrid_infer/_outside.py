@@ -123,17 +123,6 @@ def watch(
             found.note("it draws from NumPy's random")
 
 
-@contextlib.contextmanager
-def at_rest() -> Iterator[None]:
-    """Watch no clocks inside, where no code of the user's runs: each call of any function has its price else."""
-    profiler = sys.getprofile()
-    sys.setprofile(None)
-    try:
-        yield
-    finally:
-        sys.setprofile(profiler)
-
-
 def _clock_observer(found: Watch) -> Any:
     def observe(frame: Any, event: str, called: Any) -> None:
         if event == "call" and frame.f_code.co_name in _SETTERS:

@@ -177,11 +177,13 @@ class Subject:
 
     def mentioned(self, names: Collection[str]) -> set[str]:
         """Those of some names of attributes that the user's code may read: by a name that it computes, any of them."""
-        if any(_code.describe(body).dynamic for _, body, *_ in self.code.functions):
+        described = [_code.describe(body) for _, body, *_ in self.code.functions]
+        if any(each.dynamic or "__dict__" in each.attributes for each in described):
             return {*names}
+        computed = tuple(frozenset().union(*(each.own for each in described)))
         bodies = [code for _, body, *_ in self.code.functions for code in _roots.codes(body)]
         spelled = {text for code in bodies for text in code.co_consts if isinstance(text, str)}
-        return {*names} & (self._names() | spelled)
+        return {*names} & (self._names() | spelled) | {name for name in names if name.startswith(computed)}
 
     def _weight_facts(self) -> list[Any]:
         assert self.facts is not None

@@ -164,6 +164,7 @@ class Walk(Classes):
         self.mentions.used |= info.attributes
         self.mentions.bare |= info.bare
         self.dynamic |= info.dynamic or info.namespace
+        self.mentions.own |= info.own
         self.mentions.formats |= info.formats or not {"repr", "str", "format", "ascii"}.isdisjoint(info.globals)
         if info.importer:
             self.opaque.append(f"{label}: it imports modules by computed names")

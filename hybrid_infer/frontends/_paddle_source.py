@@ -22,8 +22,6 @@ import paddle
 from paddle.jit.dy2static import program_translator
 from paddle.utils import gast
 
-from hybrid_infer import _outside
-
 #: Rewritten syntax trees by source. They hold no values, and take most of the time that a rewrite takes.
 _TREES: dict[str, Any] = {}
 #: What Python itself keeps in a module: the second is set by a warning.
@@ -109,6 +107,17 @@ class _Super(gast.NodeTransformer):
         return node
 
 
+@contextmanager
+def _unwatched() -> Iterator[None]:
+    """Calls inside, of which none is the user's, are not watched for the clock (see `_outside`): that takes longer."""
+    profiler = sys.getprofile()
+    sys.setprofile(None)
+    try:
+        yield
+    finally:
+        sys.setprofile(profiler)
+
+
 class Rewrites(program_translator.FunctionCache):
     """The functions rewritten in one trace, on one thread; other threads go on with Paddle's own."""
 
@@ -129,7 +138,7 @@ class Rewrites(program_translator.FunctionCache):
         original = inspect.unwrap(func)
         if original.__name__ == "<lambda>":
             raise OSError("the lines of a lambda are not its source alone")  # Paddle then takes it as it is
-        with _outside.at_rest():
+        with _unwatched():
             made = super()._convert(func)
         cells = dict(zip(original.__code__.co_freevars, original.__closure__ or (), strict=True))
         closure = tuple(
@@ -165,7 +174,7 @@ class Rewrites(program_translator.FunctionCache):
             decides = decides if owner is None else decides.__func__
             key = layer, id(decides), id(owner)
             if key not in known:
-                with _outside.at_rest():
+                with _unwatched():
                     known[key] = decides, is_unsupported(func)  # held, so that no other object has its address
             return known[key][1]
 

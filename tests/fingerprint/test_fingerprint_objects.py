@@ -126,6 +126,18 @@ case(
     "590",
 )
 case(
+    "layer_own_computed_name",
+    LAYER.replace("super().shared(x)", "getattr(self, 'unu' + x)()"),
+    "59",
+    "590",
+)
+case(
+    "layer_own_computed_names",
+    LAYER.replace("super().shared(x)", "[getattr(self, n)() for n in x]"),
+    "59",
+    "590",
+)
+case(
     "layer_constant_name",
     LAYER.replace("return self.block.scale(x)", "return getattr(self.block, 'unused')()"),
     "59",

@@ -97,6 +97,27 @@ case(
     a="def g(): return 2\ndef h(x): return x * 3",
 )
 case(
+    "computed_on_itself",
+    "from . import a\nclass C:\n def k1(self): return 2\n def h(self, x): return x * 3\n"
+    " def g(self, x): return getattr(self, f'k{x}')(), self.__dict__\n"
+    "def f(x): return C().g(a.g())",
+    "* 3",
+    "* 4",
+    **SAME,
+    a="def g(): return 2\ndef h(x): return x",
+)
+case(
+    "computed_on_itself_in_module",
+    "from . import a, b\nclass C:\n def k1(self): return 2\n"
+    " def g(self, x): return [getattr(self, n) for n in x], self.__dict__\n"
+    "def f(x): return C().g(a.g()), b",
+    "* 3",
+    "* 4",
+    **SAME,
+    a="def g(): return 2",
+    b="def h(x): return x * 3",
+)
+case(
     "computed_on_other_module",
     "from . import a, b\ndef f(x): return getattr(a, x)(b.g())",
     "* 3",

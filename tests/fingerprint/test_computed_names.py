@@ -1,0 +1,98 @@
+"""Attributes that a method looks up on its own object by names that it computes."""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import Any
+
+import pytest
+
+from hybrid_infer import _code
+
+#: By the name's expression: with what such a name begins at any rate.
+BEGINNINGS = {
+    "f'norm{i}'": "norm",
+    "f'norm{i}_x'": "norm",
+    "f'a{i:03d}'": "a",
+    "f'a{i!r}'": "a",
+    "'up_' + str(i - 2)": "up_",
+    "'a' + x + 'b'": "a",
+    "'a' + x.k[3]": "a",
+    "'a' + f(i)(x)": "a",
+    "'a_' + self.k": "a_",
+    "'a' 'b' + str(len(x))": "ab",
+    "'a' + 'b{}'.format(x)": "a",
+    "'a' + x, None": "a",
+    "'level{}'.format(i)": "level",
+    "'a{}'.format(i), 3": "a",
+    "'a{}'.format('b'.join(x))": "a",
+    "'lv{}'.format(i) + x": "lv",
+    "'a%d' % i": "a",
+    "'a%d_%s' % (i, 2)": "a",
+    "('a' + x) % 3": "a",
+    "f'{i}_a'": "",
+    "'{}a'.format(i)": "",
+    "'%sa' % i": "",
+    "x + 'a'": "",
+    "names[i]": "",
+    "f(x)": "",
+    "'abc'[i]": "",
+    "('a' + x)[::-1]": "",
+    "('a' + x).strip('a')": "",
+    "'a{}'.format(i).upper()": "",
+    "'a{}'.format(i)[1:]": "",
+    "'abc'.upper()": "",
+    "'a'.join(x)": "",
+    "'a' * i": "",
+    "'a' if i else x": "",
+    "'a' + x if i else 'b' + x": "",
+    "'x' + ('a' if i else 'b')": "",
+    "x or 'a'": "",
+    "str('a') + x": "",
+    "('a', x)[i]": "",
+    "['a' + x][0]": "",
+}
+WHERE = (
+    "return getattr(self, {})",
+    "return getattr(self, {})(x).y + 3",
+    "return [getattr(self, {}) for i in x]",
+    "return lambda: getattr(self, {})",
+    "return getattr(self, {}), self.__dict__['k'], self.x",
+)
+#: Of these nobody knows whose attributes they look up.
+ANYBODYS = (
+    "self = n\n return getattr(self, 'a' + n)",
+    "self = n\n return self.__dict__",
+    "for self in n: return getattr(self, 'a' + n)",
+    "def g():\n  nonlocal self\n  self = n\n g()\n return getattr(self, 'a' + n)",
+    "del self\n return getattr(self, n)",
+    "return getattr(self.a, 'a' + n)",
+    "return getattr(n, 'a' + n)",
+    "return self.a.__dict__",
+    "return self.__dict__, n.__dict__",
+    "return vars(n)",
+)
+
+
+def code(body: str, parameters: str = "self, i, x, names, f, n") -> CodeType:
+    scope: dict[str, Any] = {}
+    exec(f"def function({parameters}):\n {body}", scope)
+    made: CodeType = scope["function"].__code__
+    return made
+
+
+@pytest.mark.parametrize("expression", BEGINNINGS)
+@pytest.mark.parametrize("body", WHERE)
+def test_with_what_the_name_begins(expression: str, body: str) -> None:
+    found = _code.describe(code(body.format(expression)))
+    assert found.own == {BEGINNINGS[expression]} and not found.dynamic
+
+
+@pytest.mark.parametrize("body", ANYBODYS)
+def test_objects_that_are_not_known_by_name(body: str) -> None:
+    assert _code.describe(code(body)).dynamic
+
+
+def test_the_parameter_is_known_by_its_name() -> None:
+    assert _code.describe(code("return getattr(this, 'a' + n)", "this, n")).dynamic
+    assert _code.describe(code("return getattr(self, 'a' + n)", "n, self")).dynamic
