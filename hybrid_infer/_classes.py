@@ -43,6 +43,8 @@ class Classes(Objects):
         space = self.spaces.get(id(owner))
         if space is None:
             space = self.spaces[id(owner)] = Namespace(mapping, label, owner)
+            if isinstance(owner, type):
+                self.mentions.classes.add(owner)
         return space
 
     def computed(self, chain: tuple[str, ...], scope: dict[str, Any]) -> None:
@@ -67,6 +69,7 @@ class Classes(Objects):
             if isinstance(space.owner, type):
                 self.classes_read[id(space.owner), name] = (space.owner, name, value)
                 self.methods.update(map(id, (value.fget, value.fset) if isinstance(value, property) else (value,)))
+                self.mentions.method(space.owner, value)  # which may be at home in another class
             else:
                 self.globals[id(space.mapping), name] = (space.mapping, name, value)
             self.ingredient(f"attribute {name} of {space.label}", value, ("attribute", space.label, name))

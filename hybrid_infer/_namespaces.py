@@ -6,6 +6,8 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+from hybrid_infer import _code
+
 #: Names that describe a class or belong to its machinery.
 _NEVER = frozenset(
     {
@@ -62,7 +64,8 @@ class Mentions:
 
     ``used``: names of attributes; ``mentioned``: of globals; ``bare``: of either, where the value is used for more than
     its attributes. ``formats``: something may be turned into text. ``widened``: names that are computed are looked up
-    among all there are; ``own``: beginnings of names that methods compute for attributes of their own objects.
+    among all there are; ``own``: by class, with what the names begin that its methods
+    compute for attributes of their own objects; None: of a class that is not known. ``classes``: all that were reached.
     """
 
     def __init__(self) -> None:
@@ -71,7 +74,19 @@ class Mentions:
         self.bare: set[str] = set()
         self.formats = False
         self.widened = False
-        self.own: set[str] = set()
+        self.own: dict[type | None, set[str]] = {}
+        self.classes: set[type] = set()
+
+    def method(self, kind: type | None, function: Any) -> None:
+        """A function is a method of a class, or may be one of any."""
+        own = _code.describe(function.__code__).own if isinstance(function, types.FunctionType) else ()
+        if own:
+            self.own.setdefault(kind, set()).update(own)
+
+    def computed_on(self, kind: type) -> tuple[str, ...]:
+        """With what such names may begin where an object that has the methods of `kind` has those of that class too."""
+        bases = {base for each in self.classes if kind in each.__mro__ for base in each.__mro__}
+        return tuple(text for home, texts in self.own.items() if home is None or home in bases for text in texts)
 
 
 class Namespace:
@@ -99,7 +114,8 @@ class Namespace:
             names = mapping.keys() & mentions.used
         names |= mapping.keys() & self.extra
         if is_class and mentions.own:
-            names |= {name for name in mapping if name.startswith((*mentions.own,)) and not dunder(name)}
+            begun = mentions.computed_on(self.owner)
+            names |= {name for name in mapping if name.startswith(begun) and not dunder(name)}
         if is_class and not self.library:
             implicit = {name for name in mapping if dunder(name)}
             if _COPYING.isdisjoint(mentions.used) and _COPYING.isdisjoint(mentions.mentioned):

@@ -133,6 +133,7 @@ class Objects(_keys.Encoder):
         if isinstance(value, types.ModuleType):
             return self.module(value)
         if isinstance(value, types.MethodType):
+            self.mentions.method(type(value.__self__), value.__func__)
             return self.parts(b"M", value.__func__, value.__self__)
         if isinstance(value, (staticmethod, classmethod)):
             return self.parts(b"S", kind.__name__, value.__func__)

@@ -141,6 +141,7 @@ class Walk(Classes):
         else:
             self.functions.append(function)
             self.code(function.__code__, function.__globals__, label)
+            self.mentions.method(home_of(function), function)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
             value = cell_contents(cell)
             self.cells[id(cell)] = (cell, value)
@@ -164,7 +165,6 @@ class Walk(Classes):
         self.mentions.used |= info.attributes
         self.mentions.bare |= info.bare
         self.dynamic |= info.dynamic or info.namespace
-        self.mentions.own |= info.own
         self.mentions.formats |= info.formats or not {"repr", "str", "format", "ascii"}.isdisjoint(info.globals)
         if info.importer:
             self.opaque.append(f"{label}: it imports modules by computed names")
@@ -305,3 +305,12 @@ def _content(filename: str) -> bytes:
             return file.read()
     except OSError:
         return b""
+
+
+def home_of(function: types.FunctionType) -> type | None:
+    """The class that has a function as a method of its own; None where that cannot be told."""
+    found: Any = sys.modules.get(function.__module__)
+    *parts, name = function.__qualname__.split(".")
+    for part in parts:
+        found = getattr(found, "__dict__", {}).get(part)
+    return found if isinstance(found, type) and vars(found).get(name) is function else None

@@ -127,16 +127,30 @@ case(
 )
 case(
     "layer_own_computed_name",
-    LAYER.replace("super().shared(x)", "getattr(self, 'unu' + x)()"),
-    "59",
-    "590",
+    LAYER.replace("super().shared(x)", "getattr(self, 'sa' + x)()"),
+    "return 17",
+    "return 170",
 )
 case(
     "layer_own_computed_names",
     LAYER.replace("super().shared(x)", "[getattr(self, n)() for n in x]"),
-    "59",
-    "590",
+    "return 17",
+    "return 170",
 )
+GET = "def g(self, x): return [getattr(self, n) for n in x]"
+for how, source in {
+    "subclass": f"class C:\n {GET}\nclass D(C):\n def h(self, x): return x * 3\ndef f(x): return D().g(x)",
+    "base": f"class D:\n def h(self, x): return x * 3\nclass C(D):\n {GET}\ndef f(x): return C().g(x)",
+    "sibling": f"class C:\n {GET}\nclass D:\n def h(self, x): return x * 3\nclass E(C, D): pass\n"
+    "def f(x): return E().g(x)",
+    "borrower": f"class C:\n {GET}\nclass D:\n g = C.g\n def h(self, x): return x * 3\ndef f(x): return D().g(x)",
+    "function": f"{GET}\nclass D:\n def h(self, x): return x * 3\nd = D()\ndef f(x): return g(d, x)",
+    "bound": f"import types\nclass C:\n {GET}\nclass D:\n def h(self, x): return x * 3\n"
+    "d = D()\nd.m = types.MethodType(C.g, d)\ndef f(x): return d.m(x)",
+    "local": f"class D:\n def h(self, x): return x * 3\n"
+    f"def make():\n class C(D):\n  {GET}\n return C()\nc = make()\ndef f(x): return c.g(x)",
+}.items():
+    case(f"own_computed_name_of_a_{how}", source, "* 3", "* 4")
 case(
     "layer_constant_name",
     LAYER.replace("return self.block.scale(x)", "return getattr(self.block, 'unused')()"),

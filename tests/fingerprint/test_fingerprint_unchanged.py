@@ -118,6 +118,15 @@ case(
     b="def h(x): return x * 3",
 )
 case(
+    "computed_on_an_unrelated_class",
+    "class D:\n def k(self): return 2\n def h(self, x): return x * 3\n"
+    "class C:\n def m(self): return 5\n def g(self, x): return [getattr(self, n) for n in x]\n"
+    "def f(x): return C().g(x), D().k()",
+    "* 3",
+    "* 4",
+    **SAME,
+)
+case(
     "computed_on_other_module",
     "from . import a, b\ndef f(x): return getattr(a, x)(b.g())",
     "* 3",
