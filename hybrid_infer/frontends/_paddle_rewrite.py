@@ -13,6 +13,7 @@ from typing import Any
 from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends import (
     _paddle_channels,
+    _paddle_detections,
     _paddle_nan,
     _paddle_settings,
     _paddle_softmax,
@@ -286,6 +287,7 @@ _RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "max_pool3d_with_index": _paddle_windows.indexed,
     **_paddle_nan.RULES,
     **_paddle_settings.RULES,
+    **_paddle_detections.RULES,
     **_paddle_spelled.RULES,
     **_paddle_written_out.RULES,
 }

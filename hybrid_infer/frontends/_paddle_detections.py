@@ -1,0 +1,52 @@
+"""Detections: the choice among overlapping boxes, of which paddle2onnx has one form, and that of one image alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hybrid_infer._errors import TraceError
+
+_NONE = -1e30
+_ANY_NUMBER = 2**31 - 1
+
+
+def _multiclass_nms(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Of each image by itself, whose boxes are counted on from those before.
+
+    ``nms_top_k`` limits the boxes of a class that are compared; to the converter, those that are left. It has the first
+    class for the background wrong, no limit for a limit of none, and mixes classes up where the number of boxes varies.
+    """
+    import paddle
+
+    boxes, scores, counts = inputs
+    images, top, background = scores.shape[0], attributes["nms_top_k"], attributes["background_label"]
+    if counts.initialized() or len(scores.shape) != 3 or boxes.shape[-1] != 4:
+        raise TraceError(f"{op.name()} of boxes with a number for each image, or with other than four corners")
+    count = boxes.shape[1]
+    if min(*boxes.shape, *scores.shape) < 0:
+        raise TraceError(f"{op.name()} of a number of images, or of boxes, that varies")
+    if attributes["nms_eta"] < 1 or top == 0:
+        raise TraceError(f"{op.name()} with a threshold that changes (nms_eta), or of no box at all (nms_top_k)")
+    lowest = paddle.full([], _NONE, scores.dtype)
+    if 0 <= background < scores.shape[1]:
+        classes = paddle.reshape(paddle.arange(scores.shape[1]), [1, -1, 1])
+        scores = paddle.where(classes == background, lowest, scores)
+    if 0 < top < count:
+        best = paddle.topk(scores, top, axis=-1)[0]
+        scores = paddle.where(scores >= best[:, :, -1:], scores, lowest)
+    names = ("score_threshold", "keep_top_k", "nms_threshold", "normalized")
+    threshold, keep, overlap, normalized = (attributes[name] for name in names)
+    settings = (threshold, _ANY_NUMBER, keep, overlap, normalized, 1.0, -1)
+    each = []
+    for place in range(images):
+        one = (paddle.slice(value, [0], [place], [place + 1]) for value in (boxes, scores))
+        found, places, number = paddle._C_ops.multiclass_nms3(*one, None, *settings)
+        each.append((found, places + count * place, number))
+    made = [values[0] if images == 1 else paddle.concat(list(values), 0) for values in zip(*each, strict=True)]
+    for old, value in zip(op.results()[1:], made[1:], strict=True):
+        old.replace_all_uses_with(value)
+    return made[0]
+
+
+RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {"multiclass_nms3": _multiclass_nms}
