@@ -7,8 +7,8 @@ import threading
 from types import ModuleType
 from typing import Any
 
-from hybrid_infer._api import inference, is_inference_mode
 from hybrid_infer._imports import Finder
+from hybrid_infer.incubate.jit import inference, is_inference_mode
 
 _PACKAGE = "paddle.incubate.jit"
 _MODULES = (_PACKAGE, f"{_PACKAGE}.inference_decorator")  # the second is where the first has its names from
@@ -18,7 +18,8 @@ _originals: list[tuple[ModuleType, str, Any]] = []
 
 
 def install() -> None:
-    """Have ``paddle.incubate.jit.inference`` and ``is_inference_mode`` be those of this library, until `uninstall`.
+    """Have ``paddle.incubate.jit.inference`` and ``is_inference_mode`` be those of `hybrid_infer.incubate.jit`, until
+    `uninstall`.
 
     Before Paddle is imported or after it; Paddle itself is not imported. A module that has taken the name before
     (``from paddle.incubate.jit import inference``) keeps the one that it took, so call this first.

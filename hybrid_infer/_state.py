@@ -147,15 +147,25 @@ def told(value: Any, kind: type, native: type | None) -> Sequence[Any] | None:
 
 def slots(value: Any, kind: type) -> Iterator[tuple[str, Any]]:
     """Names and values of an object's ``__slots__``, those of its bases included."""
+    for name, member in members(kind):
+        yield name, slot(member, value)
+
+
+def members(kind: type) -> Iterator[tuple[str, types.MemberDescriptorType]]:
+    """Names of the ``__slots__`` of a class and its bases, and what reads them, whatever else the name stands for."""
     for base in kind.__mro__:
         names = base.__dict__.get("__slots__", ())
         for name in (names,) if isinstance(names, str) else names:
             member = base.__dict__.get(_mangled(name, base))
             if isinstance(member, types.MemberDescriptorType):
-                try:
-                    yield name, member.__get__(value, kind)
-                except AttributeError:
-                    yield name, ABSENT
+                yield name, member
+
+
+def slot(member: types.MemberDescriptorType, value: Any) -> Any:
+    try:
+        return member.__get__(value, type(value))
+    except AttributeError:
+        return ABSENT
 
 
 def _mangled(name: str, kind: type) -> str:

@@ -69,8 +69,8 @@ class Subject:
         self.code = walked(self.replaced)
         self._named = _framework_code.named(frontend, self.code)
         known = {id(each.value) for each in self.replaced}
-        others = [each for each in self._named if id(each.value) not in known]
-        more = [each for each in others if _framework_code.foreign(frontend, each.name, each.value)]
+        unknown = [each for each in self._named if id(each.value) not in known]
+        more = [each for each in unknown if _framework_code.foreign(frontend, each.name, each.value)]
         if more:
             self.replaced += more
             self.code = walked(self.replaced)

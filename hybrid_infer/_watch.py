@@ -52,6 +52,8 @@ class Watch:
         self._arrays: list[tuple[Any, Any]] = []
         self._empty: list[Any] = []
         self._fields: list[tuple[Any, str, Any]] = []
+        #: Slots, which the class may have another attribute of the same name before, or keep under another name.
+        self._members: list[tuple[Any, Any, Any]] = []
         self._kinds: list[tuple[Any, type]] = []
         self._cells: list[tuple[Any, Any]] = []
         self._bodies: list[tuple[Any, Any]] = []
@@ -186,11 +188,11 @@ class Watch:
     def _slotted(self, value: Any, queue: list[Any]) -> None:
         if id(value) in self._seen and not isinstance(value, _MUTABLE):
             return
-        fields = list(_state.slots(value, type(value)))
-        if fields:
+        members = [(member, value, _state.slot(member, value)) for _, member in _state.members(type(value))]
+        if members:
             self._seen.add(id(value))
-            self._fields.extend((value, name, held) for name, held in fields)
-            queue.extend(held for _, held in fields if type(held) not in PLAIN)
+            self._members += members
+            queue.extend(held for *_, held in members if type(held) not in PLAIN)
 
     def check(self) -> Callable[[], bool]:
         """The check, cheap enough for every call.
@@ -202,6 +204,7 @@ class Watch:
         classes, lengths, contents = self._classes, self._lengths, self._contents
         arrays, buffers, empty = self._arrays, self._buffers, self._empty
         owners, fields, before = ([row[i] for row in [*self._fields, *self._attributes()]] for i in range(3))
+        members, holders, in_slots = ([row[i] for row in self._members] for i in range(3))
         objects, kinds = ([row[i] for row in self._kinds] for i in range(2))
         checks, absent = self._checks, repeat(_state.ABSENT)
 
@@ -224,6 +227,8 @@ class Watch:
                     if len(view) != len(items) or not all(map(is_, view, items)):
                         return False
                 if owners and not all(map(is_, map(getattr, owners, fields, absent), before)):
+                    return False
+                if members and not all(map(is_, map(_state.slot, members, holders), in_slots)):
                     return False
             # RuntimeError where a container grows under the walk; ValueError of a cell that was emptied.
             except (KeyError, IndexError, RuntimeError, ValueError):

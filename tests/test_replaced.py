@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support import layer_class
 
-from hybrid_infer import inference, stats
+from hybrid_infer import explain, inference, stats
 
 
 def fresh(framework: Any) -> Any:
@@ -110,3 +110,30 @@ def test_a_module_that_the_framework_imports_later_makes_no_difference(
     monkeypatch.setattr(late, "is_tensor", lambda x: False)  # the program's own: a part of it
     alike(framework, made())
     assert next(iter(stats().values()))["captures"] == 2
+
+
+def test_a_function_that_the_program_adds_to_the_framework(framework: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It alone is part of the key, not all that its module holds: the method is kept on disk, and another size widens."""
+    nn = framework.nn
+
+    def twice(x: Any) -> Any:
+        return x * 2
+
+    monkeypatch.setattr(nn, "twice", twice, raising=False)
+
+    class Adding(layer_class(framework)):  # type: ignore[misc, valid-type]
+        @inference
+        def forward(self, x: Any) -> Any:
+            return nn.twice(x) + 1
+
+    with framework.no_grad():
+        for instance in range(2):
+            layer = Adding()
+            layer.eval()
+            for rows in (2, 3, 4):
+                x = framework.ones([rows, 4])
+                assert layer(x).numpy() == pytest.approx(3.0)
+            [counts] = stats().values()
+            assert counts["captures"] == 2, (instance, counts)
+    [method] = explain(layer).to_dict()["methods"]
+    assert method["store"] is not None and all(version["key"] for version in method["versions"])
