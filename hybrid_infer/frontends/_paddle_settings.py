@@ -7,7 +7,7 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends import _paddle_softmax
-from hybrid_infer.frontends._paddle_recurrent import recurrent
+from hybrid_infer.frontends._paddle_recurrent import parts, recurrent
 from hybrid_infer.frontends._paddle_windows import constant
 
 _INTEGERS = ("INT8", "INT16", "INT32", "INT64", "UINT8")
@@ -190,6 +190,16 @@ def _repeat_interleave(op: Any, inputs: list[Any], attributes: dict[str, Any]) -
     return paddle.index_select(value, paddle.sum(passed, axis=1), attributes["axis"])
 
 
+def _stack(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Of vectors of one element, which the converter takes for numbers."""
+    import paddle
+
+    given = parts(inputs[0])
+    if any(list(value.shape) != [1] for value in given):
+        return None
+    return paddle.concat([paddle.unsqueeze(value, attributes["axis"]) for value in given], attributes["axis"])
+
+
 RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "scale": _scale,
     "scale_": _scale,
@@ -212,4 +222,5 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "repeat_interleave_with_tensor_index": _repeat_interleave,
     "linspace": _linspace,
     "topk": _topk,
+    "stack": _stack,
 }

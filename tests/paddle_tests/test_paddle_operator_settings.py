@@ -289,6 +289,23 @@ def test_regions_are_of_the_images_that_their_numbers_say() -> None:
     served(captures=2)
 
 
+def test_vectors_of_one_element_are_stacked_to_a_matrix() -> None:
+    """The pooled output of a text encoder: what stands at the last token of each text, for one text and for more."""
+
+    def pooled(hidden: Any, tokens: Any) -> Any:
+        last = tokens.argmax(-1, dtype="int32")
+        rows = paddle.arange(hidden.shape[0], dtype="int32")
+        both = [paddle.stack([last, last + 1], axis) for axis in (0, 1, -1, -2)]
+        return hidden.gather_nd(paddle.stack([rows, last], axis=-1)), paddle.stack([last]), *both
+
+    mine = inference(pooled, verify="off")
+    with paddle.no_grad():
+        for texts in (1, 1, 2, 3):
+            given = drawn(texts, 7, 8), drawn(texts, 7, seed=texts)
+            same(mine(*given), pooled(*given))
+    served(captures=2)
+
+
 def _marked(x: Any) -> Any:
     y = x * 2
     y[:, 0] = 1.0
