@@ -218,6 +218,8 @@ def _parts(value: Any) -> Iterator[Any]:
         yield value()
     elif isinstance(value, types.MappingProxyType):
         yield from value.values()
+    elif isinstance(value, (type({}.keys()), type({}.values()), type({}.items()))):
+        yield value.mapping
     elif isinstance(value, contextvars.ContextVar):
         with contextlib.suppress(LookupError):
             yield value.get()

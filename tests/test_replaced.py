@@ -113,7 +113,7 @@ def test_a_module_that_the_framework_imports_later_makes_no_difference(
 
 
 def test_a_function_that_the_program_adds_to_the_framework(framework: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It alone is part of the key, not all that its module holds: the method is kept on disk, and another size widens."""
+    """It alone is part of the key, not all that its module holds: the method is kept on disk, and a size may vary."""
     nn = framework.nn
 
     def twice(x: Any) -> Any:

@@ -53,6 +53,10 @@ case(
     "k=2",
     "k=3",
 )
+case("keys_of_dict", "k = {'a': 1}.keys()\ndef f(x): return list(k)", "'a'", "'b'")
+case("values_of_dict", "k = {'a': 2}.values()\ndef f(x): return list(k)", "2", "3")
+case("items_of_dict", "k = {'a': 2}.items()\ndef f(x): return list(k)", "2", "3")
+case("beside_a_lock", "from threading import Lock\nc = [Lock(), 2]\ndef f(x):\n with c[0]: return c[1]", "2", "3")
 case("slots", "class C:\n __slots__ = ('k', 'n')\nc = C()\nc.k = 2\ndef f(x): return x * c.k", "c.k = 2", "c.k = 3")
 case(
     "private_slot",

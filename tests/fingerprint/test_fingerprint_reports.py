@@ -11,7 +11,6 @@ pytestmark = pytest.mark.processes
 
 OPAQUE = {
     "file": ("HANDLE = open(__file__)\ndef f(x): return HANDLE.read()", "global HANDLE", "TextIOWrapper"),
-    "lock": ("import threading\nLOCK = threading.Lock()\ndef f(x):\n with LOCK: return x", "global LOCK", "lock"),
     "socket": ("import socket\nS = socket.socket()\ndef f(x): return S", "global S", "socket"),
     "generator": ("G = (i for i in range(3))\ndef f(x): return next(G)", "global G", "generator"),
     "thread_local": ("import threading\nT = threading.local()\ndef f(x): return T.x", "global T", "_thread._local"),
