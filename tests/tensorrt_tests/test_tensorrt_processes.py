@@ -49,7 +49,8 @@ print(world.counts["Builder.build_serialized_network"])
 
 def start(folder: Path, options: Any, sizes: list[int], seconds: float = 0.0, at: float = 0.0) -> Any:
     file = folder / "program.py"
-    file.write_text(PROGRAM.format(paths=[str(HERE), str(HERE.parent / "backends")]))
+    if not file.exists():  # one that has just been started may be about to read it
+        file.write_text(PROGRAM.format(paths=[str(HERE), str(HERE.parent / "backends")]))
     environment = {
         **os.environ, "PYTHONPATH": str(HERE.parents[1]), "HYBRID_INFER_CACHE_DIR": str(folder / "cache"),
         "HYBRID_INFER_BACKEND": "onnxruntime",
