@@ -215,9 +215,10 @@ class Twin:
         except Exception:
             # Another way through the method may look at what no way so far has looked at, and was not there.
             first = {path: recorder.first(obj) for path, obj in watched.items()}
-            needed = (carry for carry in self._carried.unread() if carry.key in first.get(carry.path, ()))
-            self.carries = tuple(carry._replace(read=True) for carry in needed)
-            self.writes = [f"it replaces {carry.name}" for carry in self.carries]
+            needed = [carry for carry in self._carried.unread() if carry.key in first.get(carry.path, ())]
+            if needed:
+                self.carries = tuple(carry._replace(read=True) for carry in needed)
+                self.writes = [f"it replaces {carry.name}" for carry in needed]
             raise
         finally:
             self.writes += [f"it reads the attribute {name} of {self.labels[i]}" for i, name in looked.untold]
