@@ -250,7 +250,7 @@ def test_the_references_import() -> None:
             x = F.softmax(x, -1)
         for _ in range(2):
             same(layer(X), layer.linear(x + x))
-    assert asked(layer.func)
+    assert is_inference_mode(layer.func) and not asked(layer.func)  # results keep their structure
     served(captures=1)
 
 
