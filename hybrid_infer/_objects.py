@@ -44,7 +44,6 @@ _DESCRIPTOR = (
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
 )
-_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _LRU = type(functools.lru_cache(lambda: None))
 #: Where the frameworks' compilers keep the user's function: what they wrap is the user's, how is the version's.
@@ -166,7 +165,7 @@ class Objects(_keys.Encoder):
             return self.parts(b"V", cell_contents(value))
         if isinstance(value, types.MappingProxyType):
             return self.parts(b"m", dict(value))
-        if kind in _VIEWS:
+        if kind in _state.VIEWS:
             return self.parts(b"v", kind.__name__, list(value))
         if kind in _LOCKS:  # who holds it has no part in results
             return self.parts(b"u", kind.__name__)

@@ -21,7 +21,7 @@ from typing import Any
 from hybrid_infer import _origin, _undo
 from hybrid_infer._errors import TraceError
 from hybrid_infer._fingerprint import Fingerprint
-from hybrid_infer._state import PLAIN, cell_contents
+from hybrid_infer._state import PLAIN, VIEWS, cell_contents
 
 _OBJECTS = 1 << 17  # what is reached beyond these is not looked at
 _ARRAYS = 1 << 28  # bytes of NumPy arrays that are copied; of those beyond, a change is seen and not taken back
@@ -218,7 +218,7 @@ def _parts(value: Any) -> Iterator[Any]:
         yield value()
     elif isinstance(value, types.MappingProxyType):
         yield from value.values()
-    elif isinstance(value, (type({}.keys()), type({}.values()), type({}.items()))):
+    elif isinstance(value, VIEWS):
         yield value.mapping
     elif isinstance(value, contextvars.ContextVar):
         with contextlib.suppress(LookupError):

@@ -17,6 +17,8 @@ from hybrid_infer import _origin
 ABSENT = enum.Enum("ABSENT", "ABSENT").ABSENT  # type: ignore[attr-defined]
 #: Classes of values that say all about themselves in their `repr`, and hold nothing.
 PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
+#: What shows the content of a dict, which is their ``mapping``.
+VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 
 _WORD = struct.calcsize("P")
 _NO_INSTANTIATION = 1 << 7

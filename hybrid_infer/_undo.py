@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from hybrid_infer import _keys
-from hybrid_infer._state import ABSENT, cell_contents, same
+from hybrid_infer._state import ABSENT, cell_contents, same, slot
 
 
 class Memory(Protocol):
@@ -166,17 +166,9 @@ def members(kind: type) -> dict[str, types.MemberDescriptorType]:
 
 def slots(value: Any, members: Mapping[str, types.MemberDescriptorType]) -> Places:
     """What an object holds in these slots of its class."""
-    kind = type(value)
-
-    def read(name: str) -> Any:
-        try:
-            return members[name].__get__(value, kind)
-        except AttributeError:
-            return ABSENT
-
     return Places(
-        lambda: members, read, lambda name, held: members[name].__set__(value, held),
-        lambda name: members[name].__delete__(value),
+        lambda: members, lambda name: slot(members[name], value),
+        lambda name, held: members[name].__set__(value, held), lambda name: members[name].__delete__(value),
     )  # fmt: skip
 
 

@@ -123,9 +123,7 @@ class Walk(Classes):
         """
         if function.__closure__ is None and "__wrapped__" not in function.__dict__:
             return True
-        found: Any = sys.modules.get(function.__module__)
-        for part in function.__qualname__.split("."):
-            found = getattr(found, "__dict__", {}).get(part)
+        found = behind(function.__module__, function.__qualname__.split("."))
         if isinstance(found, (staticmethod, classmethod)):
             found = found.__func__
         home = getattr(sys.modules.get(function.__module__), "__dict__", {})
@@ -307,10 +305,16 @@ def _content(filename: str) -> bytes:
         return b""
 
 
+def behind(module: str, names: Iterable[str]) -> Any:
+    """What stands in a module under a name, or a chain of them; None where there is nothing."""
+    found: Any = sys.modules.get(module)
+    for name in names:
+        found = getattr(found, "__dict__", {}).get(name)
+    return found
+
+
 def home_of(function: types.FunctionType) -> type | None:
     """The class that has a function as a method of its own; None where that cannot be told."""
-    found: Any = sys.modules.get(function.__module__)
     *parts, name = function.__qualname__.split(".")
-    for part in parts:
-        found = getattr(found, "__dict__", {}).get(part)
+    found = behind(function.__module__, parts)
     return found if isinstance(found, type) and vars(found).get(name) is function else None

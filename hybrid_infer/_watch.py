@@ -275,7 +275,6 @@ _MUTABLE = (dict, list, set, deque, bytearray, types.MappingProxyType)
 _BASES = (OrderedDict, dict, list, set, deque, bytearray)
 _BUFFERS: Any = (array.array, memoryview, ctypes.Array, ctypes.Structure, ctypes.Union, ctypes.c_int.__mro__[1])
 _OF_COPIES = "__slotnames__"  # which the first copy of an instance leaves on its class
-_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 #: Objects that stand for others, and which.
 _CARRIERS: dict[type, Callable[[Any], Iterable[Any]]] = {
     types.MethodType: lambda value: (value.__func__, value.__self__),
@@ -286,7 +285,7 @@ _CARRIERS: dict[type, Callable[[Any], Iterable[Any]]] = {
     staticmethod: lambda value: (value.__func__,),
     classmethod: lambda value: (value.__func__,),
     types.CellType: lambda value: (_state.cell_contents(value),),
-    **dict.fromkeys(_VIEWS, lambda value: (value.mapping,)),
+    **dict.fromkeys(_state.VIEWS, lambda value: (value.mapping,)),
 }
 
 
