@@ -39,6 +39,7 @@ from hybrid_infer._subject import Subject
 from hybrid_infer._turnover import Turnover
 from hybrid_infer._types import OVERLAP
 from hybrid_infer._version import Call, Version
+from hybrid_infer._walked import Walked
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -84,7 +85,7 @@ class State:
         self.changes = 0  # of the versions that it has a program for
         self._binding, self._patient = threading.Lock(), True
         self.in_vain: set[Any] = set()  # dimensions that were to vary, and that the tracer fixed
-        self.stores = Stores(method)
+        self.stores, self.walked = Stores(method), Walked()
         #: Ids of objects that the layer and the code hold, once a call was given an object.
         self.holds: frozenset[int] = frozenset()
         self._signatures = Signatures(frontend, objects=True)
@@ -463,6 +464,7 @@ class State:
         Calls in flight keep theirs until they end. Versions that are in no store stay known.
         """
         self.memo, self.routes, self.seen, self.slower, self.rest = OrderedDict(), {}, {}, {}, 0
+        self.walked = Walked()
         self.changes += 1
         family = self.family
         if family is not None and not any(h.entry is None and h.version.graph for h in list(family.held)):

@@ -28,8 +28,7 @@ from hybrid_infer._version import Call
 _log = logging.getLogger("hybrid_infer")
 
 _REBINDS = 3  # changes of weights after which they are fed as inputs instead of bound
-_RESETS = 8  # changes of what has no fingerprint after which a method is not captured anew at each
-_PAUSE = 60.0  # seconds for which it waits
+_PAUSE = 60.0  # seconds after which a capture in the background is asked for again, where there was no thread for it
 
 _RAISED = "it raised an error at such a call, so that there was nothing to compare its static model with"
 _AFTER_ERROR = 1.0  # seconds, ever longer, for which such calls are not compiled again
@@ -95,6 +94,10 @@ def miss(
         return ready, NOTHING
     method = state.method
     stance = _stance.current()
+    resting = state.turnover.resting
+    if resting is not None and resting.valid() and stance != _stance.FAIL:
+        state.remember(key, resting)
+        return resting, NOTHING
     background = stance == _stance.BACKGROUND or (stance == _stance.DEFAULT and method.options.background)
     if not errand.ahead and stance != _stance.FAIL and state.compile_ahead(owner, background):
         return miss(state, owner, args, kwargs, values, key)
@@ -104,9 +107,6 @@ def miss(
     if state.parameters is not parameters or state.ask(subject) or not state.carries_in(subject):
         return _again(state, owner, args, kwargs, values, errand)
     store = state.stores.choose(subject)
-    why = state.stores.changes(subject)
-    if why:
-        return Eager(why, for_a_while(_PAUSE)), NOTHING
     frozen = stance == _stance.FAIL
     live = method.options.weights == "live" or (
         method.options.weights == "auto" and max(state.rebinds.values(), default=0) >= _REBINDS and not frozen
@@ -211,7 +211,7 @@ def _subject(state: Any, owner: tuple[Any, ...], layout: Layout) -> Subject:
     method = state.method
     return Subject(
         state.frontend, method.function, owner[0] if owner else None, bool(owner), method.name,
-        method.options.cache_key, layout.kinds, state.parameters.carries,
+        method.options.cache_key, layout.kinds, state.parameters.carries, state.walked,
     )  # fmt: skip
 
 
@@ -245,7 +245,7 @@ class Stores:
         self._method = method
         self._own: Any = None
         self._sealed: Callable[[], bool] = lambda: True
-        self._resets = 0
+        self._resets, self._opaque = 0, ""
 
     def choose(self, subject: Subject) -> Any:
         """The disk; for what must stay off it, a store in memory that lives as long as this."""
@@ -258,14 +258,12 @@ class Stores:
             self._own = MemoryStore()  # and a new one where what no key can tell apart was changed
             self._sealed, self._resets = subject.code_unchanged, self._resets + 1
             if subject.opaque:
+                self._opaque = subject.opaque[0]
                 why = "; ".join(subject.opaque[:3])
                 text = "%s is compiled anew by each process, not kept on disk: %s"
                 tell(logging.INFO, "kept_off_disk", method.name, text, method.name, why, reason=why)
         return self._own
 
-    def changes(self, subject: Subject) -> str:
-        """Why a method is not captured for now: what no key can tell apart keeps changing; empty if it does not."""
-        if self._resets <= _RESETS:
-            return ""
-        self._resets -= 1
-        return f"what has no fingerprint keeps changing: {subject.opaque[0]}"
+    def items(self) -> list[tuple[str, str]]:
+        """What no key can tell apart, as if it were an ingredient of one: by how often it was found to have changed."""
+        return [(f"{self._opaque} (it has no fingerprint)", str(self._resets))] if self._opaque else []

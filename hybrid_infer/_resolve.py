@@ -73,10 +73,12 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
             held = family.find(request.call, request.subject, scope, request.errand.open)
             if held is not None:
                 return use(state, request, family, held, call)
-            changing = state.turnover.changes(request.subject.key.items, state.counters.hits)
+            turnover = state.turnover
+            changing = turnover.changes((*request.subject.key.items, *state.stores.items()), state.counters.hits)
             if changing:
                 reason = f"what its code reads changes from call to call: {changing}"
-                return Eager(reason, for_a_while(_PAUSE)), NOTHING
+                turnover.resting = Eager(reason, turnover.pause())
+                return turnover.resting, NOTHING
             start = time.perf_counter()
             try:
                 outcome = _capture(request, family, wait)
@@ -88,6 +90,7 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
             if hooked is not None:
                 return Eager(hooked.reason, hooked.still, remedy=hooked.remedy), NOTHING
             if outcome is not None:
+                turnover.took(time.perf_counter() - start)
                 outcome = replace(outcome, seconds=time.perf_counter() - start)
                 if full and outcome.version.graph and not any(map(outcome.version.covers, state.seen.values())):
                     state.in_vain.add(widening)

@@ -18,6 +18,7 @@ from hybrid_infer._fingerprint import External
 from hybrid_infer._given import is_object
 from hybrid_infer._reach import Reach
 from hybrid_infer._version import FORMAT, Weight
+from hybrid_infer._walked import Known, Walked
 
 _HEARD = (print, logging, warnings, sys)
 
@@ -27,12 +28,13 @@ class Subject:
 
     ``opaque`` says what keeps the method off the disk (empty if nothing does). ``loose`` are tensors that code
     reaches where no twin can take their place; they are constants of a graph and part of the key by content. ``kinds``
-    are the classes of what is passed to a call, whose methods it may use. `carries`: see `_carry`.
+    are the classes of what is passed to a call, whose methods it may use. `carries`: see `_carry`. `walked` keeps what
+    was found in its code until that changes.
     """
 
     def __init__(
         self, frontend: Any, function: Any, owner: Any, has_owner: bool, name: str, cache_key: str | None,
-        kinds: Sequence[type] = (), carries: Sequence[Carry] = (),
+        kinds: Sequence[type] = (), carries: Sequence[Carry] = (), walked: Walked | None = None,
     ) -> None:  # fmt: skip
         self.frontend, self.name = frontend, name
         self.roots: dict[str, Any] = {"self": owner} if has_owner else {}
@@ -53,27 +55,23 @@ class Subject:
         below = {type(layer) for path, layer in self.census.layers if len(path) > 1}
         owner_class = type(owner) if has_owner and isinstance(owner, layer_type) and type(owner) not in below else None
 
-        def walked(functions: Sequence[_framework_code.Named]) -> _fingerprint.Fingerprint:
-            return _fingerprint.fingerprint(
-                [function, *(each.value for each in functions)],
-                classes,
-                is_tensor=lambda value: isinstance(value, frontend.tensor_type),
-                is_layer=lambda value: isinstance(value, layer_type),
-                skip=lambda value: id(value) in inside,
-                owner=owner_class,
-                held=others,
-            )
+        walked = Walked() if walked is None else walked
+
+        def known(functions: Sequence[_framework_code.Named]) -> Known:
+            every = [function, *(each.value for each in functions)]
+            return walked.of(frontend, every, classes, owner_class, others, inside, self.attributes.watch_code)
 
         #: Functions in the place of the framework's.
         self.replaced = list(_framework_code.replaced(frontend))
-        self.code = walked(self.replaced)
-        self._named = _framework_code.named(frontend, self.code)
-        known = {id(each.value) for each in self.replaced}
-        unknown = [each for each in self._named if id(each.value) not in known]
+        found = known(self.replaced)
+        self._named = _framework_code.named(frontend, found.code)
+        met = {id(each.value) for each in self.replaced}
+        unknown = [each for each in self._named if id(each.value) not in met]
         more = [each for each in unknown if _framework_code.foreign(frontend, each.name, each.value)]
         if more:
             self.replaced += more
-            self.code = walked(self.replaced)
+            found = known(self.replaced)
+        self.code = found.code
         self.loose = [each for each in self.code.externals if id(each.object) not in inside]
         self._unnoted = [self._whole(each) for each in self.loose if isinstance(each.object, layer_type)]
         self.weights = tuple(self._weight(n, slots) for n, slots in self.census.weights().items())
@@ -87,7 +85,7 @@ class Subject:
         self.loose_tensors = self._loose_slots()
         self.constants_unchanged = frontend.watch(self.loose_tensors) if self.loose_tensors else _always
         self.key = self._key(cache_key)
-        checks = [self.attributes.watch_code(self.code, self._named)]
+        checks = [found.unchanged(self._named)]
         if self.facts is not None:
             weights = [slot.tensor for slot in self.census.slots]
             checks.append(functools.partial(_answers, self.facts, weights, self._weight_facts()))

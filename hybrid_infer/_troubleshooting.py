@@ -32,11 +32,14 @@ SECTIONS: tuple[Section, ...] = (
     ),
     Section("max-versions", r"^it has max_versions="),
     Section(
+        "not-kept-on-disk", r"^what its code reads changes from call to call: .*no fingerprint\)",
+        "Vouch for it with cache_key",
+    ),
+    Section(
         "values-that-change", r"^what its code reads changes from call to call",
         "Pass what differs at each call as an argument, a number as a tensor",
     ),
     Section("hooks", r"has a hook \("),
-    Section("not-kept-on-disk", r"^what has no fingerprint keeps changing", "Vouch for it with cache_key"),
     Section(
         "training-mode", r"in training mode|(dropout|rrelu)\w* draws|batch_norm.* in place",
         "Pass training=self.training to it (in a function, training=False)",

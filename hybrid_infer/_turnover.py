@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from hybrid_infer._differences import listed, of_keys
+from hybrid_infer._pauses import ever_longer, for_a_while
 
 #: Captures in a row that served no other call than their own, after which no more are made for a while.
 SHORT_LIVED = 8
+#: The same where they took long: so many of them, if all together took this many seconds.
+_FEW, _LONG = 2, 30.0
+
+_PAUSE = 60.0  # seconds for which the whole instance is left alone, ever longer where the next capture is in vain too
+_MOST = 6  # how often that doubles
 
 
 class Turnover:
-    """Of one instance: what its last capture was made of, and how many in a row were of no use."""
+    """Of one instance: what its last capture was made of, and how many in a row were of no use.
+
+    ``resting`` is the route of its calls while nothing is captured and its code is not looked at; else None.
+    """
 
     def __init__(self) -> None:
+        self.resting: Any = None
         self._items: tuple[tuple[str, str], ...] = ()
-        self._hits = self._short = 0
+        self._hits = self._short = self._pauses = 0
+        self._seconds = 0.0
 
     def changes(self, items: Iterable[tuple[str, str]], hits: int) -> str:
         """What differs from the last capture, where one of code made of `items` would be in vain; else empty.
@@ -26,8 +38,20 @@ class Turnover:
         served, self._hits = hits - self._hits, hits
         if not before or before == self._items:  # other arguments
             return ""
-        self._short = 0 if served else self._short + 1
-        if self._short <= SHORT_LIVED:
+        if served:
+            self._short, self._seconds, self._pauses = 0, 0.0, 0
+            return ""
+        self._short += 1
+        if self._short <= (_FEW if self._seconds > _LONG else SHORT_LIVED):
             return ""
         self._short -= 1  # it is tried once after each pause
         return listed([each.what for each in of_keys(self._items, before)])
+
+    def took(self, seconds: float) -> None:
+        """Count what a capture has cost."""
+        self._seconds += seconds
+
+    def pause(self) -> Callable[[], bool]:
+        """Is it still too early to try again?"""
+        self._pauses += 1
+        return for_a_while(ever_longer(_PAUSE, self._pauses - 1, most=_MOST))

@@ -1,0 +1,79 @@
+"""The fingerprint of an instance's code, taken once for as long as nothing that it was made of has changed.
+
+A walk through the code of a large program takes seconds; that it is what it was is told in milliseconds, by the check
+that each call makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from hybrid_infer import _fingerprint
+from hybrid_infer._fingerprint import Fingerprint
+from hybrid_infer._framework_code import Named
+
+Check = Callable[[], bool]
+
+_KEPT = 4  # fingerprints: with the framework's functions that were replaced and without, for other arguments
+
+
+class Known:
+    """What a walk has found. `roots`: what it set out from; `answers`: which ids it was told to leave out."""
+
+    def __init__(
+        self, roots: Sequence[Any], answers: dict[int, bool], code: Fingerprint,
+        watch: Callable[[Fingerprint, Sequence[Named]], Check],
+    ) -> None:  # fmt: skip
+        self.code = code
+        self._roots, self._answers, self._watch = roots, answers, watch
+        self._unchanged = watch(code, ())
+        self._named: tuple[Sequence[Named], Check] = (), self._unchanged
+
+    def unchanged(self, named: Sequence[Named]) -> Check:
+        """A check for every call that the code, and what it names of the framework, is what it was."""
+        if list(named) != list(self._named[0]):
+            self._named = named, self._watch(self.code, named)
+        return self._named[1]
+
+    def comes_of(self, roots: Sequence[Any], inside: Collection[int]) -> bool:
+        """Would a walk from these roots find it again?
+
+        The check keeps what the walk has met, so that ids which it was told of are nobody else's now.
+        """
+        same = len(roots) == len(self._roots) and all(a is b for a, b in zip(roots, self._roots, strict=True))
+        return same and self._unchanged() and all((i in inside) == answer for i, answer in self._answers.items())
+
+
+class Walked:
+    """The last fingerprints of one instance's method."""
+
+    def __init__(self) -> None:
+        self._known: list[Known] = []
+
+    def of(
+        self, frontend: Any, functions: Sequence[Any], classes: Sequence[type], owner: type | None, held: Sequence[Any],
+        inside: Collection[int], watch: Callable[[Fingerprint, Sequence[Named]], Check],
+    ) -> Known:  # fmt: skip
+        """See `_fingerprint.fingerprint`; `inside` are ids of objects that it leaves out.
+
+        `watch` makes a check of what was found.
+        """
+        roots = [frontend, owner, len(functions), *functions, len(classes), *classes, *held]
+        for known in list(self._known):
+            if known.comes_of(roots, inside):
+                return known
+        answers: dict[int, bool] = {}
+        code = _fingerprint.fingerprint(
+            functions,
+            classes,
+            is_tensor=lambda value: isinstance(value, frontend.tensor_type),
+            is_layer=lambda value: isinstance(value, frontend.layer_type),
+            skip=lambda value: answers.setdefault(id(value), id(value) in inside),
+            owner=owner,
+            held=held,
+        )
+        known = Known(roots, answers, code, watch)
+        if not any(isinstance(each.object, frontend.layer_type) for each in code.externals):  # with classes of its own
+            self._known = [known, *self._known][:_KEPT]
+        return known
