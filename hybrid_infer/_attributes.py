@@ -5,7 +5,8 @@ on its class), ``method`` (a function or descriptor on its class), ``missing``, 
 whole dict of sublayers or weights, or of all attributes), ``object`` (an instance whose own attributes are reads of
 their own), ``opaque``
 (data that cannot be told to another process), ``vouched`` (the same, where the user says that it is equal everywhere),
-``hooks`` (of transformers, see `_layer_hooks`), ``around`` (hooks that ran around a layer's call).
+``hooks`` (of transformers, see `_layer_hooks`), ``around`` (hooks that ran around a layer's call); ``environment`` (see
+`_environment`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from hybrid_infer import _astray, _fingerprint, _keys, _layer_hooks, _reads, _state
+from hybrid_infer import _astray, _environment, _fingerprint, _keys, _layer_hooks, _reads, _state
 from hybrid_infer._census import Census, Path, has_state
 from hybrid_infer._fingerprint import ABSENT, Fingerprint
 from hybrid_infer._framework_code import Named
@@ -62,6 +63,9 @@ class Attributes:
         """
         found, opaque, astray = [], [], []
         for path in sorted(names):
+            if path == _environment.PATH:
+                found += [Read(path, name, *_environment.state(name)) for name in sorted(names[path])]
+                continue
             value = census.at(path)
             mentioned = names[path] | (vars(value).keys() if "__dict__" in names[path] else set())
             hooks = self._around(path, value, names[path])
@@ -217,6 +221,10 @@ class Attributes:
         if not _layer_hooks.harmless(self._hooks(census, reads)):
             return reads[0]
         for read in reads:
+            if read.path == _environment.PATH:
+                if _environment.state(read.name) != (read.kind, read.digest):
+                    return read
+                continue
             value = census.at(read.path)
             if value is None or read.kind == "opaque":
                 return read
@@ -246,6 +254,9 @@ class Attributes:
         noted = {id(v) for path, v in census.objects.items() if path and self.notes(v)}
         watch = Watch(self._leaves, noted, self._does_the_same)
         for read in reads:
+            if read.path == _environment.PATH:
+                _environment.watch(watch, read.name)
+                continue
             value = census.at(read.path)
             state = vars(value)
             if read.kind == "group":

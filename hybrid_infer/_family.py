@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from hybrid_infer import _environment
 from hybrid_infer._attributes import Read
 from hybrid_infer._census import Census
 from hybrid_infer._ledger import Ledger
@@ -136,7 +137,12 @@ class Family:
             held = list(self.held)
         found = dict.fromkeys(r for h in held if h.version.similar(call) for r in h.version.reads)
         states = {path: vars(v) for path, v in subject.census.objects.items() if hasattr(v, "__dict__")}
-        return [r for r in found if r.path in states and (r.kind != "group" or r.name in {"__dict__", *states[r.path]})]
+
+        def has(read: Read) -> bool:
+            group = read.kind == "group"
+            return read.path in states and (not group or read.name in {"__dict__", *states[read.path]})
+
+        return [read for read in found if read.path == _environment.PATH or has(read)]
 
     def refresh(self, store: Any) -> None:
         """Take over what the store holds for this key and is not known yet."""

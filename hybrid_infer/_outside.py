@@ -1,8 +1,8 @@
 """What a method reads from outside the program, or sets there, while it is traced: a static graph would do neither.
 
-Seen: ``os.environ``, files opened by the user's code, Python's and NumPy's random numbers, the clock, the number of
-the process, context variables, settings of the framework and the seeds of its random numbers. Only the tracing thread
-counts.
+Seen: what is set in ``os.environ``, files opened by the user's code, Python's and NumPy's random numbers, the clock,
+the number of the process, context variables, settings of the framework and the seeds of its random numbers. Environment
+variables that are read are listed, since they can be watched (see `_environment`). Only the tracing thread counts.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from hybrid_infer import _environment, _origin
 from hybrid_infer._errors import TraceError
 
 _LOCAL = threading.local()
 _LOCK = threading.Lock()
 _HOOKED = False
-
+_OBSERVERS: list[Any] = []
 
 #: Functions in C that answer something else at each call or in each process, by what is said of them.
 _SOURCES = {
@@ -71,10 +72,12 @@ def suspected(function: types.FunctionType, code: types.CodeType) -> bool:
 
 
 class Watch:
-    """Reasons found while a watch was on."""
+    """Reasons found while a watch was on, and the environment variables that were read."""
 
     def __init__(self, origin: Callable[[tuple[str, int]], tuple[str, int]] | None = None) -> None:
         self.reasons: list[str] = []
+        self.variables: dict[str, Any] = {}
+        self.assigned = _environment.Assigned()
         self._origin = origin
 
     def line(self, frame: Any) -> tuple[str, int]:
@@ -101,6 +104,8 @@ def watch(
     """
     found = Watch(origin)
     _install()
+    if getattr(os.environ, "encodekey", None) not in _OBSERVERS:
+        found.note("it reads the environment, and os.environ is not Python's own: nobody notes what is read there")
     outer = getattr(_LOCAL, "watch", None)
     _LOCAL.watch = found
     numpy = sys.modules.get("numpy")
@@ -115,6 +120,10 @@ def watch(
         if clocks:
             sys.setprofile(profiler)
         _LOCAL.watch = outer
+        found.assigned.take_back()
+        for name, held in found.variables.items():
+            if _environment.state(name) != held:
+                found.note(f"it reads the environment variable {name}, which another thread changes")
         if random.getstate() != before[0]:
             random.setstate(before[0])
             found.note("it draws from Python's random")
@@ -180,21 +189,33 @@ def _install() -> None:
             return
         _HOOKED = True
         sys.addaudithook(_audit)
-        encode = os.environ.encodekey
+        encode, decode = os.environ.encodekey, os.environ.decodekey
 
         def encodekey(key: Any) -> Any:
             found = getattr(_LOCAL, "watch", None)
-            if found is not None and (user := _users(found, sys._getframe(1))) is not None:
-                found.note(f"it reads the environment variable {key}", user)
+            if found is not None and _asks(found, sys._getframe(1)):
+                found.variables.setdefault(str(key), _environment.state(str(key)))
             return encode(key)
 
-        os.environ.encodekey = encodekey
+        def decodekey(key: Any) -> Any:  # of each in turn: a variable that is not there yet may come to be among them
+            found = getattr(_LOCAL, "watch", None)
+            if found is not None and (user := _users(found, sys._getframe(1))) is not None:
+                found.note("it reads the environment as a whole", user)
+            return decode(key)
+
+        os.environ.encodekey, os.environ.decodekey = encodekey, decodekey
+        _OBSERVERS.append(encodekey)
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if event != "open":
+    if event not in ("open", "os.putenv", "os.unsetenv"):
         return
     found = getattr(_LOCAL, "watch", None)
+    if found is not None and event != "open":
+        if _asks(found, sys._getframe(1)):
+            name = found.assigned.note(arguments[0])
+            found.note(f"it sets the environment variable {name}", _users(found, sys._getframe(1)))
+        return
     if found is None or str(arguments[0]).endswith((".py", ".pyc")):
         return
     user = _users(found, sys._getframe(1))
@@ -202,6 +223,27 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
         found.note(f"it opens the file {arguments[0]}", user)
         if arguments[2] & (os.O_WRONLY | os.O_RDWR):  # a trace must not write what the eager method will write
             raise TraceError(found.reasons[-1])
+
+
+#: What reads the environment for itself, by the names of its modules: its settings are no part of a method.
+_TOOLS = frozenset(
+    {
+        "torch", "torchgen", "functorch", "paddle", "paddle2onnx", "onnx", "onnxscript", "onnx_ir", "onnxruntime",
+        "openvino", "numpy", "sympy", "triton", "cupy", "tensorrt", "hybrid_infer",
+    }
+)  # fmt: skip
+
+
+def _asks(found: Watch, frame: Any) -> bool:
+    """Is it the user's code, or a library that runs as part of the method, which looks into the environment?"""
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if name.partition(".")[0] in _TOOLS:
+            return False
+        if _origin.of_file(found.line(frame)[0], name) != _origin.PYTHON:
+            return True
+        frame = frame.f_back
+    return False
 
 
 _SKIPPED = (

@@ -11,7 +11,17 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from hybrid_infer import _census, _given, _layer_hooks, _outside, _reads, _roots, _tensor_attributes, _written
+from hybrid_infer import (
+    _census,
+    _environment,
+    _given,
+    _layer_hooks,
+    _outside,
+    _reads,
+    _roots,
+    _tensor_attributes,
+    _written,
+)
 from hybrid_infer._carry import Boxes, Carry, constant, simple
 from hybrid_infer._census import Census, Path, Place, rebuilt
 from hybrid_infer._copies import with_same_tensors
@@ -236,6 +246,8 @@ class Twin:
             self.names = {path: self._every(obj) for path, obj in watched.items()}
         firsts = [slots[0].path for slots in groups.values()]
         self.names.update((firsts[i], names) for i, names in looked.names.items())
+        if outside.variables:
+            self.names[_environment.PATH] = {*outside.variables}
         left = {id(v) for v in unwatched}
         self._settle(assigned, value, left)
         self.whole = {id(self.live.objects[path]) for path, obj in watched.items() if id(obj) in left}

@@ -129,6 +129,7 @@ def test_a_framework_is_imported_by_its_own_room_alone(path: Path) -> None:
 #: Beside the options: what is no setting of ours.
 ENVIRONMENT = {
     "_options.py": "the settings of this library",
+    "_environment.py": "watches what a method has read of it",
     "_outside.py": "watches who reads it",
     "_objects.py": "recognises the object, and reads nothing of it",
     "backends/_cores.py": "the user's own settings of the OpenMP runtime, which are left alone",

@@ -130,6 +130,13 @@ class Layer(paddle.nn.Layer):
     def environment(self, x: Any) -> Any:
         return self.linear(x) * float(os.environ.get("SOME_SCALE", "1"))
 
+    def iterating(self, x: Any) -> Any:
+        return self.linear(x) * (1.0 + any(name.startswith("SOME_PREFIX") for name in os.environ))
+
+    def setting_variables(self, x: Any) -> Any:
+        os.environ["SOME_SCALE"] = "2"
+        return self.linear(x)
+
     def file(self, x: Any) -> Any:
         with open(self.path, encoding="ascii") as opened:
             return self.linear(x) * float(opened.read())
@@ -158,7 +165,9 @@ CASES: dict[str, tuple[str, ...]] = {
     "dropping": ("random",),
     "python_random": ("random",),
     "numpy_random": ("NumPy's random",),
-    "environment": ("SOME_SCALE",),
+    "environment": SERVED,
+    "iterating": ("the environment as a whole",),
+    "setting_variables": ("it sets the environment variable SOME_SCALE",),
     "file": ("factor.txt",),
 }
 
@@ -174,6 +183,7 @@ def _prepare(layer: Layer, path: Path) -> None:
     paddle.seed(3)
     random.seed(3)
     np.random.seed(3)
+    os.environ.pop("SOME_SCALE", None)
     layer.path = str(path)
 
 

@@ -77,6 +77,25 @@ def test_a_fresh_interpreter_starts_warm_with_the_class_in_its_main_module(tmp_p
     assert warm == [0, 1, []]
 
 
+def test_a_variable_of_the_environment_counts_in_the_next_process(program: Program) -> None:
+    script = """
+import os
+from hybrid_infer import inference
+
+@inference(fallback="error")
+def scaled(x):
+    return x * float(os.environ.get("SOME_SCALE", "1"))
+
+found = scaled(torch.ones(3)).tolist()
+[counts] = __import__("hybrid_infer").stats().values()
+result = found, counts["captures"], counts["disk_loads"]
+"""
+    assert program.run(script, SOME_SCALE="2") == [[2.0] * 3, 1, 0]
+    assert program.run(script, SOME_SCALE="2") == [[2.0] * 3, 0, 1]
+    assert program.run(script) == [[1.0] * 3, 1, 0]
+    assert program.run(script) == [[1.0] * 3, 0, 1]
+
+
 def test_dimensions_that_varied_in_one_process_vary_in_the_next(program: Program) -> None:
     script = """
 from layers import Layer

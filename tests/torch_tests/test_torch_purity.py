@@ -88,6 +88,13 @@ class Layer(torch.nn.Module):
     def environment(self, x: torch.Tensor) -> torch.Tensor:
         return self.linear(x) * float(os.environ.get("SOME_SCALE", "1"))
 
+    def iterating(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * (1.0 + any(name.startswith("SOME_PREFIX") for name in os.environ))
+
+    def setting_variables(self, x: torch.Tensor) -> torch.Tensor:
+        os.environ["SOME_SCALE"] = "2"
+        return self.linear(x)
+
     def file(self, x: torch.Tensor) -> torch.Tensor:
         with open(self.path, encoding="ascii") as opened:
             return self.linear(x) * float(opened.read())
@@ -112,7 +119,9 @@ CASES: dict[str, tuple[str, ...]] = {
     "drawing": ("random",),
     "python_random": ("random",),
     "numpy_random": ("NumPy's random",),
-    "environment": ("SOME_SCALE",),
+    "environment": SERVED,
+    "iterating": ("the environment as a whole",),
+    "setting_variables": ("it sets the environment variable SOME_SCALE",),
     "file": ("factor.txt",),
     "branching": (f"{Path(__file__).name}:",),
 }
@@ -129,6 +138,7 @@ def _prepare(layer: Layer, path: Path) -> None:
     torch.manual_seed(3)
     random.seed(3)
     np.random.seed(3)
+    os.environ.pop("SOME_SCALE", None)
     layer.path = str(path)  # type: ignore[assignment]
 
 
