@@ -31,10 +31,10 @@ def described(census: Census, frontend: Any) -> dict[Path, Any]:
     slots |= {(id(place.box), place.key) for place in census.tuples}
     found: dict[Path, Any] = {}
     for path, value in census.objects.items():
-        boxes = _boxes(value, frontend)
+        places = boxes(value, frontend)
         state: dict[Any, Any] = {}
         computed = census.recomputed.get(path, ())
-        for n, box in enumerate(boxes):
+        for n, box in enumerate(places):
             inside = _held.content(box)
             if box is not getattr(value, "__dict__", None) and isinstance(box, dict):
                 state[n, _ORDER] = [k for k in inside if k not in computed and (*path, k) not in census.without]
@@ -64,7 +64,7 @@ def differing(before: Any, after: Any) -> list[tuple[int, Any]]:
 def box_of(value: Any, place: tuple[Any, Any], frontend: Any) -> Any:
     """The dict or list of an object that a place of its description is in; None where it is in none."""
     number, key = place
-    return _boxes(value, frontend)[number] if type(number) is int and key not in (_ITSELF, _ORDER) else None
+    return boxes(value, frontend)[number] if type(number) is int and key not in (_ITSELF, _ORDER) else None
 
 
 def memories(census: Census, frontend: Any) -> list[_undo.Memory]:
@@ -73,19 +73,19 @@ def memories(census: Census, frontend: Any) -> list[_undo.Memory]:
     for value in census.objects.values():
         if members := _undo.members(type(value)):
             found.append(_undo.slots(value, members))
-        for box in _boxes(value, frontend):
+        for box in boxes(value, frontend):
             inside = (each for each in _held.elements(box) if isinstance(each, (deque, set, bytearray)))
             containers = [box, *inside]
             found += [known[0] for each in containers if (known := _undo.container(each)) is not None]
     return found
 
 
-def _boxes(value: Any, frontend: Any) -> list[Any]:
+def boxes(value: Any, frontend: Any) -> list[Any]:
     """The dicts and lists in which an object keeps what it holds."""
     if isinstance(value, frontend.layer_type):
         return [vars(value), *(vars(value)[g] for g in frontend.groups if vars(value).get(g) is not None)]
-    boxes = [value] if isinstance(value, (dict, list)) else []
-    return boxes + ([vars(value)] if _census.has_state(value) else [])
+    found = [value] if isinstance(value, (dict, list)) else []
+    return found + ([vars(value)] if _census.has_state(value) else [])
 
 
 def _token(value: Any, frontend: Any, known: Collection[int]) -> Any:

@@ -1,7 +1,7 @@
 """Which attributes a capture read: the objects of a twin note every look-up while they are traced.
 
-A twin's objects are given a subclass of their own class whose only addition is that note. It is put on copies alone, so
-the live program never sees it.
+A twin's objects are given a subclass of their own class whose only addition is that note, and one of assignments. It is
+put on copies alone, so the live program never sees it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from hybrid_infer._state import ABSENT
 
 
 class _Looked:
-    """The ``names`` looked up on an object, and those of them that were when it held there what it did at the start."""
+    """The ``names`` looked up on an object, and those of them that were when it held there what it did at the start.
+
+    ``assigned``: names that something was assigned to, be it what was there before.
+    """
 
     def __init__(self) -> None:
         self.names: set[str] = set()
         self.first: set[str] = set()
+        self.assigned: set[str] = set()
         self._start: dict[str, Any] = {}
 
     def begin(self, value: Any) -> None:
@@ -131,7 +135,7 @@ def by_program(frame: types.FrameType) -> bool:
 def _make(kind: type) -> type | None:
     if "__dict__" not in dir(kind):
         return None
-    look_up = kind.__getattribute__
+    look_up, assign, delete = kind.__getattribute__, kind.__setattr__, kind.__delattr__
 
     def __getattribute__(self: Any, name: str) -> Any:
         sink = _SINKS.get(id(self))
@@ -139,8 +143,22 @@ def _make(kind: type) -> type | None:
             sink.add(self, "__dict__" if name in _COPIED else name)
         return look_up(self, name)  # type: ignore[call-arg]
 
+    def __setattr__(self: Any, name: str, value: Any) -> None:
+        sink = _SINKS.get(id(self))
+        if sink is not None:
+            sink.assigned.add(name)
+        assign(self, name, value)  # type: ignore[call-arg]
+
+    def __delattr__(self: Any, name: str) -> None:
+        sink = _SINKS.get(id(self))
+        if sink is not None:
+            sink.add(self, name)  # an error tells that there is none
+        delete(self, name)  # type: ignore[call-arg]
+
     body = {
         "__getattribute__": __getattribute__,
+        "__setattr__": __setattr__,
+        "__delattr__": __delattr__,
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,

@@ -7,7 +7,7 @@ writes.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -25,7 +25,7 @@ from hybrid_infer import (
 from hybrid_infer._carry import Boxes, Carry, constant, simple
 from hybrid_infer._census import Census, Path, Place, rebuilt
 from hybrid_infer._copies import with_same_tensors
-from hybrid_infer._described import box_of, described, differing, memories
+from hybrid_infer._described import box_of, boxes, described, differing, memories
 from hybrid_infer._errors import TraceError
 from hybrid_infer._reach import Reach
 from hybrid_infer._reads import Recorder
@@ -63,6 +63,7 @@ class Twin:
         self._constants = constants
         self.style, self._reach, self._clocks, self.given = style, reach, clocks, given
         self.watched, self.any_size = True, False
+        self.past_notes = False  # may the code look an attribute up so that nobody notes it?
         self.written: frozenset[int] = frozenset()
         self.state: frozenset[int] = frozenset()
         self.passed: Sequence[Any] = ()
@@ -102,6 +103,7 @@ class Twin:
         self.sources: list[tuple[str, int]] = []
         self.writes: list[str] = []
         self.names: dict[Path, set[str]] = {}
+        self._changed: defaultdict[Path, set[str]] = defaultdict(set)
         self._first: dict[Path, set[str]] = {}  # of these, what was looked at before the method assigned it
         self.whole: set[int] = set()
         self._rebuilt = layout.rebuilder(frontend, parameters.defaults)
@@ -239,8 +241,7 @@ class Twin:
         written = list(dict.fromkeys(written + recorder.assigned + self._held_elsewhere(value, given, reach)))
         self.writes += [f"it changes {name}, which is outside of the layer" for name in written]
         mine = {id(obj) for obj in (*self.census.objects.values(), *self.live.objects.values())}
-        ids = {id(obj): path for path, obj in watched.items()}
-        self.names = {ids[i]: note.names for i, note in recorder.looked.items() if note.names}
+        self.names = {path: names for path, obj in watched.items() if (names := self._depends(path, recorder, obj))}
         self._first = {path: recorder.first(obj) for path, obj in watched.items()}
         if not self.watched:
             self.names = {path: self._every(obj) for path, obj in watched.items()}
@@ -282,6 +283,17 @@ class Twin:
     def recall(self, noted: Any) -> None:
         """See ``Tracee``."""
         self.results, self.sources, self.writes, self.names, self.whole, self.carries = noted
+
+    def _depends(self, path: Path, recorder: Recorder, obj: Any) -> set[str]:
+        """The names on an object of the twin that count: what was looked at, and what was assigned and is as before.
+
+        With another value there, the method would have changed it.
+        """
+        note = recorder.looked.get(id(obj))
+        if note is None:
+            return set()
+        unchanged: set[str] = note.assigned - self._changed[path] - self.frontend.ignored_writes
+        return note.names | unchanged
 
     def _every(self, obj: Any) -> set[str]:
         """Each name that a look-up on an object may be for, where none was noted."""
@@ -346,7 +358,7 @@ class Twin:
     def _looked_at(self, carry: Carry, unwatched: Collection[int]) -> bool:
         """May the method have read what an earlier call left there?"""
         names, holder = self.names.get(carry.path, ()), self.live.objects[carry.path]
-        if not self.watched or id(self.census.objects[carry.path]) in unwatched:
+        if not self.watched or self.past_notes or id(self.census.objects[carry.path]) in unwatched:
             return True
         if carry.key in self._first.get(carry.path, ()):
             return True
@@ -390,11 +402,13 @@ class Twin:
             except (KeyError, IndexError):
                 same = False
             if not same:
+                self._changed[place.path[:-1]].add(place.path[-1])
                 note(f"it replaces the {place.kind} {place.name}", place.box, place.key)
         after = described(self.census, self.frontend)
         for path, held in before.items():
             if after.get(path) != held:
-                changed = sorted(differing(held, after.get(path)), key=lambda place: str(place[1]))
+                changed = self._in_order(path, differing(held, after.get(path)))
+                self._changed[path] |= {str(key) for _, key in changed}
                 if isinstance(self.census.objects[path], (dict, list)):  # each call may write to another place
                     note(f"it changes {'.'.join(path)}", None, None)
                 else:
@@ -402,6 +416,12 @@ class Twin:
                         box = box_of(self.census.objects[path], place, self.frontend)
                         note(f"it changes {'.'.join((*path, str(place[1])))}", box, place[1])
         return assigned
+
+    def _in_order(self, path: Path, places: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        """Places of an object in the order in which it came to hold them: the program's own assignments leave that."""
+        value = self.census.objects[path]
+        held = {key: n for box in boxes(value, self.frontend) if isinstance(box, dict) for n, key in enumerate(box)}
+        return sorted(places, key=lambda place: (held.get(place[1], -1), str(place[1])))
 
     def _collect(
         self, value: Any, weights: Sequence[Any], tensors: Sequence[Any], kept: Callable[[Any], bool],
@@ -431,5 +451,5 @@ class Twin:
 
 def _assigns_itself(kind: type) -> bool:
     """Has a class a ``__setattr__`` of its own? What that makes of a value, it would make of the result once more."""
-    base = next(base for base in kind.__mro__ if "__setattr__" in vars(base))
+    base = next(base for base in kind.__mro__ if "__setattr__" in vars(base) and not _reads.notes(base))
     return base is not object and base.__module__.partition(".")[0] not in ("torch", "paddle")
