@@ -1,7 +1,8 @@
 """The attributes that a capture read: kept as data with a version, and checked by identity at every call.
 
 A read is (path of the object, name, kind, digest). Kinds: ``value`` (plain data on the instance), ``class`` (plain data
-on its class), ``method`` (a function or descriptor on its class), ``missing``, ``tensor``, ``layer``, ``group`` (a
+on its class), ``method`` (a function or descriptor on its class), ``code`` (the same, which no name in the code leads
+to, so that no key has it), ``missing``, ``tensor``, ``layer``, ``group`` (a
 whole dict of sublayers or weights, or of all attributes), ``object`` (an instance whose own attributes are reads of
 their own), ``opaque``
 (data that cannot be told to another process), ``vouched`` (the same, where the user says that it is equal everywhere),
@@ -16,10 +17,10 @@ import functools
 import inspect
 import itertools
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from hybrid_infer import _astray, _environment, _fingerprint, _keys, _layer_hooks, _reads, _state
+from hybrid_infer import _astray, _environment, _fingerprint, _keys, _layer_hooks, _origin, _reads, _state
 from hybrid_infer._census import Census, Path, has_state
 from hybrid_infer._fingerprint import ABSENT, Fingerprint
 from hybrid_infer._framework_code import Named
@@ -49,17 +50,20 @@ class Attributes:
     def __init__(self, frontend: Any, code: Callable[[Any], Fingerprint]) -> None:
         self.frontend = frontend
         self.code = functools.cache(code)
+        #: (id of a class, name) of each attribute of a class that is part of the key.
+        self.counted: Collection[tuple[int, str]] = ()
         self._leaves = (frontend.tensor_type, frontend.layer_type, *frontend.constant_types)
 
     def reads(
-        self, census: Census, names: dict[Path, set[str]], whole: set[int], *, vouched: bool = False
+        self, census: Census, names: dict[Path, set[str]], whole: set[int], *, vouched: bool = False, noted: bool = True
     ) -> tuple[list[Read], list[str], list[str]]:
         """Reads for the names looked up on each object, what in them cannot be told to another process, and what they
         meet of which no look-up is noted, in words.
 
         That is taken to be equal everywhere if it is `vouched` for, and nowhere else otherwise.
 
-        `whole` holds ids of objects on which no look-up can be noted: they are described with all they hold.
+        `whole` holds ids of objects on which no look-up can be noted: they are described with all they hold. Nor was
+        any on others, unless `noted`: `names` are all that there may be.
         """
         found, opaque, astray = [], [], []
         for path in sorted(names):
@@ -76,6 +80,8 @@ class Attributes:
                 astray += self._astray(value, name, ".".join((*path, name)), census)
                 try:
                     kind, digest = self._state(value, name, census, whole)
+                    if kind == "method" and noted and id(value) not in whole and not self._counts(value, name):
+                        kind, digest = self._code(value, name)
                     if kind != "framework":
                         found.append(Read(path, name, kind, digest))
                 except Opaque as fault:
@@ -139,6 +145,19 @@ class Attributes:
                     raise Opaque(f"{class_path(kind)}.{name} is a tensor held by a class")
                 return "class", self.describe(held, f"{class_path(kind)}.{name}", census)
         return "missing", ""
+
+    def _counts(self, value: Any, name: str) -> bool:
+        """Is what the class of an object has under a name part of the key, or known by the version of a library?"""
+        kind = next(kind for kind in type(value).__mro__ if name in vars(kind))
+        return bool(_origin.of_object(kind)) or (id(kind), name) in self.counted
+
+    def _code(self, value: Any, name: str) -> tuple[str, str]:
+        """What the class of an object has under a name that code computes, by all that it does. Raises Opaque."""
+        kind = next(kind for kind in type(value).__mro__ if name in vars(kind))
+        code = self.code(undecorated(vars(kind)[name]))
+        if code.opaque:
+            raise Opaque(f"{class_path(kind)}.{name}: {code.opaque[0]}")
+        return "code", _keys.digest([class_path(kind), code.digest])
 
     def _of_class(self, value: Any, name: str, held: Any) -> bool:
         """Is it what the class has, put on a layer by the framework in another spelling?"""
@@ -232,6 +251,8 @@ class Attributes:
                 continue
             try:
                 state = self._state(value, read.name, census, set() if read.kind == "object" else _all(census))
+                if read.kind == "code" and state[0] == "method":
+                    state = self._code(value, read.name)
             except Opaque:
                 return read
             if state != (read.kind, read.digest):
@@ -282,6 +303,8 @@ class Attributes:
             for base in type(value).__mro__:
                 if read.name in vars(base):
                     watch.slot(watch.namespace(base), read.name, vars(base)[read.name])
+                    if read.kind == "code":
+                        watch.holds(self._does_the_same(vars(base)[read.name]))
                     break
                 if base is not object:
                     watch.absent(watch.namespace(base), read.name)

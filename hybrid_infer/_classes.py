@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hybrid_infer import _keys, _origin
+from hybrid_infer import _code, _keys, _origin
 from hybrid_infer._namespaces import ENTRIES, Namespace
 from hybrid_infer._objects import Objects, library_of
 from hybrid_infer._state import ABSENT, name_of
@@ -34,6 +35,7 @@ class Classes(Objects):
         self.spaces: dict[int, Namespace] = {}
         self.dynamic = False
         self.overridden: set[type] = set()
+        self.bound: tuple[type, str, Any] | None = None  # see `methods_of`
 
     def unique(self, label: str) -> str:
         count = self.taken[label] = self.taken.get(label, 0) + 1
@@ -69,10 +71,36 @@ class Classes(Objects):
             if isinstance(space.owner, type):
                 self.classes_read[id(space.owner), name] = (space.owner, name, value)
                 self.methods.update(map(id, (value.fget, value.fset) if isinstance(value, property) else (value,)))
-                self.mentions.method(space.owner, value)  # which may be at home in another class
             else:
                 self.globals[id(space.mapping), name] = (space.mapping, name, value)
-            self.ingredient(f"attribute {name} of {space.label}", value, ("attribute", space.label, name))
+            with self.methods_of(space.owner, name, value):
+                self.ingredient(f"attribute {name} of {space.label}", value, ("attribute", space.label, name))
+
+    @contextlib.contextmanager
+    def methods_of(self, owner: Any, name: str, value: Any) -> Iterator[None]:
+        """Inside, `value` is encoded, which is a method of the class `owner`, or holds it: a property, a wrapper."""
+        before = self.bound
+        named = "" if isinstance(value, (staticmethod, classmethod)) else f"{getattr(owner, '__qualname__', '')}.{name}"
+        self.bound = (owner, named, value) if isinstance(owner, type) else None
+        try:
+            yield
+        finally:
+            self.bound = before
+
+    def referred(self, function: types.FunctionType) -> None:
+        """Take over the names that a function computes for attributes of its ``self``, whoever that is.
+
+        A function that is referred to by anything but a class may be called with any object.
+        """
+        code = _code.describe(function.__code__)
+        kind = None
+        if self.bound is not None and (function is self.bound[2] or function.__qualname__ == self.bound[1]):
+            kind = self.bound[0]
+        # `self` may be a class, or a module.
+        if (code.on_self or code.self_dict) and (issubclass(kind, type) if kind is not None else code.self_dict):
+            self.dynamic = True
+        if code.on_self:
+            self.mentions.on_self.setdefault(kind, set()).update(code.on_self)
 
     @staticmethod
     def patched(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import opcode
 import struct
 import sys
@@ -30,6 +31,7 @@ _READS_GLOBAL = frozenset(
 )
 _WRITES_LOCAL_NAME = frozenset(opcode.opmap[name] for name in ("STORE_NAME", "DELETE_NAME") if name in opcode.opmap)
 _IMPORT = opcode.opmap["IMPORT_NAME"]
+_BUILD_CLASS = opcode.opmap["LOAD_BUILD_CLASS"]
 _EXTENDED = opcode.opmap["EXTENDED_ARG"]
 _RELEVANT = _NAMES | _CONSTS | {_EXTENDED, _SMALL_INT}
 _MATCH_CLASS = opcode.opmap["MATCH_CLASS"]
@@ -83,10 +85,11 @@ class Code:
     writes; ``attributes``: names it uses on objects, as attributes or as constant arguments of ``getattr``;
     ``imports``: (module, level) of its import statements. ``bare``: names whose values it uses for more than their
     attributes. ``computed``: global names with attributes behind them (``("F",)``, ``("torch", "nn")``) whose further
-    attributes it reaches by computed names; ``own``: with what such names of attributes of its ``self`` begin;
-    ``dynamic``: it reaches attributes so of objects that are not known by name;
+    attributes it reaches by computed names; ``on_self``: with what such names of attributes of its ``self`` begin;
+    ``self_dict``: it reads ``self.__dict__``; ``dynamic``: it reaches attributes so of objects that are not known by
+    name;
     ``namespace``: it reaches globals by computed names; ``importer``: it may import modules by computed names.
-    ``formats``: it may call ``__repr__``, ``__str__`` or ``__format__``.
+    ``formats``: it may call ``__repr__``, ``__str__`` or ``__format__``. ``makes_classes``: it has a class statement.
     """
 
     digest: bytes
@@ -96,10 +99,12 @@ class Code:
     bare: frozenset[str]
     computed: tuple[tuple[str, ...], ...]
     dynamic: bool
-    own: frozenset[str]
+    on_self: frozenset[str]
+    self_dict: bool
     namespace: bool
     importer: bool
     formats: bool
+    makes_classes: bool
 
 
 _cache: dict[int, tuple[CodeType, Code]] = {}
@@ -119,11 +124,12 @@ def describe(code: CodeType) -> Code:
 
 def _describe(code: CodeType) -> Code:
     scan = _Scan(code)
-    nested = [describe(const) for const in code.co_consts if isinstance(const, CodeType)]
-    names = set(code.co_names) - ({"__dict__"} if scan.own_dict else set())
-    # A name accessor is handed a name that some other code used: those names are followed already.
-    accessor = code.co_name in ("__getattr__", "__getattribute__")
-    dynamic = scan.computed_getattr and not accessor
+    nested = [describe(const) for const in _nested(code)]
+    names = set(code.co_names) - ({"__dict__"} if scan.self_dict else set())
+    # Of one nested in it, `self` is this one's or another's.
+    mine = _keeps_self(code)
+    inside = [part for const, part in zip(_nested(code), nested, strict=True) if mine and "self" in const.co_freevars]
+    strange = any((part.on_self or part.self_dict) and part not in inside for part in nested)
     return Code(
         scan.digest(),
         tuple(dict.fromkeys([*scan.globals, *(name for part in nested for name in part.globals)])),
@@ -131,12 +137,18 @@ def _describe(code: CodeType) -> Code:
         tuple(dict.fromkeys([*scan.imports, *(item for part in nested for item in part.imports)])),
         frozenset(scan.bare).union(*(part.bare for part in nested)),
         tuple(dict.fromkeys([*scan.computed, *(chain for part in nested for chain in part.computed)])),
-        dynamic or bool(names & _DYNAMIC) or any(part.dynamic for part in nested),
-        frozenset(() if accessor else scan.own_getattr).union(*(part.own for part in nested)),
+        scan.computed_getattr or strange or bool(names & _DYNAMIC) or any(part.dynamic for part in nested),
+        frozenset(scan.on_self).union(*(part.on_self for part in inside)),
+        scan.self_dict or any(part.self_dict for part in inside),
         bool(names & _NAMESPACE) or any(part.namespace for part in nested),
         bool(names & _IMPORTERS) or {"sys", "modules"} <= names or any(part.importer for part in nested),
         scan.formats or any(part.formats for part in nested),
+        _BUILD_CLASS in code.co_code[::2] or any(part.makes_classes for part in nested),
     )
+
+
+def _nested(code: CodeType) -> list[CodeType]:
+    return [const for const in code.co_consts if isinstance(const, CodeType)]
 
 
 class _Scan:
@@ -153,8 +165,8 @@ class _Scan:
         self.imports: list[tuple[str, int]] = []
         self.computed_getattr = False
         #: Is ``self.__dict__`` all that is read of that name? It has what an instance holds, and nothing of its class.
-        self.own_dict = "__dict__" in code.co_names
-        self.own_getattr: frozenset[str] = frozenset()
+        self.self_dict = "__dict__" in code.co_names
+        self.on_self: frozenset[str] = frozenset()
         self.computed: list[tuple[str, ...]] = []
         self.bare: set[str] = set()
         raw = code.co_code
@@ -196,8 +208,9 @@ class _Scan:
                         self._getattr(ops, i)
                 elif op not in _WRITES_LOCAL_NAME:
                     self.attributes.add(name)
-                if name == "__dict__":
-                    self.own_dict &= op == _LOAD_ATTR and self._loads_self(ops, i - 1, last=True)
+                if name == "__dict__" and self.self_dict:
+                    here = op == _LOAD_ATTR and 2 * start not in dis.findlabels(raw)  # type: ignore[arg-type]
+                    self.self_dict = here and self._loads_self(ops, start - 1, last=True)
             extended = 0
             start = i + 1
         if not _KNOWN_FORMAT:
@@ -236,14 +249,28 @@ class _Scan:
             end = self._operand(ops, rest, end)
         if isinstance(name, str) and end and ops[rest[end]] in _CALLS:
             self.attributes.add(name)
-        elif at and ops[rest[0]] in _READS_GLOBAL:
+        elif at and self._hands_on(ops, rest[at:]):
+            return
+        elif at and ops[rest[0]] in _READS_GLOBAL and _computed_names.whole(self.code, 2 * i, at):
             raw, names = self.code.co_code, self.code.co_names
             self.computed.append(tuple(names[raw[2 * j + 1] >> _SHIFTS.get(ops[j], 0)] for j in rest[:at]))
-        elif (at == 1 or ops[rest[0]] in _LOADS_PAIR) and self._loads_self(ops, rest[0], last=False):
+        elif (
+            (at == 1 or ops[rest[0]] in _LOADS_PAIR)
+            and self._loads_self(ops, rest[0], last=False)
+            and _computed_names.whole(self.code, 2 * i, 1)
+        ):
             # Where a variable is loaded with it, that is what the name begins with.
-            self.own_getattr |= {"" if ops[rest[0]] in _LOADS_PAIR else _computed_names.beginning(self.code, 2 * i)}
+            self.on_self |= {"" if ops[rest[0]] in _LOADS_PAIR else _computed_names.beginning(self.code, 2 * i)}
         else:
             self.computed_getattr = True
+
+    def _hands_on(self, ops: bytes, rest: list[int]) -> bool:
+        """Does a class's accessor look for the very name that it was asked for? That is followed where it is used."""
+        code = self.code
+        if code.co_name not in ("__getattr__", "__getattribute__") or code.co_argcount != 2 or len(rest) < 2:
+            return False
+        first, call = rest[:2]
+        return ops[first] in _LOADS_ONE and code.co_code[2 * first + 1] == 1 and ops[call] in _CALLS
 
     @staticmethod
     def _operand(ops: bytes, rest: list[int], at: int) -> int:

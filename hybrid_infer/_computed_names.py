@@ -1,4 +1,7 @@
-"""With what does a name begin that code computes for ``getattr(self, ...)``: ``f"norm{i}"``, ``"up_" + str(i)``."""
+"""Of ``getattr(self, ...)``: is its object what was loaded first, and with what does a computed name begin?
+
+Such as ``f"norm{i}"`` and ``"up_" + str(i)``.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from types import CodeType
 
 _BEHIND = ("CACHE", "EXTENDED_ARG")
 _CALLS = ("PRECALL", "CALL", "CALL_FUNCTION", "CALL_METHOD")
+_JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
+_ALWAYS = ("JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_NO_INTERRUPT", "RETURN_VALUE", "RAISE_VARARGS")
 #: Instructions that take what they work on from the top of the stack and leave one object there.
 _PLAIN = frozenset(
     {
@@ -15,6 +20,42 @@ _PLAIN = frozenset(
         "FORMAT_SIMPLE", "FORMAT_VALUE", "FORMAT_WITH_SPEC", "LOAD_ATTR", "LOAD_METHOD",
     }
 )  # fmt: skip
+
+
+def whole(code: CodeType, offset: int, count: int) -> bool:
+    """Are the first `count` instructions behind the one at `offset`, which loads ``getattr``, its whole first argument?
+
+    Not so in ``getattr(self[0], name)``, ``getattr(self(), name)``, ``getattr(self or x, name)``: the stack is
+    followed to the call, and nothing may touch what lies below.
+    """
+    rest = [i for i in dis.get_instructions(code) if i.offset > offset and i.opname not in _BEHIND]
+    if len(rest) <= count or rest[count].is_jump_target or rest[0].opname == "PUSH_NULL":  # which a call begins with
+        return False
+    depth: int | None = rest[count - 1].opname.count("_FAST") == 2  # two variables at once
+    depths: dict[int, int] = {}
+    for item in rest[count:]:
+        depth = depths.get(item.offset, depth)
+        if depth is None:
+            return False
+        effect = dis.stack_effect(item.opcode, item.arg, jump=False)
+        if _touched(item, effect) > depth:
+            return item.opname in _CALLS and depth + 1 == item.arg and item.arg in (2, 3)
+        if item.opcode in _JUMPS:
+            if item.argval <= item.offset:
+                return False
+            depths[item.argval] = depth + dis.stack_effect(item.opcode, item.arg, jump=True)
+        depth = None if item.opname in _ALWAYS else depth + effect
+    return False
+
+
+def _touched(item: dis.Instruction, effect: int) -> int:
+    """How many objects on the stack an instruction may look at, at most."""
+    if item.opname in ("COPY", "SWAP"):
+        return int(item.arg or 0)
+    if item.opname in ("PUSH_NULL", "NOP") or (item.opname.startswith("LOAD_") and item.opname not in _PLAIN):
+        return 0
+    leaves = 0 if item.opcode in _JUMPS or item.opname == "POP_TOP" else 1
+    return max(1, leaves - effect)
 
 
 def beginning(code: CodeType, offset: int) -> str:

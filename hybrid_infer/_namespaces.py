@@ -6,7 +6,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from hybrid_infer import _code
+from hybrid_infer import _origin
 
 #: Names that describe a class or belong to its machinery.
 _NEVER = frozenset(
@@ -56,6 +56,7 @@ _COPIERS = frozenset(
 )
 _COPYING = frozenset({"copy", "deepcopy", "replace", "dumps"})
 _FORMATTERS = frozenset({"__repr__", "__str__", "__format__"})
+_ACCESSORS = frozenset({"__getattr__", "__getattribute__"})
 ENTRIES = frozenset({"forward", "__call__", "__wrapped__"})
 
 
@@ -64,8 +65,9 @@ class Mentions:
 
     ``used``: names of attributes; ``mentioned``: of globals; ``bare``: of either, where the value is used for more than
     its attributes. ``formats``: something may be turned into text. ``widened``: names that are computed are looked up
-    among all there are; ``own``: by class, with what the names begin that its methods
-    compute for attributes of their own objects; None: of a class that is not known. ``classes``: all that were reached.
+    among all there are; ``on_self``: by class, with what the names begin that its methods compute for attributes of
+    their own objects; None: of anything. ``classes``: all that were reached; ``makes_classes``: there may be more, with
+    methods of any.
     """
 
     def __init__(self) -> None:
@@ -74,19 +76,25 @@ class Mentions:
         self.bare: set[str] = set()
         self.formats = False
         self.widened = False
-        self.own: dict[type | None, set[str]] = {}
+        self.on_self: dict[type | None, set[str]] = {}
         self.classes: set[type] = set()
+        self.makes_classes = False
 
-    def method(self, kind: type | None, function: Any) -> None:
-        """A function is a method of a class, or may be one of any."""
-        own = _code.describe(function.__code__).own if isinstance(function, types.FunctionType) else ()
-        if own:
-            self.own.setdefault(kind, set()).update(own)
+    def computed_on(self, kind: type | None) -> tuple[str, ...]:
+        """With what such names may begin where an object that has the methods of `kind` has those of that class too.
 
-    def computed_on(self, kind: type) -> tuple[str, ...]:
-        """With what such names may begin where an object that has the methods of `kind` has those of that class too."""
+        None: of what is no class.
+        """
         bases = {base for each in self.classes if kind in each.__mro__ for base in each.__mro__}
-        return tuple(text for home, texts in self.own.items() if home is None or home in bases for text in texts)
+        anything = self.makes_classes
+        homes = [home for home in self.on_self if anything or home is None or home in bases or self._hands_on(home)]
+        return tuple(text for home in homes for text in self.on_self[home])
+
+    def _hands_on(self, home: type) -> bool:
+        """May an object with the methods of a class look for names on others, by an accessor of the program's?"""
+        family = [each for each in self.classes if home in each.__mro__]
+        bases = {base for each in family for base in each.__mro__ if not _origin.of_object(base)}
+        return any(not _ACCESSORS.isdisjoint(vars(base)) for base in bases)
 
 
 class Namespace:
@@ -113,8 +121,8 @@ class Namespace:
         else:
             names = mapping.keys() & mentions.used
         names |= mapping.keys() & self.extra
-        if is_class and mentions.own:
-            begun = mentions.computed_on(self.owner)
+        if mentions.on_self and (is_class or self._escapes(mentions)):
+            begun = mentions.computed_on(self.owner if is_class else None)
             names |= {name for name in mapping if name.startswith(begun) and not dunder(name)}
         if is_class and not self.library:
             implicit = {name for name in mapping if dunder(name)}

@@ -14,6 +14,7 @@ import threading
 import types
 import weakref
 from abc import abstractmethod
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,6 +97,10 @@ class Objects(_keys.Encoder):
         """A reference to a class."""
 
     @abstractmethod
+    def methods_of(self, owner: Any, name: str, value: Any) -> AbstractContextManager[None]:
+        """Inside, a method of a class is encoded."""
+
+    @abstractmethod
     def entered(self, kind: type) -> None:
         """An instance of this class is at hand: what code calls without a mention of its name counts."""
 
@@ -135,8 +140,8 @@ class Objects(_keys.Encoder):
         if isinstance(value, types.ModuleType):
             return self.module(value)
         if isinstance(value, types.MethodType):
-            self.mentions.method(type(value.__self__), value.__func__)
-            return self.parts(b"M", value.__func__, value.__self__)
+            with self.methods_of(type(value.__self__), "", value.__func__):
+                return self.parts(b"M", value.__func__, value.__self__)
         if isinstance(value, (staticmethod, classmethod)):
             return self.parts(b"S", kind.__name__, value.__func__)
         if isinstance(value, property):

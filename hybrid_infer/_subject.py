@@ -72,6 +72,7 @@ class Subject:
             self.replaced += more
             found = known(self.replaced)
         self.code = found.code
+        self.attributes.counted = {(id(owner), name) for owner, name, _ in self.code.classes_read}
         self.loose = [each for each in self.code.externals if id(each.object) not in inside]
         self._unnoted = [self._whole(each) for each in self.loose if isinstance(each.object, layer_type)]
         self.weights = tuple(self._weight(n, slots) for n, slots in self.census.weights().items())
@@ -178,7 +179,7 @@ class Subject:
         described = [_code.describe(body) for _, body, *_ in self.code.functions]
         if any(each.dynamic or "__dict__" in each.attributes for each in described):
             return {*names}
-        computed = tuple(frozenset().union(*(each.own for each in described)))
+        computed = tuple(frozenset().union(*(each.on_self for each in described)))
         bodies = [code for _, body, *_ in self.code.functions for code in _roots.codes(body)]
         spelled = {text for code in bodies for text in code.co_consts if isinstance(text, str)}
         return {*names} & (self._names() | spelled) | {name for name in names if name.startswith(computed)}
@@ -198,6 +199,10 @@ class Subject:
             for function, body, *_ in self.code.functions
             for code in _roots.codes(body)
         )
+
+    def looks_past(self) -> bool:
+        """Does the code name what looks an attribute up past the object's own class, where no look-up is noted?"""
+        return not {"__getattribute__", "__getattr__", "getattr_static"}.isdisjoint(self._names())
 
     def hooked(self) -> _layer_hooks.Hooked | None:
         """A layer around whose calls in the method user code runs."""

@@ -61,6 +61,7 @@ def twin_of(request: Request, ints: frozenset[int]) -> Twin:
     )  # fmt: skip
     twin.writable = request.writes
     twin.any_size = request.any_size
+    twin.past_notes = request.subject.looks_past()
     return twin
 
 
@@ -136,7 +137,7 @@ def varying(request: Request, family: Family) -> tuple[frozenset[tuple[int, int]
 def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
     vouched = request.options.cache_key is not None
     reads, opaque, astray = request.subject.attributes.reads(
-        request.subject.census, twin.names, twin.whole, vouched=vouched
+        request.subject.census, twin.names, twin.whole, vouched=vouched, noted=twin.watched
     )
     reasons = [*captured.impure, *twin.writes, *astray]
     if not reasons and _unknown(request, captured.constants):

@@ -49,7 +49,9 @@ class Walk(Classes):
     def root(self, function: Any) -> None:
         label = self.unique(f"method {name_of(function)}")
         self.methods.add(id(function))
-        self.ingredient(label, function, ("argument", label, "function"))
+        home = home_of(function) if isinstance(function, types.FunctionType) else None
+        with self.methods_of(home, "", function):
+            self.ingredient(label, function, ("argument", label, "function"))
 
     def finish(self) -> None:
         """Follow code and names until neither gives anything new."""
@@ -93,6 +95,7 @@ class Walk(Classes):
 
     def function(self, function: types.FunctionType) -> bytes:
         """A reference to a function; the function itself is followed later."""
+        self.referred(function)
         known = self.labels.get(id(function))
         if known is not None:
             return _keys.frame(b"f", known[1].encode())
@@ -139,7 +142,6 @@ class Walk(Classes):
         else:
             self.functions.append(function)
             self.code(function.__code__, function.__globals__, label)
-            self.mentions.method(home_of(function), function)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
             value = cell_contents(cell)
             self.cells[id(cell)] = (cell, value)
@@ -163,6 +165,7 @@ class Walk(Classes):
         self.mentions.used |= info.attributes
         self.mentions.bare |= info.bare
         self.dynamic |= info.dynamic or info.namespace
+        self.mentions.makes_classes |= info.makes_classes
         self.mentions.formats |= info.formats or not {"repr", "str", "format", "ascii"}.isdisjoint(info.globals)
         if info.importer:
             self.opaque.append(f"{label}: it imports modules by computed names")
@@ -317,4 +320,4 @@ def home_of(function: types.FunctionType) -> type | None:
     """The class that has a function as a method of its own; None where that cannot be told."""
     *parts, name = function.__qualname__.split(".")
     found = behind(function.__module__, parts)
-    return found if isinstance(found, type) and vars(found).get(name) is function else None
+    return found if isinstance(found, type) and undecorated(vars(found).get(name)) is function else None

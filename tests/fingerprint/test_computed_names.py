@@ -71,6 +71,28 @@ ANYBODYS = (
     "return self.a.__dict__",
     "return self.__dict__, n.__dict__",
     "return vars(n)",
+    "return getattr(self[0], n)",
+    "return getattr(self[i + 1], 'a' + n)",
+    "return getattr(self[i if x else 0], n)",
+    "return getattr(self(), n)",
+    "return getattr(self(x), n)",
+    "return getattr(self(x, i), n)",
+    "return getattr(self + x, n)",
+    "return getattr(self or x, n)",
+    "return getattr(self and x, 'a' + n)",
+    "return getattr(self if i else x, n)",
+    "return getattr(x if i else self, n)",
+    "return getattr(self[i], n, None)",
+    "return getattr(self.x()[i], n)",
+    "return getattr(names[0], n)",
+    "return getattr(NAMES[0], n)",
+    "return getattr(NAMES or x, n)",
+    "return (self.x or self).__dict__[n]",
+    "return (self if i else x).__dict__[n]",
+    "return (lambda self: getattr(self, n))(x)",
+    "return [self.__dict__ for self in x]",
+    "self = 3 if i else x\n return (lambda: getattr(self, n))()",
+    "class Inner:\n  def run(self, k): return getattr(self, 'a' + k)\n return Inner().run(n)",
 )
 
 
@@ -85,7 +107,7 @@ def code(body: str, parameters: str = "self, i, x, names, f, n") -> CodeType:
 @pytest.mark.parametrize("body", WHERE)
 def test_with_what_the_name_begins(expression: str, body: str) -> None:
     found = _code.describe(code(body.format(expression)))
-    assert found.own == {BEGINNINGS[expression]} and not found.dynamic
+    assert found.on_self == {BEGINNINGS[expression]} and not found.dynamic
 
 
 @pytest.mark.parametrize("body", ANYBODYS)
