@@ -80,7 +80,7 @@ def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str], resul
             note("a list grows in a loop or branch that is part of the graph")
         elif name == "increment_" and lists:
             continue  # which counts the elements
-        elif name.endswith("_"):
+        elif name.endswith("_") and name != "share_data_":  # of `detach`, which writes nothing
             given = _written(op)
             aliases = [each for value in given for each in _aliases(op, value)]
             written = [n for value, n in zip(inputs, labels, strict=True) if any(a.is_same(value) for a in aliases)]
