@@ -200,6 +200,17 @@ def _stack(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return paddle.concat([paddle.unsqueeze(value, attributes["axis"]) for value in given], attributes["axis"])
 
 
+def _transpose(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Of the first axes alone, which the converter takes for all, or counted from the end."""
+    import paddle
+
+    order, rank = attributes["perm"], len(inputs[0].shape)
+    if len(order) == rank and all(axis >= 0 for axis in order):
+        return None
+    first = [axis % len(order) for axis in order]
+    return paddle.transpose(inputs[0], [*first, *range(len(order), rank)])
+
+
 RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "scale": _scale,
     "scale_": _scale,
@@ -223,4 +234,6 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "linspace": _linspace,
     "topk": _topk,
     "stack": _stack,
+    "transpose": _transpose,
+    "transpose_": _transpose,
 }

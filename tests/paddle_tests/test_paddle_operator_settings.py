@@ -289,6 +289,19 @@ def test_regions_are_of_the_images_that_their_numbers_say() -> None:
     served(captures=2)
 
 
+def test_axes_that_a_transposition_leaves_out_stay_where_they_are() -> None:
+    @inference(verify="off", fallback="error")
+    def turned(x: Any) -> Any:
+        deep = x.reshape([2, 3, 1, -1, 2])
+        return deep.transpose([2, 0, 1]), deep.transpose([1, 0]), deep.transpose([0, 4, 2, 3, -4])
+
+    for n in (4, 6, 8):
+        x = drawn(6, 2 * n)
+        with paddle.no_grad():
+            same(turned(x), turned.__hybrid_infer__.function(x))
+    served(captures=2)
+
+
 def test_vectors_of_one_element_are_stacked_to_a_matrix() -> None:
     """The pooled output of a text encoder: what stands at the last token of each text, for one text and for more."""
 
