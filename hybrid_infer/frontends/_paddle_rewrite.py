@@ -259,6 +259,21 @@ def _group_norm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return _paddle_channels.last(result) if last else result
 
 
+def _loop(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """The converter has one name for what a loop starts from and for what that has become, and one for all variables
+    that start from one tensor. What the loop reads beside its variables is to stay: such a start is a copy.
+    """
+    import paddle
+    from paddle.autograd.backward_utils import ValueSet
+
+    read = ValueSet(value for block in op.blocks() for each in operators(block) for value in each.operands_source())
+    for place, value in enumerate(inputs[1:], start=1):
+        if value.is_dense_tensor_type() and value in read:
+            op.operand(place).set_source(paddle.assign(value))
+        read.add(value)
+    return None
+
+
 _RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "mean": _mean,
     "mean_all": _mean_all,
@@ -281,6 +296,7 @@ _RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "amin": _extreme,
     "gelu": _gelu,
     "group_norm": _group_norm,
+    "while": _loop,
     "sigmoid_cross_entropy_with_logits": _sigmoid_cross_entropy,
     **dict.fromkeys(_paddle_channels.OPERATORS, _paddle_channels.rewrite),
     "max_pool2d_with_index": _paddle_windows.indexed,

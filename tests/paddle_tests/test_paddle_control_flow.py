@@ -59,7 +59,21 @@ def conditions_with_and_or(x: Any) -> Any:
     return y if (x.max() > 1 and x.min() > -3) or x.sum() > 100 else -y
 
 
-FUNCTIONS = [branch_in_loop, early_returns, loop_with_break, loop_in_loop, conditions_with_and_or]
+def loops_from_one_tensor(x: Any) -> Any:
+    """What a loop starts from is read in it as well, and two of its variables start from one tensor."""
+    turn, turns = paddle.zeros([], "int64"), (x.sum() > 0).astype("int64") * 2
+    y = z = x
+    while turn < turns:
+        inner, y = paddle.zeros([], "int64"), y + x * 3
+        while inner < turn:
+            z, inner = z * 2 + y, inner + 1
+        turn = turn + 1
+    return y, z
+
+
+FUNCTIONS = [
+    branch_in_loop, early_returns, loop_with_break, loop_in_loop, conditions_with_and_or, loops_from_one_tensor,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
