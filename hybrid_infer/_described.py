@@ -7,7 +7,7 @@ import functools
 import logging
 import types
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from hybrid_infer import _census, _fingerprint, _undo
@@ -18,7 +18,7 @@ _ITSELF, _ORDER = "its state", "its order"
 #: What the program shares with its copies: it refuses to be copied.
 SHARED = (types.ModuleType, type(functools.lru_cache(lambda: None)))
 _SIMPLE = (int, float, str, bool, bytes, complex, type(None))
-_NO_STATE = (
+NO_STATE = (
     type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
     enum.Enum, range, slice, logging.Logger, *SHARED,
 )  # fmt: skip
@@ -80,6 +80,22 @@ def memories(census: Census, frontend: Any) -> list[_undo.Memory]:
     return found
 
 
+def named_memories(census: Census, frontend: Any) -> Iterator[tuple[str, _undo.Memory]]:
+    """The same with names, of what counts as a change."""
+    for path, value in census.objects.items():
+        name, layer = ".".join(path), isinstance(value, frontend.layer_type)
+        but = {"", *census.recomputed.get(path, ()), *(frontend.ignored_writes if layer else ())}
+        if members := _undo.members(type(value)):
+            yield name, _undo.slots(value, members)
+        for box in boxes(value, frontend):
+            if isinstance(box, dict):  # in whatever order
+                yield name, _undo.Entries(box, but=but, dot=box is not value)
+            inside = [each for each in _held.elements(box) if isinstance(each, (deque, set, bytearray))]
+            for each in (*inside, *(() if isinstance(box, dict) else (box,))):
+                if (known := _undo.container(each)) is not None:
+                    yield name, known[0]
+
+
 def boxes(value: Any, frontend: Any) -> list[Any]:
     """The dicts and lists in which an object keeps what it holds."""
     if isinstance(value, frontend.layer_type):
@@ -94,7 +110,7 @@ def _token(value: Any, frontend: Any, known: Collection[int]) -> Any:
     if isinstance(value, tuple):
         return id(value), _items(value, frontend, known)
     watched = isinstance(value, (dict, list, frontend.layer_type, *frontend.constant_types))
-    if watched or _is_object(value) or isinstance(value, _NO_STATE):
+    if watched or _is_object(value) or isinstance(value, NO_STATE):
         return id(value)  # which either does not change or is compared place by place
     held = _held_in(value) if isinstance(value, (deque, set, frozenset)) else ()
     return id(value), _digest(value, frontend, known), held

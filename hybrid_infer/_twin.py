@@ -8,7 +8,7 @@ writes.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from hybrid_infer import (
@@ -30,6 +30,7 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer._reach import Reach
 from hybrid_infer._reads import Recorder
 from hybrid_infer._signature import Layout, Parameters, Signatures, Unsupported
+from hybrid_infer._since import Since
 
 SELF = "self"
 
@@ -275,6 +276,10 @@ class Twin:
             if id(each) in changed and (id(own) in known or reach.holds(own)):
                 found.append(f"an argument of class {type(own).__name__}")
         return found
+
+    def since(self, functions: Iterable[Any]) -> Since:
+        """See ``Tracee``."""
+        return Since(self.census, functions, self.frontend)
 
     def noted(self) -> Any:
         """See ``Tracee``."""

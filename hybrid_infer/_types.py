@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -85,6 +85,14 @@ class Captured:
     constants: tuple[Any, ...] = ()
 
 
+class Since(Protocol):
+    """What some objects held at a time."""
+
+    def changed(self) -> str | None:
+        """The name of something that is not what it was."""
+        ...
+
+
 class Tracee(Protocol):
     """One call prepared for tracing; made by the twin, consumed by a frontend.
 
@@ -101,6 +109,8 @@ class Tracee(Protocol):
     be served so. ``passed``: the tensors that the method is given while ``run`` is at work, such copies among them;
     ``writes``: what a trace found that the method does besides computing its results.
     Where ``run`` is called several times, ``recall`` puts back what was ``noted`` after the one that counts.
+    ``since``: what the objects of the method hold while ``run`` is at work, and what the variables of functions do that
+    are about to be run; it says what of it has changed.
     """
 
     name: str
@@ -124,6 +134,8 @@ class Tracee(Protocol):
         ints: Sequence[Any],
         convert: Callable[[Callable[..., Any]], Callable[..., Any]] = ...,
     ) -> list[Any]: ...
+
+    def since(self, functions: Iterable[Any]) -> Since: ...
 
     def noted(self) -> Any: ...
 

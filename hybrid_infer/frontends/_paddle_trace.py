@@ -15,9 +15,11 @@ from typing import Any
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Condition, Tracee
 from hybrid_infer.frontends._paddle_quiet import quiet
+from hybrid_infer.frontends._paddle_sides import Sides, escaped
 from hybrid_infer.frontends._paddle_sizes import Sizes
 from hybrid_infer.frontends._paddle_watch import FOREIGN, FOREIGN_REMEDY, Watch, is_number, program_key
 
+_ESCAPED_REMEDY = "Assign it to a variable in the branch or loop itself"
 #: Programs that live as long as the calls that they were traced from.
 _PROGRAMS: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
 
@@ -126,6 +128,7 @@ def trace(
     labels = [*tracee.labels, *(f"integer {i}" for i, _ in numbers)]
     with ExitStack() as stack:
         stack.enter_context(quiet())
+        stack.callback(escaped, program)
         stack.enter_context(_static_mode(program))
         stack.enter_context(_autocast(autocast))
         values = [paddle.static.data(name, shape, dtype) for name, shape, dtype in example]
@@ -141,6 +144,8 @@ def trace(
             {id(t): v for t, v in zip([*tracee.weights, *tracee.tensors], values, strict=False)}, asked, every_side
         )
         stack.enter_context(watch.active())
+        sides = Sides(tracee)
+        stack.enter_context(sides.active())
         stack.enter_context(_buffers_replaced())
         rewrites = Rewrites()
         stack.enter_context(rewrites.active())
@@ -173,6 +178,11 @@ def trace(
         impure += [f"it assigns the global {name}" for name in rewrites.assigned()]
         # A result of its own for each entry, also where the method returns one tensor twice.
         results = [paddle.assign(result) for result in results]
+        sides.check()
+        outside = escaped(program)
+        if outside is not None:
+            reason = "a branch or loop depends on the values of a tensor, and what it computes is used elsewhere"
+            raise TraceError(_paddle_reasons.named(reason, outside), _ESCAPED_REMEDY)
         with suppress(TypeError):
             # A result keeps no hold of its program, and crashes the process that asks it for its shape afterwards.
             _PROGRAMS.setdefault(tracee, []).append(program)

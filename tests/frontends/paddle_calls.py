@@ -62,6 +62,12 @@ class Call:
     def may_write(self, tensors, state):
         return False
 
+    def since(self, functions):
+        return self
+
+    def changed(self):
+        return None
+
     def noted(self):
         return None
 

@@ -1,0 +1,257 @@
+"""Branches and loops on the values of a tensor, under watch for what their sides do beside computing.
+
+The tracer follows both sides of a branch, one after the other, and the body of a loop once. What rewritten code assigns
+there itself (``self.h = ...`` too) is a variable of the branch: the framework puts it back before the other side, and
+chooses afterwards. Whatever else a side changes, as in a method that it calls, the other side would find changed, and
+so would all that follows, whichever of them a call is to take. A method that does so is refused.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from hybrid_infer._errors import TraceError
+from hybrid_infer._types import Tracee
+from hybrid_infer.frontends._paddle_watch import is_number
+
+_VALUES = "depends on the values of a tensor, and"
+_REMEDY = "Have it compute the new value, and assign that behind it"
+_NUMBER_REMEDY = "Keep a tensor there, or decide outside of the method"
+
+
+class _Variables(NamedTuple):
+    """Of a branch or a loop, as the framework reads and assigns them; ``sides``: the functions that run them."""
+
+    sides: list[Any]
+    names: list[str]
+    get: Callable[[], Any]
+    put: Callable[[Any], Any]
+
+    def attributes(self) -> dict[tuple[str, int], Any]:
+        """What those of them that are attributes hold, by name and place in a container."""
+        import paddle
+
+        named = zip(self.names, self.get() or (), strict=False)
+        flat = {name: paddle.utils.flatten([value]) for name, value in named if "." in name}
+        return {(name, place): value for name, values in flat.items() for place, value in enumerate(values)}
+
+
+class Sides:
+    """Watches them on one thread, for the time of a trace."""
+
+    def __init__(self, tracee: Tracee) -> None:
+        self._tracee, self._thread = tracee, threading.get_ident()
+        self._next: _Variables | None = None  # of the operator that is made next
+        self._refused: TraceError | None = None
+
+    def check(self) -> None:
+        """Raises what the method itself has caught."""
+        if self._refused is not None:
+            raise self._refused
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        from paddle.jit import dy2static
+        from paddle.jit.dy2static import convert_operators
+
+        flow: Any = sys.modules["paddle.static.nn.control_flow"]
+        replaced = [
+            (convert_operators, "_run_paddle_cond", self._branch),
+            (convert_operators, "_run_paddle_while", self._loop),
+            (flow, "build_if_op", lambda make: self._making(make, f"a branch {_VALUES} one side of it changes")),
+            (flow, "build_while_op", lambda make: self._making(make, f"a loop {_VALUES} it changes")),
+            (dy2static, "And", lambda convert: self._logical(convert, "and")),
+            (dy2static, "Or", lambda convert: self._logical(convert, "or")),
+        ]
+        before = [getattr(module, name) for module, name, _ in replaced]
+        for (module, name, watched), function in zip(replaced, before, strict=True):
+            setattr(module, name, watched(function))
+        try:
+            yield
+        finally:
+            for (module, name, _), function in zip(replaced, before, strict=True):
+                setattr(module, name, function)
+
+    def _mine(self) -> bool:
+        return threading.get_ident() == self._thread
+
+    def _refuse(self, reason: str, place: str, remedy: str) -> None:
+        from hybrid_infer.frontends._paddle_reasons import named
+
+        fault = TraceError(named(reason, place), remedy)
+        self._refused = self._refused or fault
+        raise fault
+
+    @contextmanager
+    def unchanged(self, reason: str, place: str, variables: _Variables) -> Iterator[None]:
+        """Nothing but the variables may change inside; these are as before afterwards."""
+        before = variables.get()
+        variables.put(before)  # what a getter gives for a tensor that was written to is another one
+        since = self._tracee.since(variables.sides)
+        yield
+        variables.put(before)
+        changed = since.changed()
+        if changed is not None:
+            self._refuse(f"{reason} {changed}", place, _REMEDY)
+
+    def _branch(self, convert: Callable[..., Any]) -> Callable[..., Any]:
+        """An attribute to which a side assigns a number would be left a tensor."""
+        import paddle
+
+        def run(condition: Any, true: Any, false: Any, get: Any, put: Any, names: Any, pushed: Any = None) -> Any:
+            if not self._mine():
+                return convert(condition, true, false, get, put, names, pushed)
+            variables = _Variables([true, false], _union(names, pushed), get, put)
+            numbers: set[tuple[str, int]] = set()
+
+            def noting(side: Callable[[], Any]) -> Callable[[], Any]:
+                def noted() -> Any:
+                    result = side()
+                    numbers.update(_numbers(variables))
+                    return result
+
+                return noted
+
+            with self._announced(variables):
+                result = convert(condition, noting(true), noting(false), get, put, names, pushed)
+            held = variables.attributes()
+            for name, place in sorted(numbers):
+                if isinstance(held.get((name, place)), paddle.pir.Value):
+                    self._refuse(f"a branch {_VALUES} decides which number {name} is", _place(), _NUMBER_REMEDY)
+            return result
+
+        return run
+
+    def _loop(self, convert: Callable[..., Any]) -> Callable[..., Any]:
+        def run(condition: Any, body: Any, get: Any, put: Any, names: Any = None, pushed: Any = None) -> Any:
+            if not self._mine():
+                return convert(condition, body, get, put, names, pushed)
+            variables = _Variables([condition, body], _union(names, pushed), get, put)
+            for name, _ in sorted(_numbers(variables)):  # all variables of a loop become tensors
+                self._refuse(f"a loop {_VALUES} decides which number {name} is", _place(), _NUMBER_REMEDY)
+            with self._announced(variables):
+                return convert(condition, body, get, put, names, pushed)
+
+        return run
+
+    @contextmanager
+    def _announced(self, variables: _Variables) -> Iterator[None]:
+        self._next = variables
+        try:
+            yield
+        finally:
+            self._next = None
+
+    def _making(self, make: Callable[..., Any], reason: str) -> Callable[..., Any]:
+        """The framework's function that makes the operator of a branch or a loop, of rewritten code or not."""
+
+        def run(*given: Any) -> Any:
+            variables, self._next = self._next, None
+            made = make(*given)
+            return _Operator(self, made, reason, _place(), variables or _none([])) if self._mine() else made
+
+        return run
+
+    def _logical(self, convert: Callable[..., Any], word: str) -> Callable[..., Any]:
+        """``and``, ``or``: of tensors both sides are computed."""
+        import paddle
+
+        reason = f"`{word}` {_VALUES} its right side changes"
+
+        def run(left: Callable[[], Any], right: Callable[[], Any]) -> Any:
+            if not self._mine():
+                return convert(left, right)
+            value = left()
+            if not isinstance(value, paddle.pir.Value):
+                return convert(lambda: value, right)
+
+            place = _place()
+
+            def watched() -> Any:
+                with self.unchanged(reason, place, _none([right])):
+                    return right()
+
+            return convert(lambda: value, watched)
+
+        return run
+
+
+class _Operator:
+    """A branch or a loop whose blocks are watched while the method's own code is in them, which is the first time."""
+
+    def __init__(self, sides: Sides, made: Any, reason: str, place: str, variables: _Variables) -> None:
+        self._sides, self._made, self._watched = sides, made, (reason, place, variables)
+        self._left = ["true_block", "false_block", "body"]
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._made, name)
+        if name not in self._left:
+            return found
+        self._left.remove(name)
+        return lambda: self._side(found)
+
+    @contextmanager
+    def _side(self, enter: Callable[[], Any]) -> Iterator[Any]:
+        with enter() as block, self._sides.unchanged(*self._watched):
+            yield block
+
+
+def _place() -> str:
+    """The line of the user's that is at work."""
+    import paddle
+
+    from hybrid_infer.frontends import _paddle_reasons, _places
+
+    return _places.of_frame(sys._getframe(1), paddle, _paddle_reasons.origin)
+
+
+def _none(sides: list[Any]) -> _Variables:
+    return _Variables(sides, [], lambda: None, lambda values: None)
+
+
+def _union(*names: Any) -> list[str]:
+    """In the order in which the framework's getters give them."""
+    return sorted({name for each in names for name in each or ()})
+
+
+def _numbers(variables: _Variables) -> set[tuple[str, int]]:
+    found = variables.attributes().items()
+    return {place for place, value in found if isinstance(value, (bool, int, float)) or is_number(value)}
+
+
+def escaped(program: Any) -> str | None:
+    """Where what a block computes is used outside of it, as ``file:line``; None where it is nowhere.
+
+    Such a use is taken out: with it, the framework would end the process when the program is dropped.
+    """
+    from paddle.autograd.backward_utils import ValueSet
+    from paddle.pir import fake_value
+
+    from hybrid_infer.frontends._paddle_reasons import place_of_operator
+
+    if not any(op.num_regions() for op in program.global_block().ops):
+        return None
+    visible, faults = ValueSet(), []
+
+    def walk(block: Any) -> None:
+        mine = [*block.args()]
+        visible.update(mine)
+        for op in block.ops:
+            for operand in op.operands():
+                source = operand.source()
+                if source.initialized() and source not in visible:
+                    operand.set_source(fake_value())
+                    faults.append(place_of_operator(op))
+            for inner in op.blocks():
+                walk(inner)
+            mine += op.results()
+            visible.update(op.results())
+        for value in mine:
+            visible.discard(value)
+
+    walk(program.global_block())
+    return next(filter(None, faults), "") if faults else None
