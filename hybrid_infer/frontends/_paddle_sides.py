@@ -62,8 +62,8 @@ class Sides:
         replaced = [
             (convert_operators, "_run_paddle_cond", self._branch),
             (convert_operators, "_run_paddle_while", self._loop),
-            (flow, "build_if_op", lambda make: self._making(make, f"a branch {_VALUES} one side of it changes")),
-            (flow, "build_while_op", lambda make: self._making(make, f"a loop {_VALUES} it changes")),
+            (flow, "build_if_op", lambda make: self._making(make, f"a branch {_VALUES} one side changes")),
+            (flow, "build_while_op", lambda make: self._making(make, f"a loop {_VALUES} its body changes")),
             (dy2static, "And", lambda convert: self._logical(convert, "and")),
             (dy2static, "Or", lambda convert: self._logical(convert, "or")),
         ]
@@ -150,9 +150,10 @@ class Sides:
         """The framework's function that makes the operator of a branch or a loop, of rewritten code or not."""
 
         def run(*given: Any) -> Any:
+            if not self._mine():
+                return make(*given)
             variables, self._next = self._next, None
-            made = make(*given)
-            return _Operator(self, made, reason, _place(), variables or _none([])) if self._mine() else made
+            return _Operator(self, make(*given), reason, _place(), variables or _none([]))
 
         return run
 

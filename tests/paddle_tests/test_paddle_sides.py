@@ -94,8 +94,32 @@ class ChoosesADict(State):
         return found["a"] * found["n"]
 
 
+class CallsWhatBranches(State):
+    def step(self, x: Any) -> Any:
+        if x.sum() > 0:
+            self.state = x * 2
+            return x
+        return x + self.state
+
+    def forward(self, x: Any) -> Any:
+        return self.step(x) + self.step(-x)
+
+
+class AssignsBeforeABreak(State):
+    def forward(self, x: Any) -> Any:
+        turn = paddle.zeros([], "int64")
+        while turn < 5:
+            x = x + 1
+            if x.sum() > 40:
+                self.state = x * 2
+                break
+            turn = turn + 1
+        return x + self.state
+
+
 SERVED = [
     AssignsOnOneSide, AssignsInAnEarlyReturn, AssignsInALoop, AssignsBothSidesTheSame, UsesADictOfItsOwn, ChoosesADict,
+    CallsWhatBranches, AssignsBeforeABreak,
 ]  # fmt: skip
 
 
@@ -103,6 +127,17 @@ class CallsWhatAssigns(State):
     def forward(self, x: Any) -> Any:
         if x.sum() > 0:
             self.put(x)
+            y = x + 1
+        else:
+            y = x + self.get()
+        return y
+
+
+class CallsInABranchOfABranch(State):
+    def forward(self, x: Any) -> Any:
+        if x.sum() > 0:
+            if x.max() > 5:
+                self.put(x)
             y = x + 1
         else:
             y = x + self.get()
@@ -262,17 +297,18 @@ class UsedOutside(State):
 
 
 REASONS = {
-    CallsWhatAssigns: "one side of it changes self.state",
-    CallsInATernary: "one side of it changes self.state",
+    CallsWhatAssigns: "one side changes self.state",
+    CallsInABranchOfABranch: "one side changes self.state",
+    CallsInATernary: "one side changes self.state",
     CallsAfterAnd: "`and` depends on the values of a tensor, and its right side changes self.state",
     CallsAfterOr: "`or` depends on the values of a tensor, and its right side changes self.state",
-    CallsInALoop: "a loop depends on the values of a tensor, and it changes self.state",
-    CallsInTheConditionOfALoop: "a loop depends on the values of a tensor, and it changes self.state",
-    WritesToADict: "one side of it changes self.box",
-    ChangesADictOfItsOwn: "one side of it changes parts",
-    CountsInAFunctionOfItsOwn: "one side of it changes n",
-    CaughtByTheMethod: "one side of it changes self.state",
-    OfTheFrameworksOwn: "one side of it changes self.state",
+    CallsInALoop: "a loop depends on the values of a tensor, and its body changes self.state",
+    CallsInTheConditionOfALoop: "a loop depends on the values of a tensor, and its body changes self.state",
+    WritesToADict: "one side changes self.box",
+    ChangesADictOfItsOwn: "one side changes parts",
+    CountsInAFunctionOfItsOwn: "one side changes n",
+    CaughtByTheMethod: "one side changes self.state",
+    OfTheFrameworksOwn: "one side changes self.state",
     AssignsANumber: "a branch depends on the values of a tensor, and decides which number self.flag is",
     AssignsANumberOnOneSide: "a branch depends on the values of a tensor, and decides which number self.flag is",
     Counts: "a branch depends on the values of a tensor, and decides which number self.calls is",
