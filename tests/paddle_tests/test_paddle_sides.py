@@ -277,12 +277,16 @@ class Kept:
     last: Any = 0.0
 
 
+def keep(x: Any) -> None:
+    Kept.last = x
+
+
 class KeepsInAClass(State):
     """Of what is outside of the layer, a change is seen after the trace."""
 
     def forward(self, x: Any) -> Any:
         if x.sum() > 0:
-            Kept.last = x * 2
+            keep(x * 2)
             y = x + 1
         else:
             y = x + Kept.last
@@ -292,7 +296,7 @@ class KeepsInAClass(State):
 class UsedOutside(State):
     def forward(self, x: Any) -> Any:
         if x.sum() > 0:
-            Kept.last = x * 2
+            keep(x * 2)
         return x + Kept.last
 
 
@@ -314,8 +318,8 @@ REASONS = {
     Counts: "a branch depends on the values of a tensor, and decides which number self.calls is",
     CountsInALoop: "a loop depends on the values of a tensor, and decides which number self.calls is",
     AssignsADict: "it changes self.box",
-    KeepsInAClass: "",
-    UsedOutside: "",
+    KeepsInAClass: "it changes Kept.last, which is outside of the layer",
+    UsedOutside: "it changes Kept.last, which is outside of the layer",
     AssignsANumberInATuple: "a branch depends on the values of a tensor, and decides which number self.pair is",
 }
 ALIKE = ("state", "flag", "box", "calls", "pair")
@@ -355,6 +359,5 @@ def left_to_eager(verify: str) -> None:
         print(kind, file=sys.stderr, flush=True)
         Kept.last = 0.0
         compare(kind, backend="onnxruntime", verify=verify)
-        if reason:
-            eagerly(reason, "test_paddle_sides.py:")
+        eagerly(reason, "test_paddle_sides.py:")
         reset_stats()
