@@ -79,9 +79,10 @@ class Classes(Objects):
     @contextlib.contextmanager
     def methods_of(self, owner: Any, name: str, value: Any) -> Iterator[None]:
         """Inside, `value` is encoded, which is a method of the class `owner`, or holds it: a property, a wrapper."""
-        before = self.bound
-        named = "" if isinstance(value, (staticmethod, classmethod)) else f"{getattr(owner, '__qualname__', '')}.{name}"
-        self.bound = (owner, named, value) if isinstance(owner, type) else None
+        before, self.bound = self.bound, None
+        if isinstance(owner, type):  # a module may compute what it is asked for
+            named = "" if isinstance(value, (staticmethod, classmethod)) else f"{owner.__qualname__}.{name}"
+            self.bound = owner, named, value
         try:
             yield
         finally:

@@ -118,6 +118,11 @@ def _unwatched() -> Iterator[None]:
         sys.setprofile(profiler)
 
 
+def _is_instance(value: Any, kinds: Any) -> bool:
+    """``isinstance`` of a method that is traced: what stands for a tensor there is an instance of what a tensor is."""
+    return isinstance(value, kinds) or (isinstance(value, paddle.pir.Value) and issubclass(paddle.Tensor, kinds))
+
+
 class Rewrites(program_translator.FunctionCache):
     """The functions rewritten in one trace, on one thread; other threads go on with Paddle's own."""
 
@@ -147,6 +152,8 @@ class Rewrites(program_translator.FunctionCache):
         scope = made.__globals__
         found = types.FunctionType(made.__code__, scope, made.__name__, original.__defaults__, closure or None)
         found.__kwdefaults__ = original.__kwdefaults__
+        if "isinstance" not in scope:
+            scope["isinstance"] = _is_instance
         self._scopes.append((scope, dict(scope)))
         return found
 
