@@ -55,6 +55,7 @@ class Watch:
         #: Slots, which the class may have another attribute of the same name before, or keep under another name.
         self._members: list[tuple[Any, Any, Any]] = []
         self._kinds: list[tuple[Any, type]] = []
+        self._typed: set[int] = set()
         self._cells: list[tuple[Any, Any]] = []
         self._bodies: list[tuple[Any, Any]] = []
         self._defaults: list[tuple[Any, Any, Any]] = []
@@ -130,6 +131,9 @@ class Watch:
             kind = type(value)
             if kind in PLAIN or isinstance(value, self._leaves):
                 continue
+            if kind.__flags__ & _OF_PYTHON and id(value) not in self._typed:
+                self._typed.add(id(value))
+                self.kind(value)
             if isinstance(value, _MUTABLE):
                 if id(value) in self._seen:
                     continue
@@ -163,8 +167,6 @@ class Watch:
                 self._memory(value, queue)
             state = getattr(value, "__dict__", None)
             if isinstance(state, dict) and "__hybrid_infer__" not in state:
-                if id(state) not in self._seen:
-                    self.kind(value)
                 queue.append(state)
             self._slotted(value, queue)
 
@@ -209,6 +211,9 @@ class Watch:
         checks, absent = self._checks, repeat(_state.ABSENT)
 
         def unchanged() -> bool:
+            # Before the slots, which those of another class are no slots of.
+            if objects and not all(map(is_, map(type, objects), kinds)):
+                return False
             try:
                 if boxes and not all(map(is_, map(getitem, boxes, keys), held)):
                     return False
@@ -242,7 +247,7 @@ class Watch:
             for check in checks:
                 if not check():
                     return False
-            return not (objects and not all(map(is_, map(type, objects), kinds))) and not (empty and any(empty))
+            return not (empty and any(empty))
 
         return unchanged
 
@@ -274,6 +279,7 @@ _LEAVES = (type, types.ModuleType, logging.Logger)
 _MUTABLE = (dict, list, set, deque, bytearray, types.MappingProxyType)
 _BASES = (OrderedDict, dict, list, set, deque, bytearray)
 _BUFFERS: Any = (array.array, memoryview, ctypes.Array, ctypes.Structure, ctypes.Union, ctypes.c_int.__mro__[1])
+_OF_PYTHON = 1 << 9  # the flag of classes that are made while the program runs, whose instances may get another class
 _OF_COPIES = "__slotnames__"  # which the first copy of an instance leaves on its class
 #: Objects that stand for others, and which.
 _CARRIERS: dict[type, Callable[[Any], Iterable[Any]]] = {

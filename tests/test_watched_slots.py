@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 from support import counts, layer_class, served
 
@@ -69,3 +70,66 @@ def test_only_a_change_is_one(framework: Any, held: Any) -> None:
         finally:
             held.put(before)
     assert counts()["captures"] == 2
+
+
+class Single:
+    __slots__ = ("scale",)
+    by = 1.0
+
+    def scaled(self) -> Any:
+        return self.scale * self.by  # type: ignore[has-type]
+
+
+class Triple:
+    __slots__ = ("scale",)
+    by = 3.0
+
+    def scaled(self) -> Any:
+        return self.scale * self.by  # type: ignore[has-type]
+
+
+class NothingOnce:
+    __slots__ = ()
+
+    def scaled(self) -> Any:
+        return 2.0
+
+
+class NothingThrice(NothingOnce):
+    __slots__ = ()
+
+    def scaled(self) -> Any:
+        return 6.0
+
+
+class ListOnce(list):  # type: ignore[type-arg]
+    __slots__ = ()
+
+    def scaled(self) -> Any:
+        return 2.0
+
+
+class ListThrice(ListOnce):
+    __slots__ = ()
+
+    def scaled(self) -> Any:
+        return 6.0
+
+
+@pytest.mark.parametrize("kinds", [(Single, Triple), (NothingOnce, NothingThrice), (ListOnce, ListThrice)])
+def test_another_class_is_a_change(framework: Any, kinds: tuple[type, type]) -> None:
+    held: Any = kinds[0]()
+    if kinds[0] is Single:
+        held.scale = 2.0
+
+    class Layer(layer_class(framework)):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x * held.scaled()
+
+    layer, x = inference(Layer()), framework.ones([2, 3])
+    with framework.no_grad():
+        for kind, expected in ((kinds[0], 2.0), (kinds[1], 6.0), (kinds[0], 2.0)):
+            held.__class__ = kind
+            for _ in range(2):
+                np.testing.assert_allclose(layer(x).numpy(), expected)
+    served(captures=2)
