@@ -19,7 +19,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hybrid_infer import _environment, _origin
+from hybrid_infer import _environment, _origin, _profiler
 from hybrid_infer._errors import TraceError
 
 _LOCAL = threading.local()
@@ -51,8 +51,11 @@ _SETTERS = frozenset(
     }
 )  # fmt: skip
 _NAMES = frozenset(
-    {*(function.__name__ for function in _ANSWERS), *_DATES, *_SETTERS, "uuid", "uuid1", "uuid4", "secrets"}
-)
+    {
+        *(function.__name__ for function in _ANSWERS), *_DATES, *_SETTERS, "uuid", "uuid1", "uuid4",
+        "secrets",
+    }
+)  # fmt: skip
 
 
 def suspected(function: types.FunctionType, code: types.CodeType) -> bool:
@@ -88,8 +91,7 @@ class Watch:
     def note(self, reason: str, frame: Any = None) -> None:
         """Add a reason, with the line of a frame of the user's."""
         if frame is not None:
-            file, number = self.line(frame)
-            reason = f"{reason} ({file}:{number})"
+            reason = _placed(reason, self.line(frame))
         if reason not in self.reasons:
             self.reasons.append(reason)
 
@@ -111,14 +113,10 @@ def watch(
     numpy = sys.modules.get("numpy")
     before = random.getstate(), _numpy_state(numpy)
     table = None if numpy is None else numpy.random.get_state()
-    profiler = sys.getprofile()
-    if clocks:
-        sys.setprofile(_clock_observer(found))
     try:
-        yield found
+        with _clocks(found) if clocks else contextlib.nullcontext():
+            yield found
     finally:
-        if clocks:
-            sys.setprofile(profiler)
         _LOCAL.watch = outer
         found.assigned.take_back()
         for name, held in found.variables.items():
@@ -132,21 +130,45 @@ def watch(
             found.note("it draws from NumPy's random")
 
 
+@contextlib.contextmanager
+def observing() -> Iterator[None]:
+    """Inside, the watch that is on sees the clock, whatever the method names: other code runs than it has."""
+    found = getattr(_LOCAL, "watch", None)
+    if found is None or _profiler.on():
+        yield
+        return
+    with _clocks(found):
+        yield
+
+
+@contextlib.contextmanager
+def _clocks(found: Watch) -> Iterator[None]:
+    """Calls inside are observed. Raises TraceError where they cannot be."""
+    with _profiler.observed(_clock_observer(found)) as ours:
+        yield
+    if ours.lost and not found.reasons:  # an error of ours ends the observation too, and has its reason
+        found.note("it sets another profile function, which outlasts the call")
+
+
+def _placed(reason: str, line: tuple[str, int]) -> str:
+    file, number = line
+    return f"{reason} ({file}:{number})"
+
+
 def _clock_observer(found: Watch) -> Any:
     def observe(frame: Any, event: str, called: Any) -> None:
         if event == "call" and frame.f_code.co_name in _SETTERS:
             _note_setter(found, frame.f_code.co_name, frame.f_globals.get("__name__", ""), frame.f_back)
+        owner = getattr(called, "__self__", None)
         if event != "c_call":
             return
         if called.__name__ in _SETTERS:
-            owner = getattr(called, "__self__", None)
             module = getattr(called, "__module__", None) or type(owner).__module__
             _note_setter(found, called.__name__, str(module), frame)
         try:
             what = _ANSWERS.get(called)
         except TypeError:  # a method of something that has no hash
             return
-        owner = getattr(called, "__self__", None)
         if isinstance(owner, contextvars.ContextVar):
             what = f"the context variable {owner.name}"
         elif what is None and called.__name__ in _DATES and owner in _CALENDAR:

@@ -9,7 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _carry, _differences, _engines, _family, _forked, _ledger, _progress, _tracing, _written
+from hybrid_infer import (
+    _carry,
+    _differences,
+    _engines,
+    _family,
+    _forked,
+    _ledger,
+    _profiler,
+    _progress,
+    _tracing,
+    _written,
+)
 from hybrid_infer._busy import NOTHING, transparent
 from hybrid_infer._errors import StanceError
 from hybrid_infer._family import Family, Held
@@ -63,6 +74,9 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
     full, widening = len(state.seen) >= state.method.options.max_versions, _tracing.varying(request, family)
     if full and (not any(widening) or widening in state.in_vain):
         return _too_many(state, request, family), NOTHING
+    hindered = _profiler.hindrance() if request.subject.asks_for_the_clock() else ""
+    if hindered:
+        return Eager(hindered, lambda: bool(_profiler.hindrance()), kind="busy"), NOTHING
     if request.frozen:
         raise StanceError(state.method.name, _why(request, family), _WARM)
     wait = _AHEAD if request.errand.ahead else _WAIT if family.patient else 0.0
@@ -107,7 +121,7 @@ def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call:
     held.ledger.add("capture", outcome.seconds)
     siblings = family.siblings(request.call, request.subject) if version.width else ()
     held.ledger.opened = _ledger.causes(version, request.call, siblings, request.errand.open)
-    if version.kind == "copy":  # before anything was read: nothing would tell when it is out of date
+    if version.kind == "copy":  # before all was read, or for a passing cause: nothing tells when it is out of date
         return Eager(version.reason, for_a_while(_PAUSE), remedy=version.remedy, kind=version.kind), NOTHING
     if version.kind == "capture" and version.reason and request.errand.open:  # other sizes may do
         return Eager(version.reason, lambda: False, remedy=version.remedy), NOTHING

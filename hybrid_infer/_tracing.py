@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _garbage, _located, _state_inputs, _troubleshooting
+from hybrid_infer import _garbage, _located, _profiler, _state_inputs, _troubleshooting
 from hybrid_infer._carry import Carry, joined
 from hybrid_infer._errors import TraceError
 from hybrid_infer._family import Family, Held
@@ -100,7 +100,8 @@ def _trace(request: Request, wishes: Sequence[Wish], twins: list[Twin]) -> Outco
     if twin is not None and twin.writes:  # which is why the tracer gave up, whatever it says
         return Outcome(_impure(request, twin, twin.writes, "writes", carries=twin.carries))
     (reason,) = _placed(request, [fault.reason])
-    return Outcome(failure(request, twin, reason, fault.remedy, "copy" if twin is None else "capture"))
+    passing = twin is None or bool(_profiler.hindrance())  # which is over in the next process, or sooner
+    return Outcome(failure(request, twin, reason, fault.remedy, "copy" if passing else "capture"))
 
 
 def usable(request: Request, outcome: Outcome) -> bool:

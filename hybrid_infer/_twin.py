@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from hybrid_infer import (
@@ -17,6 +18,7 @@ from hybrid_infer import (
     _given,
     _layer_hooks,
     _outside,
+    _profiler,
     _reads,
     _roots,
     _tensor_attributes,
@@ -284,6 +286,10 @@ class Twin:
     def noted(self) -> Any:
         """See ``Tracee``."""
         return self.results, self.sources, self.writes, self.names, self.whole, self.carries
+
+    def observing(self, on: bool) -> AbstractContextManager[None]:
+        """See ``Tracee``."""
+        return _outside.observing() if on else _profiler.unobserved()
 
     def recall(self, noted: Any) -> None:
         """See ``Tracee``."""

@@ -111,6 +111,8 @@ class Tracee(Protocol):
     Where ``run`` is called several times, ``recall`` puts back what was ``noted`` after the one that counts.
     ``since``: what the objects of the method hold while ``run`` is at work, and what the variables of functions do that
     are about to be run; it says what of it has changed.
+    While ``run`` is at work, calls within ``observing(True)`` are watched for the clock and its like whether or not the
+    method names any; those within ``observing(False)`` are not, of which none may be the user's.
     """
 
     name: str
@@ -140,6 +142,8 @@ class Tracee(Protocol):
     def noted(self) -> Any: ...
 
     def recall(self, noted: Any) -> None: ...
+
+    def observing(self, on: bool) -> AbstractContextManager[None]: ...
 
 
 class Memory(Protocol):

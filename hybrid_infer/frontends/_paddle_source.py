@@ -15,13 +15,14 @@ import textwrap
 import threading
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import paddle
 from paddle.jit.dy2static import program_translator
 from paddle.utils import gast
 
+_Observing = Callable[[bool], AbstractContextManager[None]]
 #: Rewritten syntax trees by source. They hold no values, and take most of the time that a rewrite takes.
 _TREES: dict[str, Any] = {}
 #: What Python itself keeps in a module: the second is set by a warning.
@@ -75,6 +76,10 @@ def _without_decorators(function: Callable[..., Any]) -> Callable[..., Any]:
 class _Translator(program_translator.DygraphToStaticAst):
     """Paddle's rewriting of a syntax tree, after what it gets wrong has been spelled out."""
 
+    def __init__(self, observing: _Observing) -> None:
+        super().__init__()
+        self._observing = observing
+
     def get_static_ast(self, root: Any) -> Any:
         function = root.body[0]
         arguments = function.args
@@ -85,7 +90,8 @@ class _Translator(program_translator.DygraphToStaticAst):
         nothing = gast.parse("None").body[0].value
         arguments.defaults = [nothing for _ in arguments.defaults]
         arguments.kw_defaults = [default and nothing for default in arguments.kw_defaults]
-        return super().get_static_ast(root)
+        with self._observing(False):
+            return super().get_static_ast(root)
 
 
 class _Super(gast.NodeTransformer):
@@ -107,15 +113,10 @@ class _Super(gast.NodeTransformer):
         return node
 
 
-@contextmanager
-def _unwatched() -> Iterator[None]:
-    """Calls inside, of which none is the user's, are not watched for the clock (see `_outside`): that takes longer."""
-    profiler = sys.getprofile()
-    sys.setprofile(None)
-    try:
-        yield
-    finally:
-        sys.setprofile(profiler)
+def _decorated(function: types.FunctionType) -> bool:
+    """Does the source start with a decorator? What is made of it runs them again, at each call."""
+    code = function.__code__
+    return linecache.getline(code.co_filename, code.co_firstlineno).lstrip().startswith("@")
 
 
 def _is_instance(value: Any, kinds: Any) -> bool:
@@ -124,12 +125,16 @@ def _is_instance(value: Any, kinds: Any) -> bool:
 
 
 class Rewrites(program_translator.FunctionCache):
-    """The functions rewritten in one trace, on one thread; other threads go on with Paddle's own."""
+    """The functions rewritten in one trace, on one thread; other threads go on with Paddle's own.
 
-    def __init__(self) -> None:
+    `observing`: see ``Tracee``.
+    """
+
+    def __init__(self, observing: _Observing) -> None:
         super().__init__()
+        self._observing = observing
         self._code_to_ast_caches = _TREES
-        self._dygraph_to_static = _Translator()
+        self._dygraph_to_static = _Translator(observing)
         self._thread, self._shared = threading.get_ident(), program_translator._FUNCTION_CACHE
         self._scopes: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
@@ -143,8 +148,7 @@ class Rewrites(program_translator.FunctionCache):
         original = inspect.unwrap(func)
         if original.__name__ == "<lambda>":
             raise OSError("the lines of a lambda are not its source alone")  # Paddle then takes it as it is
-        with _unwatched():
-            made = super()._convert(func)
+        made = super()._convert(func)
         cells = dict(zip(original.__code__.co_freevars, original.__closure__ or (), strict=True))
         closure = tuple(
             cells.get(name, cell) for name, cell in zip(made.__code__.co_freevars, made.__closure__ or (), strict=True)
@@ -155,7 +159,16 @@ class Rewrites(program_translator.FunctionCache):
         if "isinstance" not in scope:
             scope["isinstance"] = _is_instance
         self._scopes.append((scope, dict(scope)))
-        return found
+        return self._observed(found) if _decorated(original) else found
+
+    def _observed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same, watched for the clock: it runs decorators, which are no part of the method's fingerprint."""
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with self._observing(True):
+                return function(*args, **kwargs)
+
+        return called
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -181,7 +194,7 @@ class Rewrites(program_translator.FunctionCache):
             decides = decides if owner is None else decides.__func__
             key = layer, id(decides), id(owner)
             if key not in known:
-                with _unwatched():
+                with self._observing(False):
                     known[key] = decides, is_unsupported(func)  # held, so that no other object has its address
             return known[key][1]
 

@@ -147,7 +147,7 @@ def trace(
         sides = Sides(tracee)
         stack.enter_context(sides.active())
         stack.enter_context(_buffers_replaced())
-        rewrites = Rewrites()
+        rewrites = Rewrites(tracee.observing)
         stack.enter_context(rewrites.active())
         try:
             results = list(tracee.run(weights, tensors, ints, convert))

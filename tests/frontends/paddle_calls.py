@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 
 import numpy as np
@@ -73,6 +74,9 @@ class Call:
 
     def recall(self, noted):
         """Nothing is kept of a run."""
+
+    def observing(self, on):
+        return contextlib.nullcontext()
 
     def eager(self, *tensors, ints=()):
         with paddle.no_grad():
