@@ -10,7 +10,6 @@ import operator
 import os
 import struct
 import sys
-import threading
 import types
 import weakref
 from abc import abstractmethod
@@ -18,7 +17,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from hybrid_infer import _code, _keys, _origin, _state
+from hybrid_infer import _code, _keys, _locks, _origin, _state
 from hybrid_infer._namespaces import Mentions
 from hybrid_infer._state import cell_contents, name_of
 
@@ -45,7 +44,6 @@ _DESCRIPTOR = (
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
 )
-_LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _LRU = type(functools.lru_cache(lambda: None))
 #: Where the frameworks' compilers keep the user's function: what they wrap is the user's, how is the version's.
 _COMPILERS = {
@@ -172,7 +170,7 @@ class Objects(_keys.Encoder):
             return self.parts(b"m", dict(value))
         if kind in _state.VIEWS:
             return self.parts(b"v", kind.__name__, list(value))
-        if kind in _LOCKS:  # who holds it has no part in results
+        if kind in _locks.KINDS:  # code that asks whether it is held is told from other code by a trace
             return self.parts(b"u", kind.__name__)
         if kind is weakref.ref:
             return self.parts(b"w", value())

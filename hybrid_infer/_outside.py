@@ -1,8 +1,9 @@
 """What a method reads from outside the program, or sets there, while it is traced: a static graph would do neither.
 
 Seen: what is set in ``os.environ``, files opened by the user's code, Python's and NumPy's random numbers, the clock,
-the number of the process, context variables, settings of the framework and the seeds of its random numbers. Environment
-variables that are read are listed, since they can be watched (see `_environment`). Only the tracing thread counts.
+the number of the process, context variables, whether locks are held, settings of the framework and the seeds of its
+random numbers. Environment variables that are read are listed, since they can be watched (see `_environment`). Only the
+tracing thread counts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hybrid_infer import _environment, _origin, _profiler
+from hybrid_infer import _environment, _locks, _origin, _profiler
 from hybrid_infer._errors import TraceError
 
 _LOCAL = threading.local()
@@ -52,7 +53,7 @@ _SETTERS = frozenset(
 )  # fmt: skip
 _NAMES = frozenset(
     {
-        *(function.__name__ for function in _ANSWERS), *_DATES, *_SETTERS, "uuid", "uuid1", "uuid4",
+        *(function.__name__ for function in _ANSWERS), *_DATES, *_SETTERS, *_locks.NAMES, "uuid", "uuid1", "uuid4",
         "secrets",
     }
 )  # fmt: skip
@@ -68,7 +69,8 @@ def suspected(function: types.FunctionType, code: types.CodeType) -> bool:
         return True
     for value in (function.__globals__.get(name) for name in names):
         if isinstance(value, contextvars.ContextVar) or (
-            isinstance(value, types.BuiltinFunctionType) and value in _ANSWERS
+            isinstance(value, types.BuiltinFunctionType)
+            and (value in _ANSWERS or type(value.__self__) in _locks.KINDS)
         ):
             return True
     return False
@@ -81,6 +83,7 @@ class Watch:
         self.reasons: list[str] = []
         self.variables: dict[str, Any] = {}
         self.assigned = _environment.Assigned()
+        self.locks = _locks.Locks()
         self._origin = origin
 
     def line(self, frame: Any) -> tuple[str, int]:
@@ -119,6 +122,8 @@ def watch(
     finally:
         _LOCAL.watch = outer
         found.assigned.take_back()
+        if found.locks.put_back():
+            found.note(_placed("it leaves a lock in another state than it found it in", found.locks.line))
         for name, held in found.variables.items():
             if _environment.state(name) != held:
                 found.note(f"it reads the environment variable {name}, which another thread changes")
@@ -160,6 +165,8 @@ def _clock_observer(found: Watch) -> Any:
         if event == "call" and frame.f_code.co_name in _SETTERS:
             _note_setter(found, frame.f_code.co_name, frame.f_globals.get("__name__", ""), frame.f_back)
         owner = getattr(called, "__self__", None)
+        if type(owner) in _locks.KINDS and called.__name__ in _locks.NAMES:
+            _note_lock(found, frame, event, called)
         if event != "c_call":
             return
         if called.__name__ in _SETTERS:
@@ -178,6 +185,17 @@ def _clock_observer(found: Watch) -> Any:
             found.note(f"it reads {what}", user)
 
     return observe
+
+
+def _note_lock(found: Watch, frame: Any, event: str, called: Any) -> None:
+    """Count a call of a method of a lock, which is about to be made or has returned."""
+    user = _users(found, frame)
+    if event == "c_return":
+        found.locks.done(called.__self__, called.__name__, None if user is None else found.line(user))
+    elif event == "c_call" and user is not None and _locks.asks(frame, called.__name__):
+        found.note("it reads whether a lock is held", user)
+        if called.__name__ in _locks.TAKES:  # it is not known what would have to be put back
+            raise TraceError(found.reasons[-1])
 
 
 def _note_setter(found: Watch, name: str, module: str, frame: Any) -> None:

@@ -28,7 +28,7 @@ SECTIONS: tuple[Section, ...] = (
         "busy",
         r"being compiled in the background|^another thread|the stance is 'eager'|neither used nor moved|"
         r"has gaps in its memory|where no counter tells|^compiling it in the background failed|"
-        r"^the process that traced|^it raised an error at",
+        r"^the process that traced|^it raised an error at|^a profiler is on",
     ),
     Section("max-versions", r"^it has max_versions="),
     Section(
@@ -50,7 +50,8 @@ SECTIONS: tuple[Section, ...] = (
     ),
     Section(
         "outside-world",
-        r"it reads (the clock|the environment|the number of the process|the context variable)|it opens the file",
+        r"it reads (the clock|the environment|the number of the process|the context variable|whether a lock)|"
+        r"it leaves a lock|it opens the file",
         "Read it outside of the method and pass it as an argument",
     ),
     Section("settings", r"which outlasts the call", "Call it outside of the method"),
