@@ -14,8 +14,9 @@ _ANY_NUMBER = 2**31 - 1
 def _multiclass_nms(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """Of each image by itself, whose boxes are counted on from those before.
 
-    ``nms_top_k`` limits the boxes of a class that are compared; to the converter, those that are left. It has the first
-    class for the background wrong, no limit for a limit of none, and mixes classes up where the number of boxes varies.
+    ``nms_top_k`` limits the boxes of a class that are compared; to the converter, those that are left. The converter
+    leaves no class out where ``background_label`` is the first, and no box where there is no limit, and mixes classes up
+    where the number of boxes varies.
     """
     import paddle
 
@@ -28,16 +29,17 @@ def _multiclass_nms(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> A
         raise TraceError(f"{op.name()} of a number of images, or of boxes, that varies")
     if attributes["nms_eta"] < 1 or top == 0:
         raise TraceError(f"{op.name()} with a threshold that changes (nms_eta), or of no box at all (nms_top_k)")
+    threshold, keep, overlap = (attributes[name] for name in ("score_threshold", "keep_top_k", "nms_threshold"))
+    if keep == 0 or not threshold > _NONE or not 0 <= overlap <= 1:
+        raise TraceError(f"{op.name()} of no box at all (keep_top_k), or with a threshold that leaves nothing out")
     lowest = paddle.full([], _NONE, scores.dtype)
     if 0 <= background < scores.shape[1]:
         classes = paddle.reshape(paddle.arange(scores.shape[1]), [1, -1, 1])
         scores = paddle.where(classes == background, lowest, scores)
     if 0 < top < count:
-        best = paddle.topk(scores, top, axis=-1)[0]
-        scores = paddle.where(scores >= best[:, :, -1:], scores, lowest)
-    names = ("score_threshold", "keep_top_k", "nms_threshold", "normalized")
-    threshold, keep, overlap, normalized = (attributes[name] for name in names)
-    settings = (threshold, _ANY_NUMBER, keep, overlap, normalized, 1.0, -1)
+        best, places = paddle.topk(scores, top, axis=-1)  # of equal scores those that come first, as eager takes them
+        scores = paddle.put_along_axis(paddle.full(scores.shape, _NONE, scores.dtype), places, best, -1)
+    settings = (threshold, _ANY_NUMBER, max(keep, -1), overlap, attributes["normalized"], 1.0, -1)
     each = []
     for place in range(images):
         one = (paddle.slice(value, [0], [place], [place + 1]) for value in (boxes, scores))

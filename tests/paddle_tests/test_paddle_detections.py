@@ -25,11 +25,13 @@ def drawn(images: int, boxes: int, seed: int) -> tuple[Any, Any]:
     return paddle.to_tensor(found), paddle.to_tensor(random.random((images, 3, boxes)).astype("float32"))
 
 
-def chooser(top: int, keep: int, *rest: Any, threshold: float = 0.3, counts: Any = None) -> Any:
+def chooser(
+    top: int, keep: int, *rest: Any, threshold: float = 0.3, overlap: float = 0.4, counts: Any = None
+) -> Any:
     normalized, eta, background = rest
 
     def choose(boxes: Any, scores: Any) -> Any:
-        settings = (threshold, top, keep, 0.4, normalized, eta, background)
+        settings = (threshold, top, keep, overlap, normalized, eta, background)
         return paddle._C_ops.multiclass_nms3(boxes, scores, counts, *settings)
 
     return choose
@@ -61,9 +63,54 @@ def test_nothing_is_found_on_one_of_the_images() -> None:
     served(captures=1)
 
 
-def test_a_threshold_that_changes() -> None:
-    choose = chooser(5, 4, True, 0.9, -1)
+@pytest.mark.parametrize(("top", "keep"), [(3, -1), (3, 4), (-1, 4), (8, 5)])
+@pytest.mark.parametrize("digits", [0, 1], ids=["saturated", "rounded"])
+def test_equal_scores(top: int, keep: int, digits: int) -> None:
+    """Where not all are taken, eager takes those that come first."""
+    choose = chooser(top, keep, True, 1.0, -1)
+    mine = inference(choose, verify="off")
+    with paddle.no_grad():
+        for seed in range(4):
+            boxes, scores = drawn(3, 12, seed)
+            scores = paddle.round(scores * 10**digits) / 10**digits
+            same(mine(boxes, scores), choose(boxes, scores))
+    served(captures=1)
+
+
+def apart(boxes: int) -> tuple[Any, Any]:
+    """Boxes that do not overlap, of one class and the same score."""
+    corners = np.arange(boxes, dtype="float32")[:, None] * 20 + np.zeros((1, 2), "float32")
+    found = np.concatenate([corners, corners + 10], -1)[None]
+    return paddle.to_tensor(found), paddle.ones([1, 1, boxes])
+
+
+@pytest.mark.parametrize("top", [2, 4])
+def test_boxes_that_are_all_alike(top: int) -> None:
+    choose, given = chooser(top, -1, True, 1.0, -1), apart(4)
+    mine = inference(choose, verify="off")
+    with paddle.no_grad():
+        for _ in range(2):
+            found = mine(*given)
+            same(found, choose(*given))
+            assert found[0].shape == [top, 6]
+    served(captures=1)
+
+
+@pytest.mark.parametrize(
+    ("top", "keep", "rest"),
+    [
+        (5, 4, {"eta": 0.9}),
+        (0, 4, {}),
+        (5, 0, {}),
+        (5, 4, {"threshold": -2e30}),
+        (5, 4, {"threshold": float("nan")}),
+        (5, 4, {"overlap": -0.5}),
+        (5, 4, {"overlap": 1.5}),
+    ],
+)
+def test_settings_of_which_the_engine_has_no_form(top: int, keep: int, rest: dict[str, float]) -> None:
+    choose = chooser(top, keep, True, rest.pop("eta", 1.0), 0, **rest)
     given = drawn(1, 12, 0)
     with paddle.no_grad():
-        same(inference(choose)(*given), choose(*given))
-    eagerly("nms_eta")
+        same(inference(choose, verify="off")(*given), choose(*given))
+    eagerly("multiclass_nms3")
