@@ -15,7 +15,7 @@ def _multiclass_nms(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> A
     """Of each image by itself, whose boxes are counted on from those before.
 
     ``nms_top_k`` limits the boxes of a class that are compared; to the converter, those that are left. The converter
-    leaves no class out where ``background_label`` is the first, and no box where there is no limit, and mixes classes up
+    leaves out no class where ``background_label`` is the first, and no box where there is no limit; it mixes classes up
     where the number of boxes varies.
     """
     import paddle
@@ -37,8 +37,7 @@ def _multiclass_nms(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> A
         classes = paddle.reshape(paddle.arange(scores.shape[1]), [1, -1, 1])
         scores = paddle.where(classes == background, lowest, scores)
     if 0 < top < count:
-        best, places = paddle.topk(scores, top, axis=-1)  # of equal scores those that come first, as eager takes them
-        scores = paddle.put_along_axis(paddle.full(scores.shape, _NONE, scores.dtype), places, best, -1)
+        scores = paddle.where(_best(scores, top), scores, lowest)
     settings = (threshold, _ANY_NUMBER, max(keep, -1), overlap, attributes["normalized"], 1.0, -1)
     each = []
     for place in range(images):
@@ -49,6 +48,18 @@ def _multiclass_nms(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> A
     for old, value in zip(op.results()[1:], made[1:], strict=True):
         old.replace_all_uses_with(value)
     return made[0]
+
+
+def _best(scores: Any, top: int) -> Any:
+    """Which are the best along the last axis: of equal ones those that come first, whichever an engine's topk takes."""
+    import paddle
+
+    last = paddle.topk(scores, top, axis=-1)[0][:, :, -1:]
+    better, equal = scores > last, scores == last
+    left = top - paddle.sum(paddle.cast(better, "int64"), axis=-1, keepdim=True)
+    return paddle.logical_or(
+        better, paddle.logical_and(equal, paddle.cumsum(paddle.cast(equal, "int64"), axis=-1) <= left)
+    )
 
 
 RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {"multiclass_nms3": _multiclass_nms}

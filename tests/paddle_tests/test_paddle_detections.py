@@ -77,6 +77,20 @@ def test_equal_scores(top: int, keep: int, digits: int) -> None:
     served(captures=1)
 
 
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+def test_equal_scores_of_many_boxes(backend: str) -> None:
+    """OpenVINO's topk takes any of them."""
+    pytest.importorskip(backend)
+    choose = chooser(400, -1, True, 1.0, -1)
+    mine = inference(choose, verify="off", backend=backend)
+    with paddle.no_grad():
+        for seed in range(2):
+            boxes, scores = drawn(1, 2000, seed)
+            scores = paddle.round(scores * 10) / 10
+            same(mine(boxes, scores), choose(boxes, scores))
+    served(captures=1)
+
+
 def apart(boxes: int) -> tuple[Any, Any]:
     """Boxes that do not overlap, of one class and the same score."""
     corners = np.arange(boxes, dtype="float32")[:, None] * 20 + np.zeros((1, 2), "float32")
