@@ -8,6 +8,8 @@ from typing import Any
 from hybrid_infer._errors import TraceError
 
 _NONE = -1e30
+_SMALL = 1e-15  # whose square is no denormal number
+_ANY_OVERLAP = 1e-35  # to OpenVINO, an overlap of the threshold is one too
 _ANY_NUMBER = 2**31 - 1
 
 
@@ -41,8 +43,10 @@ def _multiclass_nms(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> A
     settings = (threshold, _ANY_NUMBER, max(keep, -1), overlap, attributes["normalized"], 1.0, -1)
     each = []
     for place in range(images):
-        one = (paddle.slice(value, [0], [place], [place + 1]) for value in (boxes, scores))
-        found, places, number = paddle._C_ops.multiclass_nms3(*one, None, *settings)
+        these, their = (paddle.slice(value, [0], [place], [place + 1]) for value in (boxes, scores))
+        if attributes["normalized"]:
+            their = _without_flat(these, their, threshold)
+        found, places, number = paddle._C_ops.multiclass_nms3(these, their, None, *settings)
         each.append((found, places + count * place, number))
     made = [values[0] if images == 1 else paddle.concat(list(values), 0) for values in zip(*each, strict=True)]
     for old, value in zip(op.results()[1:], made[1:], strict=True):
@@ -60,6 +64,41 @@ def _best(scores: Any, top: int) -> Any:
     return paddle.logical_or(
         better, paddle.logical_and(equal, paddle.cumsum(paddle.cast(equal, "int64"), axis=-1) <= left)
     )
+
+
+def _without_flat(boxes: Any, scores: Any, threshold: float) -> Any:
+    """Scores of the boxes of one image, the lowest for those without area that meet a better one without area.
+
+    Of two such boxes eager divides nothing by nothing, and takes that for an overlap; engines take it for none.
+    """
+    import paddle
+
+    low, high = paddle.split(boxes, 2, axis=-1)
+    flat = paddle.logical_and(paddle.any(low == high, axis=-1), paddle.all(low <= high, axis=-1))
+    flat = paddle.unsqueeze(flat, 1)
+    return paddle.static.nn.cond(
+        paddle.any(flat), lambda: _of_flat(low, high, flat, scores, threshold), lambda: paddle.assign(scores)
+    )
+
+
+def _of_flat(low: Any, high: Any, flat: Any, scores: Any, threshold: float) -> Any:
+    """The same, where there are such boxes.
+
+    With any other box they have an overlap of 0, so that the choice among them is one by itself: of boxes that are as
+    much larger as lets them overlap where they met.
+    """
+    import paddle
+
+    _, classes, count = scores.shape
+    lowest = paddle.full([], _NONE, scores.dtype)
+    wide = paddle.concat([low, high + paddle.clip(paddle.abs(high) * 2.0**-23, min=_SMALL)], -1)
+    settings = (threshold, _ANY_NUMBER, -1, _ANY_OVERLAP, True, 1.0, -1)
+    found, places, _ = paddle._C_ops.multiclass_nms3(wide, paddle.where(flat, scores, lowest), None, *settings)
+    index = paddle.cast(found[:, :1], "int64") * count + paddle.cast(places, "int64")
+    kept = paddle.zeros([classes * count], scores.dtype)
+    kept = paddle.scatter_nd_add(kept, index, paddle.ones_like(found[:, 0]))
+    gone = paddle.logical_and(flat, paddle.reshape(kept, [1, classes, count]) == 0)
+    return paddle.where(gone, lowest, scores)
 
 
 RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {"multiclass_nms3": _multiclass_nms}

@@ -91,6 +91,26 @@ def test_equal_scores_of_many_boxes(backend: str) -> None:
     served(captures=1)
 
 
+@pytest.mark.parametrize("normalized", [True, False])
+@pytest.mark.parametrize(
+    ("top", "keep", "backend"), [(8, 6, "onnxruntime"), (-1, -1, "onnxruntime"), (8, -1, "openvino")]
+)
+def test_boxes_without_area(normalized: bool, top: int, keep: int, backend: str) -> None:
+    """Boxes that were clipped to the image: eager takes two of them that meet for one."""
+    pytest.importorskip(backend)
+    choose = chooser(top, keep, normalized, 1.0, -1)
+    mine = inference(choose, verify="off", backend=backend)
+    with paddle.no_grad():
+        for seed in range(6):
+            random = np.random.default_rng(seed)
+            low = random.integers(0, 3, (2, 16, 2)).astype("float32") * 304
+            high = np.maximum(low, random.integers(0, 3, (2, 16, 2)) * 304).astype("float32")
+            boxes = paddle.to_tensor(np.concatenate([low, high], -1))
+            scores = paddle.to_tensor(np.round(random.random((2, 3, 16)), 1).astype("float32"))
+            same(mine(boxes, scores), choose(boxes, scores))
+    served(captures=1)
+
+
 def apart(boxes: int) -> tuple[Any, Any]:
     """Boxes that do not overlap, of one class and the same score."""
     corners = np.arange(boxes, dtype="float32")[:, None] * 20 + np.zeros((1, 2), "float32")
