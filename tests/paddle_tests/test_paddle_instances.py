@@ -63,7 +63,7 @@ def test_a_function_of_the_program_under_that_name_is_called() -> None:
 
     @inference(verify="off", fallback="error")
     def asked(x: Any) -> Any:
-        isinstance = scope.get("isinstance", lambda value, kinds: False)  # noqa: A001
+        isinstance = scope.get("isinstance", lambda value, kinds: False)
         return x * 2 if isinstance(x, paddle.Tensor) else x - 1
 
     with paddle.no_grad():
