@@ -73,6 +73,7 @@ _DYNAMIC = frozenset(
 )
 #: Reading one of these reaches globals by names that no code object holds.
 _NAMESPACE = frozenset({"eval", "exec", "globals", "__globals__"})
+_ACCESSORS = frozenset({"__getattr__", "__getattribute__", "__setattr__", "__delattr__"})
 _IMPORTERS = frozenset({"__import__", "import_module"})
 _MAX_CACHED = 20_000
 
@@ -126,6 +127,7 @@ def _describe(code: CodeType) -> Code:
     scan = _Scan(code)
     nested = [describe(const) for const in _nested(code)]
     names = set(code.co_names) - ({"__dict__"} if scan.self_dict else set())
+    names -= {"__getattribute__"} if scan.on_super and code.co_name in _ACCESSORS else set()
     # Of one nested in it, `self` is this one's or another's.
     mine = _keeps_self(code)
     inside = [part for const, part in zip(_nested(code), nested, strict=True) if mine and "self" in const.co_freevars]
@@ -167,6 +169,9 @@ class _Scan:
         #: Is ``self.__dict__`` all that is read of that name? It has what an instance holds, and nothing of its class.
         self.self_dict = "__dict__" in code.co_names
         self.on_self: frozenset[str] = frozenset()
+        #: Is ``super().__getattribute__`` all that is read of that name? Of an accessor, it looks for what it was asked
+        #: for, or for another name: `_reads` notes that one.
+        self.on_super = "__getattribute__" in code.co_names
         self.computed: list[tuple[str, ...]] = []
         self.bare: set[str] = set()
         raw = code.co_code
@@ -208,6 +213,8 @@ class _Scan:
                         self._getattr(ops, i)
                 elif op not in _WRITES_LOCAL_NAME:
                     self.attributes.add(name)
+                if name == "__getattribute__":
+                    self.on_super &= self._loads_super(ops, start)
                 if name == "__dict__" and self.self_dict:
                     here = op == _LOAD_ATTR and 2 * start not in dis.findlabels(raw)  # type: ignore[arg-type]
                     self.self_dict = here and self._loads_self(ops, start - 1, last=True)
@@ -229,7 +236,20 @@ class _Scan:
             return False
         if ops[i] in _LOADS_CELL:
             return _cell_name(self.code, arg) == "self"
-        return ops[i] in _LOADS_ONE | _LOADS_PAIR and arg == 0
+        if ops[i] not in _LOADS_ONE | _LOADS_PAIR:
+            return False
+        return arg == 0 or (arg == 1 and self.code.co_name in ("__eq__", "__ne__") and _keeps(self.code, 1))
+
+    def _loads_super(self, ops: bytes, i: int) -> bool:
+        """Does an instruction load an attribute of ``super()``?"""
+        if opcode.opname[ops[i]] == "LOAD_SUPER_ATTR":
+            return True
+        before = [j for j in range(max(i - 30, 0), i) if ops[j] not in _SKIPPED and opcode.opname[ops[j]] != "PRECALL"]
+        if len(before) < 2 or not _KNOWN_FORMAT or ops[before[-1]] not in _CALLS:
+            return False
+        op, arg = ops[before[-2]], self.code.co_code[2 * before[-2] + 1]
+        called = ops[before[-2]] in _READS_GLOBAL and self.code.co_names[arg >> _SHIFTS.get(op, 0)] == "super"
+        return called and self.code.co_code[2 * before[-1] + 1] == 0
 
     def _describes(self, ops: bytes, i: int) -> bool:
         following = i + 1
@@ -313,16 +333,23 @@ _LOADS_LOCAL = {code: name.count("LOAD_FAST") for name, code in opcode.opmap.ite
 _LOADS_CELL = frozenset(opcode.opmap[name] for name in ("LOAD_DEREF", "LOAD_CLASSDEREF") if name in opcode.opmap)
 
 
+def _keeps(code: CodeType, index: int) -> bool:
+    """Is a parameter never assigned?"""
+    pairs = zip(code.co_code[::2], code.co_code[1::2], strict=True)
+    stored = [(arg,) if _STORES_LOCAL[op] == 1 else divmod(arg, 16) for op, arg in pairs if op in _STORES_LOCAL]
+    return not any(index in each for each in stored)
+
+
 def _keeps_self(code: CodeType) -> bool:
     """Is ``self`` the first parameter, or that of the function around this one, and never assigned?"""
     cell = "self" in (*code.co_cellvars, *code.co_freevars)
     if not cell and not (code.co_argcount and code.co_varnames[0] == "self"):
         return False
-    for op, arg in zip(code.co_code[::2], code.co_code[1::2], strict=True):
-        if cell and op in _STORES_CELL and _cell_name(code, arg) == "self":
-            return False
-        if not cell and op in _STORES_LOCAL and 0 in ((arg,) if _STORES_LOCAL[op] == 1 else divmod(arg, 16)):
-            return False
+    pairs = zip(code.co_code[::2], code.co_code[1::2], strict=True)
+    if cell and any(op in _STORES_CELL and _cell_name(code, arg) == "self" for op, arg in pairs):
+        return False
+    if not cell and not _keeps(code, 0):
+        return False
     nested = [const for const in code.co_consts if isinstance(const, CodeType) and "self" in const.co_freevars]
     return all(map(_keeps_self, nested))
 

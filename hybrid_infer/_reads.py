@@ -25,6 +25,7 @@ class _Looked:
         self.names: set[str] = set()
         self.first: set[str] = set()
         self.assigned: set[str] = set()
+        self.ours = False  # is the look-up under way one that no program has asked for?
         self._start: dict[str, Any] = {}
 
     def begin(self, value: Any) -> None:
@@ -132,6 +133,29 @@ def by_program(frame: types.FrameType) -> bool:
     return str(frame.f_globals.get("__name__")).partition(".")[0] not in ("torch", "paddle", "hybrid_infer")
 
 
+class _Behind:
+    """Behind a class with an accessor of its own, which may look for another name than it was asked for."""
+
+    __slots__ = ()
+
+    def __getattribute__(self, name: str) -> Any:
+        sink = _SINKS.get(id(self))
+        if sink is not None and not (name == "__dict__" and sink.ours):
+            sink.add(self, name)
+        return object.__getattribute__(self, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        sink = _SINKS.get(id(self))
+        if sink is not None:
+            sink.assigned.add(name)
+        object.__setattr__(self, name, value)
+
+
+def _by_user(function: Any) -> bool:
+    module = str(getattr(function, "__module__", ""))
+    return isinstance(function, types.FunctionType) and module.partition(".")[0] not in ("torch", "paddle")
+
+
 def _make(kind: type) -> type | None:
     if "__dict__" not in dir(kind):
         return None
@@ -139,8 +163,10 @@ def _make(kind: type) -> type | None:
 
     def __getattribute__(self: Any, name: str) -> Any:
         sink = _SINKS.get(id(self))
-        if sink is not None and (name != "__dict__" or by_program(sys._getframe(1))):
-            sink.add(self, "__dict__" if name in _COPIED else name)
+        if sink is not None:
+            sink.ours = name == "__dict__" and not by_program(sys._getframe(1))
+            if not sink.ours:
+                sink.add(self, "__dict__" if name in _COPIED else name)
         return look_up(self, name)  # type: ignore[call-arg]
 
     def __setattr__(self: Any, name: str, value: Any) -> None:
@@ -164,11 +190,12 @@ def _make(kind: type) -> type | None:
         "__doc__": kind.__doc__,
         "__slots__": (),
     }
+    bases = (kind, _Behind) if _by_user(look_up) or _by_user(assign) else (kind,)
     try:
         if not any("__init_subclass__" in vars(base) for base in kind.__mro__[:-1]):
-            return type(kind)(kind.__name__, (kind,), body)
+            return type(kind)(kind.__name__, bases, body)
         made = type(kind.__name__, (_Blank,), body)
-        made.__bases__ = (kind,)
+        made.__bases__ = bases
         return made
     except Exception:
         # a metaclass with rules of its own; its instances are guarded as a whole instead

@@ -115,6 +115,46 @@ def test_objects_that_are_not_known_by_name(body: str) -> None:
     assert _code.describe(code(body)).dynamic
 
 
+class Accessors:
+    """Of each: does it look for names that no code holds?"""
+
+    x: Any
+
+    def __getattribute__(self, name: str) -> Any:
+        names = super().__getattribute__("names")
+        return super().__getattribute__(names.get(name, name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(super().__getattribute__("names")[name], value)
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(super().__getattribute__("names")[name] + self.x.__getattribute__(name))
+
+    def __getattr__(self, name: str) -> Any:
+        return object.__getattribute__(self, name + "_")
+
+    def other(self, name: str) -> Any:
+        return super().__getattribute__(name)
+
+    def __eq__(self, other: Any) -> bool:
+        return bool(self.__dict__ == other.__dict__)
+
+    def __ne__(self, other: Any) -> bool:
+        other = other.x
+        return bool(self.__dict__ == other.__dict__)
+
+
+@pytest.mark.parametrize(
+    ("name", "computes"),
+    [
+        ("__getattribute__", False), ("__setattr__", False), ("__delattr__", True), ("__getattr__", True),
+        ("other", True), ("__eq__", False), ("__ne__", True),
+    ],
+)  # fmt: skip
+def test_an_accessor_looks_for_what_it_was_asked(name: str, computes: bool) -> None:
+    assert _code.describe(vars(Accessors)[name].__code__).dynamic == computes
+
+
 def test_the_parameter_is_known_by_its_name() -> None:
     assert _code.describe(code("return getattr(this, 'a' + n)", "this, n")).dynamic
     assert _code.describe(code("return getattr(self, 'a' + n)", "n, self")).dynamic
