@@ -77,7 +77,7 @@ class State:
         self.facts: Callable[[Any], Any] | None = None
         self._reads: list[Callable[[], Any]] = []
         self._places = False  # was it called while there was a default device?
-        self.writes = 0
+        self.failures = 0
         self.turnover = Turnover()
         self.moved = 0  # captures that another thread spoiled
         #: How often the eager method raised where a capture was to be compared with it, and are such calls left alone?

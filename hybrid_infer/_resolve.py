@@ -38,8 +38,9 @@ _log = logging.getLogger("hybrid_infer")
 _WAIT = 1.0  # seconds that a call waits for somebody else's capture or build before it answers eagerly
 _AHEAD = 60.0  # the same where no call waits
 _RETRY = 0.2  # seconds after which such a call looks again
-_WRITES = 3  # captures found to write to the program's state, after which the next one waits
-_PAUSE = 60.0  # seconds for which it waits
+_FAILURES = 3  # captures that failed, or were found to write to the program's state, after which the next one waits
+_PAUSE = 60.0  # seconds for which it waits, ever longer where that one fails too
+_LONGEST = 6  # how often that doubles
 _ATTEMPTS = 3  # look-ups of one call, each of which may set a damaged entry aside
 _WARM = "Run it once with this call's arguments under the stance 'default', and keep the cache directory"
 
@@ -181,17 +182,18 @@ def _unmoved(request: Request, slots: Sequence[Any]) -> Callable[[], bool]:
 
 
 def _given_up(state: Any, request: Request, held: Held) -> Eager:
-    """The route after a failed capture: a method whose state grows at each call would be traced at each call.
+    """The route after a failed capture: a method that reads what is another at each call would be traced at each call.
 
     It may be what the code reads that changes, so that only time ends the pause.
     """
     route = refused(request, held)
-    if route.kind != "writes":
+    if route.kind not in ("writes", "capture"):
         return route
-    state.writes += 1
-    if state.writes < _WRITES:
+    state.failures += 1
+    if state.failures < _FAILURES:
         return route
-    return Eager(route.reason, for_a_while(_PAUSE), remedy=route.remedy, kind=route.kind)
+    pause = ever_longer(_PAUSE, state.failures - _FAILURES, most=_LONGEST)
+    return Eager(route.reason, for_a_while(pause), remedy=route.remedy, kind=route.kind)
 
 
 def _too_many(state: Any, request: Request, family: Family) -> Eager:

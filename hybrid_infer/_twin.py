@@ -201,6 +201,7 @@ class Twin:
         recorder, looked = Recorder(), _tensor_attributes.Looked(passed, self.weights)
         watched = self._recorded()
         unwatched = recorder.watch(watched.values() if self.watched else ())
+        outside: _outside.Watch | None = None
         try:
             for place, value in places:
                 place.box[place.key] = value
@@ -229,6 +230,7 @@ class Twin:
             self.writes += [f"it changes {name}, a variable of an enclosing function" for name in clones.nonlocals()]
         except Exception:
             # Another way through the method may look at what no way so far has looked at, and was not there.
+            self.names = self._until_now(recorder, watched, outside)
             first = {path: recorder.first(obj) for path, obj in watched.items()}
             needed = [carry for carry in self._carried.unread() if carry.key in first.get(carry.path, ())]
             if needed:
@@ -294,6 +296,16 @@ class Twin:
     def recall(self, noted: Any) -> None:
         """See ``Tracee``."""
         self.results, self.sources, self.writes, self.names, self.whole, self.carries = noted
+
+    def _until_now(
+        self, recorder: Recorder, watched: Mapping[Path, Any], outside: _outside.Watch | None
+    ) -> dict[Path, set[str]]:
+        """What a run that failed has looked at, but for what it has changed: with other values it may not fail."""
+        noted = {path: recorder.looked[id(obj)] for path, obj in watched.items() if id(obj) in recorder.looked}
+        found = {path: note.names - note.assigned for path, note in noted.items() if note.names}
+        if outside is not None and outside.variables:
+            found[_environment.PATH] = {*outside.variables}
+        return found
 
     def _depends(self, path: Path, recorder: Recorder, obj: Any) -> set[str]:
         """The names on an object of the twin that count: what was looked at, and what was assigned and is as before.
