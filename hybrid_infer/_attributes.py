@@ -148,12 +148,12 @@ class Attributes:
 
     def _counts(self, value: Any, name: str) -> bool:
         """Is what the class of an object has under a name part of the key, or known by the version of a library?"""
-        kind = next(kind for kind in type(value).__mro__ if name in vars(kind))
+        kind = _definer(value, name)
         return bool(_origin.of_object(kind)) or (id(kind), name) in self.counted
 
     def _code(self, value: Any, name: str) -> tuple[str, str]:
         """What the class of an object has under a name that code computes, by all that it does. Raises Opaque."""
-        kind = next(kind for kind in type(value).__mro__ if name in vars(kind))
+        kind = _definer(value, name)
         code = self.code(undecorated(vars(kind)[name]))
         if code.opaque:
             raise Opaque(f"{class_path(kind)}.{name}: {code.opaque[0]}")
@@ -370,6 +370,11 @@ class Attributes:
             if path in paths:
                 found += [vars(layer)[name] for name in self.frontend.hooks if name in vars(layer)]
         return found
+
+
+def _definer(value: Any, name: str) -> type:
+    """The class that gives an object an attribute."""
+    return next(kind for kind in type(value).__mro__ if name in vars(kind))
 
 
 def _which(value: Any, census: Census) -> str:

@@ -97,9 +97,10 @@ class Classes(Objects):
         kind = None
         if self.bound is not None and (function is self.bound[2] or function.__qualname__ == self.bound[1]):
             kind = self.bound[0]
-        # `self` may be a class, or a module.
-        if (code.on_self or code.self_dict) and (issubclass(kind, type) if kind is not None else code.self_dict):
-            self.dynamic = True
+        if kind is None:
+            self.dynamic |= code.self_dict  # `self` may be a class, or a module
+        elif issubclass(kind, type):
+            self.dynamic |= code.self_dict or bool(code.on_self)
         if code.on_self:
             self.mentions.on_self.setdefault(kind, set()).update(code.on_self)
 

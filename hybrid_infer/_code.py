@@ -125,12 +125,13 @@ def describe(code: CodeType) -> Code:
 
 def _describe(code: CodeType) -> Code:
     scan = _Scan(code)
-    nested = [describe(const) for const in _nested(code)]
+    within = [const for const in code.co_consts if isinstance(const, CodeType)]
+    nested = [describe(const) for const in within]
     names = set(code.co_names) - ({"__dict__"} if scan.self_dict else set())
     names -= {"__getattribute__"} if scan.on_super and code.co_name in _ACCESSORS else set()
     # Of one nested in it, `self` is this one's or another's.
     mine = _keeps_self(code)
-    inside = [part for const, part in zip(_nested(code), nested, strict=True) if mine and "self" in const.co_freevars]
+    inside = [describe(const) for const in within if mine and "self" in const.co_freevars]
     strange = any((part.on_self or part.self_dict) and part not in inside for part in nested)
     return Code(
         scan.digest(),
@@ -147,10 +148,6 @@ def _describe(code: CodeType) -> Code:
         scan.formats or any(part.formats for part in nested),
         _BUILD_CLASS in code.co_code[::2] or any(part.makes_classes for part in nested),
     )
-
-
-def _nested(code: CodeType) -> list[CodeType]:
-    return [const for const in code.co_consts if isinstance(const, CodeType)]
 
 
 class _Scan:

@@ -22,13 +22,17 @@ _PLAIN = frozenset(
 )  # fmt: skip
 
 
+def _after(code: CodeType, offset: int) -> list[dis.Instruction]:
+    return [i for i in dis.get_instructions(code) if i.offset > offset and i.opname not in _BEHIND]
+
+
 def whole(code: CodeType, offset: int, count: int) -> bool:
     """Are the first `count` instructions behind the one at `offset`, which loads ``getattr``, its whole first argument?
 
     Not so in ``getattr(self[0], name)``, ``getattr(self(), name)``, ``getattr(self or x, name)``: the stack is
     followed to the call, and nothing may touch what lies below.
     """
-    rest = [i for i in dis.get_instructions(code) if i.offset > offset and i.opname not in _BEHIND]
+    rest = _after(code, offset)
     if len(rest) <= count or rest[count].is_jump_target or rest[0].opname == "PUSH_NULL":  # which a call begins with
         return False
     depth: int | None = rest[count - 1].opname.count("_FAST") == 2  # two variables at once
@@ -64,7 +68,7 @@ def beginning(code: CodeType, offset: int) -> str:
     `offset`: of the instruction that loads ``getattr``, which loads of ``self`` and of the name follow. The object that
     begins with the part found so far is followed through the expression, by the depth of the stack above it.
     """
-    rest = [i for i in dis.get_instructions(code) if i.offset > offset and i.opname not in _BEHIND][1:]
+    rest = _after(code, offset)[1:]
     if not rest or rest[0].opname != "LOAD_CONST" or not isinstance(rest[0].argval, str):
         return ""
     found, depth, method = rest[0].argval, 1, False

@@ -16,6 +16,11 @@ def for_a_while(seconds: float) -> Callable[[], bool]:
     return before(time.monotonic() + seconds)
 
 
+def minutes(times: int) -> Callable[[], bool]:
+    """The same for a minute, and twice as long for each of the `times` that were in vain, up to about an hour."""
+    return for_a_while(ever_longer(60.0, times, most=6))
+
+
 def ever_longer(first: float, times: int, *, factor: float = 2.0, most: int = 10) -> float:
     """Seconds: `first`, and `factor` times as many for each of the `times` that were in vain, as far as `most` go."""
     return first * factor ** min(times, most)

@@ -145,10 +145,14 @@ class _Behind:
         return object.__getattribute__(self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        sink = _SINKS.get(id(self))
-        if sink is not None:
-            sink.assigned.add(name)
+        _note_assigned(self, name)
         object.__setattr__(self, name, value)
+
+
+def _note_assigned(value: Any, name: str) -> None:
+    sink = _SINKS.get(id(value))
+    if sink is not None:
+        sink.assigned.add(name)
 
 
 def _by_user(function: Any) -> bool:
@@ -170,9 +174,7 @@ def _make(kind: type) -> type | None:
         return look_up(self, name)  # type: ignore[call-arg]
 
     def __setattr__(self: Any, name: str, value: Any) -> None:
-        sink = _SINKS.get(id(self))
-        if sink is not None:
-            sink.assigned.add(name)
+        _note_assigned(self, name)
         assign(self, name, value)  # type: ignore[call-arg]
 
     def __delattr__(self: Any, name: str) -> None:

@@ -27,7 +27,7 @@ from hybrid_infer._family import Family, Held
 from hybrid_infer._invocation import Invocation
 from hybrid_infer._log import tell
 from hybrid_infer._outcomes import fail, refused
-from hybrid_infer._pauses import ever_longer, for_a_while
+from hybrid_infer._pauses import ever_longer, for_a_while, minutes
 from hybrid_infer._request import Outcome, Request
 from hybrid_infer._route import Eager
 from hybrid_infer._serve import use
@@ -39,8 +39,7 @@ _WAIT = 1.0  # seconds that a call waits for somebody else's capture or build be
 _AHEAD = 60.0  # the same where no call waits
 _RETRY = 0.2  # seconds after which such a call looks again
 _FAILURES = 3  # captures that failed, or were found to write to the program's state, after which the next one waits
-_PAUSE = 60.0  # seconds for which it waits, ever longer where that one fails too
-_LONGEST = 6  # how often that doubles
+_PAUSE = 60.0  # seconds for which what fails for a passing cause is left alone
 _ATTEMPTS = 3  # look-ups of one call, each of which may set a damaged entry aside
 _WARM = "Run it once with this call's arguments under the stance 'default', and keep the cache directory"
 
@@ -105,8 +104,8 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
             if hooked is not None:
                 return Eager(hooked.reason, hooked.still, remedy=hooked.remedy), NOTHING
             if outcome is not None:
-                turnover.took(time.perf_counter() - start)
                 outcome = replace(outcome, seconds=time.perf_counter() - start)
+                turnover.took(outcome.seconds)
                 if full and outcome.version.graph and not any(map(outcome.version.covers, state.seen.values())):
                     state.in_vain.add(widening)
                     return _too_many(state, request, family), NOTHING
@@ -192,8 +191,7 @@ def _given_up(state: Any, request: Request, held: Held) -> Eager:
     state.failures += 1
     if state.failures < _FAILURES:
         return route
-    pause = ever_longer(_PAUSE, state.failures - _FAILURES, most=_LONGEST)
-    return Eager(route.reason, for_a_while(pause), remedy=route.remedy, kind=route.kind)
+    return Eager(route.reason, minutes(state.failures - _FAILURES), remedy=route.remedy, kind=route.kind)
 
 
 def _too_many(state: Any, request: Request, family: Family) -> Eager:

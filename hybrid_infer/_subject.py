@@ -65,12 +65,14 @@ class Subject:
         self.replaced = list(_framework_code.replaced(frontend))
         found = known(self.replaced)
         self._named = _framework_code.named(frontend, found.code)
+        code_unchanged = found.unchanged(self._named)
         met = {id(each.value) for each in self.replaced}
         unknown = [each for each in self._named if id(each.value) not in met]
         more = [each for each in unknown if _framework_code.foreign(frontend, each.name, each.value)]
         if more:
             self.replaced += more
             found = known(self.replaced)
+            code_unchanged = found.unchanged(self._named)
         self.code = found.code
         self.attributes.counted = {(id(owner), name) for owner, name, _ in self.code.classes_read}
         self.loose = [each for each in self.code.externals if id(each.object) not in inside]
@@ -86,7 +88,7 @@ class Subject:
         self.loose_tensors = self._loose_slots()
         self.constants_unchanged = frontend.watch(self.loose_tensors) if self.loose_tensors else _always
         self.key = self._key(cache_key)
-        checks = [found.unchanged(self._named)]
+        checks = [code_unchanged]
         if self.facts is not None:
             weights = [slot.tensor for slot in self.census.slots]
             checks.append(functools.partial(_answers, self.facts, weights, self._weight_facts()))

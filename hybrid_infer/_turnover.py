@@ -6,15 +6,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from hybrid_infer._differences import listed, of_keys
-from hybrid_infer._pauses import ever_longer, for_a_while
+from hybrid_infer._pauses import minutes
 
 #: Captures in a row that served no other call than their own, after which no more are made for a while.
 SHORT_LIVED = 8
 #: The same where they took long: so many of them, if all together took this many seconds.
 _FEW, _LONG = 2, 30.0
-
-_PAUSE = 60.0  # seconds for which the whole instance is left alone, ever longer where the next capture is in vain too
-_MOST = 6  # how often that doubles
 
 
 class Turnover:
@@ -52,6 +49,6 @@ class Turnover:
         self._seconds += seconds
 
     def pause(self) -> Callable[[], bool]:
-        """Is it still too early to try again?"""
+        """Is the whole instance still to be left alone? Ever longer, where the next capture is in vain too."""
         self._pauses += 1
-        return for_a_while(ever_longer(_PAUSE, self._pauses - 1, most=_MOST))
+        return minutes(self._pauses - 1)

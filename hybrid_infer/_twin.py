@@ -230,7 +230,8 @@ class Twin:
             self.writes += [f"it changes {name}, a variable of an enclosing function" for name in clones.nonlocals()]
         except Exception:
             # Another way through the method may look at what no way so far has looked at, and was not there.
-            self.names = self._until_now(recorder, watched, outside)
+            # With other values it may not fail; what it changes itself is another one at each call.
+            self.names = self._looked_up(recorder, watched, outside, lambda _, note: note.names - note.assigned)
             first = {path: recorder.first(obj) for path, obj in watched.items()}
             needed = [carry for carry in self._carried.unread() if carry.key in first.get(carry.path, ())]
             if needed:
@@ -246,14 +247,12 @@ class Twin:
         written = list(dict.fromkeys(written + recorder.assigned + self._held_elsewhere(value, given, reach)))
         self.writes += [f"it changes {name}, which is outside of the layer" for name in written]
         mine = {id(obj) for obj in (*self.census.objects.values(), *self.live.objects.values())}
-        self.names = {path: names for path, obj in watched.items() if (names := self._depends(path, recorder, obj))}
+        self.names = self._looked_up(recorder, watched, outside, self._depends)
         self._first = {path: recorder.first(obj) for path, obj in watched.items()}
         if not self.watched:
-            self.names = {path: self._every(obj) for path, obj in watched.items()}
+            self.names.update((path, self._every(obj)) for path, obj in watched.items())
         firsts = [slots[0].path for slots in groups.values()]
         self.names.update((firsts[i], names) for i, names in looked.names.items())
-        if outside.variables:
-            self.names[_environment.PATH] = {*outside.variables}
         left = {id(v) for v in unwatched}
         self._settle(assigned, value, left)
         self.whole = {id(self.live.objects[path]) for path, obj in watched.items() if id(obj) in left}
@@ -297,26 +296,25 @@ class Twin:
         """See ``Tracee``."""
         self.results, self.sources, self.writes, self.names, self.whole, self.carries = noted
 
-    def _until_now(
-        self, recorder: Recorder, watched: Mapping[Path, Any], outside: _outside.Watch | None
-    ) -> dict[Path, set[str]]:
-        """What a run that failed has looked at, but for what it has changed: with other values it may not fail."""
-        noted = {path: recorder.looked[id(obj)] for path, obj in watched.items() if id(obj) in recorder.looked}
-        found = {path: note.names - note.assigned for path, note in noted.items() if note.names}
+    def _looked_up(
+        self, recorder: Recorder, watched: Mapping[Path, Any], outside: _outside.Watch | None,
+        counts: Callable[[Path, Any], set[str]],
+    ) -> dict[Path, set[str]]:  # fmt: skip
+        """What a run has looked at: the names on each object of the twin that count, and environment variables."""
+        notes = {path: recorder.looked[id(obj)] for path, obj in watched.items() if id(obj) in recorder.looked}
+        found = {path: names for path, note in notes.items() if (names := counts(path, note))}
         if outside is not None and outside.variables:
             found[_environment.PATH] = {*outside.variables}
         return found
 
-    def _depends(self, path: Path, recorder: Recorder, obj: Any) -> set[str]:
-        """The names on an object of the twin that count: what was looked at, and what was assigned and is as before.
+    def _depends(self, path: Path, note: Any) -> set[str]:
+        """The names on an object that count: what was looked at, and what was assigned and is as before.
 
         With another value there, the method would have changed it.
         """
-        note = recorder.looked.get(id(obj))
-        if note is None:
-            return set()
         unchanged: set[str] = note.assigned - self._changed[path] - self.frontend.ignored_writes
-        return note.names | unchanged
+        found: set[str] = note.names | unchanged
+        return found
 
     def _every(self, obj: Any) -> set[str]:
         """Each name that a look-up on an object may be for, where none was noted."""

@@ -27,22 +27,26 @@ class Known:
     ) -> None:  # fmt: skip
         self.code = code
         self._roots, self._answers, self._watch = roots, answers, watch
-        self._unchanged = watch(code, ())
-        self._named: tuple[Sequence[Named], Check] = (), self._unchanged
+        self._checked: tuple[list[Named], Check] | None = None
 
     def unchanged(self, named: Sequence[Named]) -> Check:
-        """A check for every call that the code, and what it names of the framework, is what it was."""
-        if list(named) != list(self._named[0]):
-            self._named = named, self._watch(self.code, named)
-        return self._named[1]
+        """A check for every call that the code, and what it names of the framework, is what it was.
+
+        To be asked for right after the walk.
+        """
+        if self._checked is None or self._checked[0] != [*named]:
+            self._checked = [*named], self._watch(self.code, named)
+        return self._checked[1]
 
     def comes_of(self, roots: Sequence[Any], inside: Collection[int]) -> bool:
         """Would a walk from these roots find it again?
 
         The check keeps what the walk has met, so that ids which it was told of are nobody else's now.
         """
-        same = len(roots) == len(self._roots) and all(a is b for a, b in zip(roots, self._roots, strict=True))
-        return same and self._unchanged() and all((i in inside) == answer for i, answer in self._answers.items())
+        if self._checked is None or len(roots) != len(self._roots):
+            return False
+        same = all(a is b for a, b in zip(roots, self._roots, strict=True)) and self._checked[1]()
+        return same and all((i in inside) == answer for i, answer in self._answers.items())
 
 
 class Walked:

@@ -14,7 +14,7 @@ import exported
 import pytest
 
 import hybrid_infer
-from hybrid_infer import _defects, _forked
+from hybrid_infer import _defects, _forked, _tracing
 
 #: For what opens its store outside of a test, or after the test's own directory was taken back: never the user's own,
 #: where a program of an earlier run may be found.
@@ -58,6 +58,20 @@ def defects_raise(monkeypatch: pytest.MonkeyPatch) -> None:
 def framework(request: pytest.FixtureRequest) -> Any:
     """Each of the two, for what holds for both."""
     return importlib.import_module(request.param)
+
+
+@pytest.fixture
+def captures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The methods of which a capture was begun."""
+    begun: list[str] = []
+    capture = _tracing.capture
+
+    def noted(request: Any, family: Any) -> Any:
+        begun.append(request.name)
+        return capture(request, family)
+
+    monkeypatch.setattr(_tracing, "capture", noted)
+    yield begun
 
 
 @pytest.fixture

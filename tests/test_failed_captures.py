@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from support import counts, layer_class
 
-from hybrid_infer import _tracing, inference
+from hybrid_infer import inference
 
 NAME = "SOME_SWITCH"
 
@@ -19,20 +18,6 @@ NAME = "SOME_SWITCH"
 def unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NAME, "0")
     monkeypatch.delenv(NAME)
-
-
-@pytest.fixture
-def captures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The methods of which a capture was begun."""
-    begun: list[str] = []
-    capture = _tracing.capture
-
-    def noted(request: Any, family: Any) -> Any:
-        begun.append(request.name)
-        return capture(request, family)
-
-    monkeypatch.setattr(_tracing, "capture", noted)
-    yield begun
 
 
 def _by_branch(x: Any) -> int:

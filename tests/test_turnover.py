@@ -11,24 +11,10 @@ import numpy as np
 import pytest
 from support import layer_class
 
-from hybrid_infer import _miss, _tracing, _turnover, inference
+from hybrid_infer import _miss, _pauses, _turnover, inference
 
 STEP, COUNT, TABLE = 1.0, 0, {"scale": 1.0}
 OPAQUE: list[Any] = []  # a number, and an object that has no fingerprint
-
-
-@pytest.fixture
-def captures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The methods of which a capture was begun."""
-    begun: list[str] = []
-    capture = _tracing.capture
-
-    def noted(request: Any, family: Any) -> Any:
-        begun.append(request.name)
-        return capture(request, family)
-
-    monkeypatch.setattr(_tracing, "capture", noted)
-    yield begun
 
 
 @pytest.fixture(autouse=True)
@@ -149,7 +135,7 @@ def test_two_long_captures_in_vain_are_enough() -> None:
 
 def test_each_pause_is_longer_than_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
-    monkeypatch.setattr(_turnover, "for_a_while", waited.append)
+    monkeypatch.setattr(_pauses, "for_a_while", waited.append)
     found = _turnover.Turnover()
     for i in range(_turnover.SHORT_LIVED + 12):
         if found.changes((("global a", str(i)),), hits=0):
