@@ -14,7 +14,7 @@ import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import repeat
+from itertools import chain, repeat
 from operator import contains, getitem, is_, itemgetter
 from typing import Any
 
@@ -203,10 +203,14 @@ class Watch:
         """
         boxes, keys, held, groups = self._places()
         places, names = ([row[i] for row in self._absent.values()] for i in range(2))
-        classes, lengths, contents = self._classes, self._lengths, self._contents
+        classes, lengths = self._classes, self._lengths
+        views, within = [view for view, _ in self._contents], [item for _, items in self._contents for item in items]
+        sizes = [len(items) for _, items in self._contents]
         arrays, buffers, empty = self._arrays, self._buffers, self._empty
         owners, fields, before = ([row[i] for row in [*self._fields, *self._attributes()]] for i in range(3))
-        members, holders, in_slots = ([row[i] for row in self._members] for i in range(3))
+        filled = [row for row in self._members if row[2] is not _state.ABSENT]
+        members, holders, in_slots = ([row[i] for row in filled] for i in range(3))
+        unset = [(member, value) for member, value, held in self._members if held is _state.ABSENT]
         objects, kinds = ([row[i] for row in self._kinds] for i in range(2))
         checks, absent = self._checks, repeat(_state.ABSENT)
 
@@ -228,15 +232,21 @@ class Watch:
                 for box, length in classes:
                     if len(box) - (_OF_COPIES in box) != length:
                         return False
-                for view, items in contents:
-                    if len(view) != len(items) or not all(map(is_, view, items)):
-                        return False
+                # All containers as one, which is one when each is as long as it was.
+                if views and (
+                    list(map(len, views)) != sizes or not all(map(is_, chain.from_iterable(views), within))
+                ):
+                    return False
                 if owners and not all(map(is_, map(getattr, owners, fields, absent), before)):
                     return False
-                if members and not all(map(is_, map(_state.slot, members, holders), in_slots)):
+                if members and not all(map(is_, map(_SLOT, members, holders), in_slots)):
                     return False
-            # RuntimeError where a container grows under the walk; ValueError of a cell that was emptied.
-            except (KeyError, IndexError, RuntimeError, ValueError):
+                for member, value in unset:
+                    if _state.slot(member, value) is not _state.ABSENT:
+                        return False
+            # RuntimeError where a container grows under the walk; ValueError of a cell that was emptied, and
+            # AttributeError of a slot.
+            except (KeyError, IndexError, RuntimeError, ValueError, AttributeError):
                 return False
             for numbers, sample in arrays:
                 if _sample(numbers) != sample:
@@ -280,6 +290,7 @@ _MUTABLE = (dict, list, set, deque, bytearray, types.MappingProxyType)
 _BASES = (OrderedDict, dict, list, set, deque, bytearray)
 _BUFFERS: Any = (array.array, memoryview, ctypes.Array, ctypes.Structure, ctypes.Union, ctypes.c_int.__mro__[1])
 _OF_PYTHON = 1 << 9  # the flag of classes that are made while the program runs, whose instances may get another class
+_SLOT: Callable[[Any, Any], Any] = types.MemberDescriptorType.__get__
 _OF_COPIES = "__slotnames__"  # which the first copy of an instance leaves on its class
 #: Objects that stand for others, and which.
 _CARRIERS: dict[type, Callable[[Any], Iterable[Any]]] = {
