@@ -144,6 +144,7 @@ class Subject:
             "method": self.name,
             "layers": [[list(path), f"{type(v).__module__}:{type(v).__qualname__}"] for path, v in self.census.layers],
             "weights": [[w.name, list(w.paths), w.dtype, list(w.shape)] for w in self.weights],
+            "weights of other kinds": self._refused(),
             "constants": [[e.kind, e.holder, e.name, self._content(e.object)] for e in self.loose],
             "layers held by code": [[list(read) for read in reads] for _, reads, _ in self._unnoted],
         }
@@ -158,12 +159,25 @@ class Subject:
         ingredients.update({f"code {label}": digest for label, digest in self.code.ingredients.items()})
         return _keys.method_key(ingredients)
 
+    def _refused(self) -> list[list[str]]:
+        """Weights that no engine can be given: a graph may be made where they are, that does not use them."""
+        found = []
+        for name, slots in self.census.weights().items():
+            why = self.frontend.refuse(slots[0].tensor)
+            if why:
+                held = self.frontend.parts(slots[0].tensor)
+                found.append([name, why, self._values(held) if len(held) > 1 else ""])
+        return found
+
     def _content(self, value: Any) -> str:
         """A digest of a tensor's, array's or layer's values."""
         found = _census.take({"value": value}, self.frontend)
         tensors = [slot.tensor for slot in found.slots]
         if not tensors:
             return _keys.digest(value) if type(value).__name__ == "ndarray" else _keys.digest(repr(type(value)))
+        return self._values([part for tensor in tensors for part in self.frontend.parts(tensor)])
+
+    def _values(self, tensors: Sequence[Any]) -> str:
         parts = []
         for tensor in tensors:
             dtype, shape, _ = self.frontend.describe(tensor)
@@ -218,7 +232,8 @@ class Subject:
         views = [
             (self.frontend.exporter(dtype, dtype)(tensor), f"the tensor {each.name} of {each.holder}")
             for each in self.loose
-            for tensor in (slot.tensor for slot in _census.take({"value": each.object}, self.frontend).slots)
+            for slot in _census.take({"value": each.object}, self.frontend).slots
+            for tensor in self.frontend.parts(slot.tensor)
             if (dtype := self.frontend.describe(tensor)[0]) != "bfloat16"  # which NumPy has no view of
         ]
 
@@ -238,7 +253,7 @@ class Subject:
         found = []
         for each in self.loose:
             for slot in _census.take({"value": each.object}, self.frontend).slots:
-                found.append(({"value": slot.tensor}, "value", slot.tensor))
+                found += [({"value": part}, "value", part) for part in self.frontend.parts(slot.tensor)]
         return found
 
 

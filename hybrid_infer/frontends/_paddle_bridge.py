@@ -206,7 +206,7 @@ def shares_memory(tensor: Any, others: Collection[Any]) -> bool:
 def extent(tensor: Any) -> tuple[int, int]:
     """The range of addresses that a tensor's elements lie in; empty for a tensor without elements."""
     shape = tensor.shape
-    if 0 in shape or not tensor._is_initialized():
+    if 0 in shape or not tensor.is_dense() or not tensor._is_initialized():
         return (0, 0)
     start = tensor.data_ptr()
     last = sum((size - 1) * abs(stride) for size, stride in zip(shape, tensor.strides, strict=True))

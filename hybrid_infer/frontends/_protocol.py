@@ -116,6 +116,10 @@ class Frontend(Protocol):
         """Why no engine can be given this tensor (sparse, quantised, a lazy view); empty if it can."""
         ...
 
+    def parts(self, tensor: Any) -> Sequence[Any]:
+        """The tensors in plain memory that hold what it does: itself, unless it is sparse or quantised."""
+        ...
+
     def exporter(self, dtype: str, wire: str) -> Callable[[Any], Any]:
         """A function from a tensor of `dtype` to a NumPy array of `wire`, sharing memory where they agree."""
         ...

@@ -27,6 +27,7 @@ from hybrid_infer.frontends import (
     _torch_fastpath,
     _torch_fixed,
     _torch_guards,
+    _torch_layouts,
     _torch_lookup,
     _torch_recurrent,
     _torch_registry,
@@ -61,9 +62,12 @@ class _Call(torch.nn.Module):
         super().__init__()
         object.__setattr__(self, "tracee", tracee)  # not a submodule, whatever it holds
         self.recording = recording
+        #: Constants of the trace, which may write to them.
+        self.own = [None if _torch_layouts.plain(weight) else weight.detach().clone() for weight in tracee.weights]
 
     def forward(self, weights: list[Any], tensors: list[Any], ints: list[Any]) -> list[Any]:
         tracee = self.tracee
+        weights = [w if own is None else own for w, own in zip(weights, self.own, strict=True)]
         try:
             with contextlib.ExitStack() as paths:
                 paths.enter_context(_torch_autocast.off_where_off())
@@ -146,7 +150,7 @@ def given(
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """What a call is traced with: weights, tensors and integers, and which of their sizes and values vary."""
     auto, static = Dim.AUTO, Dim.STATIC
-    weights = [w.detach() for w in tracee.weights]
+    weights = plain(tracee.weights)
     tensors = _in_memory_of_their_own([t.detach() for t in tracee.tensors], weights)
     shapes = (
         [dict.fromkeys(range(w.dim()), static) for w in weights],
@@ -154,6 +158,14 @@ def given(
         [auto] * len(tracee.ints),  # those that vary, and no others
     )
     return (weights, tensors, list(tracee.ints)), shapes
+
+
+def plain(weights: Sequence[Any]) -> list[Any]:
+    """Weights as the tracer takes them: in the place of a sparse or quantised one, of which no graph has any, nothing.
+
+    A method may hold one that it does not use; in one that does, it is a constant without a form in ONNX.
+    """
+    return [w.detach() if _torch_layouts.plain(w) else torch.empty(0) for w in weights]
 
 
 def _in_memory_of_their_own(tensors: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
@@ -175,10 +187,7 @@ def _copied(tensor: Any) -> Any:
 
 
 def _memory(tensor: Any) -> Any:
-    try:
-        return tensor.untyped_storage().data_ptr() or object()
-    except (NotImplementedError, RuntimeError):  # of a sparse tensor
-        return object()
+    return _torch_layouts.storage(tensor) or object()
 
 
 def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:

@@ -238,6 +238,11 @@ class PaddleFrontend:
             return f"a tensor of element type {tensor.dtype}"
         return ""
 
+    def parts(self, tensor: Any) -> Sequence[Any]:
+        if tensor.is_sparse_coo():
+            return tensor.indices(), tensor.values()
+        return (tensor.crows(), tensor.cols(), tensor.values()) if tensor.is_sparse_csr() else (tensor,)
+
     def exporter(self, dtype: str, wire: str) -> Callable[[Any], Any]:
         from hybrid_infer.frontends import _paddle_bridge
 

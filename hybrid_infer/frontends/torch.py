@@ -227,6 +227,11 @@ class TorchFrontend:
             return "a quantised tensor"
         return ""
 
+    def parts(self, tensor: Any) -> Sequence[Any]:
+        from hybrid_infer.frontends import _torch_layouts
+
+        return _torch_layouts.parts(tensor)
+
     def exporter(self, dtype: str, wire: str) -> Callable[[Any], Any]:
         import torch
 
@@ -321,13 +326,15 @@ class TorchFrontend:
         return unchanged
 
     def shares_memory(self, tensor: Any, others: Collection[Any]) -> bool:
-        if not tensor.numel():
-            return False
-        storage = tensor.untyped_storage().data_ptr()
-        return any(storage == other.untyped_storage().data_ptr() for other in others if other.numel())
+        from hybrid_infer.frontends._torch_layouts import storage
+
+        mine = storage(tensor)
+        return mine is not None and any(mine == storage(other) for other in others)
 
     def extent(self, tensor: Any) -> tuple[int, int]:
-        if not tensor.numel():
+        from hybrid_infer.frontends._torch_layouts import storage
+
+        if storage(tensor) is None:
             return (0, 0)
         start: int = tensor.data_ptr()
         last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))

@@ -390,3 +390,32 @@ def test_transformer_blocks_are_captured_once(monkeypatch: pytest.MonkeyPatch) -
             same(model(x, mask), expected, 1e-4)
     served(captures=1, bindings=12)
     assert counts()["hits"] >= 12
+
+
+@pytest.mark.parametrize("make", ["to_sparse_coo", "to_sparse_csr"])
+def test_a_sparse_tensor_that_is_held_and_not_used_keeps_no_method_from_being_served(make: str) -> None:
+    eager, layer = Rich(), Rich()
+    layer.set_state_dict(eager.state_dict())
+    for each in (eager, layer):
+        dense = paddle.eye(3)
+        each.held = dense.to_sparse_coo(2) if make == "to_sparse_coo" else dense.to_sparse_csr()
+    layer.compute = inference(layer.compute)
+    for rows in (2, 2, 3, 5):
+        twice(layer.compute, eager.compute, grid(rows, 4))
+    served(captures=2)
+
+
+GRAPH: Any = None
+
+
+def _times_count(x: Any) -> Any:
+    return x * GRAPH.nnz()
+
+
+def test_a_sparse_tensor_that_code_names_is_told_by_its_values() -> None:
+    global GRAPH
+    method = inference(_times_count)
+    for count in (3, 2, 3):
+        GRAPH = paddle.diag(paddle.to_tensor([1.0, 1.0, float(count == 3)])).to_sparse_coo(2)
+        for _ in range(2):
+            np.testing.assert_array_equal(method(paddle.ones([2])).numpy(), [count, count])

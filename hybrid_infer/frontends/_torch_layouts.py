@@ -1,0 +1,41 @@
+"""Tensors of PyTorch that do not lie in memory element by element: sparse, quantised, in oneDNN's own order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+_BY_ROWS = (torch.sparse_csr, torch.sparse_bsr)
+_BY_COLUMNS = (torch.sparse_csc, torch.sparse_bsc)
+
+
+def plain(tensor: Any) -> bool:
+    """Does it lie in memory element by element?"""
+    return tensor.layout is torch.strided and not tensor.is_quantized
+
+
+def parts(tensor: Any) -> Sequence[Any]:
+    """See ``Frontend.parts``."""
+    tensor = tensor.detach()
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in _BY_ROWS:
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in _BY_COLUMNS:
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    if tensor.layout is torch._mkldnn:
+        return (tensor.to_dense(),)
+    return (tensor.int_repr(), tensor.dequantize()) if tensor.is_quantized else (tensor,)
+
+
+def storage(tensor: Any) -> int | None:
+    """Where the memory of a tensor begins; None of one that has none of its own."""
+    if not tensor.numel():
+        return None
+    try:
+        address: int = tensor.untyped_storage().data_ptr()
+    except (NotImplementedError, RuntimeError):
+        return None
+    return address
