@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,8 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.prod.dim_int: _product,
         aten._cdist_forward.default: _distances,
         aten.copy.default: _written,
+        aten.squeeze.dim: _squeezed,
+        aten.squeeze.dims: _squeezed,
     }
 
 
@@ -60,3 +62,16 @@ def _written(target: Any, source: Any, non_blocking: bool = False) -> Any:
     sizes = [[*each.shape.dims] if each.shape is not None else [None] for each in (target, source)]
     same = sizes[0] == sizes[1] and all(isinstance(size, int) for size in sizes[0])
     return source if same else op.Expand(source, op.Shape(target))
+
+
+def _squeezed(x: Any, dims: int | Sequence[int]) -> Any:
+    """Without those of some axes that have a size of 1: the exporter's form fails for any other size, and so do engines.
+
+    One that varies is of 2 or more, or a condition of the graph says what it is.
+    """
+    from onnxscript import opset20 as op
+
+    sizes = list(x.shape)
+    axes = sorted({dim % len(sizes) for dim in ([dims] if isinstance(dims, int) else dims)}) if sizes else []
+    dropped = [axis for axis in axes if sizes[axis] == 1]
+    return op.Squeeze(x, op.Constant(value_ints=dropped)) if dropped else op.Identity(x)

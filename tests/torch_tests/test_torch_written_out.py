@@ -34,3 +34,20 @@ def test_distances_between_rows() -> None:
     hot = inference(fallback="error")(_distances)
     for rows in (2, 3, 20, 30):
         twice(hot, _distances, torch.randn(rows, 4), torch.randn(6, 4))
+
+
+def _squeezed(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x + 1
+    return (
+        y.squeeze(1), y.squeeze(-1), y.squeeze((0, 1)), y.squeeze((0, 1, 2)), y[:, :1].squeeze(1), y.sum().squeeze(0),
+        (x * 2).squeeze_(0), y[:, :1, :1].squeeze((1, 2)), y[:, :1].squeeze((1, 2)), y.squeeze(),
+    )  # fmt: skip
+
+
+def test_axes_of_other_sizes_than_1_stay() -> None:
+    hot = inference(fallback="error")(_squeezed)
+    for rows in (2, 3, 5):
+        twice(hot, _squeezed, torch.randn(rows, 4, 3))
+    served(captures=2)
+    for sizes in ((1, 4, 3), (2, 1, 3), (1, 1, 1), (3, 4, 1), (2, 6, 3)):
+        twice(hot, _squeezed, torch.randn(*sizes))
