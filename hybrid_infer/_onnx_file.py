@@ -12,6 +12,7 @@ from hybrid_infer._errors import StaticModelError
 from hybrid_infer._model import Method, Model, Parameter, Saved, Stored, operators
 from hybrid_infer._types import Graph, TensorSpec
 from hybrid_infer._version import Version, Weight
+from hybrid_infer.frontends._scopes import distinct
 
 _POSITIONAL = 1  # inspect's number of a parameter that may be passed by position and by name
 
@@ -36,6 +37,7 @@ def model_of(data: bytes, path: str, framework: str = "") -> Model:
     if not model.graph.output:
         raise StaticModelError(path, "it is not an ONNX model: it has no outputs")
     _bring_in(model, path)
+    distinct(model.graph)
     if framework == "paddle":  # whose exporter writes a weight as an operator without inputs
         _constants_out(model.graph)
     tensors, kept = {}, []

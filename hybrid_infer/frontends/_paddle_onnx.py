@@ -17,6 +17,7 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Graph, TensorSpec
 from hybrid_infer.frontends._paddle_division import with_floor_division
 from hybrid_infer.frontends._paddle_expand import with_sizes_as_given
+from hybrid_infer.frontends._scopes import distinct
 
 _OPSET = 17
 _TIMEOUT_S = 600
@@ -174,6 +175,7 @@ def finish(model_bytes: bytes, weights: Sequence[str], inputs: Sequence[str | No
 
     model = onnx.load_from_string(model_bytes)
     graph = model.graph
+    distinct(graph)
     if len(graph.output) != len(results):
         raise TraceError(f"the converted graph has {len(graph.output)} results instead of {len(results)}")
     known = dict(zip([*weights, *(name or "" for name in inputs)], [*weight_specs, *specs], strict=True))

@@ -36,6 +36,7 @@ from hybrid_infer.frontends import (
     _torch_views,
     _torch_written_out,
 )
+from hybrid_infer.frontends._scopes import distinct
 from hybrid_infer.frontends._torch_reasons import NO_FORM, called_at, explained, line_of, writers_of
 
 OPSET = 20  # the last one that the onnx release required by paddle2onnx knows
@@ -260,6 +261,7 @@ def _with_model(captured: Captured, model: Any) -> Captured:
     expected = [*graph.weights, *graph.inputs]
     if names != expected or [v.name for v in model.graph.output] != list(graph.outputs):
         raise TraceError("the exporter did not keep the inputs and outputs of the call in place")
+    distinct(model.graph)
     for inner in (model.graph, *model.functions):
         for node in inner.node:
             del node.metadata_props[:]  # stack traces and module paths: they hold positions in the user's files

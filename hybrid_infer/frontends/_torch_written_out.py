@@ -65,7 +65,7 @@ def _written(target: Any, source: Any, non_blocking: bool = False) -> Any:
 
 
 def _squeezed(x: Any, dims: int | Sequence[int]) -> Any:
-    """Without those of some axes that have a size of 1: the exporter's form fails for any other size, and so do engines.
+    """Without those of some axes that have a size of 1: the exporter's form, and engines, fail for any other size.
 
     One that varies is of 2 or more, or a condition of the graph says what it is.
     """

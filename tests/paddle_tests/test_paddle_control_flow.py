@@ -155,6 +155,45 @@ def test_the_arguments_of_a_loop_point_into_no_list_that_moves() -> None:
     served(captures=1)
 
 
+
+def turns(x: Any, n: Any) -> Any:
+    i, h = paddle.zeros([], "int64"), x * 0.5
+    while i < n:
+        h = paddle.tanh(h * 2)
+        i = i + 1
+    return h
+
+
+def doubled(x: Any, n: Any) -> Any:
+    i, y, z = paddle.zeros([], "int64"), x * 2, paddle.zeros_like(x)
+    while i < n:
+        y, z, i = y * 2, z + y, i + 1
+    return y, z
+
+
+def root(x: Any, n: Any) -> Any:
+    a = x.abs().sum() * n.astype("float32")
+    g = a / 2
+    while (g * g - a).abs() > 1e-3:
+        g = (g + a / g) / 2
+    return g
+
+
+@pytest.mark.parametrize("function", [turns, doubled, root], ids=lambda function: function.__name__)
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_a_loop_carries_on_from_turn_to_turn(
+    function: Callable[..., Any], engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first call has one turn, after which nothing was carried yet: with two, no check of results would pass."""
+    monkeypatch.setenv("HYBRID_INFER_BACKEND", engine)
+    hot = inference()(function)
+    with paddle.no_grad():
+        for n in (1, 1, 3, 0, 5):
+            number = paddle.to_tensor(n)
+            same(hot(grid(2, 4), number), function(grid(2, 4), number), 1e-4)
+    served(captures=1)
+
+
 def test_what_a_failed_trace_of_the_framework_left_behind_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its records of programs that are gone are kept by address: those of the next program can be the same."""
     from paddle.jit.dy2static import parameter_recorder
