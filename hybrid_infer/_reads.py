@@ -90,7 +90,8 @@ _COPIED = frozenset({"__reduce__", "__reduce_ex__", "__getstate__"})
 CACHED = frozenset({"__slotnames__"})
 
 _SINKS: dict[int, _Looked] = {}
-_CLASSES: weakref.WeakKeyDictionary[type, type | None] = weakref.WeakKeyDictionary()
+#: Recording classes, which would keep their bases alive if they were kept.
+_CLASSES: weakref.WeakKeyDictionary[type, weakref.ref[type] | None] = weakref.WeakKeyDictionary()
 #: The names that a recording class is made with.
 _BODIES: weakref.WeakKeyDictionary[type, frozenset[str]] = weakref.WeakKeyDictionary()
 
@@ -121,11 +122,14 @@ _IMMUTABLE, _HEAP = 1 << 8, 1 << 9
 
 
 def _recording(kind: type) -> type | None:
-    if kind not in _CLASSES:
-        made = _CLASSES[kind] = _make(kind)
+    known = _CLASSES.get(kind)
+    made = None if known is None else known()
+    if made is None and (known is not None or kind not in _CLASSES):
+        made = _make(kind)
+        _CLASSES[kind] = None if made is None else weakref.ref(made)
         if made is not None:
             _BODIES[made] = frozenset(vars(made))
-    return _CLASSES[kind]
+    return made
 
 
 def by_program(frame: types.FrameType) -> bool:
@@ -171,7 +175,8 @@ def _make(kind: type) -> type | None:
             sink.ours = name == "__dict__" and not by_program(sys._getframe(1))
             if not sink.ours:
                 sink.add(self, "__dict__" if name in _COPIED else name)
-        return look_up(self, name)  # type: ignore[call-arg]
+        # A dataclass is equal to another one of its own class, and what a class is given is the program's.
+        return kind if name == "__class__" else look_up(self, name)  # type: ignore[call-arg]
 
     def __setattr__(self: Any, name: str, value: Any) -> None:
         _note_assigned(self, name)

@@ -10,7 +10,18 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from hybrid_infer import _astray, _census, _code, _fingerprint, _framework_code, _keys, _layer_hooks, _outside, _roots
+from hybrid_infer import (
+    _astray,
+    _census,
+    _code,
+    _fingerprint,
+    _framework_code,
+    _keys,
+    _layer_hooks,
+    _outside,
+    _roots,
+    _type_calls,
+)
 from hybrid_infer._attributes import Attributes, Read
 from hybrid_infer._carry import Carry
 from hybrid_infer._errors import TraceError
@@ -215,6 +226,10 @@ class Subject:
             for function, body, *_ in self.code.functions
             for code in _roots.codes(body)
         )
+
+    def compares_classes(self) -> bool:
+        """May the code do more with ``type(value)`` than to name the class?"""
+        return any(_type_calls.compares(code) for _, body, *_ in self.code.functions for code in _roots.codes(body))
 
     def looks_past(self) -> bool:
         """Does the code name what looks an attribute up past the object's own class, where no look-up is noted?"""
