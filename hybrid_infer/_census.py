@@ -153,6 +153,31 @@ def named(census: Census) -> tuple[list[type], list[Any]]:
     return [kind for kind in found if not _origin.of_object(kind)], others
 
 
+def functions(census: Census) -> dict[str, dict[str, tuple[types.FunctionType, ...]]]:
+    """Functions of the program that objects keep as attributes, or in containers there: by class and attribute."""
+    found: dict[str, dict[str, dict[types.FunctionType, None]]] = {}
+    for value in census.objects.values():
+        state = getattr(value, "__dict__", None)
+        for name, held in list(state.items()) if isinstance(state, dict) else ():
+            for function in _functions(held, 3):
+                found.setdefault(_state.name_of(type(value)), {}).setdefault(name, {})[function] = None
+    return {kind: {name: tuple(each) for name, each in names.items()} for kind, names in found.items()}
+
+
+def _functions(value: Any, depth: int) -> Iterator[types.FunctionType]:
+    kind = type(value)
+    if kind is types.FunctionType:
+        if not hasattr(value, "__hybrid_infer__") and not _origin.of_object(value):
+            yield value
+    elif kind is types.MethodType:
+        yield from _functions(value.__func__, depth)
+    elif kind is functools.partial:
+        yield from _functions(value.func, depth)
+    elif kind in (dict, list, tuple) and depth:
+        for item in value.values() if kind is dict else value:
+            yield from _functions(item, depth - 1)
+
+
 def opens(layer: Any, frontend: Any) -> bool:
     """Does a layer keep its weights and sublayers in dicts of its own? TorchScript's keep theirs outside of Python."""
     return all(isinstance(vars(layer).get(group) or {}, dict) for group in frontend.groups)

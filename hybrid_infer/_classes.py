@@ -71,7 +71,7 @@ class Classes(Objects):
             if isinstance(space.owner, type):
                 self.classes_read[id(space.owner), name] = (space.owner, name, value)
                 self.methods.update(map(id, (value.fget, value.fset) if isinstance(value, property) else (value,)))
-            else:
+            elif space.owner is not space.mapping:  # which is the program's
                 self.globals[id(space.mapping), name] = (space.mapping, name, value)
             with self.methods_of(space.owner, name, value):
                 self.ingredient(f"attribute {name} of {space.label}", value, ("attribute", space.label, name))

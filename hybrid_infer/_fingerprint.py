@@ -82,13 +82,15 @@ def fingerprint(
     skip: Test = lambda value: False,
     owner: type | None = None,
     held: Iterable[types.ModuleType | logging.Logger] = (),
+    attributes: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Fingerprint:
     """Fingerprint `functions` (any callables) and all that they reach, given the `classes` of the layer tree.
 
     ``forward`` and the implicit methods of every class count from the start, its other attributes where code that is
     reached mentions their name. ``owner`` is the class of the layer whose method this is, if no sublayer has that
     class: its ``forward`` then counts only where something reaches it. ``held`` are modules and loggers in the state of
-    the layer. Objects for which `skip` is true are left out.
+    the layer, ``attributes`` functions that objects of a class keep under a name, which count as code mentions it.
+    Objects for which `skip` is true are left out.
     Values are read, and no code of the user is run, except for imports that a reached function would make itself.
     """
     walk = Walk(is_tensor, is_layer, skip)
@@ -100,6 +102,8 @@ def fingerprint(
     for value in held:
         name = value.__name__ if isinstance(value, types.ModuleType) else value.name
         walk.ingredient(walk.unique(f"held {name}"), value, ("attribute", "the layer", ""))
+    for label, functions_of in (attributes or {}).items():
+        walk.space(functions_of, f"objects of {label}", functions_of).aliases.add("")
     walk.finish()
     ingredients = dict(sorted(walk.ingredients.items()))
     return Fingerprint(

@@ -66,11 +66,12 @@ class Subject:
         below = {type(layer) for path, layer in self.census.layers if len(path) > 1}
         owner_class = type(owner) if has_owner and isinstance(owner, layer_type) and type(owner) not in below else None
 
-        walked = Walked() if walked is None else walked
+        walked, attributes = Walked() if walked is None else walked, _census.functions(self.census)
 
         def known(functions: Sequence[_framework_code.Named]) -> Known:
             every = [function, *(each.value for each in functions)]
-            return walked.of(frontend, every, classes, owner_class, others, inside, self.attributes.watch_code)
+            watch = self.attributes.watch_code
+            return walked.of(frontend, every, classes, owner_class, others, attributes, inside, watch)
 
         #: Functions in the place of the framework's.
         self.replaced = list(_framework_code.replaced(frontend))

@@ -6,7 +6,7 @@ that each call makes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from hybrid_infer import _fingerprint
@@ -57,13 +57,16 @@ class Walked:
 
     def of(
         self, frontend: Any, functions: Sequence[Any], classes: Sequence[type], owner: type | None, held: Sequence[Any],
-        inside: Collection[int], watch: Callable[[Fingerprint, Sequence[Named]], Check],
+        attributes: Mapping[str, Mapping[str, Sequence[Any]]], inside: Collection[int],
+        watch: Callable[[Fingerprint, Sequence[Named]], Check],
     ) -> Known:  # fmt: skip
         """See `_fingerprint.fingerprint`; `inside` are ids of objects that it leaves out.
 
         `watch` makes a check of what was found.
         """
-        roots = [frontend, owner, len(functions), *functions, len(classes), *classes, *held]
+        roots = [frontend, owner, len(functions), *functions, len(classes), *classes, len(held), *held]
+        for names in attributes.values():
+            roots += [part for name, each in names.items() for part in (name, len(each), *each)]
         for known in list(self._known):
             if known.comes_of(roots, inside):
                 return known
@@ -76,6 +79,7 @@ class Walked:
             skip=lambda value: answers.setdefault(id(value), id(value) in inside),
             owner=owner,
             held=held,
+            attributes=attributes,
         )
         known = Known(roots, answers, code, watch)
         if not any(isinstance(each.object, frontend.layer_type) for each in code.externals):  # with classes of its own

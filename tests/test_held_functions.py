@@ -1,0 +1,110 @@
+"""Functions that objects keep as attributes: what they name of classes counts together with what the method names."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from support import counts, layer_class
+
+from hybrid_infer import inference
+
+
+class Config:
+    slope = 2.0
+
+    def factor(self) -> float:
+        return self.slope + 1
+
+
+CONFIG = Config()
+
+
+@pytest.fixture(autouse=True)
+def first_value() -> Iterator[None]:
+    yield
+    Config.slope = 2.0
+
+
+def act(y: Any, config: Any) -> Any:
+    return y * config.slope
+
+
+def act_by_method(y: Any, config: Any) -> Any:
+    return y * config.factor()
+
+
+def shifted(by: float, y: Any, config: Any) -> Any:
+    return act(y, config) + by
+
+
+class Helper:
+    def act(self, y: Any, config: Any) -> Any:
+        return y * config.slope
+
+
+HOLD: dict[str, Callable[[], Any]] = {
+    "function": lambda: act,
+    "method of the class": lambda: act_by_method,
+    "partial": lambda: functools.partial(shifted, 1.0),
+    "bound method": lambda: Helper().act,
+    "lambda": lambda: lambda y, config: y / config.slope,
+}
+
+
+def _net(framework: Any, held: Any, how: str) -> Any:
+    class Act(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.function = held
+
+        def forward(self, x: Any) -> Any:
+            return self.function(x, CONFIG)
+
+    class Net(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.held, self.table, self.inner = held, {"a": [held]}, Act()
+
+        def eager(self, x: Any) -> Any:
+            if how == "itself":
+                return self.held(x, CONFIG)
+            return self.table["a"][0](x, Config()) if how == "in a table" else self.inner(x)
+
+        forward = inference(eager)
+
+    return Net()
+
+
+@pytest.mark.parametrize("kind", list(HOLD))
+@pytest.mark.parametrize("how", ["itself", "in a table", "of a sublayer"])
+def test_what_it_reads_of_a_class_is_seen_to_change(framework: Any, kind: str, how: str) -> None:
+    net, x = _net(framework, HOLD[kind](), how), framework.ones([2, 3])
+    with framework.no_grad():
+        for slope in (2.0, 5.0, 2.0):
+            Config.slope = slope
+            for _ in range(2):
+                np.testing.assert_allclose(np.asarray(net(x)), np.asarray(net.eager(x)), rtol=1e-6)
+    assert (counts()["captures"], counts()["eager_calls"]) == (2, 0)
+
+
+def test_one_that_no_code_calls_counts_for_nothing(framework: Any) -> None:
+    class Net(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.callback = act
+
+        @inference()
+        def forward(self, x: Any) -> Any:
+            return x + 1
+
+    net, x = Net(), framework.ones([2, 3])
+    with framework.no_grad():
+        net(x)
+        net.callback = act_by_method
+        Config.slope = 7.0
+        net(x)
+    assert counts()["captures"] == 1
