@@ -185,13 +185,20 @@ class Reach:
         """What is watched, by id."""
         return self._seen
 
+    def changed(self) -> str | None:
+        """The name of something that was written to since the snapshot."""
+        for name, memory in self._memories:
+            if (changed := memory.changed()) is not None:
+                return _of(name, changed)
+        return None
+
     def take_back(self) -> list[str]:
         """Undo every write since the snapshot, and say what was written to."""
         written = []
         for name, memory in self._memories:
             changed = memory.changed()
             if changed is not None:
-                written.append(name + (changed.lstrip(".") if name.endswith(" ") else changed))
+                written.append(_of(name, changed))
                 memory.restore()
         for cache, before in self._caches:
             info = cache.cache_info()
@@ -199,6 +206,10 @@ class Reach:
             if info.misses != before.misses:
                 cache.cache_clear()  # of results computed by the trace from its own tensors
         return list(dict.fromkeys(written))
+
+
+def _of(name: str, changed: str) -> str:
+    return name + (changed.lstrip(".") if name.endswith(" ") else changed)
 
 
 def _parts(value: Any) -> Iterator[Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from hybrid_infer import _census, _described, _undo
 from hybrid_infer._census import Census
+from hybrid_infer._reach import Reach
 from hybrid_infer._state import PLAIN, cell_contents
 
 _OBJECTS = 1 << 14  # what variables lead to beyond these is not looked at
@@ -20,9 +21,10 @@ _LEAVES: tuple[type, ...] = tuple(PLAIN)
 
 
 class Since:
-    """What a twin's objects hold now, and what the variables of `functions` do, which are about to be run."""
+    """What a twin's objects hold now, what the variables of `functions` do, which are about to be run, and the rest."""
 
-    def __init__(self, census: Census, functions: Iterable[Any], frontend: Any) -> None:
+    def __init__(self, census: Census, functions: Iterable[Any], frontend: Any, reach: Reach) -> None:
+        self._reach = reach
         self._memories = [*_described.named_memories(census, frontend), *_variables(functions, frontend)]
 
     def changed(self) -> str | None:
@@ -30,7 +32,7 @@ class Since:
         for name, memory in self._memories:
             if (found := memory.changed()) is not None:
                 return name + found
-        return None
+        return self._reach.changed()
 
 
 def _variables(functions: Iterable[Any], frontend: Any) -> Iterator[tuple[str, _undo.Memory]]:

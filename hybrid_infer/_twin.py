@@ -282,7 +282,7 @@ class Twin:
 
     def since(self, functions: Iterable[Any]) -> Since:
         """See ``Tracee``."""
-        return Since(self.census, functions, self.frontend)
+        return Since(self.census, functions, self.frontend, self._reach())
 
     def noted(self) -> Any:
         """See ``Tracee``."""

@@ -20,6 +20,11 @@ from hybrid_infer.frontends._paddle_watch import is_number
 
 _VALUES = "depends on the values of a tensor, and"
 _REMEDY = "Have it compute the new value, and assign that behind it"
+_RAISE_REMEDY = "Look at the values outside of the method"
+_NONE_REMEDY = "Have a tensor there on both sides, or decide outside of the method"
+_WORD_REMEDY = "Compare its sides with numbers, or use paddle.where"
+#: How the names begin of what the framework itself leaves open on one side: what is returned there.
+_FRAMEWORKS_OWN = "__"
 _NUMBER_REMEDY = "Keep a tensor there, or decide outside of the method"
 
 
@@ -31,20 +36,22 @@ class _Variables(NamedTuple):
     get: Callable[[], Any]
     put: Callable[[Any], Any]
 
+    def named(self) -> list[tuple[str, Any]]:
+        return [*zip(self.names, self.get() or (), strict=False)]
+
     def attributes(self) -> dict[tuple[str, int], Any]:
         """What those of them that are attributes hold, by name and place in a container."""
         import paddle
 
-        named = zip(self.names, self.get() or (), strict=False)
-        flat = {name: paddle.utils.flatten([value]) for name, value in named if "." in name}
+        flat = {name: paddle.utils.flatten([value]) for name, value in self.named() if "." in name}
         return {(name, place): value for name, values in flat.items() for place, value in enumerate(values)}
 
 
 class Sides:
-    """Watches them on one thread, for the time of a trace."""
+    """Watches them on one thread, for the time of a trace. `assigned`: globals that rewritten code has assigned."""
 
-    def __init__(self, tracee: Tracee) -> None:
-        self._tracee, self._thread = tracee, threading.get_ident()
+    def __init__(self, tracee: Tracee, assigned: Callable[[], list[str]]) -> None:
+        self._tracee, self._assigned, self._thread = tracee, assigned, threading.get_ident()
         self._next: _Variables | None = None  # of the operator that is made next
         self._refused: TraceError | None = None
 
@@ -86,15 +93,21 @@ class Sides:
         self._refused = self._refused or fault
         raise fault
 
+    def refuse_later(self, reason: str, place: str) -> None:
+        """Refuse the method, if the trace goes on."""
+        from hybrid_infer.frontends._paddle_reasons import named
+
+        self._refused = self._refused or TraceError(named(reason, place), _RAISE_REMEDY)
+
     @contextmanager
     def unchanged(self, reason: str, place: str, variables: _Variables) -> Iterator[None]:
         """Nothing but the variables may change inside; these are as before afterwards."""
         before = variables.get()
         variables.put(before)  # what a getter gives for a tensor that was written to is another one
-        since = self._tracee.since(variables.sides)
+        since, assigned = self._tracee.since(variables.sides), self._assigned()
         yield
         variables.put(before)
-        changed = since.changed()
+        changed = since.changed() or next((f"the global {n}" for n in self._assigned() if n not in assigned), None)
         if changed is not None:
             self._refuse(f"{reason} {changed}", place, _REMEDY)
 
@@ -107,11 +120,13 @@ class Sides:
                 return convert(condition, true, false, get, put, names, pushed)
             variables = _Variables([true, false], _union(names, pushed), get, put)
             numbers: set[tuple[str, int]] = set()
+            nothing: set[str] = set()
 
             def noting(side: Callable[[], Any]) -> Callable[[], Any]:
                 def noted() -> Any:
                     result = side()
                     numbers.update(_numbers(variables))
+                    nothing.update(name for name, value in variables.named() if value is None)
                     return result
 
                 return noted
@@ -122,6 +137,9 @@ class Sides:
             for name, place in sorted(numbers):
                 if isinstance(held.get((name, place)), paddle.pir.Value):
                     self._refuse(f"a branch {_VALUES} decides which number {name} is", _place(), _NUMBER_REMEDY)
+            for name, value in variables.named():  # which the framework takes from the side that has one
+                if name in nothing and value is not None and not name.startswith(_FRAMEWORKS_OWN):
+                    self._refuse(f"a branch {_VALUES} decides whether {name} is None", _place(), _NONE_REMEDY)
             return result
 
         return run
@@ -153,7 +171,7 @@ class Sides:
             if not self._mine():
                 return make(*given)
             variables, self._next = self._next, None
-            return _Operator(self, make(*given), reason, _place(), variables or _none([]))
+            return _Operator(self, make(*given), reason, _place(), variables or _none(_called_with()))
 
         return run
 
@@ -174,7 +192,11 @@ class Sides:
 
             def watched() -> Any:
                 with self.unchanged(reason, place, _none([right])):
-                    return right()
+                    found = right()
+                for side in (value, found):  # of which the framework makes a bool, or takes the other one
+                    if not _is_bool(side):
+                        self._refuse(f"`{word}` {_VALUES} gives one of its sides", place, _WORD_REMEDY)
+                return found
 
             return convert(lambda: value, watched)
 
@@ -197,8 +219,16 @@ class _Operator:
 
     @contextmanager
     def _side(self, enter: Callable[[], Any]) -> Iterator[Any]:
-        with enter() as block, self._sides.unchanged(*self._watched):
-            yield block
+        reason, place, _ = self._watched
+        try:
+            with enter() as block, self._sides.unchanged(*self._watched):
+                yield block
+        except TraceError:
+            raise
+        except Exception as fault:  # which the method may catch, as if each call would meet it
+            raises = f"{reason.rpartition(' ')[0]} raises {type(fault).__name__}"
+            self._sides.refuse_later(raises, place)
+            raise
 
 
 def _place() -> str:
@@ -208,6 +238,24 @@ def _place() -> str:
     from hybrid_infer.frontends import _paddle_reasons, _places
 
     return _places.of_frame(sys._getframe(1), paddle, _paddle_reasons.origin)
+
+
+def _is_bool(value: Any) -> bool:
+    import paddle
+
+    if isinstance(value, paddle.pir.Value):
+        return bool(value.dtype == paddle.base.core.DataType.BOOL)
+    return isinstance(value, bool)
+
+
+def _called_with() -> list[Any]:
+    """The functions that the program itself has given to the framework's ``cond`` or ``while_loop``."""
+    frame: Any = sys._getframe(2)
+    names = _OPERATORS.get(frame.f_code.co_name, ())
+    return [frame.f_locals[name] for name in names if callable(frame.f_locals.get(name))]
+
+
+_OPERATORS = {"cond": ("true_fn", "false_fn"), "while_loop": ("cond", "body")}
 
 
 def _none(sides: list[Any]) -> _Variables:

@@ -144,10 +144,10 @@ def trace(
             {id(t): v for t, v in zip([*tracee.weights, *tracee.tensors], values, strict=False)}, asked, every_side
         )
         stack.enter_context(watch.active())
-        sides = Sides(tracee)
+        rewrites = Rewrites(tracee.observing)
+        sides = Sides(tracee, rewrites.assigned)
         stack.enter_context(sides.active())
         stack.enter_context(_buffers_replaced())
-        rewrites = Rewrites(tracee.observing)
         stack.enter_context(rewrites.active())
         try:
             results = list(tracee.run(weights, tensors, ints, convert))

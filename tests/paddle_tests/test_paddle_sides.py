@@ -318,8 +318,8 @@ REASONS = {
     Counts: "a branch depends on the values of a tensor, and decides which number self.calls is",
     CountsInALoop: "a loop depends on the values of a tensor, and decides which number self.calls is",
     AssignsADict: "it changes self.box",
-    KeepsInAClass: "it changes Kept.last, which is outside of the layer",
-    UsedOutside: "it changes Kept.last, which is outside of the layer",
+    KeepsInAClass: "one side changes Kept.last",
+    UsedOutside: "one side changes Kept.last",
     AssignsANumberInATuple: "a branch depends on the values of a tensor, and decides which number self.pair is",
 }
 ALIKE = ("state", "flag", "box", "calls", "pair")
