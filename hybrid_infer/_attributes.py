@@ -17,7 +17,7 @@ import functools
 import inspect
 import itertools
 import types
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hybrid_infer import _astray, _environment, _fingerprint, _keys, _layer_hooks, _origin, _reads, _state
@@ -52,6 +52,8 @@ class Attributes:
         self.code = functools.cache(code)
         #: (id of a class, name) of each attribute of a class that is part of the key.
         self.counted: Collection[tuple[int, str]] = ()
+        #: Names by which the code knows objects that are nothing but themselves.
+        self.sentinels: Mapping[int, str] = {}
         self._leaves = (frontend.tensor_type, frontend.layer_type, *frontend.constant_types)
 
     def reads(
@@ -197,6 +199,10 @@ class Attributes:
             return ["layer", _which(value, census)]
         if isinstance(value, self.frontend.constant_types):
             return ["constant", class_path(type(value)), str(value)]
+        if type(value) is object:
+            if id(value) not in self.sentinels:
+                raise Opaque(f"{where} is a bare object()")
+            return ["known as", self.sentinels[id(value)]]
         value = undecorated(value)
         if isinstance(value, _CODE):
             code = self.code(value)
@@ -345,6 +351,8 @@ class Attributes:
             else:
                 watch.slot(mapping, name, value)
                 watch.contents(value)
+        for mapping, name in code.builtins:
+            watch.absent(mapping, name)
         for row in named:
             watch.slot(row.space, row.name, row.value)
         for space in (*code.classes, *code.modules):

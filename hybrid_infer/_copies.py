@@ -41,11 +41,13 @@ def copied(roots: Mapping[str, Any], live: Census, memo: dict[int, Any]) -> dict
 
 
 def _uncopied(live: Census) -> Iterator[Any]:
-    """Modules and cached functions, which the program shares with its copy: they refuse to be copied."""
+    """What the program shares with its copy: modules and cached functions, which refuse to be copied, and bare objects,
+    of which code asks whether it is one that it knows.
+    """
     for value in live.objects.values():
         held = list(vars(value).values()) if hasattr(value, "__dict__") else []
         held += _state.elements(value) if isinstance(value, (dict, list)) else ()
-        yield from (item for item in held if isinstance(item, SHARED))
+        yield from (item for item in held if isinstance(item, SHARED) or type(item) is object)
 
 
 def _culprit(live: Census) -> str:

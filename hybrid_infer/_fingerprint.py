@@ -16,7 +16,7 @@ from typing import Any
 
 from hybrid_infer import _keys
 from hybrid_infer._objects import External
-from hybrid_infer._state import ABSENT, cell_contents, name_of
+from hybrid_infer._state import ABSENT, cell_contents, module_name, name_of
 from hybrid_infer._walk import Test, Walk
 
 __all__ = ["ABSENT", "External", "Fingerprint", "fingerprint"]
@@ -29,10 +29,10 @@ class Fingerprint:
     ``ingredients``: label -> digest, or version for the labels that start with "library"; the same in every process.
     ``opaque``: "what: why" of each thing that has no fingerprint: with any, ``digest`` must not name anything on disk.
     ``globals``: (mapping, name, value) of each global name that user code reads, ``ABSENT`` for one that is not there;
-    ``cells``: (cell, value) of its closures; ``classes_read``: (class, name, value) of each class attribute that
-    counted; ``classes`` and ``modules``: the user's in which names were looked up; ``loggers``: those whose levels are
-    asked for; ``functions``: (function, code,
-    defaults, kwdefaults) of each user function. They are for `rebound`.
+    ``builtins``: (mapping, name) of those that it leaves to Python's builtins; ``cells``: (cell, value) of its
+    closures; ``classes_read``: (class, name, value) of each class attribute that counted; ``classes`` and ``modules``:
+    the user's in which names were looked up; ``loggers``: those whose levels are asked for; ``functions``: (function,
+    code, defaults, kwdefaults) of each user function. They are for `rebound`.
     ``attributes``: the names of attributes that this code mentions, whether or not anything of that name is there.
     """
 
@@ -41,6 +41,7 @@ class Fingerprint:
     opaque: tuple[str, ...]
     externals: tuple[External, ...]
     globals: tuple[tuple[Mapping[str, Any], str, Any], ...]
+    builtins: tuple[tuple[Mapping[str, Any], str], ...]
     cells: tuple[tuple[types.CellType, Any], ...]
     classes_read: tuple[tuple[type, str, Any], ...]
     classes: tuple[type, ...]
@@ -48,6 +49,12 @@ class Fingerprint:
     loggers: tuple[logging.Logger, ...]
     functions: tuple[tuple[types.FunctionType, types.CodeType, Any, Any], ...]
     attributes: frozenset[str]
+
+    def sentinels(self) -> dict[int, str]:
+        """Names by which code knows objects that are nothing but themselves (``object()``), by their ids."""
+        named = [(f"{module_name(mapping)}.{name}", value) for mapping, name, value in self.globals]
+        named += [(f"{name_of(owner)}.{name}", value) for owner, name, value in self.classes_read]
+        return {id(value): name for name, value in reversed(named) if type(value) is object}
 
     def rebound(self) -> str:
         """The first name that no longer holds the object that was fingerprinted; empty if all do.
@@ -112,6 +119,7 @@ def fingerprint(
         tuple(dict.fromkeys(walk.opaque)),
         tuple(walk.externals),
         tuple(walk.globals.values()),
+        tuple(walk.builtins.values()),
         tuple(walk.cells.values()),
         tuple(walk.classes_read.values()),
         tuple(s.owner for s in walk.spaces.values() if isinstance(s.owner, type) and not s.library),

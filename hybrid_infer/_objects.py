@@ -88,6 +88,7 @@ class Objects(_keys.Encoder):
         self.externals: list[External] = []
         self.mentions = Mentions()
         self.loggers: dict[str, logging.Logger] = {}
+        self.sentinels: dict[int, int] = {}
         self.place = ("argument", "the call", "")
 
     @abstractmethod
@@ -174,6 +175,8 @@ class Objects(_keys.Encoder):
             return self.parts(b"u", kind.__name__)
         if kind is weakref.ref:
             return self.parts(b"w", value())
+        if kind is object:  # of which code asks whether it is one that it knows: the first to be met, or the second
+            return self.parts(b"o", self.sentinels.setdefault(id(value), len(self.sentinels)))
         if isinstance(value, logging.Logger):
             # What it does with messages has no part in results, and its handlers hold files and locks.
             self.loggers[value.name] = value

@@ -29,13 +29,18 @@ _HOOKED = False
 _OBSERVERS: list[Any] = []
 
 #: Functions in C that answer something else at each call or in each process, by what is said of them.
+_CLOCKS = frozenset(
+    {
+        "time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime", "localtime", "gmtime",
+        "ctime", "asctime", "strftime",
+    }
+)  # fmt: skip
+_FILES = ("stat", "lstat", "listdir", "scandir", "access", "readlink", "getcwd", "pread", "read", "statvfs")
 _SOURCES = {
-    "the clock": tuple(
-        getattr(time, name)
-        for name in dir(time)
-        if name.removesuffix("_ns")
-        in ("time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime", "localtime", "gmtime")
+    "the clock": (
+        os.times, *(getattr(time, name) for name in dir(time) if name.removesuffix("_ns") in _CLOCKS),
     ),
+    "the file system": tuple(getattr(os, name) for name in _FILES if hasattr(os, name)),
     "the number of the process": (os.getpid, os.getppid),
     "the system's random numbers": (os.urandom,),
 }
@@ -54,7 +59,8 @@ _SETTERS = frozenset(
 _NAMES = frozenset(
     {
         *(function.__name__ for function in _ANSWERS), *_DATES, *_SETTERS, *_locks.NAMES, "uuid", "uuid1", "uuid4",
-        "secrets",
+        "secrets", "exists", "lexists", "isfile", "isdir", "islink", "getsize", "getmtime", "is_file", "is_dir",
+        "iterdir", "glob", "rglob", "walk",
     }
 )  # fmt: skip
 
@@ -229,13 +235,17 @@ def _install() -> None:
             return
         _HOOKED = True
         sys.addaudithook(_audit)
-        encode, decode = os.environ.encodekey, os.environ.decodekey
+        decode = os.environ.decodekey
 
-        def encodekey(key: Any) -> Any:
-            found = getattr(_LOCAL, "watch", None)
-            if found is not None and _asks(found, sys._getframe(1)):
-                found.variables.setdefault(str(key), _environment.state(str(key)))
-            return encode(key)
+        def noting(encode: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            def encodekey(key: Any) -> Any:
+                found = getattr(_LOCAL, "watch", None)
+                if found is not None and isinstance(key, (str, bytes)) and _asks(found, sys._getframe(1)):
+                    name = os.fsdecode(key)
+                    found.variables.setdefault(name, _environment.state(name))
+                return encode(key)
+
+            return encodekey
 
         def decodekey(key: Any) -> Any:  # of each in turn: a variable that is not there yet may come to be among them
             found = getattr(_LOCAL, "watch", None)
@@ -243,8 +253,10 @@ def _install() -> None:
                 found.note("it reads the environment as a whole", user)
             return decode(key)
 
-        os.environ.encodekey, os.environ.decodekey = encodekey, decodekey
-        _OBSERVERS.append(encodekey)
+        os.environ.encodekey, os.environ.decodekey = noting(os.environ.encodekey), decodekey
+        _OBSERVERS.append(os.environ.encodekey)
+        if os.supports_bytes_environ:
+            os.environb.encodekey = noting(os.environb.encodekey)
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
@@ -288,7 +300,7 @@ def _asks(found: Watch, frame: Any) -> bool:
 
 _SKIPPED = (
     "numpy", "os", "pathlib", "io", "codecs", "tempfile", "json", "collections", "importlib", "genericpath", "uuid",
-    "secrets", "random",
+    "secrets", "random", "posixpath", "ntpath", "glob",
 )  # fmt: skip
 
 

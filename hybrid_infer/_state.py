@@ -8,7 +8,7 @@ import struct
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from hybrid_infer import _origin
@@ -24,9 +24,14 @@ _WORD = struct.calcsize("P")
 _NO_INSTANTIATION = 1 << 7
 
 
+def module_name(scope: Mapping[str, Any]) -> str:
+    """Of the module with these globals. A spawned worker runs the program's main module under another name."""
+    name = str(scope.get("__name__", "?"))
+    return "__main__" if name == "__mp_main__" else name
+
+
 def name_of(value: Any) -> str:
     module = getattr(value, "__module__", None) or "?"
-    # A spawned worker runs the program's main module under another name.
     module = "__main__" if module == "__mp_main__" else module
     return f"{module}.{getattr(value, '__qualname__', None) or type(value).__qualname__}"
 

@@ -87,6 +87,7 @@ class Subject:
             code_unchanged = found.unchanged(self._named)
         self.code = found.code
         self.attributes.counted = {(id(owner), name) for owner, name, _ in self.code.classes_read}
+        self.attributes.sentinels = self.code.sentinels()
         self.loose = [each for each in self.code.externals if id(each.object) not in inside]
         self._unnoted = [self._whole(each) for each in self.loose if isinstance(each.object, layer_type)]
         self.weights = tuple(self._weight(n, slots) for n, slots in self.census.weights().items())

@@ -17,7 +17,7 @@ from hybrid_infer._classes import Classes, is_root
 from hybrid_infer._namespaces import data_names
 from hybrid_infer._objects import library_of, undecorated
 from hybrid_infer._outline import Outline
-from hybrid_infer._state import ABSENT, cell_contents, elements, name_of
+from hybrid_infer._state import ABSENT, cell_contents, elements, module_name, name_of
 
 Test = Callable[[Any], bool]
 
@@ -42,6 +42,7 @@ class Walk(Classes):
         self.pending: deque[tuple[types.FunctionType, str]] = deque()
         self.objects: dict[int, tuple[Any, bytes | None]] = {}
         self.owner: type | None = None
+        self.builtins: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
         self.library("python")
 
     # Roots and the fixed point
@@ -169,8 +170,7 @@ class Walk(Classes):
         self.mentions.formats |= info.formats or not {"repr", "str", "format", "ascii"}.isdisjoint(info.globals)
         if info.importer:
             self.opaque.append(f"{label}: it imports modules by computed names")
-        home = str(scope.get("__name__", "?"))
-        home = "__main__" if home == "__mp_main__" else home
+        home = module_name(scope)
         names = sorted({*info.globals, *data_names(scope, modules=True)}) if info.namespace else info.globals
         self.mentions.mentioned.update(info.globals)
         for name in names:
@@ -185,6 +185,7 @@ class Walk(Classes):
             return
         value = scope.get(name, ABSENT)
         if value is ABSENT and hasattr(builtins, name):
+            self.builtins[id(scope), name] = (scope, name)
             return
         self.globals[id(scope), name] = (scope, name, value)
         self.ingredient(self.unique(f"global {home}.{name}"), value, ("global", home, name))

@@ -46,7 +46,7 @@ class Watch:
         self._slots: dict[tuple[int, Any], tuple[Any, Any, Any]] = {}
         self._absent: dict[tuple[int, str], tuple[Any, str]] = {}
         self._namespaces: dict[Any, Any] = {}
-        self._classes: list[tuple[Any, int]] = []
+        self._classes: list[tuple[Any, int, str]] = []
         self._lengths: list[tuple[Any, int]] = []
         self._contents: list[tuple[Collection[Any], tuple[Any, ...]]] = []
         self._arrays: list[tuple[Any, Any]] = []
@@ -83,9 +83,14 @@ class Watch:
         self._contents.append((box, tuple(box)))
 
     def names(self, kind: Any) -> None:
-        """A class or module has as many attributes as now: one more may hide that of a base, or be the one missed."""
+        """A class or module has the attributes that it has now: another may hide that of a base, or be the one missed.
+
+        As many of them, and the same last one, which any that is set anew would be.
+        """
         namespace = self.namespace(kind)
-        self._classes.append((namespace, len(namespace) - (_OF_COPIES in namespace)))
+        self._classes.append((namespace, len(namespace) - (_OF_COPIES in namespace), next(reversed(namespace), "")))
+        if isinstance(kind, type):
+            self._fields.append((kind, "__mro__", kind.__mro__))
 
     def hooks(self, box: Any) -> None:
         """The hooks in a dict are these, most often none."""
@@ -180,7 +185,9 @@ class Watch:
 
     def _memory(self, value: Any, queue: list[Any]) -> None:
         """Numbers in memory: of an ndarray, an ``array.array``, what ctypes makes."""
-        if type(value).__name__ == "ndarray":
+        plain = next((base for base in type(value).__mro__ if base.__name__ == "ndarray"), None)
+        if plain is not None:
+            value = value if type(value) is plain else value.view(plain)  # of a matrix, of numbers that are masked
             self._arrays.append((value, _sample(value)))
             if value.dtype.hasobject:
                 queue.extend(value.flat)
@@ -229,8 +236,9 @@ class Watch:
                 for box, length in lengths:
                     if len(box) != length:
                         return False
-                for box, length in classes:
-                    if len(box) - (_OF_COPIES in box) != length:
+                for box, length, last in classes:
+                    copied = _OF_COPIES in box
+                    if len(box) - copied != length or (next(reversed(box), "") != last and not copied):
                         return False
                 # All containers as one, which is one when each is as long as it was.
                 if views and (

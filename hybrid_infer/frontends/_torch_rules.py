@@ -1,4 +1,7 @@
-"""The exporter's rules for the rewriting of a graph, each tried only where it can apply.
+"""The exporter's rules for the rewriting of a graph, each tried only where it can apply, with the very constants of it.
+
+The rules for what changes nothing (`x + 0`, `x * 1`) take any constant for theirs that differs by no more than 1e-8, or
+by 1e-5 of it: of `x / (x + 1e-8)`, the sum was lost.
 
 The exporter tries 45 rules at each node, most of which are about another operator: of the 2.4 s that it took for the
 graph of a GPT-2 with 12 layers, 1.4 s. One rule, for two slices that a split could replace, goes through the whole
@@ -9,7 +12,7 @@ to capture, and 87 s without. That rule is left out.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hybrid_infer.frontends._own_thread import replaced
@@ -32,5 +35,15 @@ def where_they_apply() -> Iterator[None]:
             return no
         return plain(matcher, model, graph, node, **options)
 
-    with replaced(_matcher.SimplePatternMatcher, "match", match):
+    def match_constant(plain: Any, matcher: Any, pattern: Any, value: Any) -> Any:
+        if not plain(matcher, pattern, value):
+            return False
+        expected, found = pattern.value, value.const_value.numpy().tolist()
+        same: bool = found == (list(expected) if isinstance(expected, Sequence) else expected)
+        return same or matcher.fail(f"Constant value mismatch: expected {expected}, got {found}.")
+
+    with (
+        replaced(_matcher.SimplePatternMatcher, "match", match),
+        replaced(_matcher.SimplePatternMatcher, "_match_constant", match_constant),
+    ):
         yield

@@ -51,3 +51,22 @@ def test_axes_of_other_sizes_than_1_stay() -> None:
     served(captures=2)
     for sizes in ((1, 4, 3), (2, 1, 3), (1, 1, 1), (3, 4, 1), (2, 6, 3)):
         twice(hot, _squeezed, torch.randn(*sizes))
+
+
+@pytest.mark.parametrize("small", [1e-7, 1e-8, 1e-12, 1e-20])
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_small_constants_are_not_taken_for_nothing(small: float, engine: str) -> None:
+    """Of numbers that are large the difference is none: no check of the first results would find it."""
+
+    def guarded(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        mean = (x * x).mean(-1, keepdim=True)
+        return (
+            x / (x + small), x / (small + x), torch.log(x + small), torch.rsqrt(mean + small), x / (x - small),
+            x / (x.norm() + small), (x * (1 + 4e-6) - x) * 1e6, (x / (1 + 4e-6) - x) * 1e6,
+        )  # fmt: skip
+
+    hot = inference(backend=engine, verify="off")(guarded)
+    with torch.no_grad():
+        for x in (torch.ones(2, 8), torch.zeros(2, 8), torch.full((2, 8), small)):
+            torch.testing.assert_close(hot(x), guarded(x), rtol=1e-4, atol=1e-6, equal_nan=True)
+    served(captures=1)

@@ -1,0 +1,132 @@
+"""Objects that are nothing but themselves, and other things that code tells apart by more than their values."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import counts, eagerly, layer_class
+
+from hybrid_infer import inference
+
+AUTO, OFF = object(), object()
+MODE = AUTO
+ARRAY = np.ma.masked_array([1.0, 2.0], [False, False])
+RECORDS = np.array([1.0, 2.0]).view(np.recarray)
+FOLDER = Path(__file__).parent / "no such folder"
+
+
+class Base:
+    scale = 2.0
+
+
+class Config(Base):
+    unused = 1
+
+
+class Elsewhere:
+    scale = 7.0
+
+
+@pytest.fixture(autouse=True)
+def first_values() -> Iterator[None]:
+    global MODE
+    MODE = AUTO
+    ARRAY[0], RECORDS[0] = 1.0, 1.0
+    yield
+    globals().pop("max", None)
+    os.environ.pop("SENTINEL_SCALE", None)
+
+
+def _value(framework: Any, method: Any, *args: Any) -> float:
+    with framework.no_grad():
+        return float(np.asarray(method(framework.ones([2]), *args))[0])
+
+
+def test_a_global_that_is_another_one_of_two(framework: Any) -> None:
+    global MODE
+    method = inference(lambda x: x * (2.0 if MODE is AUTO else 3.0))
+    for mode, expected in ((AUTO, 2), (OFF, 3), (AUTO, 2), (object(), 3)):
+        MODE = mode
+        assert [_value(framework, method) for _ in range(2)] == [expected] * 2
+    assert counts()["eager_calls"] == 0
+
+
+def test_an_attribute_that_is_another_one_of_two(framework: Any) -> None:
+    class Net(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.mode: Any = AUTO
+
+        @inference()
+        def forward(self, x: Any) -> Any:
+            return x * (2.0 if self.mode is AUTO else 3.0 if self.mode is OFF else 5.0)
+
+    net = Net()
+    for mode, expected in ((AUTO, 2), (OFF, 3), (AUTO, 2), (object(), 5), (OFF, 3)):
+        net.mode = mode
+        assert [_value(framework, net) for _ in range(2)] == [expected] * 2
+    assert counts()["eager_calls"] == 0
+
+
+def test_a_builtin_that_a_module_hides_later(framework: Any) -> None:
+    method = inference(lambda x: x * max(2.0, 3.0))
+    assert [_value(framework, method) for _ in range(2)] == [3, 3]
+    globals()["max"] = min
+    assert [_value(framework, method) for _ in range(2)] == [2, 2]
+
+
+@pytest.mark.parametrize("change", ["an attribute for another", "another base"])
+def test_a_class_that_gets_an_attribute_and_loses_one(framework: Any, change: str) -> None:
+    class Settings(Config):
+        unused = 1
+
+    method = inference(lambda x: x * Settings.scale)
+    assert [_value(framework, method) for _ in range(2)] == [2, 2]
+    if change == "another base":
+        Settings.__bases__ = (Elsewhere,)
+    else:
+        del Settings.unused
+        Settings.scale = 7.0
+    assert [_value(framework, method) for _ in range(2)] == [7, 7]
+
+
+@pytest.mark.parametrize("name", ["ARRAY", "RECORDS"])
+def test_arrays_of_classes_of_their_own_are_seen_to_change(framework: Any, name: str) -> None:
+    method = inference((lambda x: x * float(ARRAY[0])) if name == "ARRAY" else (lambda x: x * float(RECORDS[0])))
+    assert [_value(framework, method) for _ in range(2)] == [1, 1]
+    globals()[name][0] = 4.0
+    assert [_value(framework, method) for _ in range(2)] == [4, 4]
+
+
+@pytest.mark.skipif(not os.supports_bytes_environ, reason="os.environb is that of POSIX systems")
+def test_the_environment_in_bytes(framework: Any) -> None:
+    method = inference(lambda x: x * float(os.environb.get(b"SENTINEL_SCALE", b"1")))
+    assert [_value(framework, method) for _ in range(2)] == [1, 1]
+    os.environ["SENTINEL_SCALE"] = "3"
+    assert [_value(framework, method) for _ in range(2)] == [3, 3]
+    assert counts()["eager_calls"] == 0
+
+
+def exists(x: Any) -> Any:
+    return x * (2.0 if os.path.exists(FOLDER) else 1.5)
+
+
+def is_file(x: Any) -> Any:
+    return x * (2.0 if FOLDER.is_file() else 1.5)
+
+
+def lists(x: Any) -> Any:
+    return x * len(os.listdir(FOLDER.parent))
+
+
+@pytest.mark.parametrize("method", [exists, is_file, lists], ids=lambda method: method.__name__)
+def test_whether_there_is_a_file_is_asked_at_each_call(framework: Any, method: Any) -> None:
+    if framework.__name__ == "paddle" and method is is_file:
+        pytest.skip("Paddle rewrites pathlib's own methods as it traces, so that nobody knows who asks")
+    assert _value(framework, inference(method)) == _value(framework, method)
+    eagerly("it reads the file system", "test_sentinels.py")
