@@ -93,7 +93,11 @@ class Attributes:
 
     def _astray(self, value: Any, name: str, where: str, census: Census) -> list[str]:
         box = self._box(value, name)
-        layers = _astray.layers(box[name], census, self.frontend.layer_type, self.code, self.notes) if box else iter(())
+        return self.astray(box[name], where, census) if box else []
+
+    def astray(self, value: Any, where: str, census: Census) -> list[str]:
+        """Why what a layer holds cannot be traced: a copy of it leads to layers of the program's own."""
+        layers = _astray.layers(value, census, self.frontend.layer_type, self.code, self.notes)
         kinds = [type(layer).__name__ for layer in itertools.islice(layers, 1)]
         return [f"it reaches a layer of class {kind} by {where}, which holds it out of sight" for kind in kinds]
 
@@ -209,6 +213,8 @@ class Attributes:
             if code.opaque:
                 raise Opaque(f"{where}: {code.opaque[0]}")
             return ["code", code.digest]
+        if class_path(type(value)) == _DIFFUSERS:
+            value = {k: v for k, v in value.items() if k != _MADE_OF_A_SET}
         if type(value) is dict:
             items = [
                 [self._data(k, f"{where} key", inside, census), self._data(v, f"{where}[{k!r}]", inside, census)]
@@ -378,6 +384,10 @@ class Attributes:
             if path in paths:
                 found += [vars(layer)[name] for name in self.frontend.hooks if name in vars(layer)]
         return found
+
+
+#: A model's configuration, and its entry that lists the others that were not given, in an order of each process's own.
+_DIFFUSERS, _MADE_OF_A_SET = "diffusers.configuration_utils:FrozenDict", "_use_default_values"
 
 
 def _definer(value: Any, name: str) -> type:

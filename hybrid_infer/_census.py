@@ -100,7 +100,10 @@ class Census:
 
 def has_state(value: Any) -> bool:
     """Is it an instance whose attributes are plain data of the program (and not a class, function or number)?"""
-    return hasattr(value, "__dict__") and not isinstance(value, _LEAVES) and "__hybrid_infer__" not in vars(value)
+    if isinstance(value, _LEAVES):
+        return False
+    state = getattr(value, "__dict__", None)  # of what stands for another object, that one's: of `list[int]`, a class's
+    return isinstance(state, dict) and "__hybrid_infer__" not in state
 
 
 def take(roots: Mapping[str, Any], frontend: Any, carries: Sequence[Any] = ()) -> Census:

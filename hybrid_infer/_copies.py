@@ -13,6 +13,8 @@ from hybrid_infer._described import SHARED
 from hybrid_infer._errors import TraceError
 from hybrid_infer._unshared import unshare
 
+_OURS = "__hybrid_infer__"
+
 
 def with_same_tensors(
     roots: Mapping[str, Any], live: Census, frontend: Any
@@ -41,13 +43,15 @@ def copied(roots: Mapping[str, Any], live: Census, memo: dict[int, Any]) -> dict
 
 
 def _uncopied(live: Census) -> Iterator[Any]:
-    """What the program shares with its copy: modules and cached functions, which refuse to be copied, and bare objects,
-    of which code asks whether it is one that it knows.
+    """What the program shares with its copy: modules and cached functions, which refuse to be copied, bare objects, of
+    which code asks whether it is one that it knows, and what wraps a decorated method, with all that we know of it.
     """
     for value in live.objects.values():
         held = list(vars(value).values()) if hasattr(value, "__dict__") else []
         held += _state.elements(value) if isinstance(value, (dict, list)) else ()
         yield from (item for item in held if isinstance(item, SHARED) or type(item) is object)
+        yield from (vars(item)[_OURS] for item in held if isinstance(getattr(item, "__dict__", None), dict)
+                    and _OURS in vars(item))
 
 
 def _culprit(live: Census) -> str:

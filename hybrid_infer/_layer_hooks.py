@@ -50,6 +50,18 @@ class Hooked(NamedTuple):
         return not harmless([getattr(self.layer, self.name)])
 
 
+class Rewritten(NamedTuple):
+    """A layer whose ``forward`` was replaced by code that holds layers of the program where no copy has its own."""
+
+    layer: Any
+    forward: Any
+    reason: str
+    remedy: str
+
+    def still(self) -> bool:
+        return vars(self.layer).get("forward") is self.forward
+
+
 def find(layers: Iterable[tuple[Sequence[str], Any]], names: Iterable[str], own: bool = False) -> Hooked | None:
     """The first hook of a layer other than the method's own, whose caller runs those of that one unless `own`."""
     names = tuple(names)

@@ -31,6 +31,7 @@ from hybrid_infer._reach import Reach
 from hybrid_infer._version import FORMAT, Weight
 from hybrid_infer._walked import Known, Walked
 
+_REWRITTEN = "Decorate a method below that layer"
 _HEARD = (print, logging, warnings, sys)
 
 
@@ -237,9 +238,22 @@ class Subject:
         """Does the code name what looks an attribute up past the object's own class, where no look-up is noted?"""
         return not {"__getattribute__", "__getattr__", "getattr_static"}.isdisjoint(self._names())
 
-    def hooked(self) -> _layer_hooks.Hooked | None:
+    def hooked(self) -> _layer_hooks.Hooked | _layer_hooks.Rewritten | None:
         """A layer around whose calls in the method user code runs."""
-        return _layer_hooks.find(self.census.layers, self.frontend.hooks, self.calls_itself)
+        return _layer_hooks.find(self.census.layers, self.frontend.hooks, self.calls_itself) or self._rewritten()
+
+    def _rewritten(self) -> _layer_hooks.Rewritten | None:
+        """Such a layer, around which that code was put as its ``forward``, and would work on the program's own layers.
+
+        It would leave there what a trace computes, as diffusers' hooks do that keep results from call to call.
+        """
+        for path, layer in self.census.layers:
+            forward = vars(layer).get("forward")
+            if forward is None or path == _layer_hooks.OWN:
+                continue
+            for reason in self.attributes.astray(forward, f"{'.'.join(path)}.forward", self.census):
+                return _layer_hooks.Rewritten(layer, forward, reason, _REWRITTEN)
+        return None
 
     def reach(self) -> Callable[[], Reach]:
         """Watches what the code can write to beside the roots, from each call of what it returns."""
