@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -67,6 +68,37 @@ def named(frontend: Any, code: Fingerprint) -> list[Named]:
             elif callable(value):
                 found.append(Named(space, module.__name__, name, value))
     return sorted(found, key=lambda each: (each.where, each.name))
+
+
+def of_libraries(frontend: Any, kinds: Iterable[type]) -> list[Named]:
+    """Functions under the names of the libraries that classes of the state come from, which say what a call computes.
+
+    Their code is known by the version of the library, unless a program puts its own in the place of one.
+    """
+    found = []
+    for kind in dict.fromkeys(base for each in kinds for base in each.__mro__[:-1]):
+        library = _origin.of_object(kind)
+        if library in (_origin.USER, _origin.PYTHON, frontend.name, "hybrid_infer"):
+            continue
+        if vars(kind).keys().isdisjoint(("forward", "__call__")):
+            continue
+        module = sys.modules.get(kind.__module__)
+        spaces = [(kind.__module__, vars(module))] if module is not None else []
+        spaces.append((f"{kind.__module__}.{kind.__qualname__}", _SPACES.setdefault(kind, vars(kind))))
+        for where, space in spaces:
+            functions = [(n, v) for n, v in list(space.items()) if type(v) is types.FunctionType]
+            found += [Named(space, where, name, value) for name, value in functions]
+    return list({(each.where, each.name): each for each in found}.values())
+
+
+def programs(rows: Iterable[Named]) -> list[Named]:
+    """Those that are functions of the program."""
+    functions = (row for row in rows if type(row.value) is types.FunctionType)
+    return sorted((row for row in functions if not library_of(row.value)), key=lambda row: (row.where, row.name))
+
+
+#: The attributes of classes of libraries, as one object for all who ask.
+_SPACES: dict[type, Any] = {}
 
 
 def _of_framework(frontend: Any, value: Any) -> bool:

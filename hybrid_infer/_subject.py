@@ -75,12 +75,14 @@ class Subject:
             return walked.of(frontend, every, classes, owner_class, others, attributes, inside, watch)
 
         #: Functions in the place of the framework's.
-        self.replaced = list(_framework_code.replaced(frontend))
+        libraries = _framework_code.of_libraries(frontend, self._kinds())
+        self.replaced = [*_framework_code.replaced(frontend), *_framework_code.programs(libraries)]
         found = known(self.replaced)
-        self._named = _framework_code.named(frontend, found.code)
+        framework = _framework_code.named(frontend, found.code)
+        self._named = [*framework, *libraries]
         code_unchanged = found.unchanged(self._named)
         met = {id(each.value) for each in self.replaced}
-        unknown = [each for each in self._named if id(each.value) not in met]
+        unknown = [each for each in framework if id(each.value) not in met]
         more = [each for each in unknown if _framework_code.foreign(frontend, each.name, each.value)]
         if more:
             self.replaced += more
@@ -110,6 +112,10 @@ class Subject:
             checks.append(functools.partial(_framework_code.still, self.replaced))
         checks += [self.attributes.arm(reads, census, set()) for census, reads, _ in self._unnoted]
         self.code_unchanged = checks[0] if len(checks) == 1 else lambda: all(check() for check in checks)
+
+    def _kinds(self) -> dict[type, None]:
+        """The classes of layers and of objects that are no containers."""
+        return dict.fromkeys(type(value) for value in self.census.objects.values() if type(value) not in (dict, list))
 
     @functools.cached_property
     def _holds(self) -> dict[int, Any]:
