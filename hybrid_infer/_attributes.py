@@ -204,9 +204,7 @@ class Attributes:
         if isinstance(value, self.frontend.constant_types):
             return ["constant", class_path(type(value)), str(value)]
         if type(value) is object:
-            if id(value) not in self.sentinels:
-                raise Opaque(f"{where} is a bare object()")
-            return ["known as", self.sentinels[id(value)]]
+            return ["known as", self.sentinels.get(id(value)) or _held_at(value, census)]
         value = undecorated(value)
         if isinstance(value, _CODE):
             code = self.code(value)
@@ -341,6 +339,10 @@ class Attributes:
             return True
         return has_state(value) and _state.native_base(type(value)) is None and _reads.can_note(type(value))
 
+    def mentioned(self, function: Any) -> frozenset[str]:
+        """The names of attributes that a function mentions, and whatever it calls."""
+        return self.code(function).attributes
+
     def _does_the_same(self, function: Any) -> Callable[[], bool]:
         return self.watch_code(self.code(undecorated(function)))
 
@@ -393,6 +395,15 @@ _DIFFUSERS, _MADE_OF_A_SET = "diffusers.configuration_utils:FrozenDict", "_use_d
 def _definer(value: Any, name: str) -> type:
     """The class that gives an object an attribute."""
     return next(kind for kind in type(value).__mro__ if name in vars(kind))
+
+
+def _held_at(value: Any, census: Census) -> str:
+    """The first attribute that is an object."""
+    for path, holder in census.objects.items():
+        for name, held in getattr(holder, "__dict__", {}).items():
+            if held is value:
+                return ".".join((*path, str(name)))
+    return ""
 
 
 def _which(value: Any, census: Census) -> str:

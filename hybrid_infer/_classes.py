@@ -66,12 +66,15 @@ class Classes(Objects):
         for name in space.wanted(self.mentions):
             space.done.add(name)
             value = space.mapping.get(name, ABSENT)
+            if space.owner is space.mapping:  # functions that objects keep: what they hold, a trace tells
+                self.mentions.used |= value()
+                continue
             if space.library and not self.patched(value):
                 continue
             if isinstance(space.owner, type):
                 self.classes_read[id(space.owner), name] = (space.owner, name, value)
                 self.methods.update(map(id, (value.fget, value.fset) if isinstance(value, property) else (value,)))
-            elif space.owner is not space.mapping:  # which is the program's
+            else:
                 self.globals[id(space.mapping), name] = (space.mapping, name, value)
             with self.methods_of(space.owner, name, value):
                 self.ingredient(f"attribute {name} of {space.label}", value, ("attribute", space.label, name))

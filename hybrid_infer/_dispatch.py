@@ -78,8 +78,6 @@ class State:
         self._reads: list[Callable[[], Any]] = []
         self._places = False  # was it called while there was a default device?
         self.failures = 0
-        #: How calls are answered meanwhile of which no static model is known, and is that still so?
-        self.failing: tuple[Eager, Callable[[], bool]] | None = None
         self.turnover = Turnover()
         self.moved = 0  # captures that another thread spoiled
         #: How often the eager method raised where a capture was to be compared with it, and are such calls left alone?

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from hybrid_infer import _origin
 from hybrid_infer._fingerprint import Fingerprint
 from hybrid_infer._objects import library_of
+from hybrid_infer._walk import Walk
 
 
 class Named(NamedTuple):
@@ -84,7 +85,8 @@ def of_libraries(frontend: Any, kinds: Iterable[type]) -> list[Named]:
             continue
         module = sys.modules.get(kind.__module__)
         spaces = [(kind.__module__, vars(module))] if module is not None else []
-        spaces.append((f"{kind.__module__}.{kind.__qualname__}", _SPACES.setdefault(kind, vars(kind))))
+        if getattr(module, kind.__name__, None) is kind:  # else it may be one of many, which are to go again
+            spaces.append((f"{kind.__module__}.{kind.__qualname__}", _SPACES.setdefault(kind, vars(kind))))
         for where, space in spaces:
             functions = [(n, v) for n, v in list(space.items()) if type(v) is types.FunctionType]
             found += [Named(space, where, name, value) for name, value in functions]
@@ -92,9 +94,10 @@ def of_libraries(frontend: Any, kinds: Iterable[type]) -> list[Named]:
 
 
 def programs(rows: Iterable[Named]) -> list[Named]:
-    """Those that are functions of the program."""
+    """Those that are functions of the program, or wrappers that a library has made around one."""
     functions = (row for row in rows if type(row.value) is types.FunctionType)
-    return sorted((row for row in functions if not library_of(row.value)), key=lambda row: (row.where, row.name))
+    theirs = (row for row in functions if not library_of(row.value) or not Walk.named_in_library(row.value))
+    return sorted(theirs, key=lambda row: (row.where, row.name))
 
 
 #: The attributes of classes of libraries, as one object for all who ask.
@@ -117,3 +120,12 @@ def labels(frontend: Any, rows: Iterable[Named]) -> list[list[str]]:
     """
     always = frontend.namespaces()
     return [[row.where, row.name, row.label()] for row in rows if row.where in always or not row.at_home()]
+
+
+def labels_of_libraries(rows: Iterable[Named]) -> list[list[str]]:
+    """The same of other libraries, with the version of the one that a function comes from."""
+    found = []
+    for row in rows:
+        library = library_of(row.value)
+        found.append([row.where, row.name, row.label(), _origin.version(library) if library else ""])
+    return sorted(found)

@@ -21,18 +21,6 @@ def minutes(times: int) -> Callable[[], bool]:
     return for_a_while(ever_longer(60.0, times, most=6))
 
 
-def for_calls(count: int, waiting: Callable[[], bool]) -> Callable[[], bool]:
-    """The same, asked for no more than `count` calls."""
-    left = count
-
-    def waits() -> bool:
-        nonlocal left
-        left -= 1
-        return left >= 0 and waiting()
-
-    return waits
-
-
 def ever_longer(first: float, times: int, *, factor: float = 2.0, most: int = 10) -> float:
     """Seconds: `first`, and `factor` times as many for each of the `times` that were in vain, as far as `most` go."""
     return first * factor ** min(times, most)

@@ -27,7 +27,7 @@ from hybrid_infer._family import Family, Held
 from hybrid_infer._invocation import Invocation
 from hybrid_infer._log import tell
 from hybrid_infer._outcomes import fail, refused
-from hybrid_infer._pauses import ever_longer, for_a_while, for_calls, minutes
+from hybrid_infer._pauses import ever_longer, for_a_while, minutes
 from hybrid_infer._request import Outcome, Request
 from hybrid_infer._route import Eager
 from hybrid_infer._serve import use
@@ -39,7 +39,6 @@ _WAIT = 1.0  # seconds that a call waits for somebody else's capture or build be
 _AHEAD = 60.0  # the same where no call waits
 _RETRY = 0.2  # seconds after which such a call looks again
 _FAILURES = 3  # captures that failed, or were found to write to the program's state, after which the next one waits
-_PAUSED_CALLS = 8  # that are not looked at meanwhile
 _PAUSE = 60.0  # seconds for which what fails for a passing cause is left alone
 _ATTEMPTS = 3  # look-ups of one call, each of which may set a damaged entry aside
 _WARM = "Run it once with this call's arguments under the stance 'default', and keep the cache directory"
@@ -75,8 +74,6 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
     full, widening = len(state.seen) >= state.method.options.max_versions, _tracing.varying(request, family)
     if full and (not any(widening) or widening in state.in_vain):
         return _too_many(state, request, family), NOTHING
-    if state.failing is not None and state.failing[1]():
-        return _paused(state), NOTHING
     hindered = _profiler.hindrance() if request.subject.asks_for_the_clock() else ""
     if hindered:
         return Eager(hindered, lambda: bool(_profiler.hindrance()), kind="busy"), NOTHING
@@ -186,8 +183,7 @@ def _unmoved(request: Request, slots: Sequence[Any]) -> Callable[[], bool]:
 def _given_up(state: Any, request: Request, held: Held) -> Eager:
     """The route after a failed capture: a method that reads what is another at each call would be traced at each call.
 
-    It may be what the code reads that changes, so that only time ends the pause. Now and then it is looked whether the
-    call is one that was captured before.
+    It may be what the code reads that changes, so that only time ends the pause.
     """
     route = refused(request, held)
     if route.kind not in ("writes", "capture"):
@@ -195,13 +191,7 @@ def _given_up(state: Any, request: Request, held: Held) -> Eager:
     state.failures += 1
     if state.failures < _FAILURES:
         return route
-    state.failing = route, minutes(state.failures - _FAILURES)
-    return _paused(state)
-
-
-def _paused(state: Any) -> Eager:
-    route, waiting = state.failing
-    return Eager(route.reason, for_calls(_PAUSED_CALLS, waiting), remedy=route.remedy, kind=route.kind)
+    return Eager(route.reason, minutes(state.failures - _FAILURES), remedy=route.remedy, kind=route.kind)
 
 
 def _too_many(state: Any, request: Request, family: Family) -> Eager:

@@ -71,15 +71,15 @@ class Subject:
 
         def known(functions: Sequence[_framework_code.Named]) -> Known:
             every = [function, *(each.value for each in functions)]
-            watch = self.attributes.watch_code
-            return walked.of(frontend, every, classes, owner_class, others, attributes, inside, watch)
+            names, watch = self.attributes.mentioned, self.attributes.watch_code
+            return walked.of(frontend, every, classes, owner_class, others, attributes, inside, names, watch)
 
         #: Functions in the place of the framework's.
         libraries = _framework_code.of_libraries(frontend, self._kinds())
         self.replaced = [*_framework_code.replaced(frontend), *_framework_code.programs(libraries)]
         found = known(self.replaced)
         framework = _framework_code.named(frontend, found.code)
-        self._named = [*framework, *libraries]
+        self._named, self._libraries = [*framework, *libraries], libraries
         code_unchanged = found.unchanged(self._named)
         met = {id(each.value) for each in self.replaced}
         unknown = [each for each in framework if id(each.value) not in met]
@@ -170,8 +170,10 @@ class Subject:
         }
         if self.facts is not None:
             ingredients["facts of weights"] = repr(self._weight_facts())
-        named = [*self._named, *self.replaced]
+        libraries = {id(row) for row in self._libraries}
+        named = [*(row for row in self._named if id(row) not in libraries), *self.replaced]
         ingredients["functions of the framework"] = _framework_code.labels(self.frontend, named)
+        ingredients["functions of libraries"] = _framework_code.labels_of_libraries(self._libraries)
         if self.census.carries:
             ingredients["carries"] = [[list(c.path), c.entry, c.key, c.read] for c in self.census.carries]
         if cache_key is not None:

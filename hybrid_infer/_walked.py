@@ -6,6 +6,7 @@ that each call makes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -58,11 +59,11 @@ class Walked:
     def of(
         self, frontend: Any, functions: Sequence[Any], classes: Sequence[type], owner: type | None, held: Sequence[Any],
         attributes: Mapping[str, Mapping[str, Sequence[Any]]], inside: Collection[int],
-        watch: Callable[[Fingerprint, Sequence[Named]], Check],
+        mentions: Callable[[Any], frozenset[str]], watch: Callable[[Fingerprint, Sequence[Named]], Check],
     ) -> Known:  # fmt: skip
         """See `_fingerprint.fingerprint`; `inside` are ids of objects that it leaves out.
 
-        `watch` makes a check of what was found.
+        `mentions` tells the names that a function mentions, `watch` makes a check of what was found.
         """
         roots = [frontend, owner, len(functions), *functions, len(classes), *classes, len(held), *held]
         for names in attributes.values():
@@ -79,9 +80,16 @@ class Walked:
             skip=lambda value: answers.setdefault(id(value), id(value) in inside),
             owner=owner,
             held=held,
-            attributes=attributes,
+            attributes={
+                kind: {name: functools.partial(_mentioned, each, mentions) for name, each in held_by.items()}
+                for kind, held_by in attributes.items()
+            },
         )
         known = Known(roots, answers, code, watch)
         if not any(isinstance(each.object, frontend.layer_type) for each in code.externals):  # with classes of its own
             self._known = [known, *self._known][:_KEPT]
         return known
+
+
+def _mentioned(functions: Sequence[Any], mentions: Callable[[Any], frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*map(mentions, functions))

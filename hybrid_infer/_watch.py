@@ -88,7 +88,7 @@ class Watch:
         As many of them, and the same last one, which any that is set anew would be.
         """
         namespace = self.namespace(kind)
-        self._classes.append((namespace, len(namespace) - (_OF_COPIES in namespace), next(reversed(namespace), "")))
+        self._classes.append((namespace, len(namespace) - (_OF_COPIES in namespace), _last(namespace)))
         if isinstance(kind, type):
             self._fields.append((kind, "__mro__", kind.__mro__))
 
@@ -237,8 +237,9 @@ class Watch:
                     if len(box) != length:
                         return False
                 for box, length, last in classes:
-                    copied = _OF_COPIES in box
-                    if len(box) - copied != length or (next(reversed(box), "") != last and not copied):
+                    if len(box) - (_OF_COPIES in box) != length:
+                        return False
+                    if next(reversed(box), "") != last and _last(box) != last:
                         return False
                 # All containers as one, which is one when each is as long as it was.
                 if views and (
@@ -312,6 +313,11 @@ _CARRIERS: dict[type, Callable[[Any], Iterable[Any]]] = {
     types.CellType: lambda value: (_state.cell_contents(value),),
     **dict.fromkeys(_state.VIEWS, lambda value: (value.mapping,)),
 }
+
+
+def _last(namespace: Any) -> str:
+    """The name that was set last."""
+    return next((name for name in reversed(namespace) if name != _OF_COPIES), "")
 
 
 class _Past:

@@ -88,13 +88,3 @@ def test_values_that_differ_at_each_call_are_not_traced_at_each(
         layer.step = n
         assert _value(framework, getattr(layer, name)) == 2 + (n if name == "stepping" else n + 1)
     assert len(captures) <= 3 and counts()["hits"] == 0
-
-
-def test_what_was_captured_is_served_between_failures(framework: Any) -> None:
-    layer = _layer(framework)
-    for n in range(8):
-        layer.listed, layer.step = False, n
-        assert [_value(framework, layer) for _ in range(20)] == [2] * 20
-        layer.listed = True
-        assert [_value(framework, layer, 3 + n) for _ in range(2)] == [3 + n] * 2
-    assert counts()["hits"] > 8 * 8

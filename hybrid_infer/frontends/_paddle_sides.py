@@ -245,7 +245,7 @@ def _is_bool(value: Any) -> bool:
 
     if isinstance(value, paddle.pir.Value):
         return bool(value.dtype == paddle.base.core.DataType.BOOL)
-    return isinstance(value, bool)
+    return isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")  # NumPy's
 
 
 def _called_with() -> list[Any]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+
+from hybrid_infer._errors import TraceError
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
@@ -67,11 +70,14 @@ def _written(target: Any, source: Any, non_blocking: bool = False) -> Any:
 def _squeezed(x: Any, dims: int | Sequence[int]) -> Any:
     """Without those of some axes that have a size of 1: the exporter's form, and engines, fail for any other size.
 
-    One that varies is of 2 or more, or a condition of the graph says what it is.
+    One that varies is of 2 or more, or a condition of the graph says what it is. Raises TraceError for one that depends
+    on values, of which nothing is known.
     """
     from onnxscript import opset20 as op
 
     sizes = list(x.shape)
     axes = sorted({dim % len(sizes) for dim in ([dims] if isinstance(dims, int) else dims)}) if sizes else []
+    if any(re.search(r"\bz?u[a-z]*\d", str(sizes[axis])) for axis in axes if not isinstance(sizes[axis], int)):
+        raise TraceError("a size, or a branch on one, depends on the values of a tensor: whether squeeze drops an axis")
     dropped = [axis for axis in axes if sizes[axis] == 1]
     return op.Squeeze(x, op.Constant(value_ints=dropped)) if dropped else op.Identity(x)
