@@ -194,7 +194,7 @@ class Sides:
                 with self.unchanged(reason, place, _none([right])):
                     found = right()
                 for side in (value, found):  # of which the framework makes a bool, or takes the other one
-                    if not _is_bool(side):
+                    if not (_is_bool(side) or is_number(side)):
                         self._refuse(f"`{word}` {_VALUES} gives one of its sides", place, _WORD_REMEDY)
                 return found
 
