@@ -238,9 +238,20 @@ class Subject:
             for code in _roots.codes(body)
         )
 
-    def compares_classes(self) -> bool:
-        """May the code do more with ``type(value)`` than to name the class?"""
-        return any(_type_calls.compares(code) for _, body, *_ in self.code.functions for code in _roots.codes(body))
+    def compared(self) -> Callable[[Any], bool]:
+        """Of which objects may the code do more with ``type(value)`` than to name the class?
+
+        Of any that is no layer, if of one; of layers, if it names their class there.
+        """
+        codes = (code for _, body, *_ in self.code.functions for code in _roots.codes(body))
+        names = {name for code in codes if _type_calls.compares(code) for name in ("", *code.co_names)}
+        kinds = {base for _, layer in self.census.layers for base in type(layer).__mro__ if base.__name__ in names}
+        layer_type = self.frontend.layer_type
+
+        def compared(value: Any) -> bool:
+            return not isinstance(value, layer_type) or not kinds.isdisjoint(type(value).__mro__)
+
+        return compared if names else lambda value: False
 
     def looks_past(self) -> bool:
         """Does the code name what looks an attribute up past the object's own class, where no look-up is noted?"""

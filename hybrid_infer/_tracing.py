@@ -62,7 +62,7 @@ def twin_of(request: Request, ints: frozenset[int]) -> Twin:
     twin.writable = request.writes
     twin.any_size = request.any_size
     twin.past_notes = request.subject.looks_past()
-    twin.watched = not request.subject.compares_classes()
+    twin.compared = request.subject.compared()
     return twin
 
 

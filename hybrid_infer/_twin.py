@@ -66,6 +66,7 @@ class Twin:
         self._constants = constants
         self.style, self._reach, self._clocks, self.given = style, reach, clocks, given
         self.watched, self.any_size = True, False
+        self.compared: Callable[[Any], bool] = lambda value: False  # may code compare its class? Then it keeps that
         self.past_notes = False  # may the code look an attribute up so that nobody notes it?
         self.written: frozenset[int] = frozenset()
         self.state: frozenset[int] = frozenset()
@@ -200,7 +201,8 @@ class Twin:
         requires = [*map(self.frontend.requires_grad, passed)]
         recorder, looked = Recorder(), _tensor_attributes.Looked(passed, self.weights)
         watched = self._recorded()
-        unwatched = recorder.watch(watched.values() if self.watched else ())
+        as_they_are = {id(value) for value in watched.values() if not self.watched or self.compared(value)}
+        unwatched = recorder.watch(value for value in watched.values() if id(value) not in as_they_are)
         outside: _outside.Watch | None = None
         try:
             for place, value in places:
@@ -249,11 +251,10 @@ class Twin:
         mine = {id(obj) for obj in (*self.census.objects.values(), *self.live.objects.values())}
         self.names = self._looked_up(recorder, watched, outside, self._depends)
         self._first = {path: recorder.first(obj) for path, obj in watched.items()}
-        if not self.watched:
-            self.names.update((path, self._every(obj)) for path, obj in watched.items())
+        self.names.update((path, self._every(obj)) for path, obj in watched.items() if id(obj) in as_they_are)
         firsts = [slots[0].path for slots in groups.values()]
         self.names.update((firsts[i], names) for i, names in looked.names.items())
-        left = {id(v) for v in unwatched}
+        left = {id(v) for v in unwatched} | (as_they_are if self.watched else set())
         self._settle(assigned, value, left)
         self.whole = {id(self.live.objects[path]) for path, obj in watched.items() if id(obj) in left}
 
