@@ -71,6 +71,8 @@ class Sides:
             (convert_operators, "_run_paddle_while", self._loop),
             (flow, "build_if_op", lambda make: self._making(make, f"a branch {_VALUES} one side changes")),
             (flow, "build_while_op", lambda make: self._making(make, f"a loop {_VALUES} its body changes")),
+            (convert_operators, "cast_bool_if_necessary", self._truth),
+            (dy2static, "AsDtype", lambda cast: self._cast(cast, convert_operators)),
             (dy2static, "And", lambda convert: self._logical(convert, "and")),
             (dy2static, "Or", lambda convert: self._logical(convert, "or")),
         ]
@@ -172,6 +174,28 @@ class Sides:
                 return make(*given)
             variables, self._next = self._next, None
             return _Operator(self, make(*given), reason, _place(), variables or _none(_called_with()))
+
+        return run
+
+    def _truth(self, convert: Callable[..., Any]) -> Callable[..., Any]:
+        """Of a tensor of numbers, eager is told whether it is more than 0, the tracer whether it is another than 0."""
+        import paddle
+
+        def run(value: Any) -> Any:
+            if not self._mine() or not isinstance(value, paddle.pir.Value) or _is_bool(value) or is_number(value):
+                return convert(value)
+            return paddle.greater_than(value, paddle.zeros_like(value))
+
+        return run
+
+    def _cast(self, cast: Callable[..., Any], operators: Any) -> Callable[..., Any]:
+        """``bool(tensor)``: the same; the tracer's own for other types."""
+
+        def run(value: Any, dtype: str) -> Any:
+            import paddle
+
+            tensor = dtype == "bool" and isinstance(value, paddle.pir.Value)
+            return operators.cast_bool_if_necessary(value) if tensor else cast(value, dtype)
 
         return run
 

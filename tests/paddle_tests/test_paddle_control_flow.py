@@ -222,3 +222,34 @@ def test_what_a_failed_trace_of_the_framework_left_behind_is_not_used(monkeypatc
     with paddle.no_grad():
         same(hot(grid(2, 4)), loop_in_loop(grid(2, 4)), 1e-4)
     served(captures=1)
+
+
+def truth(x: Any) -> Any:
+    return x * 2 if x.sum() else x * 3
+
+
+def truth_of_not(x: Any) -> Any:
+    if not x.sum():
+        x = x * 5
+    return x * 3
+
+
+def truth_by_name(x: Any) -> Any:
+    return x * 2 if bool(x.sum()) else x * 3
+
+
+def truth_of_whole_numbers(x: Any) -> Any:
+    return x * 2 if x.sum().astype("int64") else x * 3
+
+
+@pytest.mark.parametrize(
+    "function", [truth, truth_of_not, truth_by_name, truth_of_whole_numbers], ids=lambda function: function.__name__
+)
+def test_a_number_is_true_where_eager_says_so(function: Callable[..., Any]) -> None:
+    """A tensor is where it is more than 0, of Paddle; a number of Python's, where it is another than 0."""
+    hot = inference()(function)
+    with paddle.no_grad():
+        for value in (1.0, 1.0, -1.0, 0.0, 2.0):
+            x = paddle.full([2], value)
+            same(hot(x), function(x), 1e-5)
+    served(captures=1)
