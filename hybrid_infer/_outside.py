@@ -313,7 +313,10 @@ def _users(found: Watch, frame: Any) -> Any:
         if top in _SKIPPED or file.startswith("<frozen") or name.startswith("hybrid_infer._outside"):
             frame = frame.f_back
             continue
-        file = found.line(frame)[0]  # generated code lies elsewhere than what it was made of
+        file = found.line(frame)[0]
+        if file != frame.f_code.co_filename and _origin.of_file(file, "") == _origin.PYTHON:
+            frame = frame.f_back  # a function of Python's own that a framework has rewritten: the module has another name
+            continue
         mine = "site-packages" not in file and "/lib/python" not in file and top != "hybrid_infer"
         return frame if mine else None
     return None
