@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hybrid_infer import _code, _keys, _origin
@@ -34,6 +34,7 @@ class Classes(Objects):
         self.taken: dict[str, int] = {}
         self.spaces: dict[int, Namespace] = {}
         self.dynamic = False
+        self.mentioned_by: Callable[[Any], frozenset[str]] = lambda function: frozenset()
         self.overridden: set[type] = set()
         self.bound: tuple[type, str, Any] | None = None  # see `methods_of`
 
@@ -67,7 +68,7 @@ class Classes(Objects):
             space.done.add(name)
             value = space.mapping.get(name, ABSENT)
             if space.owner is space.mapping:  # functions that objects keep: what they hold, a trace tells
-                self.mentions.used |= value()
+                self.mentions.used.update(*map(self.mentioned_by, value))
                 continue
             if space.library and not self.patched(value):
                 continue

@@ -50,8 +50,7 @@ def _uncopied(live: Census) -> Iterator[Any]:
         held = list(vars(value).values()) if hasattr(value, "__dict__") else []
         held += _state.elements(value) if isinstance(value, (dict, list)) else ()
         yield from (item for item in held if isinstance(item, SHARED) or type(item) is object)
-        yield from (vars(item)[_OURS] for item in held if isinstance(getattr(item, "__dict__", None), dict)
-                    and _OURS in vars(item))
+        yield from (vars(item)[_OURS] for item in held if _OURS in getattr(item, "__dict__", ()))
 
 
 def _culprit(live: Census) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,18 +89,20 @@ def fingerprint(
     skip: Test = lambda value: False,
     owner: type | None = None,
     held: Iterable[types.ModuleType | logging.Logger] = (),
-    attributes: Mapping[str, Mapping[str, Callable[[], frozenset[str]]]] | None = None,
+    attributes: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
+    mentions: Callable[[Any], frozenset[str]] = lambda function: frozenset(),
 ) -> Fingerprint:
     """Fingerprint `functions` (any callables) and all that they reach, given the `classes` of the layer tree.
 
     ``forward`` and the implicit methods of every class count from the start, its other attributes where code that is
     reached mentions their name. ``owner`` is the class of the layer whose method this is, if no sublayer has that
     class: its ``forward`` then counts only where something reaches it. ``held`` are modules and loggers in the state of
-    the layer, ``attributes`` the names that functions mention which objects of a class keep under a name, where code
-    mentions that. Objects for which `skip` is true are left out.
+    the layer, ``attributes`` functions that objects of a class keep under a name: where code mentions that, the names
+    that they mention (`mentions`) count. Objects for which `skip` is true are left out.
     Values are read, and no code of the user is run, except for imports that a reached function would make itself.
     """
     walk = Walk(is_tensor, is_layer, skip)
+    walk.mentioned_by = mentions
     for kind in classes:
         walk.layer_class(kind, entry=kind is not owner)
     walk.owner = owner

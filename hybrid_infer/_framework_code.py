@@ -88,15 +88,14 @@ def of_libraries(frontend: Any, kinds: Iterable[type]) -> list[Named]:
         if getattr(module, kind.__name__, None) is kind:  # else it may be one of many, which are to go again
             spaces.append((f"{kind.__module__}.{kind.__qualname__}", _SPACES.setdefault(kind, vars(kind))))
         for where, space in spaces:
-            functions = [(n, v) for n, v in list(space.items()) if type(v) is types.FunctionType]
-            found += [Named(space, where, name, value) for name, value in functions]
+            functions = (item for item in list(space.items()) if type(item[1]) is types.FunctionType)
+            found += [Named(space, where, *item) for item in functions]
     return list({(each.where, each.name): each for each in found}.values())
 
 
 def programs(rows: Iterable[Named]) -> list[Named]:
     """Those that are functions of the program, or wrappers that a library has made around one."""
-    functions = (row for row in rows if type(row.value) is types.FunctionType)
-    theirs = (row for row in functions if not library_of(row.value) or not Walk.named_in_library(row.value))
+    theirs = (row for row in rows if not library_of(row.value) or not Walk.named_in_library(row.value))
     return sorted(theirs, key=lambda row: (row.where, row.name))
 
 

@@ -56,7 +56,7 @@ class Rewritten(NamedTuple):
     layer: Any
     forward: Any
     reason: str
-    remedy: str
+    remedy: str = "Decorate a method below that layer"
 
     def still(self) -> bool:
         return vars(self.layer).get("forward") is self.forward

@@ -25,14 +25,17 @@ _NO_INSTANTIATION = 1 << 7
 
 
 def module_name(scope: Mapping[str, Any]) -> str:
-    """Of the module with these globals. A spawned worker runs the program's main module under another name."""
-    name = str(scope.get("__name__", "?"))
-    return "__main__" if name == "__mp_main__" else name
+    """Of the module with these globals."""
+    return _in_every_process(str(scope.get("__name__", "?")))
+
+
+def _in_every_process(module: str) -> str:
+    """A spawned worker runs the program's main module under another name."""
+    return "__main__" if module == "__mp_main__" else module
 
 
 def name_of(value: Any) -> str:
-    module = getattr(value, "__module__", None) or "?"
-    module = "__main__" if module == "__mp_main__" else module
+    module = _in_every_process(getattr(value, "__module__", None) or "?")
     return f"{module}.{getattr(value, '__qualname__', None) or type(value).__qualname__}"
 
 

@@ -31,7 +31,6 @@ from hybrid_infer._reach import Reach
 from hybrid_infer._version import FORMAT, Weight
 from hybrid_infer._walked import Known, Walked
 
-_REWRITTEN = "Decorate a method below that layer"
 _HEARD = (print, logging, warnings, sys)
 
 
@@ -78,16 +77,15 @@ class Subject:
         libraries = _framework_code.of_libraries(frontend, self._kinds())
         self.replaced = [*_framework_code.replaced(frontend), *_framework_code.programs(libraries)]
         found = known(self.replaced)
-        framework = _framework_code.named(frontend, found.code)
-        self._named, self._libraries = [*framework, *libraries], libraries
-        code_unchanged = found.unchanged(self._named)
+        self._named, self._libraries = _framework_code.named(frontend, found.code), libraries
+        code_unchanged = found.unchanged([*self._named, *libraries])
         met = {id(each.value) for each in self.replaced}
-        unknown = [each for each in framework if id(each.value) not in met]
+        unknown = [each for each in self._named if id(each.value) not in met]
         more = [each for each in unknown if _framework_code.foreign(frontend, each.name, each.value)]
         if more:
             self.replaced += more
             found = known(self.replaced)
-            code_unchanged = found.unchanged(self._named)
+            code_unchanged = found.unchanged([*self._named, *libraries])
         self.code = found.code
         self.attributes.counted = {(id(owner), name) for owner, name, _ in self.code.classes_read}
         self.attributes.sentinels = self.code.sentinels()
@@ -170,8 +168,7 @@ class Subject:
         }
         if self.facts is not None:
             ingredients["facts of weights"] = repr(self._weight_facts())
-        libraries = {id(row) for row in self._libraries}
-        named = [*(row for row in self._named if id(row) not in libraries), *self.replaced]
+        named = [*self._named, *self.replaced]
         ingredients["functions of the framework"] = _framework_code.labels(self.frontend, named)
         ingredients["functions of libraries"] = _framework_code.labels_of_libraries(self._libraries)
         if self.census.carries:
@@ -193,11 +190,15 @@ class Subject:
 
     def _content(self, value: Any) -> str:
         """A digest of a tensor's, array's or layer's values."""
-        found = _census.take({"value": value}, self.frontend)
-        tensors = [slot.tensor for slot in found.slots]
+        tensors = self._tensors(value)
         if not tensors:
             return _keys.digest(value) if type(value).__name__ == "ndarray" else _keys.digest(repr(type(value)))
-        return self._values([part for tensor in tensors for part in self.frontend.parts(tensor)])
+        return self._values(tensors)
+
+    def _tensors(self, value: Any) -> list[Any]:
+        """The tensors in a value; of a sparse or quantised one, those that it is made of."""
+        slots = _census.take({"value": value}, self.frontend).slots
+        return [part for slot in slots for part in self.frontend.parts(slot.tensor)]
 
     def _values(self, tensors: Sequence[Any]) -> str:
         parts = []
@@ -271,7 +272,7 @@ class Subject:
             if forward is None or path == _layer_hooks.OWN:
                 continue
             for reason in self.attributes.astray(forward, f"{'.'.join(path)}.forward", self.census):
-                return _layer_hooks.Rewritten(layer, forward, reason, _REWRITTEN)
+                return _layer_hooks.Rewritten(layer, forward, reason)
         return None
 
     def reach(self) -> Callable[[], Reach]:
@@ -282,8 +283,7 @@ class Subject:
         views = [
             (self.frontend.exporter(dtype, dtype)(tensor), f"the tensor {each.name} of {each.holder}")
             for each in self.loose
-            for slot in _census.take({"value": each.object}, self.frontend).slots
-            for tensor in self.frontend.parts(slot.tensor)
+            for tensor in self._tensors(each.object)
             if (dtype := self.frontend.describe(tensor)[0]) != "bfloat16"  # which NumPy has no view of
         ]
 
@@ -300,11 +300,7 @@ class Subject:
 
     def _loose_slots(self) -> list[tuple[dict[str, Any], str, Any]]:
         """The loose tensors as slots of boxes of our own, to be watched for changes of value."""
-        found = []
-        for each in self.loose:
-            for slot in _census.take({"value": each.object}, self.frontend).slots:
-                found += [({"value": part}, "value", part) for part in self.frontend.parts(slot.tensor)]
-        return found
+        return [({"value": part}, "value", part) for each in self.loose for part in self._tensors(each.object)]
 
 
 def _always() -> bool:

@@ -1,7 +1,7 @@
 """Code that asks for the class of an object by ``type(value)``, which answers a recording class while it is traced.
 
 What it makes of the answer is nearly always its name, for a message. Where it may be compared, or looked up in a dict,
-nothing is recorded: an answer of another kind would lead the trace another way.
+the objects in question keep their class: an answer of another kind would lead the trace another way.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ that each call makes.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -80,16 +79,10 @@ class Walked:
             skip=lambda value: answers.setdefault(id(value), id(value) in inside),
             owner=owner,
             held=held,
-            attributes={
-                kind: {name: functools.partial(_mentioned, each, mentions) for name, each in held_by.items()}
-                for kind, held_by in attributes.items()
-            },
+            attributes=attributes,
+            mentions=mentions,
         )
         known = Known(roots, answers, code, watch)
         if not any(isinstance(each.object, frontend.layer_type) for each in code.externals):  # with classes of its own
             self._known = [known, *self._known][:_KEPT]
         return known
-
-
-def _mentioned(functions: Sequence[Any], mentions: Callable[[Any], frozenset[str]]) -> frozenset[str]:
-    return frozenset().union(*map(mentions, functions))

@@ -17,7 +17,7 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Graph, TensorSpec
 from hybrid_infer.frontends._paddle_division import with_floor_division
 from hybrid_infer.frontends._paddle_expand import with_sizes_as_given
-from hybrid_infer.frontends._scopes import distinct
+from hybrid_infer.frontends._scopes import distinct, inside
 
 _OPSET = 17
 _TIMEOUT_S = 600
@@ -150,17 +150,7 @@ _OLDER = {
 
 
 def _subgraphs(graph: Any) -> list[Any]:
-    import onnx
-
-    found = [graph]
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                found += _subgraphs(attribute.g)
-            elif attribute.type == onnx.AttributeProto.GRAPHS:
-                for inner in attribute.graphs:
-                    found += _subgraphs(inner)
-    return found
+    return [graph, *(deep for node in graph.node for inner in inside(node) for deep in _subgraphs(inner))]
 
 
 def finish(model_bytes: bytes, weights: Sequence[str], inputs: Sequence[str | None], specs: Sequence[TensorSpec],

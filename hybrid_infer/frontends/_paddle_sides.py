@@ -69,8 +69,8 @@ class Sides:
         replaced = [
             (convert_operators, "_run_paddle_cond", self._branch),
             (convert_operators, "_run_paddle_while", self._loop),
-            (flow, "build_if_op", lambda make: self._making(make, f"a branch {_VALUES} one side changes")),
-            (flow, "build_while_op", lambda make: self._making(make, f"a loop {_VALUES} its body changes")),
+            (flow, "build_if_op", lambda make: self._making(make, f"a branch {_VALUES} one side")),
+            (flow, "build_while_op", lambda make: self._making(make, f"a loop {_VALUES} its body")),
             (convert_operators, "cast_bool_if_necessary", self._truth),
             (dy2static, "AsDtype", lambda cast: self._cast(cast, convert_operators)),
             (dy2static, "And", lambda convert: self._logical(convert, "and")),
@@ -89,21 +89,19 @@ class Sides:
         return threading.get_ident() == self._thread
 
     def _refuse(self, reason: str, place: str, remedy: str) -> None:
+        raise self.noted(reason, place, remedy)
+
+    def noted(self, reason: str, place: str, remedy: str) -> TraceError:
+        """A refusal of the method, which `check` raises if the trace goes on all the same."""
         from hybrid_infer.frontends._paddle_reasons import named
 
         fault = TraceError(named(reason, place), remedy)
         self._refused = self._refused or fault
-        raise fault
-
-    def refuse_later(self, reason: str, place: str) -> None:
-        """Refuse the method, if the trace goes on."""
-        from hybrid_infer.frontends._paddle_reasons import named
-
-        self._refused = self._refused or TraceError(named(reason, place), _RAISE_REMEDY)
+        return fault
 
     @contextmanager
-    def unchanged(self, reason: str, place: str, variables: _Variables) -> Iterator[None]:
-        """Nothing but the variables may change inside; these are as before afterwards."""
+    def unchanged(self, side: str, place: str, variables: _Variables) -> Iterator[None]:
+        """Nothing but the variables may change inside, which is a `side`; these are as before afterwards."""
         before = variables.get()
         variables.put(before)  # what a getter gives for a tensor that was written to is another one
         since, assigned = self._tracee.since(variables.sides), self._assigned()
@@ -111,7 +109,7 @@ class Sides:
         variables.put(before)
         changed = since.changed() or next((f"the global {n}" for n in self._assigned() if n not in assigned), None)
         if changed is not None:
-            self._refuse(f"{reason} {changed}", place, _REMEDY)
+            self._refuse(f"{side} changes {changed}", place, _REMEDY)
 
     def _branch(self, convert: Callable[..., Any]) -> Callable[..., Any]:
         """An attribute to which a side assigns a number would be left a tensor."""
@@ -166,14 +164,14 @@ class Sides:
         finally:
             self._next = None
 
-    def _making(self, make: Callable[..., Any], reason: str) -> Callable[..., Any]:
+    def _making(self, make: Callable[..., Any], side: str) -> Callable[..., Any]:
         """The framework's function that makes the operator of a branch or a loop, of rewritten code or not."""
 
         def run(*given: Any) -> Any:
             if not self._mine():
                 return make(*given)
             variables, self._next = self._next, None
-            return _Operator(self, make(*given), reason, _place(), variables or _none(_called_with()))
+            return _Operator(self, make(*given), side, _place(), variables or _none(_called_with()))
 
         return run
 
@@ -203,7 +201,7 @@ class Sides:
         """``and``, ``or``: of tensors both sides are computed."""
         import paddle
 
-        reason = f"`{word}` {_VALUES} its right side changes"
+        side = f"`{word}` {_VALUES} its right side"
 
         def run(left: Callable[[], Any], right: Callable[[], Any]) -> Any:
             if not self._mine():
@@ -215,10 +213,10 @@ class Sides:
             place = _place()
 
             def watched() -> Any:
-                with self.unchanged(reason, place, _none([right])):
+                with self.unchanged(side, place, _none([right])):
                     found = right()
-                for side in (value, found):  # of which the framework makes a bool, or takes the other one
-                    if not (_is_bool(side) or is_number(side)):
+                for each in (value, found):  # of which the framework makes a bool, or takes the other one
+                    if not (_is_bool(each) or is_number(each)):
                         self._refuse(f"`{word}` {_VALUES} gives one of its sides", place, _WORD_REMEDY)
                 return found
 
@@ -230,8 +228,8 @@ class Sides:
 class _Operator:
     """A branch or a loop whose blocks are watched while the method's own code is in them, which is the first time."""
 
-    def __init__(self, sides: Sides, made: Any, reason: str, place: str, variables: _Variables) -> None:
-        self._sides, self._made, self._watched = sides, made, (reason, place, variables)
+    def __init__(self, sides: Sides, made: Any, side: str, place: str, variables: _Variables) -> None:
+        self._sides, self._made, self._watched = sides, made, (side, place, variables)
         self._left = ["true_block", "false_block", "body"]
 
     def __getattr__(self, name: str) -> Any:
@@ -243,15 +241,14 @@ class _Operator:
 
     @contextmanager
     def _side(self, enter: Callable[[], Any]) -> Iterator[Any]:
-        reason, place, _ = self._watched
+        side, place, _ = self._watched
         try:
             with enter() as block, self._sides.unchanged(*self._watched):
                 yield block
         except TraceError:
             raise
         except Exception as fault:  # which the method may catch, as if each call would meet it
-            raises = f"{reason.rpartition(' ')[0]} raises {type(fault).__name__}"
-            self._sides.refuse_later(raises, place)
+            self._sides.noted(f"{side} raises {type(fault).__name__}", place, _RAISE_REMEDY)
             raise
 
 

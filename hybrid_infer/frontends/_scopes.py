@@ -24,7 +24,7 @@ def distinct(graph: Any) -> int:
     (2, [(['x_1'], ['y_1'])])
     """
     taken = {*_given(graph), *(name for node in graph.node for name in node.output)}
-    return sum(_renamed(inner, {}, taken) for node in graph.node for inner in _graphs(node))
+    return sum(_renamed(inner, {}, taken) for node in graph.node for inner in inside(node))
 
 
 def _renamed(graph: Any, names: dict[str, str], taken: set[str]) -> int:
@@ -48,7 +48,7 @@ def _renamed(graph: Any, names: dict[str, str], taken: set[str]) -> int:
         value.name = names[value.name]
     for node in graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
-        count += sum(_renamed(inner, dict(names), taken) for inner in _graphs(node))
+        count += sum(_renamed(inner, dict(names), taken) for inner in inside(node))
         node.output[:] = [name and new(name) for name in node.output]
     for value in (*graph.output, *graph.value_info):
         value.name = names.get(value.name, value.name)
@@ -61,7 +61,8 @@ def _given(graph: Any) -> Iterator[str]:
     yield from (sparse.values.name for sparse in graph.sparse_initializer)
 
 
-def _graphs(node: Any) -> Iterator[Any]:
+def inside(node: Any) -> Iterator[Any]:
+    """The graphs that a node has as attributes."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g

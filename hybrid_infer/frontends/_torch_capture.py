@@ -63,7 +63,7 @@ class _Call(torch.nn.Module):
         super().__init__()
         object.__setattr__(self, "tracee", tracee)  # not a submodule, whatever it holds
         self.recording = recording
-        #: Constants of the trace, which may write to them.
+        #: Weights that are constants of the trace, which may write to them; ONNX has no form of them.
         self.own = [None if _torch_layouts.plain(weight) else weight.detach().clone() for weight in tracee.weights]
 
     def forward(self, weights: list[Any], tensors: list[Any], ints: list[Any]) -> list[Any]:
@@ -151,7 +151,8 @@ def given(
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """What a call is traced with: weights, tensors and integers, and which of their sizes and values vary."""
     auto, static = Dim.AUTO, Dim.STATIC
-    weights = plain(tracee.weights)
+    # A sparse or quantised one is in no graph: a method may hold it that does not use it.
+    weights = [w.detach() if _torch_layouts.plain(w) else torch.empty(0) for w in tracee.weights]
     tensors = _in_memory_of_their_own([t.detach() for t in tracee.tensors], weights)
     shapes = (
         [dict.fromkeys(range(w.dim()), static) for w in weights],
@@ -159,14 +160,6 @@ def given(
         [auto] * len(tracee.ints),  # those that vary, and no others
     )
     return (weights, tensors, list(tracee.ints)), shapes
-
-
-def plain(weights: Sequence[Any]) -> list[Any]:
-    """Weights as the tracer takes them: in the place of a sparse or quantised one, of which no graph has any, nothing.
-
-    A method may hold one that it does not use; in one that does, it is a constant without a form in ONNX.
-    """
-    return [w.detach() if _torch_layouts.plain(w) else torch.empty(0) for w in weights]
 
 
 def _in_memory_of_their_own(tensors: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
