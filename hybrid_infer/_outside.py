@@ -315,7 +315,7 @@ def _users(found: Watch, frame: Any) -> Any:
             continue
         file = found.line(frame)[0]
         if file != frame.f_code.co_filename and _origin.of_file(file, "") == _origin.PYTHON:
-            frame = frame.f_back  # a function of Python's own that a framework has rewritten: the module has another name
+            frame = frame.f_back  # Python's own code that a framework has rewritten, in a module of another name
             continue
         mine = "site-packages" not in file and "/lib/python" not in file and top != "hybrid_infer"
         return frame if mine else None
