@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol
 
 from hybrid_infer._errors import ArgumentsRefused, EngineError
 from hybrid_infer._types import EngineOptions, Graph
-from hybrid_infer.backends import _cores, _fork, _threads
+from hybrid_infer.backends import _complex, _cores, _fork, _threads
 
 
 class Refused(Exception):
@@ -128,6 +128,8 @@ class Program:
         self._count = len(names)
         self._weights = weights
         self._outputs = list(graph.outputs)
+        self._complex_results = [i for i, dtype in enumerate(self.output_dtypes) if dtype in _complex.PARTS]
+        self._complex: list[int] | None = None  # which of the arrays of a run are: live weights tell at the first
         self._pacer, self._threads = pacer, threads
 
     def usable(self) -> bool:
@@ -138,15 +140,17 @@ class Program:
         # A local reference keeps the session and its weights alive if another thread closes the program meanwhile.
         session = self._session
         try:
+            given = arrays if self._complex == [] else self._paired(arrays)
             if self._used is None:
-                feeds = dict(zip(self._names, arrays, strict=True))
+                feeds = dict(zip(self._names, given, strict=True))
             else:
-                feeds = dict(zip(self._names, compress(arrays, self._used), strict=True))
+                feeds = dict(zip(self._names, compress(given, self._used), strict=True))
             if self._weights:
                 feeds.update(self._weights)
             pacer = self._pacer
             if pacer is None:
-                return session.run(self._outputs, feeds, None)
+                results = session.run(self._outputs, feeds, None)
+                return self._joined(results) if self._complex_results else results
             hand_over = pacer.hand_over
             try:
                 if hand_over is not None:
@@ -163,10 +167,24 @@ class Program:
                         hand_over.end()
             if seconds > _cores.NOT_WORTH_IT or hand_over is not None:
                 pacer.note(seconds)
-            return results
+            return self._joined(results) if self._complex_results else results
         except Exception as error:
             kind = ArgumentsRefused if isinstance(error, Unfit) else EngineError
             raise kind(self.engine, self._explain(error, arrays)) from error
+
+    def _paired(self, arrays: Sequence[Any]) -> list[Any]:
+        if self._complex is None:
+            self._complex = [i for i, array in enumerate(arrays) if array is not None and array.dtype.kind == "c"]
+        found = list(arrays)
+        for i in self._complex:
+            found[i] = _complex.paired(found[i])
+        return found
+
+    def _joined(self, results: Sequence[Any]) -> list[Any]:
+        found = list(results)
+        for i in self._complex_results:
+            found[i] = _complex.joined(found[i])
+        return found
 
     def _explain(self, error: Exception, arrays: Sequence[Any]) -> str:
         """What is wrong with the arrays, in the same words for every engine, or else what the engine says."""
@@ -313,5 +331,6 @@ def _arrays(engine: Described, graph: Graph, weights: Sequence[Any]) -> dict[str
         except EngineError as error:
             raise EngineError(engine.name, f"the weight {name!r} has the element type {weight.dtype}") from error
         # asarray, not ascontiguousarray: that one gives a 0-d array a dimension.
-        arrays[name] = np.asarray(weight, dtype=wire, order="C")
+        array = np.asarray(weight, dtype=wire, order="C")
+        arrays[name] = _complex.paired(array) if wire in _complex.PARTS else array
     return arrays

@@ -15,7 +15,7 @@ from typing import Any
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions, Graph
-from hybrid_infer.backends import _faults, _fork, _nonfinite, _plan, _program, _threads
+from hybrid_infer.backends import _complex, _faults, _fork, _nonfinite, _plan, _program, _threads
 
 NAME = "onnxruntime"
 
@@ -26,6 +26,7 @@ _PLAN_FORMAT = 8
 _WIRE = {
     **{name: name for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")},
     "bfloat16": "float32",
+    **{name: name for name in _complex.PARTS},
 }
 
 _LOG = logging.getLogger("hybrid_infer")

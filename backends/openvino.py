@@ -47,6 +47,7 @@ _PLAN_FORMAT = 4
 _WIRE = {
     **{name: name for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32")},
     "bfloat16": "float32",
+    "complex64": "complex64",  # as pairs of float32
 }
 
 #: The plugin's names for a precision, and for a processor's being able to compute in it.

@@ -147,6 +147,8 @@ def _initializer(name: str, dtype: str, array: Any) -> Any:
         return onnx.TensorProto(
             name=name, data_type=onnx.TensorProto.BFLOAT16, dims=list(array.shape), raw_data=bits
         )
+    if array.dtype.kind == "c":  # graphs have complex numbers as pairs
+        array = np.stack([array.real, array.imag], -1)
     return onnx.numpy_helper.from_array(np.asarray(array, order="C"), name)
 
 

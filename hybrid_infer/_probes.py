@@ -53,7 +53,7 @@ def _spoiled(frontend: Any, tensors: Sequence[Any]) -> Iterator[tuple[str, list[
 
     for i, tensor in enumerate(tensors):
         dtype, shape, device = frontend.describe(tensor)
-        if dtype not in ("float32", "float16", "bfloat16", "float64") or 0 in shape:
+        if not dtype.startswith(("float", "bfloat", "complex")) or 0 in shape:
             continue
         wire = carrier(dtype)
         array = np.array(frontend.exporter(dtype, wire)(tensor))
@@ -73,4 +73,6 @@ def _kinds(frontend: Any, tensor: Any) -> Any:
     if dtype in ("bool", "int8", "uint8", "int16", "int32", "int64"):
         return shape
     array = np.asarray(frontend.exporter(dtype, carrier(dtype))(tensor))
+    if array.dtype.kind == "c":
+        array = np.stack([array.real, array.imag])
     return shape, (np.isnan(array) * 2 + np.isposinf(array) * 4 + np.isneginf(array) * 8).tobytes()

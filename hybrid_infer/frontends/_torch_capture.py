@@ -23,6 +23,7 @@ from hybrid_infer.frontends import (
     _torch_autocast,
     _torch_collectors,
     _torch_composites,
+    _torch_decompositions,
     _torch_experts,
     _torch_fastpath,
     _torch_fixed,
@@ -209,7 +210,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             raise TraceError("it computes nothing from its arguments")
         try:
             names = [n for group in (captured.graph.weights, captured.graph.inputs) for n in group]
-            with _torch_registry.once(), _torch_rules.where_they_apply():
+            with _torch_registry.once(), _torch_rules.where_they_apply(), _torch_decompositions.known(program):
                 exported = torch.onnx.export(
                     program, (), dynamo=True, opset_version=OPSET, input_names=names,
                     output_names=list(captured.graph.outputs), verbose=False,

@@ -20,6 +20,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.prod.dim_int: _product,
         aten._cdist_forward.default: _distances,
         aten.copy.default: _written,
+        aten.masked_select.default: _selected,
         aten.squeeze.dim: _squeezed,
         aten.squeeze.dims: _squeezed,
     }
@@ -65,6 +66,14 @@ def _written(target: Any, source: Any, non_blocking: bool = False) -> Any:
     sizes = [[*each.shape.dims] if each.shape is not None else [None] for each in (target, source)]
     same = sizes[0] == sizes[1] and all(isinstance(size, int) for size in sizes[0])
     return source if same else op.Expand(source, op.Shape(target))
+
+
+def _selected(x: Any, mask: Any) -> Any:
+    """Those of the elements at which a mask is true, once both have one shape."""
+    from onnxscript import opset20 as op
+
+    x = op.Expand(x, op.Shape(mask))
+    return op.Compress(x, op.Reshape(op.Expand(mask, op.Shape(x)), op.Constant(value_ints=[-1])))
 
 
 def _squeezed(x: Any, dims: int | Sequence[int]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from backend_graphs import Spec, graph, linear, node, value
 from onnx import TensorProto, helper
 
 from hybrid_infer._errors import EngineError
-from hybrid_infer._types import EngineOptions
+from hybrid_infer._types import EngineOptions, TensorSpec
 from hybrid_infer.backends import ENGINES as CANDIDATES
 from hybrid_infer.backends import engine
 
@@ -30,6 +31,10 @@ REFUSED = {
     "openvino": ("float64",),  # the CPU plugin would compute it in float32
     "tensorrt": ("float64", "int16"),  # it has no such tensors
 }
+
+
+#: The element types of complex numbers that it takes and gives.
+COMPLEX = {"onnxruntime": ("complex64", "complex128"), "openvino": ("complex64",)}
 
 
 def needs(name: str) -> None:
@@ -432,7 +437,7 @@ def test_wrong_arrays_are_refused_with_a_reason(loader: Loader, arrays: list[Any
 def test_wrong_weights_and_graphs_are_refused(loader: Loader) -> None:
     good = [np.eye(4, dtype="float32"), np.ones(4, "float32")]
     if loader.form != "live":
-        for weights in ([good[0]], [*good, good[0]], [good[0], None], [good[0], np.ones(4, "complex64")]):
+        for weights in ([good[0]], [*good, good[0]], [good[0], None], [good[0], np.ones(4, "uint32")]):
             with pytest.raises(EngineError, match="weight"):
                 loader.load(linear(), weights)
     odd = graph([node("Identity", ["x"], ["y"])], {}, {"x": ("float32", (1,))}, {"y": ("float32", (1,))})
@@ -451,9 +456,30 @@ def test_wrong_weights_and_graphs_are_refused(loader: Loader) -> None:
     assert "\n" not in str(caught.value) and ".cpp" not in str(caught.value)
 
 
-def test_no_complex_numbers(loader: Loader) -> None:
-    with pytest.raises(EngineError, match="complex64"):
-        loader.engine.wire("complex64")
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_complex_numbers_are_pairs_to_an_engine(loader: Loader, dtype: str) -> None:
+    if dtype not in COMPLEX.get(loader.engine.name, ()):
+        with pytest.raises(EngineError, match=dtype):
+            loader.engine.wire(dtype)
+        return
+    assert loader.engine.wire(dtype) == dtype
+    part = {"complex64": "float32", "complex128": "float64"}[dtype]
+    nodes = [node("Add", ["x", "w"], ["s"]), node("Neg", ["s"], ["y"]), node("Neg", ["r"], ["m"])]
+    given = {"x": (part, ("n", 3, 2)), "r": (part, (2,))}
+    pairs = graph(nodes, {"w": (part, (3, 2))}, given, {"m": (part, (2,)), "y": (part, ("n", 3, 2))})
+    specs = TensorSpec(dtype, (None, 3)), TensorSpec(part, (2,))
+    made = replace(pairs, input_specs=specs, output_specs=(specs[1], specs[0]))
+    weight = (np.arange(3) - 1j).astype(dtype)
+    run = loader.load(made, [weight])
+    real = np.ones(2, part)
+    for rows in (1, 4):
+        x = (np.arange(rows * 3).reshape(3, rows) * (1 + 2j)).astype(dtype).T  # with gaps
+        minus, found = run([x, real])
+        np.testing.assert_array_equal(found, -(x + weight))
+        np.testing.assert_array_equal(minus, -real)
+        assert found.dtype == dtype and found.shape == (rows, 3)
+    with pytest.raises(EngineError, match="data type float32" if part == "float32" else "data type float64"):
+        run([np.ones((1, 3), part), real])
 
 
 def test_a_closed_program_says_so(loader: Loader) -> None:

@@ -1,0 +1,243 @@
+"""Operators of torch that its exporter has no form of in ONNX, in terms of other operators of torch.
+
+Unlike the forms of `_torch_written_out`, they are put in their place before the graph becomes one of ONNX, so that what
+nobody uses of their results is gone by then: of a median and its place, say, only the median is computed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from hybrid_infer.frontends import _torch_complex
+from hybrid_infer.frontends._own_thread import replaced
+
+_Operator = Callable[..., Any]
+_ENDLESS = 40  # halvings of a table whose length varies
+
+
+@contextlib.contextmanager
+def known(program: Any) -> Iterator[None]:
+    """Exports of ``program``, an ``ExportedProgram``, on this thread decompose these operators too."""
+    from torch.onnx._internal.exporter import _decomp
+
+    plain = _torch_complex.decompositions() | _plain()
+    plain.update((kind, form) for kind, form in _values_alone().items() if _places_unused(program, kind))
+
+    def table(made: Callable[[Any], dict[Any, _Operator]], registered: Any) -> dict[Any, _Operator]:
+        return made(registered) | plain
+
+    with replaced(_decomp, "create_onnx_friendly_decomposition_table", table):
+        yield
+
+
+def _plain() -> dict[Any, _Operator]:
+    aten = torch.ops.aten
+    return {
+        aten.abs.default: _size,
+        aten.cumprod.default: _products,
+        aten.hypot.default: _hypotenuse,
+        aten.logcumsumexp.default: _log_sums,
+        aten.median.default: lambda x: _median(x.reshape(-1), 0, False),
+        aten.nanmedian.default: lambda x: _nanmedian(x.reshape(-1), 0, False),
+        aten.searchsorted.Scalar: _place_of_number,
+        aten.searchsorted.Tensor: _places,
+        aten.unfold_backward.default: _overlapped,
+    }
+
+
+def _values_alone() -> dict[Any, _Operator]:
+    """Operators of which the first result alone has a form: of equal values, another may be taken."""
+    aten = torch.ops.aten
+    found: dict[Any, _Operator] = {
+        aten.adaptive_max_pool2d.default: functools.partial(_pooled, 2),
+        aten.adaptive_max_pool3d.default: functools.partial(_pooled, 3),
+        aten.cummax.default: functools.partial(_extremes, torch.maximum, torch.amax),
+        aten.cummin.default: functools.partial(_extremes, torch.minimum, torch.amin),
+        aten.kthvalue.default: _kth,
+        aten.median.dim: _median,
+        aten.nanmedian.dim: _nanmedian,
+    }
+    return {kind: functools.partial(_with_no_places, form) for kind, form in found.items()}
+
+
+def _with_no_places(form: _Operator, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    values = form(*args, **kwargs)
+    return values, torch.zeros_like(values, dtype=torch.int64)
+
+
+def _places_unused(program: Any, kind: Any) -> bool:
+    modules = [each for each in program.graph_module.modules() if isinstance(each, torch.fx.GraphModule)]
+    users = (user for each in modules for node in each.graph.nodes if node.target is kind for user in node.users)
+    return all((user.target is operator.getitem and user.args[1] == 0) or not user.users for user in users)
+
+
+def _doubled(combine: _Operator, x: Any, dim: int) -> Any:
+    """What `combine` makes of each element and all before it, in as many steps as the size can be halved."""
+    size, step = x.shape[dim], 1
+    while step < size:
+        rest = combine(x.narrow(dim, step, size - step), x.narrow(dim, 0, size - step))
+        x = torch.cat([x.narrow(dim, 0, step), rest], dim)
+        step *= 2
+    return x
+
+
+def _before(x: Any, dim: int, nothing: float | int) -> Any:
+    """Each element and all before it along a new last axis, with `nothing` in the place of those behind."""
+    x = x.movedim(dim, -1)
+    place = torch.arange(x.shape[-1], device=x.device)
+    return torch.where(place <= place.unsqueeze(-1), x.unsqueeze(-2), nothing)
+
+
+def _cumulated(step: _Operator, whole: _Operator, nothing: float | int, x: Any, dim: int) -> Any:
+    if x.dim() == 0:
+        return x.clone()
+    if isinstance(x.shape[dim], int):
+        return _doubled(step, x, dim)
+    return whole(_before(x, dim, nothing), -1).movedim(-1, dim)
+
+
+def _products(x: Any, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    """In double precision, as eager: a product in between may be beyond the range of the element type."""
+    given = dtype or (x.dtype if x.is_floating_point() else torch.int64)
+    wide = torch.float64 if given.is_floating_point else given
+    return _cumulated(torch.mul, torch.prod, 1, x.to(given).to(wide), dim).to(given)
+
+
+def _log_sums(x: Any, dim: int) -> Any:
+    return _cumulated(torch.logaddexp, torch.logsumexp, -torch.inf, x, dim)
+
+
+def _extremes(step: _Operator, whole: _Operator, x: Any, dim: int) -> Any:
+    return _cumulated(step, whole, _least(x.dtype) if step is torch.maximum else _most(x.dtype), x, dim)
+
+
+def _least(dtype: torch.dtype) -> float | int:
+    return -torch.inf if dtype.is_floating_point else torch.iinfo(dtype).min
+
+
+def _most(dtype: torch.dtype) -> float | int:
+    return torch.inf if dtype.is_floating_point else torch.iinfo(dtype).max
+
+
+def _size(x: Any) -> Any:
+    return _hypotenuse(x.real, x.imag) if x.is_complex() else NotImplemented
+
+
+def _hypotenuse(x: Any, y: Any) -> Any:
+    """Without squares that overflow; infinite where either is, whatever the other."""
+    x, y = torch.broadcast_tensors(x.abs(), y.abs())
+    longer, shorter = torch.maximum(x, y), torch.minimum(x, y)
+    ratio = shorter / torch.where(longer == 0, 1, longer)
+    infinite = (x == torch.inf) | (y == torch.inf)
+    return torch.where(infinite, torch.inf, longer * torch.sqrt(1 + ratio * ratio))
+
+
+def _kth(x: Any, k: int | Sequence[int], dim: int = -1, keepdim: bool = False) -> Any:
+    """The `k`-th least, where NaN is more than any number."""
+    if x.dim() == 0:
+        return x.clone()
+    if not x.is_floating_point():
+        return _ordered(x, k, dim, keepdim)
+    lacking = x.isnan()
+    numbers = (~lacking).sum(dim, keepdim)
+    return torch.where(numbers < k, torch.nan, _ordered(torch.where(lacking, torch.inf, x), k, dim, keepdim))
+
+
+def _ordered(x: Any, k: Any, dim: int, keepdim: bool) -> Any:
+    found = torch.topk(x, k, dim, largest=False, sorted=True).values.narrow(dim, k - 1, 1)
+    return found if keepdim else found.squeeze(dim)
+
+
+def _median(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
+    """The lesser of the two in the middle; NaN where there is one."""
+    if x.dim() == 0:
+        return x.clone()
+    middle = (x.shape[dim] + 1) // 2
+    if not x.is_floating_point():
+        return _ordered(x, middle, dim, keepdim)
+    lacking = x.isnan()
+    found = _ordered(torch.where(lacking, torch.inf, x), middle, dim, keepdim)
+    return torch.where(lacking.any(dim, keepdim), torch.nan, found)
+
+
+def _nanmedian(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
+    """Of the numbers among the elements."""
+    if x.dim() == 0 or not x.is_floating_point():
+        return _median(x, dim, keepdim)
+    lacking = x.isnan()
+    numbers = (~lacking).sum(dim, keepdim=True)
+    ordered = torch.topk(torch.where(lacking, torch.inf, x), x.shape[dim], dim, largest=False, sorted=True).values
+    found = ordered.gather(dim, ((numbers - 1) // 2).clamp(min=0))
+    found = torch.where(numbers == 0, torch.nan, found)
+    return found if keepdim else found.squeeze(dim)
+
+
+def _place_of_number(table: Any, value: float, **options: Any) -> Any:
+    return _places(table, torch.full((), value, dtype=table.dtype, device=table.device), **options)
+
+
+def _places(
+    table: Any, values: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
+    sorter: Any = None,
+) -> Any:  # fmt: skip
+    """Eager's binary search, of all values at once: it finds the same in a table that is not in order."""
+    if sorter is not None:
+        table = table.gather(-1, sorter)
+    size = table.shape[-1]
+    right = right or side == "right"
+    low = torch.zeros_like(values, dtype=torch.int64)
+    high = torch.full_like(low, size)
+    for _ in range(size.bit_length() if isinstance(size, int) else _ENDLESS):
+        middle = (low + high) // 2
+        inside = middle.clamp(max=size - 1)
+        flat = inside.reshape(-1) if table.dim() == 1 else inside
+        found = table.gather(-1, flat).reshape(inside.shape)
+        behind = ~((found > values) if right else (found >= values)) & (low < high)
+        low, high = torch.where(behind, middle + 1, low), torch.where(behind, high, middle)
+    return low.to(torch.int32) if out_int32 else low
+
+
+def _pooled(axes: int, x: Any, output_size: Sequence[int]) -> Any:
+    for axis, size in zip(range(x.dim() - axes, x.dim()), output_size, strict=True):
+        x = _pooled_along(x, axis, size)
+    return x
+
+
+def _pooled_along(x: Any, axis: int, count: int) -> Any:
+    """The greatest in each of `count` windows, which have sizes of their own and may overlap by one."""
+    size = x.shape[axis]
+    if count == 1:
+        return x.amax(axis, keepdim=True)
+    if not isinstance(size, int):
+        first = torch.arange(count, device=x.device) * size // count
+        end = ((torch.arange(count, device=x.device) + 1) * size + count - 1) // count
+        place = torch.arange(size, device=x.device)
+        within = (place >= first.unsqueeze(-1)) & (place < end.unsqueeze(-1))
+        return torch.where(within, x.movedim(axis, -1).unsqueeze(-2), _least(x.dtype)).amax(-1).movedim(-1, axis)
+    if size % count == 0:
+        return x.unflatten(axis, (count, size // count)).amax(axis + 1)
+    windows = [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
+    return torch.cat([x.narrow(axis, first, end - first).amax(axis, keepdim=True) for first, end in windows], axis)
+
+
+def _overlapped(windows: Any, sizes: Sequence[int], dim: int, size: int, step: int) -> Any:
+    """The sum of windows of `size` elements along the last axis, each `step` behind the one before: ``istft``.
+
+    Cut into parts of `step` elements, the windows are added a part at a time.
+    """
+    if not sizes:
+        return windows.squeeze(0)
+    dim %= len(sizes)
+    windows = windows.movedim(dim, -2)
+    count, parts = windows.shape[-2], -(-size // step)
+    cut = torch.nn.functional.pad(windows, (0, parts * step - size)).unflatten(-1, (parts, step))
+    pad = torch.nn.functional.pad
+    added = sum(pad(cut[..., i, :], (0, 0, i, parts - 1 - i)) for i in range(parts)).flatten(-2)
+    reached = (count - 1) * step + size
+    return pad(added.narrow(-1, 0, reached), (0, sizes[dim] - reached)).movedim(-1, dim)

@@ -1,0 +1,117 @@
+"""Operators without a form in ONNX, in terms of others: the results are those of eager, for odd values as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch_support import eagerly, same, served
+
+from hybrid_infer import inference
+
+INF, NAN = float("inf"), float("nan")
+
+METHODS: dict[str, Callable[..., Any]] = {
+    "adaptive_max_pool1d": lambda x: torch.nn.functional.adaptive_max_pool1d(x, 4),
+    "adaptive_max_pool1d whole": lambda x: torch.nn.functional.adaptive_max_pool1d(x, 1),
+    "adaptive_max_pool2d": lambda x: torch.nn.functional.adaptive_max_pool2d(x, (2, 3)),
+    "adaptive_max_pool3d": lambda x: torch.nn.functional.adaptive_max_pool3d(x.unsqueeze(0), (2, 1, 5)),
+    "cummax": lambda x: x.cummax(1).values,
+    "cummin": lambda x: x.cummin(-1)[0],
+    "cumprod": lambda x: x.cumprod(1),
+    "cumprod of whole numbers": lambda x: (x.nan_to_num(0, 3, -3) * 2).to(torch.int32).cumprod(-1),
+    "cumprod of halves": lambda x: x.half().cumprod(-1),
+    "hypot": lambda x: torch.hypot(x, x.flip(-1)),
+    "kthvalue": lambda x: x.kthvalue(2, 1).values,
+    "kthvalue kept": lambda x: x.kthvalue(4, -1, keepdim=True)[0],
+    "logcumsumexp": lambda x: x.logcumsumexp(1),
+    "masked_select": lambda x: x.masked_select(x[:, :1] > 0),
+    "median": lambda x: x.median(),
+    "median along": lambda x: x.median(1).values,
+    "median of whole numbers": lambda x: (x.nan_to_num(0, 3, -3) * 5).long().median(-1, keepdim=True).values,
+    "nanmedian": lambda x: x.nanmedian(),
+    "nanmedian along": lambda x: x.nanmedian(-1).values,
+    "searchsorted": lambda x: torch.searchsorted(torch.tensor([-1.0, 0.0, 0.5, 0.5, 2.0]), x),
+    "searchsorted right": lambda x: torch.searchsorted(torch.tensor([-1.0, 0.0, 0.5, 0.5, 2.0]), x, right=True),
+    "searchsorted rows": lambda x: torch.searchsorted(x.cumsum(-1), x, side="right", out_int32=True),
+    "searchsorted number": lambda x: torch.searchsorted(x[0, 0], 0.25),
+    "searchsorted order": lambda x: torch.searchsorted(x, x * 2, sorter=x.nan_to_num(7.0).argsort(-1)),
+}
+
+
+def _inputs() -> list[torch.Tensor]:
+    torch.manual_seed(3)
+    plain = torch.randn(3, 5, 6)
+    far, zeros, equal = plain * 1e19, plain.clone(), (plain * 2).round() / 2
+    zeros[:, 1:3, ::2] = 0.0
+    odd = plain.clone()
+    odd[0, 2, 3], odd[1, 4, 0], odd[2, 0, 5], odd[2, 1, :] = NAN, INF, -INF, NAN
+    return [plain, far, zeros, equal, odd]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_results_are_those_of_eager(name: str) -> None:
+    method = METHODS[name]
+    hot = inference(method, backend="onnxruntime")
+    with torch.no_grad():
+        for x in _inputs():
+            for _ in range(2):
+                same(hot(x), method(x))
+    served(captures=1)
+
+
+#: What a size along which the numbers are taken is told by its value for: the graph differs.
+VARYING = sorted(METHODS.keys() - {"adaptive_max_pool2d", "adaptive_max_pool3d"})
+
+
+@pytest.mark.parametrize("name", VARYING)
+def test_sizes_that_vary(name: str) -> None:
+    method = METHODS[name]
+    hot = inference(method, backend="onnxruntime")
+    torch.manual_seed(4)
+    with torch.no_grad():
+        for sizes in ((3, 5, 6), (2, 7, 8), (4, 6, 9), (2, 9, 11), (3, 4, 16)):
+            x = torch.randn(sizes)
+            same(hot(x), method(x))
+    served(captures=2)
+
+
+def test_products_in_between_may_be_beyond_the_range_of_the_type() -> None:
+    method = lambda x: x.cumprod(0)  # noqa: E731
+    hot = inference(method, backend="onnxruntime")
+    for x in (torch.tensor([1e30, 1e30, 1e-30, 1e-30]), torch.tensor([1e-30, 1e-30, 1e30, 1e30])):
+        same(hot(x), method(x))
+    served(captures=1)
+
+
+def test_places_of_equal_values_are_eagers_own() -> None:
+    hot = inference(lambda x: torch.median(x, 1), backend="onnxruntime")
+    x = torch.ones(3, 5)
+    with torch.no_grad():
+        same(hot(x), torch.median(x, 1))
+    eagerly("ONNX has no form of torch's operator median")
+
+
+def test_places_that_nobody_uses() -> None:
+    def method(x: torch.Tensor) -> torch.Tensor:
+        values, _ = torch.median(x, 1)
+        peaks, _ = x.cummax(1)
+        return peaks - values.unsqueeze(1)
+
+    hot = inference(method, backend="onnxruntime")
+    x = torch.randn(3, 5)
+    with torch.no_grad():
+        same(hot(x), method(x))
+    served(captures=1)
+
+
+def test_of_single_numbers() -> None:
+    methods = (
+        lambda x: x.cumprod(0), lambda x: x.cummax(0)[0], lambda x: x.median(0)[0], lambda x: x.kthvalue(1)[0],
+        lambda x: x.logcumsumexp(0), lambda x: x.nanmedian(0)[0],
+    )  # fmt: skip
+    for method in methods:
+        hot = inference(method, backend="onnxruntime", fallback="error")
+        same(hot(torch.tensor(2.5)), method(torch.tensor(2.5)))
