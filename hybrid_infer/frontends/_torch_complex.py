@@ -19,12 +19,19 @@ def decompositions() -> dict[Any, _Operator]:
     """For `_torch_decompositions`; each is NotImplemented for what has a form already."""
     aten = torch.ops.aten
     first: dict[Any, _Operator] = {
+        aten.alias.default: lambda z: _pairs(z).clone(),
+        aten.bmm.default: lambda x, y: _pairs(_products("bij,bjk->bik", (x, y))),
         aten.constant_pad_nd.default: lambda z, pad, value=0: _padded(z, pad, "constant", value),
+        aten.cumsum.default: lambda z, dim, dtype=None: _pairs(z).cumsum(_axis(z, dim)),
+        aten.detach.default: lambda z: _pairs(z).clone(),
+        aten.diagonal.default: _diagonal,
         aten.exp.default: _exponential,
         aten.expand.default: lambda z, size, implicit=False: _pairs(z).expand(*size, 2),
         aten.gather.default: _gathered,
         aten.index.Tensor: lambda z, indices: aten.index.Tensor(_pairs(z), indices),
         aten.index_select.default: _along(torch.index_select),
+        aten.index_put.default: _put,
+        aten.mm.default: lambda x, y: _pairs(_products("ij,jk->ik", (x, y))),
         aten.pad.default: _padded,
         aten.repeat.default: lambda z, repeats: _pairs(z).repeat(*repeats, 1),
         aten.select.int: _along(torch.select),
@@ -50,8 +57,12 @@ def decompositions() -> dict[Any, _Operator]:
         aten._to_copy.default: _converted,
         aten.einsum.default: _products,
         aten.full.default: _full,
+        aten.full_like.default: _full_like,
         aten.where.self: _chosen,
+        aten.ones.default: lambda size, **options: _full(size, 1, **options),
+        aten.ones_like.default: lambda x, **options: _full_like(x, 1, **options),
         aten.zeros.default: lambda size, **options: _full(size, 0, **options),
+        aten.zeros_like.default: lambda x, **options: _full_like(x, 0, **options),
         **{operator: functools.partial(_of_pairs, form) for operator, form in first.items()},
         **{operator: functools.partial(_of_both, form) for operator, form in both.items()},
         **written,
@@ -83,6 +94,14 @@ def _along(operator: _Operator) -> _Operator:
 
 def _gathered(z: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any:
     return _pairs(z).gather(_axis(z, dim), index.unsqueeze(-1).expand(*index.shape, 2))
+
+
+def _diagonal(z: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    return _pairs(z).diagonal(offset, _axis(z, dim1), _axis(z, dim2)).movedim(-1, -2)
+
+
+def _put(z: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    return torch.ops.aten.index_put(_pairs(z), indices, _pairs(_complex(values, z.dtype)), accumulate)
 
 
 def _padded(z: Any, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
@@ -164,6 +183,10 @@ def _full(size: Sequence[int], value: complex, *, dtype: torch.dtype | None = No
     value, dtype = complex(value), (dtype or torch.get_default_dtype()).to_complex().to_real()
     parts = (torch.full(size, part, dtype=dtype, device=options.get("device")) for part in (value.real, value.imag))
     return torch.complex(*parts)
+
+
+def _full_like(x: Any, value: complex, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
+    return _full(x.shape, value, dtype=dtype or x.dtype, **options | {"device": options.get("device") or x.device})
 
 
 def _products(equation: str, tensors: Sequence[Any], **options: Any) -> Any:
