@@ -52,8 +52,8 @@ class Attributes:
         self.code = functools.cache(code)
         #: (id of a class, name) of each attribute of a class that is part of the key.
         self.counted: Collection[tuple[int, str]] = ()
-        #: Names by which the code knows objects that are nothing but themselves.
-        self.sentinels: Mapping[int, str] = {}
+        #: Which of those that the code reaches is an object that is nothing but itself.
+        self.sentinels: Mapping[object, int] = {}
         self._leaves = (frontend.tensor_type, frontend.layer_type, *frontend.constant_types)
 
     def reads(
@@ -204,15 +204,15 @@ class Attributes:
         if isinstance(value, self.frontend.constant_types):
             return ["constant", class_path(type(value)), str(value)]
         if type(value) is object:
-            return ["known as", self.sentinels.get(id(value)) or _held_at(value, census)]
+            return ["known as", self._known_as(value, where)]
         value = undecorated(value)
         if isinstance(value, _CODE):
             code = self.code(value)
             if code.opaque:
                 raise Opaque(f"{where}: {code.opaque[0]}")
-            return ["code", code.digest]
+            return ["code", code.digest, [self._known_as(each, where) for each in code.sentinels]]
         if class_path(type(value)) == _DIFFUSERS:
-            value = {k: v for k, v in value.items() if k != _MADE_OF_A_SET}
+            value = {k: sorted(map(str, v)) if k == _MADE_OF_A_SET else v for k, v in value.items()}
         if type(value) is dict:
             items = [
                 [self._data(k, f"{where} key", inside, census), self._data(v, f"{where}[{k!r}]", inside, census)]
@@ -242,7 +242,13 @@ class Attributes:
         )
         if found.opaque:
             raise Opaque(f"{where} is of class {class_path(type(value))}")
-        return ["walked", found.digest]
+        return ["walked", found.digest, [self._known_as(each, where) for each in found.sentinels]]
+
+    def _known_as(self, sentinel: object, where: str) -> int:
+        """Which it is of those that the code reaches. Raises Opaque for one that it may have from anywhere else."""
+        if sentinel not in self.sentinels:
+            raise Opaque(f"{where} is a bare object()")
+        return self.sentinels[sentinel]
 
     def match(self, reads: Iterable[Read], census: Census) -> Read | None:
         """The first read that does not hold for a live layer; None if all do."""
@@ -395,15 +401,6 @@ _DIFFUSERS, _MADE_OF_A_SET = "diffusers.configuration_utils:FrozenDict", "_use_d
 def _definer(value: Any, name: str) -> type:
     """The class that gives an object an attribute."""
     return next(kind for kind in type(value).__mro__ if name in vars(kind))
-
-
-def _held_at(value: Any, census: Census) -> str:
-    """The first attribute that is an object."""
-    for path, holder in census.objects.items():
-        for name, held in getattr(holder, "__dict__", {}).items():
-            if held is value:
-                return ".".join((*path, str(name)))
-    return ""
 
 
 def _which(value: Any, census: Census) -> str:

@@ -159,26 +159,31 @@ def named(census: Census) -> tuple[list[type], list[Any]]:
 def functions(census: Census) -> dict[str, dict[str, tuple[types.FunctionType, ...]]]:
     """Functions of the program that objects keep as attributes, or in containers there: by class and attribute."""
     found: dict[str, dict[str, dict[types.FunctionType, None]]] = {}
+    seen: dict[int, tuple[types.FunctionType, ...]] = {}
     for value in census.objects.values():
         state = getattr(value, "__dict__", None)
-        for name, held in list(state.items()) if isinstance(state, dict) else ():
-            for function in _functions(held, 3):
+        attributes = list(state.items()) if isinstance(state, dict) else []
+        for name, held in (*attributes, *_state.slots(value, type(value))):
+            for function in _functions(held, seen):
                 found.setdefault(_state.name_of(type(value)), {}).setdefault(name, {})[function] = None
     return {kind: {name: tuple(each) for name, each in names.items()} for kind, names in found.items()}
 
 
-def _functions(value: Any, depth: int) -> Iterator[types.FunctionType]:
-    kind = type(value)
-    if kind is types.FunctionType:
-        if not hasattr(value, "__hybrid_infer__") and not _origin.of_object(value):
-            yield value
-    elif kind is types.MethodType:
-        yield from _functions(value.__func__, depth)
-    elif kind is functools.partial:
-        yield from _functions(value.func, depth)
-    elif kind in (dict, list, tuple) and depth:
-        for item in value.values() if kind is dict else value:
-            yield from _functions(item, depth - 1)
+def _functions(value: Any, seen: dict[int, tuple[types.FunctionType, ...]]) -> tuple[types.FunctionType, ...]:
+    """Those that a value is, or holds in containers; `seen`: what was found in a container before, by its id."""
+    if isinstance(value, types.FunctionType):
+        return () if hasattr(value, "__hybrid_infer__") or _origin.of_object(value) else (value,)
+    if isinstance(value, types.MethodType):
+        return _functions(value.__func__, seen)
+    if isinstance(value, functools.partial):
+        return _functions(value.func, seen)
+    if not isinstance(value, (dict, list, tuple, deque)):
+        return ()
+    if id(value) not in seen:
+        seen[id(value)] = ()  # for one that holds itself
+        parts = [each for each in _state.elements(value) if type(each) not in PLAIN]
+        seen[id(value)] = tuple(dict.fromkeys(function for each in parts for function in _functions(each, seen)))
+    return seen[id(value)]
 
 
 def opens(layer: Any, frontend: Any) -> bool:

@@ -48,9 +48,19 @@ def _uncopied(live: Census) -> Iterator[Any]:
     """
     for value in live.objects.values():
         held = list(vars(value).values()) if hasattr(value, "__dict__") else []
+        held += [part for _, part in _state.slots(value, type(value))]
         held += _state.elements(value) if isinstance(value, (dict, list)) else ()
+        held += _state.content(value) if isinstance(value, dict) else ()  # its keys
+        held += [part for each in held if isinstance(each, (tuple, set, frozenset)) for part in _members(each)]
         yield from (item for item in held if isinstance(item, SHARED) or type(item) is object)
         yield from (vars(item)[_OURS] for item in held if _OURS in getattr(item, "__dict__", ()))
+
+
+def _members(container: Any) -> Iterator[Any]:
+    for each in _state.elements(container):
+        yield each
+        if isinstance(each, (tuple, frozenset)):
+            yield from _members(each)
 
 
 def _culprit(live: Census) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from hybrid_infer import _keys
 from hybrid_infer._objects import External
-from hybrid_infer._state import ABSENT, cell_contents, module_name, name_of
+from hybrid_infer._state import ABSENT, cell_contents, name_of
 from hybrid_infer._walk import Test, Walk
 
 __all__ = ["ABSENT", "External", "Fingerprint", "fingerprint"]
@@ -34,6 +34,7 @@ class Fingerprint:
     the user's in which names were looked up; ``loggers``: those whose levels are asked for; ``functions``: (function,
     code, defaults, kwdefaults) of each user function. They are for `rebound`.
     ``attributes``: the names of attributes that this code mentions, whether or not anything of that name is there.
+    ``sentinels``: what code reaches that is nothing but itself (``object()``), in the order in which it was met.
     """
 
     digest: str
@@ -49,12 +50,7 @@ class Fingerprint:
     loggers: tuple[logging.Logger, ...]
     functions: tuple[tuple[types.FunctionType, types.CodeType, Any, Any], ...]
     attributes: frozenset[str]
-
-    def sentinels(self) -> dict[int, str]:
-        """Names by which code knows objects that are nothing but themselves (``object()``), by their ids."""
-        named = [(f"{module_name(mapping)}.{name}", value) for mapping, name, value in self.globals]
-        named += [(f"{name_of(owner)}.{name}", value) for owner, name, value in self.classes_read]
-        return {id(value): name for name, value in reversed(named) if type(value) is object}
+    sentinels: tuple[object, ...]
 
     def rebound(self) -> str:
         """The first name that no longer holds the object that was fingerprinted; empty if all do.
@@ -129,4 +125,5 @@ def fingerprint(
         tuple(walk.loggers.values()),
         tuple((f, f.__code__, f.__defaults__, f.__kwdefaults__) for f in walk.functions),
         frozenset(walk.mentions.used),
+        tuple(walk.sentinels),
     )

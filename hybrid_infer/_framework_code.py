@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 from collections.abc import Iterable, Iterator, Sequence
@@ -52,8 +53,12 @@ def foreign(frontend: Any, name: str, value: Any) -> bool:
     return library not in (frontend.name, _origin.PYTHON) and not (library and name.startswith("_"))
 
 
-def named(frontend: Any, code: Fingerprint) -> list[Named]:
+def named(frontend: Any, codes: Iterable[Fingerprint]) -> list[Named]:
     """What the program's code calls of the framework's modules by name, directly or through modules in between."""
+    return list({(each.where, each.name): each for code in codes for each in _named(frontend, code)}.values())
+
+
+def _named(frontend: Any, code: Fingerprint) -> list[Named]:
     held = [value for _, _, value in code.globals] + [value for _, value in code.cells]
     held += [vars(module).get(name) for module in code.modules for name in code.attributes]
     queue = list({id(each): each for each in held if _of_framework(frontend, each)}.values())
@@ -72,11 +77,11 @@ def named(frontend: Any, code: Fingerprint) -> list[Named]:
 
 
 def of_libraries(frontend: Any, kinds: Iterable[type]) -> list[Named]:
-    """Functions under the names of the libraries that classes of the state come from, which say what a call computes.
+    """What is called under the names of the libraries that classes of the state come from, which say what is computed.
 
     Their code is known by the version of the library, unless a program puts its own in the place of one.
     """
-    found = []
+    spaces: dict[int, tuple[str, Any]] = {}
     for kind in dict.fromkeys(base for each in kinds for base in each.__mro__[:-1]):
         library = _origin.of_object(kind)
         if library in (_origin.USER, _origin.PYTHON, frontend.name, "hybrid_infer"):
@@ -84,23 +89,40 @@ def of_libraries(frontend: Any, kinds: Iterable[type]) -> list[Named]:
         if vars(kind).keys().isdisjoint(("forward", "__call__")):
             continue
         module = sys.modules.get(kind.__module__)
-        spaces = [(kind.__module__, vars(module))] if module is not None else []
-        if getattr(module, kind.__name__, None) is kind:  # else it may be one of many, which are to go again
-            spaces.append((f"{kind.__module__}.{kind.__qualname__}", _SPACES.setdefault(kind, vars(kind))))
-        for where, space in spaces:
-            functions = (item for item in list(space.items()) if type(item[1]) is types.FunctionType)
-            found += [Named(space, where, *item) for item in functions]
-    return list({(each.where, each.name): each for each in found}.values())
+        if module is not None:
+            spaces[id(module)] = kind.__module__, vars(module)
+        spaces[id(kind)] = f"{kind.__module__}.{kind.__qualname__}", vars(kind)
+    items = ((where, space, *item) for where, space in spaces.values() for item in list(space.items()))
+    return [Named(space, where, name, value) for where, space, name, value in items if _is_called(value)]
+
+
+def _is_called(value: Any) -> bool:
+    """Is it a function or a method, or another object that is called as one?"""
+    kind = type(value)
+    if kind is types.FunctionType or kind in _HOLDERS:
+        return True
+    return callable(value) and not isinstance(value, (type, types.ModuleType)) and kind.__module__ != "typing"
+
+
+#: What holds a function, and where.
+_HOLDERS = {
+    staticmethod: "__func__", classmethod: "__func__", property: "fget", types.MethodType: "__func__",
+    type(functools.lru_cache(lambda: None)): "__wrapped__",
+}  # fmt: skip
 
 
 def programs(rows: Iterable[Named]) -> list[Named]:
-    """Those that are functions of the program, or wrappers that a library has made around one."""
-    theirs = (row for row in rows if not library_of(row.value) or not Walk.named_in_library(row.value))
-    return sorted(theirs, key=lambda row: (row.where, row.name))
+    """Those that a program has put there, or may have: its own, wrappers around one, what was made to be called."""
+    return sorted((row for row in rows if _is_programs(row.value)), key=lambda row: (row.where, row.name))
 
 
-#: The attributes of classes of libraries, as one object for all who ask.
-_SPACES: dict[type, Any] = {}
+def _is_programs(value: Any) -> bool:
+    kind = type(value)
+    if kind in _HOLDERS:
+        return _is_programs(getattr(value, _HOLDERS[kind]))
+    if kind is types.FunctionType:
+        return not library_of(value) or not Walk.named_in_library(value)
+    return kind is functools.partial or not _origin.of_object(kind)
 
 
 def _of_framework(frontend: Any, value: Any) -> bool:
@@ -125,6 +147,7 @@ def labels_of_libraries(rows: Iterable[Named]) -> list[list[str]]:
     """The same of other libraries, with the version of the one that a function comes from."""
     found = []
     for row in rows:
-        library = library_of(row.value)
+        value = getattr(row.value, _HOLDERS.get(type(row.value), ""), row.value)
+        library = library_of(value) if isinstance(value, types.FunctionType) else _origin.of_object(value)
         found.append([row.where, row.name, row.label(), _origin.version(library) if library else ""])
     return sorted(found)

@@ -88,7 +88,7 @@ class Objects(_keys.Encoder):
         self.externals: list[External] = []
         self.mentions = Mentions()
         self.loggers: dict[str, logging.Logger] = {}
-        self.sentinels: dict[int, int] = {}
+        self.sentinels: dict[object, int] = {}
         self.place = ("argument", "the call", "")
 
     @abstractmethod
@@ -176,7 +176,7 @@ class Objects(_keys.Encoder):
         if kind is weakref.ref:
             return self.parts(b"w", value())
         if kind is object:  # of which code asks whether it is one that it knows: the first to be met, or the second
-            return self.parts(b"o", self.sentinels.setdefault(id(value), len(self.sentinels)))
+            return self.parts(b"o", self.sentinels.setdefault(value, len(self.sentinels)))
         if isinstance(value, logging.Logger):
             # What it does with messages has no part in results, and its handlers hold files and locks.
             self.loggers[value.name] = value

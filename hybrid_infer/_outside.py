@@ -35,7 +35,8 @@ _CLOCKS = frozenset(
         "ctime", "asctime", "strftime",
     }
 )  # fmt: skip
-_FILES = ("stat", "lstat", "listdir", "scandir", "access", "readlink", "getcwd", "pread", "read", "statvfs")
+_FILES = ("stat", "lstat", "listdir", "scandir", "access", "readlink", "getcwd", "pread", "read", "statvfs", "fstat",
+          "getcwdb", "getxattr", "listxattr")
 _SOURCES = {
     "the clock": (
         os.times, *(getattr(time, name) for name in dir(time) if name.removesuffix("_ns") in _CLOCKS),
@@ -60,7 +61,8 @@ _NAMES = frozenset(
     {
         *(function.__name__ for function in _ANSWERS), *_DATES, *_SETTERS, *_locks.NAMES, "uuid", "uuid1", "uuid4",
         "secrets", "exists", "lexists", "isfile", "isdir", "islink", "getsize", "getmtime", "is_file", "is_dir",
-        "iterdir", "glob", "rglob", "walk",
+        "iterdir", "glob", "rglob", "walk", "cwd", "absolute", "resolve", "is_symlink", "is_mount", "abspath",
+        "realpath", "relpath", "getctime", "getatime", "samefile", "which", "disk_usage",
     }
 )  # fmt: skip
 
@@ -300,8 +302,10 @@ def _asks(found: Watch, frame: Any) -> bool:
 
 _SKIPPED = (
     "numpy", "os", "pathlib", "io", "codecs", "tempfile", "json", "collections", "importlib", "genericpath", "uuid",
-    "secrets", "random", "posixpath", "ntpath", "glob",
+    "secrets", "random", "posixpath", "ntpath", "glob", "shutil",
 )  # fmt: skip
+#: Ours, which stand between code and what it calls.
+_PASSED_ON = ("hybrid_infer._outside", "hybrid_infer.frontends._paddle_source")
 
 
 def _users(found: Watch, frame: Any) -> Any:
@@ -310,7 +314,7 @@ def _users(found: Watch, frame: Any) -> Any:
         name = frame.f_globals.get("__name__", "")
         top = name.partition(".")[0]
         file = frame.f_code.co_filename
-        if top in _SKIPPED or file.startswith("<frozen") or name.startswith("hybrid_infer._outside"):
+        if top in _SKIPPED or file.startswith("<frozen") or name in _PASSED_ON:
             frame = frame.f_back
             continue
         file = found.line(frame)[0]

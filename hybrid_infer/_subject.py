@@ -7,7 +7,8 @@ import functools
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import CodeType
 from typing import Any
 
 from hybrid_infer import (
@@ -25,7 +26,7 @@ from hybrid_infer import (
 from hybrid_infer._attributes import Attributes, Read
 from hybrid_infer._carry import Carry
 from hybrid_infer._errors import TraceError
-from hybrid_infer._fingerprint import External
+from hybrid_infer._fingerprint import External, Fingerprint
 from hybrid_infer._given import is_object
 from hybrid_infer._reach import Reach
 from hybrid_infer._version import FORMAT, Weight
@@ -77,7 +78,8 @@ class Subject:
         libraries = _framework_code.of_libraries(frontend, self._kinds())
         self.replaced = [*_framework_code.replaced(frontend), *_framework_code.programs(libraries)]
         found = known(self.replaced)
-        self._named, self._libraries = _framework_code.named(frontend, found.code), libraries
+        self._named = _framework_code.named(frontend, self._codes_of(found.code, attributes))
+        self._libraries = libraries
         code_unchanged = found.unchanged([*self._named, *libraries])
         met = {id(each.value) for each in self.replaced}
         unknown = [each for each in self._named if id(each.value) not in met]
@@ -88,8 +90,13 @@ class Subject:
             code_unchanged = found.unchanged([*self._named, *libraries])
         self.code = found.code
         self.attributes.counted = {(id(owner), name) for owner, name, _ in self.code.classes_read}
-        self.attributes.sentinels = self.code.sentinels()
+        #: The method's code, and that of functions which objects keep: what they hold, a trace tells.
+        self._codes = self._codes_of(found.code, attributes)
+        sentinels = dict.fromkeys(each for code in self._codes for each in code.sentinels)
+        self.attributes.sentinels = {each: n for n, each in enumerate(sentinels)}
         self.loose = [each for each in self.code.externals if id(each.object) not in inside]
+        met = {id(each.object) for each in self.code.externals} | inside
+        self.loose += [each for code in self._codes[1:] for each in code.externals if id(each.object) not in met]
         self._unnoted = [self._whole(each) for each in self.loose if isinstance(each.object, layer_type)]
         self.weights = tuple(self._weight(n, slots) for n, slots in self.census.weights().items())
         censuses = [self.census, *(census for census, _, _ in self._unnoted)]
@@ -110,6 +117,16 @@ class Subject:
             checks.append(functools.partial(_framework_code.still, self.replaced))
         checks += [self.attributes.arm(reads, census, set()) for census, reads, _ in self._unnoted]
         self.code_unchanged = checks[0] if len(checks) == 1 else lambda: all(check() for check in checks)
+
+    def _codes_of(self, code: Fingerprint, held: Mapping[str, Mapping[str, Sequence[Any]]]) -> list[Fingerprint]:
+        """The method's code, and that of functions which objects keep under names that it mentions."""
+        names = _mentioned({name for each in held.values() for name in each}, [code]) if held else set()
+        functions = (function for each in held.values() for name in each if name in names for function in each[name])
+        return [code, *map(self.attributes.code, dict.fromkeys(functions))]
+
+    def _bodies(self) -> Iterator[tuple[Any, CodeType]]:
+        """Each function of the program that the method may run, and each piece of code in it."""
+        return _bodies(self._codes)
 
     def _kinds(self) -> dict[type, None]:
         """The classes of layers and of objects that are no containers."""
@@ -135,7 +152,7 @@ class Subject:
 
     def speaks(self) -> bool:
         """Does the code name what prints or logs? Then it is not run again and again to be timed."""
-        for _, name, value in self.code.globals:
+        for _, name, value in (each for code in self._codes for each in code.globals):
             if name == "print" or isinstance(value, logging.Logger) or any(value is module for module in _HEARD):
                 return True
         return False
@@ -210,18 +227,11 @@ class Subject:
 
     def _names(self) -> frozenset[str]:
         """Every name that the user's code uses, of attributes and of globals."""
-        bodies = (code for _, body, *_ in self.code.functions for code in _roots.codes(body))
-        return self.code.attributes.union(*(code.co_names for code in bodies))
+        return _names(self._codes)
 
     def mentioned(self, names: Collection[str]) -> set[str]:
         """Those of some names of attributes that the user's code may read: by a name that it computes, any of them."""
-        described = [_code.describe(body) for _, body, *_ in self.code.functions]
-        if any(each.dynamic or "__dict__" in each.attributes for each in described):
-            return {*names}
-        computed = tuple(frozenset().union(*(each.on_self for each in described)))
-        bodies = [code for _, body, *_ in self.code.functions for code in _roots.codes(body)]
-        spelled = {text for code in bodies for text in code.co_consts if isinstance(text, str)}
-        return {*names} & (self._names() | spelled) | {name for name in names if name.startswith(computed)}
+        return _mentioned(names, self._codes)
 
     def _weight_facts(self) -> list[Any]:
         assert self.facts is not None
@@ -233,26 +243,21 @@ class Subject:
 
     def asks_for_the_clock(self) -> bool:
         """Does the code name the clock, or another thing that differs from call to call?"""
-        return any(
-            _outside.suspected(function, code)
-            for function, body, *_ in self.code.functions
-            for code in _roots.codes(body)
-        )
+        return any(_outside.suspected(function, code) for function, code in self._bodies())
 
     def compared(self) -> Callable[[Any], bool]:
-        """Of which objects may the code do more with ``type(value)`` than to name the class?
+        """Of which objects may the code compare the class, by ``type(value)``? See `_type_calls`.
 
-        Of any that is no layer, if of one; of layers, if it names their class there.
+        Of any that is no layer, if it compares any class; of layers, those that are of a class which it compares.
         """
-        codes = (code for _, body, *_ in self.code.functions for code in _roots.codes(body))
-        names = {name for code in codes if _type_calls.compares(code) for name in ("", *code.co_names)}
-        kinds = {base for _, layer in self.census.layers for base in type(layer).__mro__ if base.__name__ in names}
+        every = (_type_calls.compares(piece, function.__globals__) for function, piece in self._bodies())
+        kinds = set().union(*every)
         layer_type = self.frontend.layer_type
 
         def compared(value: Any) -> bool:
             return not isinstance(value, layer_type) or not kinds.isdisjoint(type(value).__mro__)
 
-        return compared if names else lambda value: False
+        return compared if kinds else lambda value: False
 
     def looks_past(self) -> bool:
         """Does the code name what looks an attribute up past the object's own class, where no look-up is noted?"""
@@ -301,6 +306,24 @@ class Subject:
     def _loose_slots(self) -> list[tuple[dict[str, Any], str, Any]]:
         """The loose tensors as slots of boxes of our own, to be watched for changes of value."""
         return [({"value": part}, "value", part) for each in self.loose for part in self._tensors(each.object)]
+
+
+def _bodies(codes: Iterable[Fingerprint]) -> Iterator[tuple[Any, CodeType]]:
+    return ((f, piece) for code in codes for f, body, *_ in code.functions for piece in _roots.codes(body))
+
+
+def _names(codes: Sequence[Fingerprint]) -> frozenset[str]:
+    found = (code.attributes for code in codes)
+    return frozenset().union(*found, *(piece.co_names for _, piece in _bodies(codes)))
+
+
+def _mentioned(names: Collection[str], codes: Sequence[Fingerprint]) -> set[str]:
+    described = [_code.describe(body) for code in codes for _, body, *_ in code.functions]
+    if any(each.dynamic or "__dict__" in each.attributes for each in described):
+        return {*names}
+    computed = tuple(frozenset().union(*(each.on_self for each in described)))
+    spelled = {text for _, piece in _bodies(codes) for text in piece.co_consts if isinstance(text, str)}
+    return {*names} & (_names(codes) | spelled) | {name for name in names if name.startswith(computed)}
 
 
 def _always() -> bool:

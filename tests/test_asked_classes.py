@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import gc
 import weakref
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -71,6 +72,53 @@ def by_table(net: Any) -> float:
 
 def by_class(net: Any) -> float:
     return net.state.value if net.state.__class__ is State else 3.0
+
+
+class Table:
+    kinds: ClassVar[dict[Any, Any]] = {}
+
+
+def kind_of(value: Any) -> type:
+    return type(value)
+
+
+BY_LAYER: dict[str, Any] = {
+    "a table": lambda inner: Table.kinds.get(type(inner), 100.0),
+    "among": lambda inner: 10.0 if type(inner) in KINDS else 100.0,
+    "an alias": lambda inner: 10.0 if type(inner) is ALIAS else 100.0,
+    "a function": lambda inner: 10.0 if kind_of(inner) is ALIAS else 100.0,
+    "builtins": lambda inner: 10.0 if builtins.type(inner) is ALIAS else 100.0,
+    "type by another name": lambda inner: 10.0 if TYPE(inner) == ALIAS else 100.0,
+    "an attribute": lambda inner: 10.0 if type(inner) is inner.own else 100.0,
+}
+TYPE = type
+KINDS: tuple[type, ...] = ()
+ALIAS: Any = None
+
+
+@pytest.mark.parametrize("ask", BY_LAYER.values(), ids=BY_LAYER)
+def test_classes_of_layers_are_compared(framework: Any, ask: Any) -> None:
+    global KINDS, ALIAS
+
+    class Inner(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.own = Inner
+
+    class Net(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Inner()
+
+        @inference()
+        def forward(self, x: Any) -> Any:
+            return framework.clip(x, max=ask(self.inner))
+
+    Table.kinds, KINDS, ALIAS = {Inner: 10.0}, (int, Inner), Inner
+    net, x = Net(), framework.ones([2, 3])
+    with framework.no_grad():
+        assert [float(net(each).max()) for each in (x, x, x * 50)] == [1, 1, 10]
+    assert counts()["eager_calls"] == 0
 
 
 ASKING = [equal, among, looked_up, by_hand, by_type, by_type_of_a_layer, by_table, by_class]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import os
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from support import counts, layer_class
+from support import counts, eagerly, layer_class
 
 from hybrid_infer import inference
 
@@ -89,6 +91,78 @@ def test_what_it_reads_of_a_class_is_seen_to_change(framework: Any, kind: str, h
             for _ in range(2):
                 np.testing.assert_allclose(np.asarray(net(x)), np.asarray(net.eager(x)), rtol=1e-6)
     assert (counts()["captures"], counts()["eager_calls"]) == (2, 0)
+
+
+def clock(y: Any, config: Any) -> Any:
+    return y * (time.perf_counter() + 1)
+
+
+def lists(y: Any, config: Any) -> Any:
+    return y * len(os.listdir(os.path.dirname(__file__)))
+
+
+@pytest.mark.parametrize(("held", "reason"), [(clock, "it reads the clock"), (lists, "it reads the file system")])
+def test_what_it_asks_from_outside_is_asked_at_each_call(framework: Any, held: Any, reason: str) -> None:
+    net = _net(framework, held, "itself")
+    with framework.no_grad():
+        for _ in range(3):
+            net(framework.ones([2, 3]))
+    assert counts()["eager_calls"] == 3 and next(iter(counts()["fallbacks"])).startswith(reason)
+
+
+def by_class(y: Any, config: Any) -> Any:
+    return y.clip(max=10.0) if type(config) is Config else y + 0.0
+
+
+WIDTH: Any = None
+
+
+def wide(y: Any, config: Any) -> Any:
+    return y * WIDTH
+
+
+def holding(framework: Any, function: Any) -> Any:
+    class Net(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.function, self.config = function, Config()
+
+        @inference()
+        def forward(self, x: Any) -> Any:
+            return self.function(x, self.config)
+
+    return Net()
+
+
+def test_a_class_that_it_compares_is_the_objects_own(framework: Any) -> None:
+    net, x = holding(framework, by_class), framework.ones([2, 3])
+    with framework.no_grad():
+        assert [float(net(each).max()) for each in (x, x, x * 100)] == [1, 1, 10]
+    assert counts()["eager_calls"] == 0
+
+
+def test_a_global_tensor_that_it_uses(framework: Any) -> None:
+    global WIDTH
+    net, x = holding(framework, wide), framework.ones([2, 3])
+    with framework.no_grad():
+        for width in (2.0, 5.0):
+            WIDTH = framework.ones([3]) * width
+            assert [float(net(x).max()) for _ in range(2)] == [width, width]
+        WIDTH[:] = 3.0
+        assert float(net(x).max()) == 3
+    if framework.__name__ == "torch":
+        assert counts()["eager_calls"] == 0
+    else:
+        eagerly("a tensor that is neither an argument nor held by the layer")
+
+
+def test_a_function_of_the_framework_that_it_names(framework: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    functional = framework.nn.functional
+    net, x = holding(framework, lambda y, config: functional.relu(y - 0.5)), framework.ones([2, 3])
+    with framework.no_grad():
+        assert [float(net(x).max()) for _ in range(2)] == [0.5, 0.5]
+        monkeypatch.setattr(functional, "relu", lambda y: y * 8)
+        assert [float(net(x).max()) for _ in range(2)] == [4, 4]
 
 
 def test_one_that_no_code_calls_counts_for_nothing(framework: Any) -> None:

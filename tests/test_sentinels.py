@@ -73,6 +73,69 @@ def test_an_attribute_that_is_another_one_of_two(framework: Any) -> None:
     assert counts()["eager_calls"] == 0
 
 
+MODES = {"a": object(), "b": object()}
+
+
+class Known:
+    a, b = object(), object()
+
+
+KNOWN = Known()
+
+
+def _in_a_closure() -> tuple[Any, Any, Any]:
+    a, b = object(), object()
+    return a, b, lambda mode: mode is a
+
+
+def _as_default() -> tuple[Any, Any, Any]:
+    a, b = object(), object()
+
+    def pick(mode: Any, known: Any = a) -> bool:
+        return mode is known
+
+    return a, b, pick
+
+
+def _in_containers() -> tuple[Any, Any, Any]:
+    a, b = [object(), object(), object()], [object(), object(), object()]
+    return (a, a[0]), (b, b[2]), lambda mode: mode[0].index(mode[1]) == 0
+
+
+PLACES = {
+    "a global dict": lambda: (MODES["a"], MODES["b"], lambda mode: mode is MODES["a"]),
+    "an object of a global": lambda: (KNOWN.a, KNOWN.b, lambda mode: mode is KNOWN.a),
+    "a closure": _in_a_closure,
+    "a default": _as_default,
+    "containers": _in_containers,
+    "the key of a dict": lambda: ({MODES["a"]: 1}, {MODES["b"]: 1}, lambda mode: MODES["a"] in mode),
+    "a tuple": lambda: ((1, (MODES["a"],)), (1, (MODES["b"],)), lambda mode: mode[1][0] is MODES["a"]),
+    "a set": lambda: ({MODES["a"]}, {MODES["b"]}, lambda mode: MODES["a"] in mode),
+    "a function": lambda: (lambda m: m is MODES["a"], lambda m: m is MODES["b"], lambda mode: mode(MODES["a"])),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_objects_that_only_their_place_tells_apart(framework: Any, place: str) -> None:
+    one, other, is_one = PLACES[place]()
+
+    class Net(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self, mode: Any) -> None:
+            super().__init__()
+            self.mode = mode
+
+        @inference()
+        def forward(self, x: Any) -> Any:
+            return framework.clip(x, max=10.0) if is_one(self.mode) else x + 0.0
+
+    assert is_one(one) and not is_one(other)
+    nets = Net(one), Net(other)
+    for net, expected in zip(nets, (10, 100), strict=True):
+        assert [_value(framework, net), _value(framework, lambda x, net=net: net(x * 100))] == [1, expected]
+    nets[0].mode = other
+    assert _value(framework, lambda x: nets[0](x * 100)) == 100
+
+
 def test_a_builtin_that_a_module_hides_later(framework: Any) -> None:
     method = inference(lambda x: x * max(2.0, 3.0))
     assert [_value(framework, method) for _ in range(2)] == [3, 3]
@@ -124,7 +187,18 @@ def lists(x: Any) -> Any:
     return x * len(os.listdir(FOLDER.parent))
 
 
-@pytest.mark.parametrize("method", [exists, is_file, lists], ids=lambda method: method.__name__)
+def works_in(x: Any) -> Any:
+    return x * len(str(Path.cwd()))
+
+
+def absolute(x: Any) -> Any:
+    return x * len(os.path.abspath("a file"))
+
+
+ASKED = [exists, is_file, lists, works_in, absolute]
+
+
+@pytest.mark.parametrize("method", ASKED, ids=lambda method: method.__name__)
 def test_whether_there_is_a_file_is_asked_at_each_call(framework: Any, method: Any) -> None:
     assert _value(framework, inference(method)) == _value(framework, method)
     eagerly("it reads the file system", "test_sentinels.py")

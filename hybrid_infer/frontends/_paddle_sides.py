@@ -182,6 +182,8 @@ class Sides:
         def run(value: Any) -> Any:
             if not self._mine() or not isinstance(value, paddle.pir.Value) or _is_bool(value) or is_number(value):
                 return convert(value)
+            if value.dtype == paddle.base.core.DataType.BFLOAT16:  # of which eager is told whether a bit is set
+                return convert(value)
             return paddle.greater_than(value, paddle.zeros_like(value))
 
         return run

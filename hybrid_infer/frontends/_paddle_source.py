@@ -86,6 +86,7 @@ class _Translator(program_translator.DygraphToStaticAst):
         first = [*arguments.posonlyargs, *arguments.args][:1]
         if first:
             _Super(first[0].id).visit(function)
+        _Conditions().visit(function)
         # Defaults are values of the function; their source may name what the rewritten module does not have.
         nothing = gast.parse("None").body[0].value
         arguments.defaults = [nothing for _ in arguments.defaults]
@@ -110,6 +111,34 @@ class _Super(gast.NodeTransformer):
         self.generic_visit(node)
         if isinstance(node.func, gast.Name) and node.func.id == "super" and not node.args:
             return gast.parse(self.full).body[0].value
+        return node
+
+
+class _Conditions(gast.NodeTransformer):
+    """In conditions, ``a and b`` as ``bool(a) and bool(b)``: elsewhere it gives one of its sides, which may differ."""
+
+    def visit_If(self, node: Any) -> Any:
+        self.generic_visit(node)
+        node.test = self._condition(node.test)
+        return node
+
+    visit_While = visit_IfExp = visit_If
+
+    def visit_UnaryOp(self, node: Any) -> Any:
+        self.generic_visit(node)
+        if isinstance(node.op, gast.Not):
+            node.operand = self._condition(node.operand)
+        return node
+
+    def _condition(self, node: Any) -> Any:
+        if not isinstance(node, gast.BoolOp):
+            return node
+        for place, side in enumerate(node.values):
+            made = self._condition(side)
+            if made is side and not isinstance(side, (gast.BoolOp, gast.Compare)):
+                made = gast.copy_location(gast.parse("bool(_)").body[0].value, side)
+                made.args = [side]
+            node.values[place] = made
         return node
 
 

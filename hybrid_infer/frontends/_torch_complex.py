@@ -38,7 +38,6 @@ def decompositions() -> dict[Any, _Operator]:
         aten.split.Tensor: lambda z, size, dim=0: _pairs(z).split(size, _axis(z, dim)),
         aten.split_with_sizes.default: lambda z, sizes, dim=0: _pairs(z).split(sizes, _axis(z, dim)),
         aten.squeeze.default: lambda z: aten.squeeze.dims(_pairs(z), list(range(z.dim()))),
-        aten.squeeze.dims: lambda z, dims: aten.squeeze.dims(_pairs(z), [_axis(z, dim) for dim in dims]),
         aten.unbind.int: lambda z, dim=0: _pairs(z).unbind(_axis(z, dim)),
         aten.unsqueeze.default: lambda z, dim: _pairs(z).unsqueeze(dim % (z.dim() + 1)),
     }

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends import _torch_complex
 from hybrid_infer.frontends._own_thread import replaced
 
@@ -47,6 +49,8 @@ def _plain() -> dict[Any, _Operator]:
         aten.nanmedian.default: lambda x: _nanmedian(x.reshape(-1), 0, False),
         aten.searchsorted.Scalar: _place_of_number,
         aten.searchsorted.Tensor: _places,
+        aten.squeeze.dim: _squeezed,
+        aten.squeeze.dims: _squeezed,
         aten.unfold_backward.default: _overlapped,
     }
 
@@ -201,6 +205,22 @@ def _places(
         behind = ~((found > values) if right else (found >= values)) & (low < high)
         low, high = torch.where(behind, middle + 1, low), torch.where(behind, high, middle)
     return low.to(torch.int32) if out_int32 else low
+
+
+def _squeezed(x: Any, dims: int | Sequence[int]) -> Any:
+    """Of some axes, those dropped that have a size of 1: engines fail for any other size.
+
+    Raises TraceError for one that depends on values, of which nothing is known.
+    """
+    axes = sorted({dim % x.dim() for dim in ([dims] if isinstance(dims, int) else dims)}) if x.dim() else []
+    if any(free_unbacked_symbols(x.shape[axis]) for axis in axes):
+        raise TraceError("a size, or a branch on one, depends on the values of a tensor: whether squeeze drops an axis")
+    dropped = [axis for axis in axes if x.shape[axis] == 1]
+    if x.is_complex():
+        return torch.view_as_complex(torch.ops.aten.squeeze.dims(torch.view_as_real(x), dropped))
+    if not dropped:
+        return x.clone()
+    return NotImplemented if [dims] == dropped or dims == dropped else torch.ops.aten.squeeze.dims(x, dropped)
 
 
 def _pooled(axes: int, x: Any, output_size: Sequence[int]) -> Any:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-
-from hybrid_infer._errors import TraceError
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
@@ -77,16 +74,11 @@ def _selected(x: Any, mask: Any) -> Any:
 
 
 def _squeezed(x: Any, dims: int | Sequence[int]) -> Any:
-    """Without those of some axes that have a size of 1: the exporter's form, and engines, fail for any other size.
+    """Without axes that have a size of 1, which others are not among any more: see `_torch_decompositions`.
 
-    One that varies is of 2 or more, or a condition of the graph says what it is. Raises TraceError for one that depends
-    on values, of which nothing is known.
+    The exporter's form of one axis asks for its size in the graph.
     """
     from onnxscript import opset20 as op
 
-    sizes = list(x.shape)
-    axes = sorted({dim % len(sizes) for dim in ([dims] if isinstance(dims, int) else dims)}) if sizes else []
-    if any(re.search(r"\bz?u[a-z]*\d", str(sizes[axis])) for axis in axes if not isinstance(sizes[axis], int)):
-        raise TraceError("a size, or a branch on one, depends on the values of a tensor: whether squeeze drops an axis")
-    dropped = [axis for axis in axes if sizes[axis] == 1]
-    return op.Squeeze(x, op.Constant(value_ints=dropped)) if dropped else op.Identity(x)
+    axes = [dims] if isinstance(dims, int) else list(dims)
+    return op.Squeeze(x, op.Constant(value_ints=axes)) if axes and x.shape else op.Identity(x)

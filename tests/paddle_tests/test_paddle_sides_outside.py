@@ -153,13 +153,31 @@ def truths(x: Any) -> Any:
     return x - 1
 
 
+NUMBER, NONE = 3, 0
+
+
+def numbers(x: Any) -> Any:
+    if x.sum() > 0 and NUMBER and x.shape[0]:
+        return x * 2
+    while (x.max() > 40 and NUMBER) or NONE:
+        x = x - 1
+    return x + 1 if not (x.min() < -3 and NUMBER) else x
+
+
+def halves(x: Any) -> Any:
+    return x * 2 if x.sum().astype("bfloat16") else x * 3
+
+
 def none_on_both_sides(x: Any) -> Any:
     found = None
     y = x * 2 if x.sum() > 0 else x - 1
     return y if found is None else x
 
 
-@pytest.mark.parametrize("function", [truths, none_on_both_sides], ids=lambda function: function.__name__)
+SERVED = [truths, numbers, halves, none_on_both_sides]
+
+
+@pytest.mark.parametrize("function", SERVED, ids=lambda function: function.__name__)
 def test_what_is_the_same_either_way_is_served(function: Callable[..., Any]) -> None:
     _compare(function, [1, 1, -1, 1])
     assert (counts()["captures"], counts()["eager_calls"]) == (1, 0)

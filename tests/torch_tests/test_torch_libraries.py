@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -50,7 +51,24 @@ def _of_another_package(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(modeling_llama, "rotate_half", half)
 
 
-PATCHES = [_rotary, _method, _of_another_package]
+def _no_function(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(modeling_llama, "rotate_half", torch.neg)
+
+
+def _partial(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(modeling_llama, "rotate_half", functools.partial(torch.mul, other=3.0))
+
+
+class Called:
+    def __call__(self, x: Any) -> Any:
+        return x * 5.0
+
+
+def _object(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(modeling_llama, "rotate_half", Called())
+
+
+PATCHES = [_no_function, _partial, _object, _rotary, _method, _of_another_package]
 
 
 @pytest.fixture
@@ -82,6 +100,13 @@ def test_it_is_seen_between_calls_and_between_programs(
     assert max(_difference(each, changed) for each in (model, model, inference(_model()))) < 1e-5
     patch.undo()
     assert max(_difference(each, plain) for each in (model, model, inference(_model()))) < 1e-5
+    assert counts("CausalLM")["captures"] == 2
+
+
+def test_one_partial_for_another(patch: pytest.MonkeyPatch) -> None:
+    for factor in (3.0, 4.0, 3.0):
+        patch.setattr(modeling_llama, "rotate_half", functools.partial(torch.mul, other=factor))
+        assert _difference(inference(_model()), _expected()) < 1e-5
     assert counts("CausalLM")["captures"] == 2
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch_support import served, twice
+from torch_support import counts, served, twice
 
 from hybrid_infer import inference
 
@@ -34,6 +34,17 @@ def test_distances_between_rows() -> None:
     hot = inference(fallback="error")(_distances)
     for rows in (2, 3, 20, 30):
         twice(hot, _distances, torch.randn(rows, 4), torch.randn(6, 4))
+
+
+@pytest.mark.parametrize("verify", ["off", "build"])
+def test_an_axis_is_squeezed_whose_size_is_computed(verify: str) -> None:
+    def method(x: torch.Tensor) -> torch.Tensor:
+        return x[: x.shape[0] // 2].squeeze(0) * 2
+
+    hot = inference(method, verify=verify)
+    for rows in (4, 6, 2, 3, 8):
+        twice(hot, method, torch.randn(rows, 3))
+    assert counts()["eager_calls"] == 0
 
 
 def _squeezed(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
