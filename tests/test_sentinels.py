@@ -17,7 +17,7 @@ AUTO, OFF = object(), object()
 MODE = AUTO
 ARRAY = np.ma.masked_array([1.0, 2.0], [False, False])
 RECORDS = np.array([1.0, 2.0]).view(np.recarray)
-FOLDER = Path(__file__).parent / "no such folder"
+FOLDER = Path("no such folder")
 
 
 class Base:
@@ -184,7 +184,7 @@ def is_file(x: Any) -> Any:
 
 
 def lists(x: Any) -> Any:
-    return x * len(os.listdir(FOLDER.parent))
+    return x * (1 + len(os.listdir(FOLDER.parent)))
 
 
 def works_in(x: Any) -> Any:
@@ -199,6 +199,14 @@ ASKED = [exists, is_file, lists, works_in, absolute]
 
 
 @pytest.mark.parametrize("method", ASKED, ids=lambda method: method.__name__)
-def test_whether_there_is_a_file_is_asked_at_each_call(framework: Any, method: Any) -> None:
-    assert _value(framework, inference(method)) == _value(framework, method)
+def test_whether_there_is_a_file_is_asked_at_each_call(
+    framework: Any, method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    global FOLDER
+    FOLDER = tmp_path / "file"
+    hot, before = inference(method), _value(framework, method)
+    assert _value(framework, hot) == before
+    FOLDER.touch()
+    monkeypatch.chdir(tmp_path)
+    assert _value(framework, hot) == _value(framework, method) != before
     eagerly("it reads the file system", "test_sentinels.py")
