@@ -203,7 +203,8 @@ def test_whether_there_is_a_file_is_asked_at_each_call(
     framework: Any, method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     global FOLDER
-    FOLDER = tmp_path / "file"
+    FOLDER = tmp_path / "folder" / "file"
+    FOLDER.parent.mkdir()
     hot, before = inference(method), _value(framework, method)
     assert _value(framework, hot) == before
     FOLDER.touch()
