@@ -45,7 +45,6 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.log_sigmoid.default: _log_sigmoid,
         aten.logaddexp.default: _logaddexp,
         aten.logaddexp2.default: _logaddexp2,
-        aten.logcumsumexp.default: _logcumsumexp,
     }
 
 
@@ -112,10 +111,6 @@ def _apart(x: Any, y: Any) -> Any:
     from onnxscript import opset20 as op
 
     return op.Where(op.Equal(x, y), _number(0.0, x), op.Neg(op.Abs(op.Sub(x, y))))
-
-
-def _logcumsumexp(x: Any, dim: int) -> Any:
-    raise NotImplementedError("logcumsumexp has no form in ONNX that is right for numbers that are far apart")
 
 
 def _sign(x: Any) -> Any:
