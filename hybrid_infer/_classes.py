@@ -67,7 +67,7 @@ class Classes(Objects):
         for name in space.wanted(self.mentions):
             space.done.add(name)
             value = space.mapping.get(name, ABSENT)
-            if space.owner is space.mapping:  # functions that objects keep: what they hold, a trace tells
+            if space.functions_of_objects:  # what they hold, a trace tells
                 self.mentions.used.update(*map(self.mentioned_by, value))
                 continue
             if space.library and not self.patched(value):

@@ -108,7 +108,9 @@ def fingerprint(
         name = value.__name__ if isinstance(value, types.ModuleType) else value.name
         walk.ingredient(walk.unique(f"held {name}"), value, ("attribute", "the layer", ""))
     for label, functions_of in (attributes or {}).items():
-        walk.space(functions_of, f"objects of {label}", functions_of).aliases.add("")
+        space = walk.space(functions_of, f"objects of {label}", functions_of)
+        space.functions_of_objects = True
+        space.aliases.add("")
     walk.finish()
     ingredients = dict(sorted(walk.ingredients.items()))
     return Fingerprint(

@@ -108,6 +108,7 @@ class Namespace:
         self.computed = False
         self.constructible = False
         self.library = False
+        self.functions_of_objects = False  # rather than one attribute each
 
     def wanted(self, mentions: Mentions) -> list[str]:
         """Names to be looked up that have not been yet."""

@@ -125,7 +125,10 @@ class Subject:
         return [code, *map(self.attributes.code, dict.fromkeys(functions))]
 
     def _bodies(self) -> Iterator[tuple[Any, CodeType]]:
-        """Each function of the program that the method may run, and each piece of code in it."""
+        """Each function of the program that the method may run, and each piece of code in it.
+
+        Those that objects keep are none of ``self.code``: only the names that they mention are part of the key.
+        """
         return _bodies(self._codes)
 
     def _kinds(self) -> dict[type, None]:
