@@ -275,12 +275,20 @@ def _stored_plan(request: Request, held: Held, plan: str, engine: Any) -> Prepar
 
 
 def _weights(request: Request, version: Version, graph: Graph, engine: Any) -> list[Any]:
-    """The instance's weights as arrays, in the order of the graph; None where the graph does not use one."""
+    """The instance's weights as arrays, in the order of the graph; None where the graph does not use one.
+
+    Raises EngineError for an element type that the engine does not have.
+    """
+    in_place = getattr(engine, "in_place", False)
+    if in_place:
+        for name, weight in zip(graph.weights, version.weights, strict=True):
+            if name is not None:
+                engine.wire(weight.dtype)
     if request.live:
         return []
     found: list[Any] = []
     groups = request.subject.census.weights()
-    if getattr(engine, "in_place", False):
+    if in_place:
         tensors = [slots[0].tensor for slots in groups.values()]
         return [None if name is None else each for name, each in zip(graph.weights, tensors, strict=True)]
     for name, (slots, weight) in zip(graph.weights, zip(groups.values(), version.weights, strict=True), strict=True):

@@ -134,6 +134,19 @@ def test_what_no_kernel_computes_stays_eager_with_the_reason(on_a_gpu: HostMemor
     assert "has no kernel for CumSum" in str(hybrid_infer.stats())
 
 
+@pytest.mark.parametrize("weights", ["bound", "live"])
+def test_complex_weights_stay_eager_with_the_reason(on_a_gpu: HostMemory, cuda: FakeCuda, weights: str) -> None:
+    class Turns(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("by", torch.polar(torch.ones(4), torch.arange(4.0)))
+
+        def forward(self, x: Any) -> Any:
+            return torch.view_as_real(torch.view_as_complex(x) * self.by)
+
+    assert "has no element type complex64" in answered(Turns(), torch.randn(3, 4, 2), times=2, weights=weights)
+
+
 def test_a_device_without_memory_left_is_answered_eagerly(on_a_gpu: HostMemory, cuda: FakeCuda) -> None:
     layer, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()).eval(), torch.randn(3, 8)
     with torch.no_grad():
