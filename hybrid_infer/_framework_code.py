@@ -116,10 +116,16 @@ def programs(rows: Iterable[Named]) -> list[Named]:
     return sorted((row for row in rows if _is_programs(row.value)), key=lambda row: (row.where, row.name))
 
 
+def _held(value: Any) -> Any:
+    """What is behind those that hold a function; any other value itself."""
+    while type(value) in _HOLDERS:
+        value = getattr(value, _HOLDERS[type(value)])
+    return value
+
+
 def _is_programs(value: Any) -> bool:
+    value = _held(value)
     kind = type(value)
-    if kind in _HOLDERS:
-        return _is_programs(getattr(value, _HOLDERS[kind]))
     if kind is types.FunctionType:
         return not library_of(value) or not Walk.named_in_library(value)
     return kind is functools.partial or not _origin.of_object(kind)
@@ -147,7 +153,7 @@ def labels_of_libraries(rows: Iterable[Named]) -> list[list[str]]:
     """The same of other libraries, with the version of the one that a function comes from."""
     found = []
     for row in rows:
-        value = getattr(row.value, _HOLDERS.get(type(row.value), ""), row.value)
+        value = _held(row.value)
         library = library_of(value) if isinstance(value, types.FunctionType) else _origin.of_object(value)
         found.append([row.where, row.name, row.label(), _origin.version(library) if library else ""])
     return sorted(found)

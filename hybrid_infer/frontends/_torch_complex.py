@@ -20,7 +20,6 @@ def decompositions() -> dict[Any, _Operator]:
     aten = torch.ops.aten
     first: dict[Any, _Operator] = {
         aten.alias.default: lambda z: _pairs(z).clone(),
-        aten.bmm.default: lambda x, y: _pairs(_products("bij,bjk->bik", (x, y))),
         aten.constant_pad_nd.default: lambda z, pad, value=0: _padded(z, pad, "constant", value),
         aten.cumsum.default: lambda z, dim, dtype=None: _pairs(z).cumsum(_axis(z, dim)),
         aten.detach.default: lambda z: _pairs(z).clone(),
@@ -31,7 +30,6 @@ def decompositions() -> dict[Any, _Operator]:
         aten.index.Tensor: lambda z, indices: aten.index.Tensor(_pairs(z), indices),
         aten.index_select.default: _along(torch.index_select),
         aten.index_put.default: _put,
-        aten.mm.default: lambda x, y: _pairs(_products("ij,jk->ik", (x, y))),
         aten.pad.default: _padded,
         aten.repeat.default: lambda z, repeats: _pairs(z).repeat(*repeats, 1),
         aten.select.int: _along(torch.select),
@@ -47,24 +45,23 @@ def decompositions() -> dict[Any, _Operator]:
         aten.mul.Tensor: _product,
         aten.sub.Tensor: _difference,
     }
-    written: dict[Any, _Operator] = {
-        aten.copy.default: _copied,
-        aten.select_scatter.default: functools.partial(_scattered, torch.select_scatter),
-        aten.slice_scatter.default: functools.partial(_scattered, torch.slice_scatter),
-    }
     return {
         aten._to_copy.default: _converted,
-        aten.einsum.default: _products,
+        aten.bmm.default: lambda x, y: _contracted("bij,bjk->bik", (x, y)),
+        aten.copy.default: _copied,
+        aten.einsum.default: _contracted,
         aten.full.default: _full,
         aten.full_like.default: _full_like,
-        aten.where.self: _chosen,
+        aten.mm.default: lambda x, y: _contracted("ij,jk->ik", (x, y)),
         aten.ones.default: lambda size, **options: _full(size, 1, **options),
         aten.ones_like.default: lambda x, **options: _full_like(x, 1, **options),
+        aten.select_scatter.default: functools.partial(_scattered, torch.select_scatter),
+        aten.slice_scatter.default: functools.partial(_scattered, torch.slice_scatter),
+        aten.where.self: _chosen,
         aten.zeros.default: lambda size, **options: _full(size, 0, **options),
         aten.zeros_like.default: lambda x, **options: _full_like(x, 0, **options),
         **{operator: functools.partial(_of_pairs, form) for operator, form in first.items()},
         **{operator: functools.partial(_of_both, form) for operator, form in both.items()},
-        **written,
     }
 
 
@@ -150,12 +147,11 @@ def _quotient(a: Any, b: Any, c: Any, d: Any) -> list[Any]:
 
 def _complex(value: Any, dtype: torch.dtype) -> Any:
     """A tensor or a number as a tensor of a complex type."""
-    part = dtype.to_real()
     if not isinstance(value, torch.Tensor):
-        value = complex(value)
-        return torch.complex(torch.full((), value.real, dtype=part), torch.full((), value.imag, dtype=part))
+        return _full((), value, dtype=dtype)
     if value.dtype is dtype:
         return value
+    part = dtype.to_real()
     if value.is_complex():
         return _joined(_pairs(value).to(part))
     real = value.to(part)
@@ -188,17 +184,17 @@ def _full_like(x: Any, value: complex, *, dtype: torch.dtype | None = None, **op
     return _full(x.shape, value, dtype=dtype or x.dtype, **options | {"device": options.get("device") or x.device})
 
 
-def _products(equation: str, tensors: Sequence[Any], **options: Any) -> Any:
+def _contracted(equation: str, tensors: Sequence[Any], **options: Any) -> Any:
     """Of one or two complex tensors, from products of their parts."""
     if not any(map(_is_complex, tensors)) or len(tensors) > 2:
         return NotImplemented
     x, *rest = (each if each.is_complex() else _complex(each, each.dtype.to_complex()) for each in tensors)
+    contract = functools.partial(torch.einsum, equation)
     if not rest:
-        return _joined(torch.stack([torch.einsum(equation, part) for part in (x.real, x.imag)], -1))
-    real, imaginary = (
-        combine(torch.einsum(equation, x.real, one), torch.einsum(equation, x.imag, other))
-        for combine, one, other in ((torch.sub, rest[0].real, rest[0].imag), (torch.add, rest[0].imag, rest[0].real))
-    )
+        return _joined(torch.stack([contract(x.real), contract(x.imag)], -1))
+    (y,) = rest
+    real = contract(x.real, y.real) - contract(x.imag, y.imag)
+    imaginary = contract(x.real, y.imag) + contract(x.imag, y.real)
     return _joined(torch.stack([real, imaginary], -1))
 
 

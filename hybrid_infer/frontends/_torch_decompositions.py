@@ -61,8 +61,8 @@ def _values_alone() -> dict[Any, _Operator]:
     found: dict[Any, _Operator] = {
         aten.adaptive_max_pool2d.default: functools.partial(_pooled, 2),
         aten.adaptive_max_pool3d.default: functools.partial(_pooled, 3),
-        aten.cummax.default: functools.partial(_extremes, torch.maximum, torch.amax),
-        aten.cummin.default: functools.partial(_extremes, torch.minimum, torch.amin),
+        aten.cummax.default: functools.partial(_extremes, torch.maximum, torch.amax, _least),
+        aten.cummin.default: functools.partial(_extremes, torch.minimum, torch.amin, _most),
         aten.kthvalue.default: _kth,
         aten.median.dim: _median,
         aten.nanmedian.dim: _nanmedian,
@@ -117,8 +117,8 @@ def _log_sums(x: Any, dim: int) -> Any:
     return _cumulated(torch.logaddexp, torch.logsumexp, -torch.inf, x, dim)
 
 
-def _extremes(step: _Operator, whole: _Operator, x: Any, dim: int) -> Any:
-    return _cumulated(step, whole, _least(x.dtype) if step is torch.maximum else _most(x.dtype), x, dim)
+def _extremes(step: _Operator, whole: _Operator, nothing: _Operator, x: Any, dim: int) -> Any:
+    return _cumulated(step, whole, nothing(x.dtype), x, dim)
 
 
 def _least(dtype: torch.dtype) -> float | int:

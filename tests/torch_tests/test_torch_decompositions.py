@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch_support import eagerly, same, served
+from torch_support import eagerly, same, served, twice
 
 from hybrid_infer import inference
 
@@ -55,10 +55,8 @@ def _inputs() -> list[torch.Tensor]:
 def test_the_results_are_those_of_eager(name: str) -> None:
     method = METHODS[name]
     hot = inference(method, backend="onnxruntime")
-    with torch.no_grad():
-        for x in _inputs():
-            for _ in range(2):
-                same(hot(x), method(x))
+    for x in _inputs():
+        twice(hot, method, x)
     served(captures=1)
 
 
