@@ -47,9 +47,9 @@ class Opaque(Exception):
 class Attributes:
     """Describes, compares and watches attributes for one framework."""
 
-    def __init__(self, frontend: Any, code: Callable[[Any], Fingerprint]) -> None:
-        self.frontend = frontend
-        self.code = functools.cache(code)
+    def __init__(self, frontend: Any, among: Collection[str] | None = None) -> None:
+        self.frontend, self._among = frontend, among
+        self.code = functools.cache(functools.partial(_code_of, frontend, among=among))
         #: (id of a class, name) of each attribute of a class that is part of the key.
         self.counted: Collection[tuple[int, str]] = ()
         #: Which of those that the code reaches is an object that is nothing but itself.
@@ -234,12 +234,7 @@ class Attributes:
 
     def _walked(self, value: Any, where: str) -> Any:
         """Of an object that keeps more than attributes: all that a fingerprint finds in it."""
-        found = _fingerprint.fingerprint(
-            [value],
-            [],
-            is_tensor=lambda item: isinstance(item, self.frontend.tensor_type),
-            is_layer=lambda item: isinstance(item, self.frontend.layer_type),
-        )
+        found = _code_of(self.frontend, value, self._among)
         if found.opaque:
             raise Opaque(f"{where} is of class {class_path(type(value))}")
         return ["walked", found.digest, [self._known_as(each, where) for each in found.sentinels]]
@@ -364,7 +359,8 @@ class Attributes:
                 watch.absent(mapping, name)
             else:
                 watch.slot(mapping, name, value)
-                watch.contents(value)
+                if name != "__dataclass_fields__":  # many, made with the class, and nobody changes them
+                    watch.contents(value)
         for mapping, name in code.builtins:
             watch.absent(mapping, name)
         for row in named:
@@ -392,6 +388,17 @@ class Attributes:
             if path in paths:
                 found += [vars(layer)[name] for name in self.frontend.hooks if name in vars(layer)]
         return found
+
+
+def _code_of(frontend: Any, value: Any, among: Collection[str] | None) -> Fingerprint:
+    """The fingerprint of a function that is held as a value, or of another object with code of its own."""
+    return _fingerprint.fingerprint(
+        [value],
+        [],
+        is_tensor=lambda item: isinstance(item, frontend.tensor_type),
+        is_layer=lambda item: isinstance(item, frontend.layer_type),
+        among=among,
+    )
 
 
 #: A model's configuration, and its entry that lists the others that were not given, in an order of each process's own.

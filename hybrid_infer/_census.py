@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import enum
 import functools
 import logging
@@ -120,7 +121,7 @@ def take(roots: Mapping[str, Any], frontend: Any, carries: Sequence[Any] = ()) -
 def named(census: Census) -> tuple[list[type], list[Any]]:
     """What the state holds of which names count as code mentions them, each once.
 
-    Classes of the program, by themselves or by their instances; then its modules, and loggers.
+    Classes of the program, by themselves or by their instances; then its modules, loggers and context variables.
     """
     found: dict[type, None] = {}
     others: list[Any] = []
@@ -134,8 +135,8 @@ def named(census: Census) -> tuple[list[type], list[Any]]:
         seen.add(id(value))
         if isinstance(value, type):
             found[value] = None
-        elif isinstance(value, (logging.Logger, types.ModuleType)):
-            if isinstance(value, logging.Logger) or not _origin.of_object(value):
+        elif isinstance(value, (logging.Logger, contextvars.ContextVar, types.ModuleType)):
+            if not isinstance(value, types.ModuleType) or not _origin.of_object(value):
                 others.append(value)
             continue
         elif isinstance(value, (dict, list, tuple, set, frozenset, deque)):

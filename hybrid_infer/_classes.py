@@ -182,5 +182,5 @@ class Classes(Objects):
         if not library:
             space.extra.add("__getattr__")
         kind, _, under = self.place
-        space.aliases.add(under if kind in ("global", "attribute") and not self.trail else "")
+        space.aliases.add(under if kind in ("global", "attribute", "from") and not self.trail else "")
         return _keys.frame(b"X", library.encode(), name.encode())

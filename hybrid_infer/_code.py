@@ -76,6 +76,8 @@ _NAMESPACE = frozenset({"eval", "exec", "globals", "__globals__"})
 _ACCESSORS = frozenset({"__getattr__", "__getattribute__", "__setattr__", "__delattr__"})
 _IMPORTERS = frozenset({"__import__", "import_module"})
 _MAX_CACHED = 20_000
+_VARARGS, _VARKEYWORDS = 0x04, 0x08
+_KIND = _VARARGS | _VARKEYWORDS | 0x20 | 0x80 | 0x200  # a generator, a coroutine, or both
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ class Code:
 
     ``digest`` leaves out file, lines, names of functions and docstrings. ``globals``: global names it reads or
     writes; ``attributes``: names it uses on objects, as attributes or as constant arguments of ``getattr``;
-    ``imports``: (module, level) of its import statements. ``bare``: names whose values it uses for more than their
+    ``imports``: (module, level, whole) of its import statements, of which those that only take names from a module
+    (``from m import f``) have no hold of it as a whole. ``bare``: names whose values it uses for more than their
     attributes. ``computed``: global names with attributes behind them (``("F",)``, ``("torch", "nn")``) whose further
     attributes it reaches by computed names; ``on_self``: with what such names of attributes of its ``self`` begin;
     ``self_dict``: it reads ``self.__dict__``; ``dynamic``: it reaches attributes so of objects that are not known by
@@ -96,7 +99,7 @@ class Code:
     digest: bytes
     globals: tuple[str, ...]
     attributes: frozenset[str]
-    imports: tuple[tuple[str, int], ...]
+    imports: tuple[tuple[str, int, bool], ...]
     bare: frozenset[str]
     computed: tuple[tuple[str, ...], ...]
     dynamic: bool
@@ -121,6 +124,18 @@ def describe(code: CodeType) -> Code:
         _cache.clear()
     _cache[id(code)] = (code, described)
     return described
+
+
+def mark(code: CodeType) -> str:
+    """What tells what a code object does from what others do, in every process; shorter than its digest."""
+    return describe(code).digest.hex()[:16]
+
+
+def parameters(code: CodeType) -> tuple[object, ...]:
+    """What a code object takes: all of it that others ask for who do not run it."""
+    several = bool(code.co_flags & _VARARGS) + bool(code.co_flags & _VARKEYWORDS)
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + several]
+    return code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & _KIND, names
 
 
 def _describe(code: CodeType) -> Code:
@@ -161,7 +176,7 @@ class _Scan:
         self.consts: list[object] = []
         self.globals: list[str] = []
         self.attributes: set[str] = set()
-        self.imports: list[tuple[str, int]] = []
+        self.imports: list[tuple[str, int, bool]] = []
         self.computed_getattr = False
         #: Is ``self.__dict__`` all that is read of that name? It has what an instance holds, and nothing of its class.
         self.self_dict = "__dict__" in code.co_names
@@ -200,10 +215,11 @@ class _Scan:
                 level, previous = previous, const
             else:
                 name = code.co_names[arg >> _SHIFTS.get(op, 0)]
-                if next((x for x in ops[i + 1 :] if x not in _SKIPPED and x != _EXTENDED), -1) not in _ON_ATTRIBUTES:
+                whole = op != _IMPORT or previous is None
+                if whole and self._following(ops, i) not in _ON_ATTRIBUTES:
                     self.bare.add(name)
                 if op == _IMPORT:
-                    self.imports.append((name, level if isinstance(level, int) else 0))
+                    self.imports.append((name, level if isinstance(level, int) else 0, whole))
                 elif op in _READS_GLOBAL:
                     self.globals.append(name)
                     if name in ("getattr", "hasattr", "setattr", "delattr"):
@@ -221,6 +237,10 @@ class _Scan:
             self.globals.extend(code.co_names)
             self.attributes.update(code.co_names)
             self.bare.update(code.co_names)
+
+    @staticmethod
+    def _following(ops: bytes, i: int) -> int:
+        return next((x for x in ops[i + 1 :] if x not in _SKIPPED and x != _EXTENDED), -1)
 
     def _loads_self(self, ops: bytes, i: int, *, last: bool) -> bool:
         """Is what an instruction loads, the last one or the first, the ``self`` of a method, by the custom of the name?

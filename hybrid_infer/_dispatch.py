@@ -31,8 +31,8 @@ from hybrid_infer._carry import Boxes, Carries
 from hybrid_infer._errors import BackendError, CaptureError, EngineError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._met import Met
-from hybrid_infer._miss import Stores, met, miss, specs
-from hybrid_infer._request import Errand
+from hybrid_infer._miss import Stores, met, miss
+from hybrid_infer._request import Errand, specs
 from hybrid_infer._route import Compiled, Eager
 from hybrid_infer._signature import Signatures, Unsupported
 from hybrid_infer._subject import Subject
@@ -73,7 +73,8 @@ class State:
         #: How often each route was bound anew: a changed weight costs one of each, whatever their number.
         self.rebinds: Counter[tuple[int, str]] = Counter()
         self.fired: Counter[str] = Counter()  # what had changed where a program could no longer be used
-        self._asked = (False, False, False)  # does the method ask whether gradients are on, for settings, of tensors?
+        #: What the method asks for: whether gradients are on, settings, what a tensor is like.
+        self._asked: frozenset[str] = frozenset()
         self.facts: Callable[[Any], Any] | None = None
         self._reads: list[Callable[[], Any]] = []
         self._places = False  # was it called while there was a default device?
@@ -368,11 +369,11 @@ class State:
 
     def ask(self, subject: Subject) -> bool:
         """Does the code ask for more than was known? From now on each answer to that makes a version of its own."""
-        asked = (subject.asks_for_gradients(), subject.settings is not None, subject.facts is not None)
-        if asked == self._asked:
+        if subject.asks == self._asked:
             return False
-        self._asked, self.facts = asked, subject.facts
-        self._reads = [self._grad] * asked[0] + [subject.settings] * asked[1]
+        self._asked, self.facts = subject.asks, subject.facts
+        self._reads = [self._grad] * subject.asks_for_gradients()
+        self._reads += [] if subject.settings is None else [subject.settings]
         self._compose()
         return True
 

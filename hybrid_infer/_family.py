@@ -117,8 +117,10 @@ class Family:
         return None
 
     def suits(self, version: Version, subject: Subject) -> bool:
-        """Do the instance's weights and the attributes that were read agree with a version?"""
-        return version.weights == subject.weights and self._match(version, subject.census, subject) is None
+        """Do the instance's weights and the attributes that were read agree with a version, and the code that ran?"""
+        if version.weights != subject.weights or (found := subject.under(version.ran)) is None:
+            return False
+        return self._match(version, found.census, found) is None
 
     @staticmethod
     def _match(version: Version, census: Census, subject: Subject) -> Any:

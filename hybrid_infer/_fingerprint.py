@@ -8,9 +8,10 @@ stands before the dot is not known. So too much may count, never too little. Lib
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,9 +33,11 @@ class Fingerprint:
     ``builtins``: (mapping, name) of those that it leaves to Python's builtins; ``cells``: (cell, value) of its
     closures; ``classes_read``: (class, name, value) of each class attribute that counted; ``classes`` and ``modules``:
     the user's in which names were looked up; ``loggers``: those whose levels are asked for; ``functions``: (function,
-    code, defaults, kwdefaults) of each user function. They are for `rebound`.
+    code, defaults, kwdefaults) of each user function. They are for `rebound`. ``followed``: (function, code) of those
+    that were followed.
     ``attributes``: the names of attributes that this code mentions, whether or not anything of that name is there.
     ``sentinels``: what code reaches that is nothing but itself (``object()``), in the order in which it was met.
+    ``context_variables``: are there any? ``wrappers``: marks of code of libraries, in functions that hold others.
     """
 
     digest: str
@@ -51,6 +54,9 @@ class Fingerprint:
     functions: tuple[tuple[types.FunctionType, types.CodeType, Any, Any], ...]
     attributes: frozenset[str]
     sentinels: tuple[object, ...]
+    followed: tuple[tuple[types.FunctionType, types.CodeType], ...]
+    context_variables: bool
+    wrappers: frozenset[str]
 
     def rebound(self) -> str:
         """The first name that no longer holds the object that was fingerprinted; empty if all do.
@@ -84,20 +90,22 @@ def fingerprint(
     is_layer: Test,
     skip: Test = lambda value: False,
     owner: type | None = None,
-    held: Iterable[types.ModuleType | logging.Logger] = (),
+    held: Iterable[types.ModuleType | logging.Logger | contextvars.ContextVar[Any]] = (),
     attributes: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
     mentions: Callable[[Any], frozenset[str]] = lambda function: frozenset(),
+    among: Collection[str] | None = None,
 ) -> Fingerprint:
     """Fingerprint `functions` (any callables) and all that they reach, given the `classes` of the layer tree.
 
     ``forward`` and the implicit methods of every class count from the start, its other attributes where code that is
     reached mentions their name. ``owner`` is the class of the layer whose method this is, if no sublayer has that
-    class: its ``forward`` then counts only where something reaches it. ``held`` are modules and loggers in the state of
-    the layer, ``attributes`` functions that objects of a class keep under a name: where code mentions that, the names
-    that they mention (`mentions`) count. Objects for which `skip` is true are left out.
+    class: its ``forward`` then counts only where something reaches it. ``held`` are modules, loggers and context
+    variables in the state of the layer, ``attributes`` functions that objects of a class keep under a name: where code
+    mentions that, the names that they mention (`mentions`) count. Objects for which `skip` is true are left out.
+    `among` are marks of code (see `_ran`): a function of other code counts by its parameters, and is not followed.
     Values are read, and no code of the user is run, except for imports that a reached function would make itself.
     """
-    walk = Walk(is_tensor, is_layer, skip)
+    walk = Walk(is_tensor, is_layer, skip, among)
     walk.mentioned_by = mentions
     for kind in classes:
         walk.layer_class(kind, entry=kind is not owner)
@@ -128,4 +136,7 @@ def fingerprint(
         tuple((f, f.__code__, f.__defaults__, f.__kwdefaults__) for f in walk.functions),
         frozenset(walk.mentions.used),
         tuple(walk.sentinels),
+        tuple((f, f.__code__) for f in walk.functions if walk.follows(f.__code__)),
+        walk.context_variables,
+        frozenset(walk.wrappers),
     )

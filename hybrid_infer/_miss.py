@@ -10,19 +10,18 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hybrid_infer import _background, _choice, _cinn, _defects, _given, _progress, _stance, _trt
+from hybrid_infer import _background, _choice, _cinn, _defects, _family, _given, _progress, _stance, _trt
 from hybrid_infer._busy import NOTHING
 from hybrid_infer._carry import Found, joined
 from hybrid_infer._invocation import Invocation
 from hybrid_infer._log import tell
 from hybrid_infer._met import Style
 from hybrid_infer._pauses import ever_longer, for_a_while
-from hybrid_infer._request import Errand, Request
+from hybrid_infer._request import Errand, Request, described, specs
 from hybrid_infer._resolve import resolve
 from hybrid_infer._route import Eager
 from hybrid_infer._signature import Layout, Signatures, Unsupported
 from hybrid_infer._subject import Subject
-from hybrid_infer._types import TensorSpec
 from hybrid_infer._version import Call
 
 _log = logging.getLogger("hybrid_infer")
@@ -63,17 +62,7 @@ def miss(
     if unread is not None:
         state.remember(key, unread)
         return unread, NOTHING
-    call = Call(
-        layout.tree,
-        specs(state.frontend, layout),
-        tuple(layout.ints),
-        (
-            *(map(str, key[1]) if isinstance(key[1], tuple) else (str(key[1]),)),
-            *(str(state.facts(tensor)) for tensor in layout.tensors if state.facts is not None),
-        ),
-        tuple(layout.places),
-        tuple(layout.int_places),
-    )
+    call = described(layout, state.frontend, key[1], state.facts)
     met(state, call, layout, values, (len(args), frozenset(kwargs)))
     given = _given.objects(values, parameters.defaults)
     if layout.holds_objects and not errand.ahead:  # whose arguments are copies
@@ -162,11 +151,6 @@ def met(state: Any, call: Call, layout: Layout, values: Sequence[Any], style: St
         state.met.note(call, style)
 
 
-def specs(frontend: Any, layout: Layout) -> tuple[TensorSpec, ...]:
-    """Element types, sizes and devices of the tensors of a call."""
-    return tuple(TensorSpec(*frontend.describe(tensor)) for tensor in layout.tensors)
-
-
 def _unread(state: Any, owner: tuple[Any, ...], layout: Layout) -> Eager | None:
     """The route of calls whose tensors carry attributes that the method may read; None where it reads none."""
     carried = state.carried(layout.tensors)
@@ -211,7 +195,7 @@ def _subject(state: Any, owner: tuple[Any, ...], layout: Layout) -> Subject:
     method = state.method
     return Subject(
         state.frontend, method.function, owner[0] if owner else None, bool(owner), method.name,
-        method.options.cache_key, layout.kinds, state.parameters.carries, state.walked,
+        method.options.cache_key, layout.kinds, state.parameters.carries, state.walked, state.stores.ran,
     )  # fmt: skip
 
 
@@ -243,26 +227,54 @@ class Stores:
 
     def __init__(self, method: Any) -> None:
         self._method = method
-        self._own: Any = None
+        self._own: Any = None  # for what no key can tell apart
+        self._kept: Any = None  # for what is not to be on disk
+        self._family: Any = None
+        self._told = False
         self._sealed: Callable[[], bool] = lambda: True
         self._resets, self._opaque = 0, ""
 
     def choose(self, subject: Subject) -> Any:
         """The disk; for what must stay off it, a store in memory that lives as long as this."""
-        method = self._method
-        if method.options.cache_static_model and not subject.opaque:
-            return method.store()
-        if self._own is None or (subject.opaque and not self._sealed()):
+        if not subject.opaque:
+            return self.open()
+        if self._own is None or not self._sealed():
             from hybrid_infer.cache import MemoryStore
 
             self._own = MemoryStore()  # and a new one where what no key can tell apart was changed
             self._sealed, self._resets = subject.code_unchanged, self._resets + 1
-            if subject.opaque:
-                self._opaque = subject.opaque[0]
-                why = "; ".join(subject.opaque[:3])
-                text = "%s is compiled anew by each process, not kept on disk: %s"
-                tell(logging.INFO, "kept_off_disk", method.name, text, method.name, why, reason=why)
+            self._opaque = subject.opaque[0]
+            self._told = False
+        if not subject.large:
+            self.tell(subject)
         return self._own
+
+    def tell(self, subject: Subject) -> None:
+        """Log, once, what keeps a method off the disk. Of a large program, most of that may never run."""
+        if subject.opaque and not self._told:
+            self._told, name, why = True, self._method.name, "; ".join(subject.opaque[:3])
+            text = "%s is compiled anew by each process, not kept on disk: %s"
+            tell(logging.INFO, "kept_off_disk", name, text, name, why, reason=why)
+
+    def open(self) -> Any:
+        """The store for what a key tells apart: the disk, unless the method is not to be kept there."""
+        if self._method.options.cache_static_model:
+            return self._method.store()
+        if self._kept is None:
+            from hybrid_infer.cache import MemoryStore
+
+            self._kept = MemoryStore()
+        return self._kept
+
+    def ran(self, place: str) -> frozenset[str] | None:
+        """The marks of what has run for the static models of a large program (see `_ran`); None where there are none.
+        """
+        family = _family.family(self.open(), place)
+        if not family.held:
+            family.refresh(self.open())
+        found = [held.version.ran.codes for held in list(family.held) if held.version.ran is not None]
+        self._family = family if found else None  # kept, so that the next call need not read it from disk
+        return frozenset().union(*found) if found else None
 
     def items(self) -> list[tuple[str, str]]:
         """What no key can tell apart, as if it were an ingredient of one: by how often it was found to have changed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import copyreg
 import enum
 import functools
@@ -89,6 +90,7 @@ class Objects(_keys.Encoder):
         self.mentions = Mentions()
         self.loggers: dict[str, logging.Logger] = {}
         self.sentinels: dict[object, int] = {}
+        self.context_variables = False
         self.place = ("argument", "the call", "")
 
     @abstractmethod
@@ -173,6 +175,9 @@ class Objects(_keys.Encoder):
             return self.parts(b"v", kind.__name__, list(value))
         if kind in _locks.KINDS:  # code that asks whether it is held is told from other code by a trace
             return self.parts(b"u", kind.__name__)
+        if kind is contextvars.ContextVar:  # what it holds is another thing in each context; a trace sees who asks
+            self.context_variables = True
+            return self.parts(b"x", value.name)
         if kind is weakref.ref:
             return self.parts(b"w", value())
         if kind is object:  # of which code asks whether it is one that it knows: the first to be met, or the second

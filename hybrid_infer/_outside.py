@@ -20,7 +20,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hybrid_infer import _environment, _locks, _origin, _profiler
+from hybrid_infer import _contexts, _environment, _locks, _origin, _profiler
 from hybrid_infer._errors import TraceError
 
 _LOCAL = threading.local()
@@ -76,9 +76,8 @@ def suspected(function: types.FunctionType, code: types.CodeType) -> bool:
     if not names.isdisjoint(_NAMES):
         return True
     for value in (function.__globals__.get(name) for name in names):
-        if isinstance(value, contextvars.ContextVar) or (
-            isinstance(value, types.BuiltinFunctionType)
-            and (value in _ANSWERS or type(value.__self__) in _locks.KINDS)
+        if isinstance(value, types.BuiltinFunctionType) and (
+            value in _ANSWERS or type(getattr(value, "__self__", None)) in _locks.KINDS
         ):
             return True
     return False
@@ -87,11 +86,16 @@ def suspected(function: types.FunctionType, code: types.CodeType) -> bool:
 class Watch:
     """Reasons found while a watch was on, and the environment variables that were read."""
 
-    def __init__(self, origin: Callable[[tuple[str, int]], tuple[str, int]] | None = None) -> None:
+    def __init__(
+        self, origin: Callable[[tuple[str, int]], tuple[str, int]] | None = None,
+        ran: dict[int, tuple[types.CodeType, str]] | None = None,
+    ) -> None:  # fmt: skip
         self.reasons: list[str] = []
+        self.ran = ran
         self.variables: dict[str, Any] = {}
         self.assigned = _environment.Assigned()
         self.locks = _locks.Locks()
+        self.contexts = _contexts.Variables()
         self._origin = origin
 
     def line(self, frame: Any) -> tuple[str, int]:
@@ -109,13 +113,15 @@ class Watch:
 
 @contextlib.contextmanager
 def watch(
-    *, clocks: bool = False, origin: Callable[[tuple[str, int]], tuple[str, int]] | None = None
-) -> Iterator[Watch]:
+    *, clocks: bool = False, origin: Callable[[tuple[str, int]], tuple[str, int]] | None = None,
+    ran: dict[int, tuple[types.CodeType, str]] | None = None,
+) -> Iterator[Watch]:  # fmt: skip
     """Note what the code inside reads from the outside world, on this thread; with `clocks`, of the clock as well.
 
-    `origin` tells of a line of generated code which line of the user's it was made of.
+    `origin` tells of a line of generated code which line of the user's it was made of. With `clocks`, all code that
+    runs is put into `ran`, by id, with the name of its module.
     """
-    found = Watch(origin)
+    found = Watch(origin, ran)
     _install()
     if getattr(os.environ, "encodekey", None) not in _OBSERVERS:
         found.note("it reads the environment, and os.environ is not Python's own: nobody notes what is read there")
@@ -132,6 +138,8 @@ def watch(
         found.assigned.take_back()
         if found.locks.put_back():
             found.note(_placed("it leaves a lock in another state than it found it in", found.locks.line))
+        for name in found.contexts.left():
+            found.note(f"it sets the context variable {name}, which outlasts the call")
         for name, held in found.variables.items():
             if _environment.state(name) != held:
                 found.note(f"it reads the environment variable {name}, which another thread changes")
@@ -169,12 +177,20 @@ def _placed(reason: str, line: tuple[str, int]) -> str:
 
 
 def _clock_observer(found: Watch) -> Any:
+    ran = found.ran
+
     def observe(frame: Any, event: str, called: Any) -> None:
-        if event == "call" and frame.f_code.co_name in _SETTERS:
-            _note_setter(found, frame.f_code.co_name, frame.f_globals.get("__name__", ""), frame.f_back)
+        if event == "call":
+            code = frame.f_code
+            if ran is not None and id(code) not in ran:
+                ran[id(code)] = code, frame.f_globals.get("__name__", "")
+            if code.co_name in _SETTERS:
+                _note_setter(found, code.co_name, frame.f_globals.get("__name__", ""), frame.f_back)
         owner = getattr(called, "__self__", None)
         if type(owner) in _locks.KINDS and called.__name__ in _locks.NAMES:
             _note_lock(found, frame, event, called)
+        elif isinstance(owner, contextvars.ContextVar):
+            _note_variable(found, frame, event, called)
         if event != "c_call":
             return
         if called.__name__ in _SETTERS:
@@ -184,9 +200,7 @@ def _clock_observer(found: Watch) -> Any:
             what = _ANSWERS.get(called)
         except TypeError:  # a method of something that has no hash
             return
-        if isinstance(owner, contextvars.ContextVar):
-            what = f"the context variable {owner.name}"
-        elif what is None and called.__name__ in _DATES and owner in _CALENDAR:
+        if what is None and called.__name__ in _DATES and owner in _CALENDAR:
             what = "the clock"
         user = _users(found, frame) if what is not None else None
         if user is not None:
@@ -204,6 +218,17 @@ def _note_lock(found: Watch, frame: Any, event: str, called: Any) -> None:
         found.note("it reads whether a lock is held", user)
         if called.__name__ in _locks.TAKES:  # it is not known what would have to be put back
             raise TraceError(found.reasons[-1])
+
+
+def _note_variable(found: Watch, frame: Any, event: str, called: Any) -> None:
+    """The same of a context variable's."""
+    user, variable, method = _users(found, frame), called.__self__, called.__name__
+    if user is None:
+        return
+    if event == "c_return":
+        found.contexts.done(variable, method)
+    elif event == "c_call" and found.contexts.asks(variable, method, frame.f_code.co_names):
+        found.note(f"it reads the context variable {variable.name}", user)
 
 
 def _note_setter(found: Watch, name: str, module: str, frame: Any) -> None:

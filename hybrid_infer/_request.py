@@ -9,7 +9,7 @@ from typing import Any
 from hybrid_infer._options import Options
 from hybrid_infer._signature import Layout, Parameters
 from hybrid_infer._subject import Subject
-from hybrid_infer._types import Graph
+from hybrid_infer._types import Graph, TensorSpec
 from hybrid_infer._version import Call, Version
 
 
@@ -64,6 +64,26 @@ class Outcome:
     graph: Graph | None = None
     kept_off: tuple[str, ...] = ()
     seconds: float = 0.0
+
+
+def specs(frontend: Any, layout: Layout) -> tuple[TensorSpec, ...]:
+    """Element types, sizes and devices of the tensors of a call."""
+    return tuple(TensorSpec(*frontend.describe(tensor)) for tensor in layout.tensors)
+
+
+def described(layout: Layout, frontend: Any, ambient: Any, facts: Callable[[Any], Any] | None) -> Call:
+    """A call under an ambient state; `facts` is what its code asks of each tensor."""
+    return Call(
+        layout.tree,
+        specs(frontend, layout),
+        tuple(layout.ints),
+        (
+            *(map(str, ambient) if isinstance(ambient, tuple) else (str(ambient),)),
+            *(str(facts(tensor)) for tensor in layout.tensors if facts is not None),
+        ),
+        tuple(layout.places),
+        tuple(layout.int_places),
+    )
 
 
 #: The dimensions and the integers that are to vary in a graph.

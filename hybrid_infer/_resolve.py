@@ -6,6 +6,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -28,9 +29,10 @@ from hybrid_infer._invocation import Invocation
 from hybrid_infer._log import tell
 from hybrid_infer._outcomes import fail, refused
 from hybrid_infer._pauses import ever_longer, for_a_while, minutes
-from hybrid_infer._request import Outcome, Request
+from hybrid_infer._request import Outcome, Request, described
 from hybrid_infer._route import Eager
 from hybrid_infer._serve import use
+from hybrid_infer._subject import Subject
 from hybrid_infer._version import Version
 
 _log = logging.getLogger("hybrid_infer")
@@ -58,12 +60,14 @@ def resolve(state: Any, request: Request, call: Invocation) -> tuple[Any, Any]:
 
 
 def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[Any, Any]:
+    if request.subject.among is not None:
+        found = _by_what_ran(state, request, call)
+        if found is not None:
+            return found
+        whole = request.subject.whole()
+        request = replace(request, subject=whole, store=state.stores.choose(whole))
     state.family = family = _family.family(request.store, request.subject.key.hex)
-    scope = functools.partial(_engines.scope, request)
-    held = family.find(request.call, request.subject, scope, request.errand.open)
-    if held is None:
-        family.refresh(request.store)
-        held = family.find(request.call, request.subject, scope, request.errand.open)
+    held = _find(request, family)
     if held is not None:
         return use(state, request, family, held, call)
     if _log.isEnabledFor(logging.DEBUG):
@@ -71,20 +75,23 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
     hooked = request.subject.hooked()
     if hooked is not None:
         return Eager(hooked.reason, hooked.still, remedy=hooked.remedy), NOTHING
-    full, widening = len(state.seen) >= state.method.options.max_versions, _tracing.varying(request, family)
+    families = _families(state, request, family)
+    siblings = [version for each in families for version in each.siblings(request.call, request.subject)]
+    full, widening = len(state.seen) >= state.method.options.max_versions, _tracing.varying(request, siblings)
     if full and (not any(widening) or widening in state.in_vain):
-        return _too_many(state, request, family), NOTHING
+        return _too_many(state, request, families), NOTHING
     hindered = _profiler.hindrance() if request.subject.asks_for_the_clock() else ""
     if hindered:
         return Eager(hindered, lambda: bool(_profiler.hindrance()), kind="busy"), NOTHING
     if request.frozen:
         raise StanceError(state.method.name, _why(request, family), _WARM)
     wait = _AHEAD if request.errand.ahead else _WAIT if family.patient else 0.0
-    with request.store.lock(family.key, wait) as alone:
+    with _one_at_a_time(state, request, family, wait) as alone:
         if alone:
             family.patient = True
-            family.refresh(request.store)
-            held = family.find(request.call, request.subject, scope, request.errand.open)
+            if request.subject.large and (found := _by_what_ran(state, request, call)) is not None:
+                return found
+            held = _find(request, family)
             if held is not None:
                 return use(state, request, family, held, call)
             turnover = state.turnover
@@ -95,7 +102,7 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
                 return turnover.resting, NOTHING
             start = time.perf_counter()
             try:
-                outcome = _capture(request, family, wait)
+                outcome = _capture(request, siblings, wait)
             except _tracing.Moved as fault:
                 state.moved += 1
                 reason = f"another thread changed {fault} while it was captured"
@@ -108,11 +115,55 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
                 turnover.took(outcome.seconds)
                 if full and outcome.version.graph and not any(map(outcome.version.covers, state.seen.values())):
                     state.in_vain.add(widening)
-                    return _too_many(state, request, family), NOTHING
+                    return _too_many(state, request, families), NOTHING
+                if outcome.version.ran is not None:
+                    return _adopt_what_ran(state, request, outcome, call)
+                state.stores.tell(request.subject)
                 return _adopt(state, request, family, outcome, call)
     family.patient = False
     reason = "another thread or process is compiling this method"
     return Eager(reason, for_a_while(_RETRY), kind="busy"), NOTHING
+
+
+def _find(request: Request, family: Family) -> Held | None:
+    """A version for a call among those that are known, else on disk."""
+    scope = functools.partial(_engines.scope, request)
+    held = family.find(request.call, request.subject, scope, request.errand.open)
+    if held is None:
+        family.refresh(request.store)
+        held = family.find(request.call, request.subject, scope, request.errand.open)
+    return held
+
+
+def _kept_by_what_ran(state: Any, subject: Subject) -> Family:
+    """The versions of a large program (see `_ran`)."""
+    return _family.family(state.stores.open(), subject.place)
+
+
+def _by_what_ran(state: Any, request: Request, call: Invocation) -> tuple[Any, Any] | None:
+    """The same for a call of a large program, if one of its versions serves it."""
+    family = _kept_by_what_ran(state, request.subject)
+    request = replace(request, store=state.stores.open())
+    held = _find(request, family)
+    if held is None:
+        return None
+    state.family = family
+    return use(state, request, family, held, call)
+
+
+def _families(state: Any, request: Request, family: Family) -> list[Family]:
+    """Where versions of a method may be: of a large program, by what has run, or by all code where that is not known.
+    """
+    return [family] if not request.subject.large else [_kept_by_what_ran(state, request.subject), family]
+
+
+def _one_at_a_time(state: Any, request: Request, family: Family, wait: float) -> AbstractContextManager[bool]:
+    """The lock that keeps others from the same capture. Of a large program, nobody knows yet what will count."""
+    if request.subject.large:
+        lock: AbstractContextManager[bool] = state.stores.open().lock(request.subject.place, wait)
+        return lock
+    lock = request.store.lock(family.key, wait)
+    return lock
 
 
 def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call: Invocation) -> tuple[Any, Any]:
@@ -151,6 +202,20 @@ def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call:
         text = "%s is captured anew for each size along %s, which its tracer fixes%s"
         tell(logging.INFO, "sizes_fixed", name, text, name, places, f" ({why})" if why else "", places=places)
     return use(state, request, family, held, call, outcome)
+
+
+def _adopt_what_ran(state: Any, request: Request, outcome: Outcome, call: Invocation) -> tuple[Any, Any]:
+    """The same of a large program: the code that ran asks for less than all that names lead to."""
+    subject = request.subject.under(outcome.version.ran)
+    if subject is None:
+        reason = "another thread changed its code while it was captured"
+        return Eager(reason, for_a_while(_RETRY), kind="busy"), NOTHING
+    state.ask(subject)
+    made = described(request.layout, state.frontend, state.key(call.values)[1], state.facts)
+    outcome = replace(outcome, version=replace(outcome.version, ambient=made.ambient))
+    state.family = family = _kept_by_what_ran(state, subject)
+    request = replace(request, subject=subject, call=made, store=state.stores.open())
+    return _adopt(state, request, family, outcome, call)
 
 
 def _as_held(request: Request, version: Version) -> Callable[[], bool] | None:
@@ -194,24 +259,25 @@ def _given_up(state: Any, request: Request, held: Held) -> Eager:
     return Eager(route.reason, minutes(state.failures - _FAILURES), remedy=route.remedy, kind=route.kind)
 
 
-def _too_many(state: Any, request: Request, family: Family) -> Eager:
+def _too_many(state: Any, request: Request, families: Sequence[Family]) -> Eager:
     """The route past ``max_versions``, until one of them serves the call after all or makes room."""
     last = next(reversed(state.seen.values()))
     what, remedy = _differences.of_call(last, request.call, state.parameters.names)
     models = f"static model{'' if len(state.seen) == 1 else 's'}"
     reason = f"it has max_versions={len(state.seen)} {models}, and this call needs another: {what}"
     subject, before = request.subject, state.changes
-    unread = subject.attributes.arm(family.reads(request.call, subject), subject.census, set())
+    reads = [read for family in families for read in family.reads(request.call, subject)]
+    unread = subject.attributes.arm(reads, subject.census, set())
     code = subject.code_unchanged
     return Eager(reason, lambda: state.changes == before and unread() and code(), remedy=remedy)
 
 
-def _capture(request: Request, family: Family, wait: float) -> Outcome | None:
+def _capture(request: Request, siblings: Sequence[Version], wait: float) -> Outcome | None:
     """Trace the call; in a child process if nobody waits for it. None: another thread traces for too long."""
 
     def trace() -> Outcome:
         with transparent(), _progress.working(f"capturing {request.name}"):
-            return _tracing.capture(request, family)
+            return _tracing.capture(request, siblings)
 
     if request.errand.forked and _forked.possible(request.frontend):
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from hybrid_infer import (
@@ -60,6 +61,10 @@ def use(
     state: Any, request: Request, family: Family, held: Held, call: Invocation, outcome: Outcome | None = None
 ) -> tuple[Any, Any]:
     """Bind a version to the instance; verify it if that has not been done on this machine."""
+    subject = request.subject.under(held.version.ran)
+    if subject is None:
+        return Eager("another thread changed its code", for_a_while(_RETRY), kind="busy"), NOTHING
+    request = replace(request, subject=subject)
     if held.version.reason:
         _carry.adopt(request.parameters, held.version.carries)
         return refused(request, held), NOTHING

@@ -15,13 +15,14 @@ from hybrid_infer import (
     _astray,
     _census,
     _code,
-    _fingerprint,
     _framework_code,
     _keys,
     _layer_hooks,
     _outside,
+    _ran,
     _roots,
     _type_calls,
+    _walk,
 )
 from hybrid_infer._attributes import Attributes, Read
 from hybrid_infer._carry import Carry
@@ -42,13 +43,24 @@ class Subject:
     reaches where no twin can take their place; they are constants of a graph and part of the key by content. ``kinds``
     are the classes of what is passed to a call, whose methods it may use. `carries`: see `_carry`. `walked` keeps what
     was found in its code until that changes.
+
+    ``large``: only what runs of its code is to count (see `_ran`). Of what has run before, ``among`` holds the marks,
+    and nothing else is followed; None where everything is. It is what `look` tells of a ``place``, the key of all but
+    the code, if that is known there. Without `look`, nothing is kept by what has run.
     """
 
     def __init__(
         self, frontend: Any, function: Any, owner: Any, has_owner: bool, name: str, cache_key: str | None,
         kinds: Sequence[type] = (), carries: Sequence[Carry] = (), walked: Walked | None = None,
+        look: Callable[[str], frozenset[str] | None] | None = None, among: frozenset[str] | None = None,
     ) -> None:  # fmt: skip
-        self.frontend, self.name = frontend, name
+        self.frontend, self.name, self._cache_key = frontend, name, cache_key
+        self._anew = functools.partial(
+            Subject, frontend, function, owner, has_owner, name, cache_key, kinds, carries, walked
+        )
+        #: Marks of code that counts in any case: static models before ran it.
+        self.before: frozenset[str] = frozenset()
+        self._others: dict[frozenset[str], Subject] = {}
         self.roots: dict[str, Any] = {"self": owner} if has_owner else {}
         self.roots.update(
             {k: v for k, v in _roots.find(function, frontend).items() if not has_owner or v is not owner}
@@ -56,8 +68,9 @@ class Subject:
         #: May hooks of the method's own layer run inside of it? A capture finds out.
         self.calls_itself = not has_owner
         self.census = _census.take(self.roots, frontend, carries)
-        # Not a method of this object: a cycle through it would keep a dropped layer until the collector runs.
-        self.attributes = Attributes(frontend, functools.partial(_code_of, frontend))
+        self.weights = tuple(self._weight(n, slots) for n, slots in self.census.weights().items())
+        self.among = look(self.place) if among is None and look is not None else among
+        self.attributes = Attributes(frontend, self.among)
         # Of these a capture tells what was read; of others that stand below a global, all counts.
         inside = {id(v) for v in self.census.objects.values() if type(v) in (dict, list) or self.attributes.notes(v)}
         inside |= {id(slot.tensor) for slot in self.census.slots}
@@ -72,7 +85,9 @@ class Subject:
         def known(functions: Sequence[_framework_code.Named]) -> Known:
             every = [function, *(each.value for each in functions)]
             names, watch = self.attributes.mentioned, self.attributes.watch_code
-            return walked.of(frontend, every, classes, owner_class, others, attributes, inside, names, watch)
+            return walked.of(
+                frontend, every, classes, owner_class, others, attributes, inside, names, watch, self.among
+            )
 
         #: Functions in the place of the framework's.
         libraries = _framework_code.of_libraries(frontend, self._kinds())
@@ -89,26 +104,27 @@ class Subject:
             found = known(self.replaced)
             code_unchanged = found.unchanged([*self._named, *libraries])
         self.code = found.code
+        self.large = self.among is not None or (look is not None and len(self.code.functions) > _walk.MANY)
         self.attributes.counted = {(id(owner), name) for owner, name, _ in self.code.classes_read}
         #: The method's code, and that of functions which objects keep: what they hold, a trace tells.
-        self._codes = self._codes_of(found.code, attributes)
-        sentinels = dict.fromkeys(each for code in self._codes for each in code.sentinels)
+        self.codes = self._codes_of(found.code, attributes)
+        sentinels = dict.fromkeys(each for code in self.codes for each in code.sentinels)
         self.attributes.sentinels = {each: n for n, each in enumerate(sentinels)}
         self.loose = [each for each in self.code.externals if id(each.object) not in inside]
         met = {id(each.object) for each in self.code.externals} | inside
-        self.loose += [each for code in self._codes[1:] for each in code.externals if id(each.object) not in met]
+        self.loose += [each for code in self.codes[1:] for each in code.externals if id(each.object) not in met]
         self._unnoted = [self._whole(each) for each in self.loose if isinstance(each.object, layer_type)]
-        self.weights = tuple(self._weight(n, slots) for n, slots in self.census.weights().items())
         censuses = [self.census, *(census for census, _, _ in self._unnoted)]
         names = self._names() | frontend.asked({type(layer) for census in censuses for _, layer in census.layers})
-        self._asks_for_gradients = "is_grad_enabled" in names
+        #: Of what a call is asked beside its signature, what the code names.
+        self.asks = frontend.askable & names | {"is_grad_enabled"} & names
         self.settings, self.facts = frontend.settings(names), frontend.facts(names)
         opaque = (*self.code.opaque, *(why for _, _, reasons in self._unnoted for why in reasons))
         self.opaque = () if cache_key is not None else opaque
         #: Looked at before the key is made of their values, and before a capture makes constants of them.
         self.loose_tensors = self._loose_slots()
         self.constants_unchanged = frontend.watch(self.loose_tensors) if self.loose_tensors else _always
-        self.key = self._key(cache_key)
+        self.key = self._key()
         checks = [code_unchanged]
         if self.facts is not None:
             weights = [slot.tensor for slot in self.census.slots]
@@ -129,11 +145,39 @@ class Subject:
 
         Those that objects keep are none of ``self.code``: only the names that they mention are part of the key.
         """
-        return _bodies(self._codes)
+        return _bodies(self.codes)
 
     def _kinds(self) -> dict[type, None]:
         """The classes of layers and of objects that are no containers."""
         return dict.fromkeys(type(value) for value in self.census.objects.values() if type(value) not in (dict, list))
+
+    def whole(self) -> Subject:
+        """The same, with all code that names lead to."""
+        if self.among is None:
+            return self
+        found = self._anew(look=lambda place: None)
+        found.before = self.among
+        return found
+
+    def narrowed(self, codes: frozenset[str]) -> Subject:
+        """The same, of whose code only functions with these marks are followed."""
+        if self.among == codes:
+            return self
+        if codes not in self._others:
+            self._others[codes] = self._anew(among=codes)
+        return self._others[codes]
+
+    def under(self, ran: _ran.Ran | None) -> Subject | None:
+        """The subject that a static model is of, by what had run for it; None where that is another code now."""
+        if ran is None:
+            return self
+        found = self.narrowed(ran.codes)
+        return found if found.key.hex == ran.key else None
+
+    @property
+    def ran(self) -> _ran.Ran | None:
+        """What a static model of this subject is kept with."""
+        return None if self.among is None else _ran.Ran(self.among, self.key.hex)
 
     @functools.cached_property
     def _holds(self) -> dict[int, Any]:
@@ -155,7 +199,7 @@ class Subject:
 
     def speaks(self) -> bool:
         """Does the code name what prints or logs? Then it is not run again and again to be timed."""
-        for _, name, value in (each for code in self._codes for each in code.globals):
+        for _, name, value in (each for code in self.codes for each in code.globals):
             if name == "print" or isinstance(value, logging.Logger) or any(value is module for module in _HEARD):
                 return True
         return False
@@ -172,10 +216,11 @@ class Subject:
         reads, opaque, _ = self.attributes.reads(census, names, set(census.paths))
         return census, reads, opaque
 
-    def _key(self, cache_key: str | None) -> _keys.Key:
+    def _surroundings(self) -> dict[str, Any]:
+        """All of a key but what comes of the code."""
         from hybrid_infer import __version__
 
-        ingredients: dict[str, Any] = {
+        found: dict[str, Any] = {
             "format": FORMAT,
             "hybrid_infer": __version__,
             **{f"version {name}": version for name, version in self.frontend.versions().items()},
@@ -183,6 +228,21 @@ class Subject:
             "layers": [[list(path), f"{type(v).__module__}:{type(v).__qualname__}"] for path, v in self.census.layers],
             "weights": [[w.name, list(w.paths), w.dtype, list(w.shape)] for w in self.weights],
             "weights of other kinds": self._refused(),
+        }
+        if self.census.carries:
+            found["carries"] = [[list(c.path), c.entry, c.key, c.read] for c in self.census.carries]
+        if self._cache_key is not None:
+            found["cache_key"] = self._cache_key
+        return found
+
+    @functools.cached_property
+    def place(self) -> str:
+        """Where static models of a large program are kept, whatever its code is."""
+        return _keys.method_key({**self._surroundings(), "code": "what has run of it"}).hex
+
+    def _key(self) -> _keys.Key:
+        ingredients: dict[str, Any] = {
+            **self._surroundings(),
             "constants": [[e.kind, e.holder, e.name, self._content(e.object)] for e in self.loose],
             "layers held by code": [[list(read) for read in reads] for _, reads, _ in self._unnoted],
         }
@@ -191,10 +251,6 @@ class Subject:
         named = [*self._named, *self.replaced]
         ingredients["functions of the framework"] = _framework_code.labels(self.frontend, named)
         ingredients["functions of libraries"] = _framework_code.labels_of_libraries(self._libraries)
-        if self.census.carries:
-            ingredients["carries"] = [[list(c.path), c.entry, c.key, c.read] for c in self.census.carries]
-        if cache_key is not None:
-            ingredients["cache_key"] = cache_key
         ingredients.update({f"code {label}": digest for label, digest in self.code.ingredients.items()})
         return _keys.method_key(ingredients)
 
@@ -230,11 +286,11 @@ class Subject:
 
     def _names(self) -> frozenset[str]:
         """Every name that the user's code uses, of attributes and of globals."""
-        return _names(self._codes)
+        return _names(self.codes)
 
     def mentioned(self, names: Collection[str]) -> set[str]:
         """Those of some names of attributes that the user's code may read: by a name that it computes, any of them."""
-        return _mentioned(names, self._codes)
+        return _mentioned(names, self.codes)
 
     def _weight_facts(self) -> list[Any]:
         assert self.facts is not None
@@ -242,10 +298,12 @@ class Subject:
 
     def asks_for_gradients(self) -> bool:
         """Does the code look whether gradients are on, so that it may do another thing where they are?"""
-        return self._asks_for_gradients
+        return "is_grad_enabled" in self.asks
 
     def asks_for_the_clock(self) -> bool:
-        """Does the code name the clock, or another thing that differs from call to call?"""
+        """Does the code name the clock, or another thing that differs from call to call? A large program may."""
+        if self.large or any(code.context_variables for code in self.codes):
+            return True
         return any(_outside.suspected(function, code) for function, code in self._bodies())
 
     def compared(self) -> Callable[[Any], bool]:
@@ -312,7 +370,7 @@ class Subject:
 
 
 def _bodies(codes: Iterable[Fingerprint]) -> Iterator[tuple[Any, CodeType]]:
-    return ((f, piece) for code in codes for f, body, *_ in code.functions for piece in _roots.codes(body))
+    return ((f, piece) for code in codes for f, body in code.followed for piece in _roots.codes(body))
 
 
 def _names(codes: Sequence[Fingerprint]) -> frozenset[str]:
@@ -321,7 +379,7 @@ def _names(codes: Sequence[Fingerprint]) -> frozenset[str]:
 
 
 def _mentioned(names: Collection[str], codes: Sequence[Fingerprint]) -> set[str]:
-    described = [_code.describe(body) for code in codes for _, body, *_ in code.functions]
+    described = [_code.describe(body) for code in codes for _, body in code.followed]
     if any(each.dynamic or "__dict__" in each.attributes for each in described):
         return {*names}
     computed = tuple(frozenset().union(*(each.on_self for each in described)))
@@ -335,13 +393,3 @@ def _always() -> bool:
 
 def _answers(facts: Callable[[Any], Any], tensors: Sequence[Any], before: list[Any]) -> bool:
     return list(map(facts, tensors)) == before
-
-
-def _code_of(frontend: Any, function: Any) -> _fingerprint.Fingerprint:
-    """The fingerprint of a function that is held as a value."""
-    return _fingerprint.fingerprint(
-        [function],
-        [],
-        is_tensor=lambda value: isinstance(value, frontend.tensor_type),
-        is_layer=lambda value: isinstance(value, frontend.layer_type),
-    )

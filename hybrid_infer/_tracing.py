@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _garbage, _located, _profiler, _state_inputs, _troubleshooting
+from hybrid_infer import _garbage, _located, _profiler, _ran, _state_inputs, _troubleshooting
 from hybrid_infer._carry import Carry, joined
 from hybrid_infer._errors import TraceError
-from hybrid_infer._family import Family, Held
+from hybrid_infer._family import Held
 from hybrid_infer._request import Outcome, Request, Wish
 from hybrid_infer._structure import builder, constants
 from hybrid_infer._twin import Twin
@@ -31,9 +31,9 @@ class Moved(Exception):
     """What a capture read was changed while it was at work; ``str()`` says what."""
 
 
-def capture(request: Request, family: Family) -> Outcome:
+def capture(request: Request, siblings: Sequence[Version]) -> Outcome:
     """Trace the call on a twin; what differs from earlier calls varies, as far as the tracer allows. Raises Moved."""
-    dynamic, ints = varying(request, family)
+    dynamic, ints = varying(request, siblings)
     return trace(request, [(dynamic, ints), (dynamic, frozenset()), (frozenset(), frozenset())])
 
 
@@ -59,6 +59,7 @@ def twin_of(request: Request, ints: frozenset[int]) -> Twin:
         request.subject.reach(), request.subject.asks_for_the_clock(), request.given,
         [tensor for _, _, tensor in request.subject.loose_tensors],
     )  # fmt: skip
+    twin.ran = {} if request.subject.large else None
     twin.writable = request.writes
     twin.any_size = request.any_size
     twin.past_notes = request.subject.looks_past()
@@ -98,11 +99,29 @@ def _trace(request: Request, wishes: Sequence[Wish], twins: list[Twin]) -> Outco
             return outcome
     if fault is None:
         fault = TraceError("an integer argument could be neither an input nor a constant", "Pass it as a tensor")
+    request = narrowed(request, twin)
     if twin is not None and twin.writes:  # which is why the tracer gave up, whatever it says
         return Outcome(_impure(request, twin, twin.writes, "writes", carries=twin.carries))
     (reason,) = _placed(request, [fault.reason])
     passing = twin is None or bool(_profiler.hindrance())  # which is over in the next process, or sooner
     return Outcome(failure(request, twin, reason, fault.remedy, "copy" if passing else "capture"))
+
+
+def narrowed(request: Request, twin: Twin | None) -> Request:
+    """The same request, with a subject of which no code counts but what the trace has run, where that can be told.
+
+    Of a large program alone: see `_ran`.
+    """
+    subject = request.subject
+    if twin is None or twin.ran is None:
+        return request
+    codes = _ran.marks(twin.code(), twin.answered, subject)
+    found = subject.narrowed(codes | subject.before)
+    hidden = [*found.opaque, *(f"no name leads to {each}, which it runs" for each in _ran.unseen(twin.code(), found))]
+    if hidden:
+        _log.debug("%s: all code counts that its names lead to: %s", request.name, "; ".join(hidden[:3]))
+        return request
+    return replace(request, subject=found)
 
 
 def usable(request: Request, outcome: Outcome) -> bool:
@@ -115,13 +134,13 @@ def usable(request: Request, outcome: Outcome) -> bool:
     return True
 
 
-def varying(request: Request, family: Family) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:
-    """Dimensions and integers in which the call differs from what was captured before.
+def varying(request: Request, siblings: Sequence[Version]) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:
+    """Dimensions and integers in which the call differs from what was captured before (``Family.siblings``).
 
     A tracer bakes sizes of 0 and 1 in, so these stay fixed, and so do dimensions that it has fixed before; what is
     asked for ahead varies at any rate.
     """
-    call, siblings = request.call, family.siblings(request.call, request.subject)
+    call = request.call
     dims: set[tuple[int, int]] = set()
     ints: set[int] = set()
     fixed: set[tuple[int, int]] = set()
@@ -137,6 +156,7 @@ def varying(request: Request, family: Family) -> tuple[frozenset[tuple[int, int]
 
 
 def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
+    request = narrowed(request, twin)
     vouched = request.options.cache_key is not None
     reads, opaque, astray = request.subject.attributes.reads(
         request.subject.census, twin.names, twin.whole, vouched=vouched, noted=twin.watched
@@ -206,8 +226,9 @@ def _empty(request: Request) -> Version:
     call = request.call
     carries = request.parameters.carries
     return Version(
-        request.name, call.tree, call.tensors, call.ints, call.ambient, request.subject.weights, carries=carries
-    )
+        request.name, call.tree, call.tensors, call.ints, call.ambient, request.subject.weights, carries=carries,
+        ran=request.subject.ran,
+    )  # fmt: skip
 
 
 def failure(request: Request, twin: Twin | None, reason: str, remedy: str, kind: str) -> Version:

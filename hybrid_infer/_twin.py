@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from types import CodeType, FunctionType
 from typing import Any
 
 from hybrid_infer import (
@@ -68,6 +69,10 @@ class Twin:
         self.watched, self.any_size = True, False
         self.compared: Callable[[Any], bool] = lambda value: False  # may code compare its class? Then it keeps that
         self.past_notes = False  # may the code look an attribute up so that nobody notes it?
+        #: Code that has run, by id, with the name of its module, where that is to be noted (see `_ran`).
+        self.ran: dict[int, tuple[CodeType, str]] | None = None
+        self.answered: list[Any] = []  # what answered from a cache, so that its code has not run
+        self._made: set[str] = set()  # files of code that was made of the program's
         self.written: frozenset[int] = frozenset()
         self.state: frozenset[int] = frozenset()
         self.passed: Sequence[Any] = ()
@@ -210,7 +215,7 @@ class Twin:
             clones = _roots.Clones(self.census.objects[()])
             function = clones.of(self.function)
             with (
-                _outside.watch(clocks=self._clocks, origin=self.frontend.origin) as outside,
+                _outside.watch(clocks=self._clocks, origin=self.frontend.origin, ran=self.ran) as outside,
                 _tensor_attributes.lookups(looked, self.frontend.tensor_types),
                 self._carried.holding(self.parameters.carried(values)),
             ):
@@ -244,6 +249,7 @@ class Twin:
             self.writes += [f"it reads the attribute {name} of {self.labels[i]}" for i, name in looked.untold]
             recorder.stop()
             self.passed, written = (), reach.take_back()
+            self.answered += reach.answered
             for memory in held:  # another run of this copy starts from where this one did
                 memory.restore()
         written = list(dict.fromkeys(written + recorder.assigned + self._held_elsewhere(value, given, reach)))
@@ -292,6 +298,17 @@ class Twin:
     def observing(self, on: bool) -> AbstractContextManager[None]:
         """See ``Tracee``."""
         return _outside.observing() if on else _profiler.unobserved()
+
+    def rewritten(self, function: FunctionType, made: CodeType) -> None:
+        """See ``Tracee``."""
+        if self.ran is not None:
+            self.ran[id(function.__code__)] = function.__code__, function.__module__
+            self._made.add(made.co_filename)
+
+    def code(self) -> list[tuple[CodeType, str]]:
+        """What has run of the program and its libraries, with the names of its modules; of rewritten code, what it was
+        made of."""
+        return [(code, module) for code, module in (self.ran or {}).values() if code.co_filename not in self._made]
 
     def recall(self, noted: Any) -> None:
         """See ``Tracee``."""

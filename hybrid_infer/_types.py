@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from types import CodeType, FunctionType
 from typing import Any, Protocol
 
 #: An integer expression over the sizes and integers of a call, as JSON data:
@@ -112,7 +113,8 @@ class Tracee(Protocol):
     ``since``: what the objects of the method hold while ``run`` is at work, and what the variables of functions do that
     are about to be run; it says what of it has changed.
     While ``run`` is at work, calls within ``observing(True)`` are watched for the clock and its like whether or not the
-    method names any; those within ``observing(False)`` are not, of which none may be the user's.
+    method names any; those within ``observing(False)`` are not, of which none may be the user's. ``rewritten`` is told
+    of functions that run as other code, made of theirs.
     """
 
     name: str
@@ -144,6 +146,8 @@ class Tracee(Protocol):
     def recall(self, noted: Any) -> None: ...
 
     def observing(self, on: bool) -> AbstractContextManager[None]: ...
+
+    def rewritten(self, function: FunctionType, made: CodeType) -> None: ...
 
 
 class Memory(Protocol):

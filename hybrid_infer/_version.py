@@ -11,6 +11,7 @@ from typing import Any
 from hybrid_infer import _guards, _targets
 from hybrid_infer._attributes import Read
 from hybrid_infer._carry import Carry
+from hybrid_infer._ran import Ran
 from hybrid_infer._types import Condition, Graph, TensorSpec
 
 #: Raised when the meaning of a field changes; another number is never read.
@@ -72,6 +73,7 @@ class Version:
     scope: str = ""  # of a step that an engine failed: the engines, machine and tolerances that it is true of
     failed: str = ""  # and the entry of the store that it is about
     carries: tuple[Carry, ...] = ()  # what the method carries from call to call; with a ``reason``, as was found
+    ran: Ran | None = None  # of a large program, the code that counts
 
     def similar(self, call: Call) -> bool:
         """Is it of the same structure, element types and ranks, whatever the sizes?"""
@@ -119,7 +121,7 @@ class Version:
 
     def covers(self, other: Version) -> bool:
         """Does it serve whatever another, narrower version serves?"""
-        if not other.graph or other.width >= self.width or other.reads != self.reads:
+        if not other.graph or other.width >= self.width or other.reads != self.reads or other.ran != self.ran:
             return False
         example = tuple(TensorSpec(t.dtype, s, t.device) for t, s in zip(other.tensors, other.example, strict=True))
         ints = tuple(n for n in other.ints if n is not None)
@@ -149,6 +151,7 @@ class Version:
             "scope": self.scope,
             "failed": self.failed,
             "carries": [[list(c.path), c.entry, c.key, c.read] for c in self.carries],
+            "ran": None if self.ran is None else self.ran.to_meta(),
             "graph": None if graph is None else names_of(graph),
         }
 
@@ -159,6 +162,7 @@ class Version:
             raise ValueError(f"format {meta['format']} is not {FORMAT}")
         found = meta["graph"]
         graph = None if found is None else graph_of(found)
+        ran = meta.get("ran")
         return Version(
             method=meta["method"],
             tree=meta["tree"],
@@ -180,6 +184,7 @@ class Version:
             scope=meta["scope"],
             failed=meta["failed"],
             carries=tuple(Carry(tuple(path), entry, key, read) for path, entry, key, read in meta.get("carries", ())),
+            ran=None if ran is None else Ran.from_meta(ran),
         )
 
     @property
@@ -187,7 +192,8 @@ class Version:
         """All that decides for which calls it is valid, as text."""
         specs, reads = [_spec(t) for t in self.tensors], [list(r) for r in self.reads]
         call = [self.tree, *specs, list(self.ints), list(self.ambient)]
-        return json.dumps([*call, reads, _plain(self.conditions), self.scope, self.failed])
+        ran = None if self.ran is None else self.ran.to_meta()
+        return json.dumps([*call, reads, _plain(self.conditions), self.scope, self.failed, ran])
 
 
 def names_of(graph: Graph) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import operator
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from hybrid_infer import _code, _keys, _origin
@@ -29,16 +29,19 @@ _LEVELS = frozenset({"isEnabledFor", "getEffectiveLevel"})
 #: that is one of them under another name is met here.
 _READERS = frozenset(map(id, (getattr, vars, dir, inspect.getattr_static, operator.attrgetter, operator.methodcaller)))
 _MAX_OBJECTS = 100_000
+#: Functions that the names in a method's code lead to, from which on only those count that have run (see `_ran`).
+MANY = 400
 
 
 class Walk(Classes):
     """One traversal."""
 
-    def __init__(self, is_tensor: Test, is_layer: Test, skip: Test) -> None:
+    def __init__(self, is_tensor: Test, is_layer: Test, skip: Test, among: Collection[str] | None = None) -> None:
         super().__init__()
-        self.is_tensor, self.is_layer, self.skip = is_tensor, is_layer, skip
+        self.is_tensor, self.is_layer, self.skip, self.among = is_tensor, is_layer, skip, among
         self.cells: dict[int, tuple[types.CellType, Any]] = {}
         self.functions: list[types.FunctionType] = []
+        self.wrappers: set[str] = set()  # marks of what libraries have put around functions
         self.pending: deque[tuple[types.FunctionType, str]] = deque()
         self.objects: dict[int, tuple[Any, bytes | None]] = {}
         self.owner: type | None = None
@@ -96,7 +99,8 @@ class Walk(Classes):
 
     def function(self, function: types.FunctionType) -> bytes:
         """A reference to a function; the function itself is followed later."""
-        self.referred(function)
+        if self.follows(function.__code__):
+            self.referred(function)
         known = self.labels.get(id(function))
         if known is not None:
             return _keys.frame(b"f", known[1].encode())
@@ -137,12 +141,20 @@ class Walk(Classes):
 
     def function_body(self, function: types.FunctionType, label: str) -> None:
         library = library_of(function)
+        followed = self.follows(function.__code__)
         if library:
             self.library(library)
             self.ingredients[label] = _keys.digest(library)
+            self.wrappers.add(_code.mark(function.__code__))
         else:
             self.functions.append(function)
-            self.code(function.__code__, function.__globals__, label)
+            if followed:
+                self.code(function.__code__, function.__globals__, label)
+            else:
+                self.ingredients[label] = _keys.digest(_code.parameters(function.__code__))
+        self.attributes_of(function, label)
+        if not followed:  # where it leads to, nothing has gone
+            return
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
             value = cell_contents(cell)
             self.cells[id(cell)] = (cell, value)
@@ -157,6 +169,11 @@ class Walk(Classes):
                 self.ingredient(f"default {name} of {label}", value, ("default", label, name))
             for name, value in (function.__kwdefaults__ or {}).items():
                 self.ingredient(f"default {name} of {label}", value, ("default", label, name))
+
+    def follows(self, code: types.CodeType) -> bool:
+        return self.among is None or _code.mark(code) in self.among
+
+    def attributes_of(self, function: types.FunctionType, label: str) -> None:
         if function.__dict__:
             self.space(function.__dict__, label, function).extra.add("__wrapped__")
 
@@ -177,8 +194,8 @@ class Walk(Classes):
             self.global_name(name, scope, home)
         for chain in info.computed:
             self.computed(chain, scope)
-        for name, level in info.imports:
-            self.imported(name, level, scope, label)
+        for name, level, whole in info.imports:
+            self.imported(name, level, whole, scope, label)
 
     def global_name(self, name: str, scope: dict[str, Any], home: str) -> None:
         if (id(scope), name) in self.globals:
@@ -190,7 +207,7 @@ class Walk(Classes):
         self.globals[id(scope), name] = (scope, name, value)
         self.ingredient(self.unique(f"global {home}.{name}"), value, ("global", home, name))
 
-    def imported(self, name: str, level: int, scope: dict[str, Any], label: str) -> None:
+    def imported(self, name: str, level: int, whole: bool, scope: dict[str, Any], label: str) -> None:
         """An import statement inside a function: what the function would import is reached."""
         if level:
             package = str(scope.get("__package__") or scope.get("__name__", "")).split(".")
@@ -202,7 +219,7 @@ class Walk(Classes):
                 # Not loaded only to learn that it is a library: its version is on disk.
                 self.library(_origin.of_file(self.spec_file(parts[0]), ""))
                 return
-            if module not in sys.modules and self.mentions.widened:
+            if module not in sys.modules and (self.mentions.widened or len(self.functions) > MANY):
                 # Perhaps never reached, so not imported for this: by what it says.
                 self.ingredients[f"import {module} of {label}"] = _keys.hash_bytes(_content(self.spec_file(module)))
                 return
@@ -211,7 +228,8 @@ class Walk(Classes):
             except Exception as error:
                 self.ingredients[f"import {module} of {label}"] = f"fails: {type(error).__name__}"
                 return
-            self.ingredient(f"import {module} of {label}", value, ("import", label, module))
+            place = ("import", label, module) if whole else ("from", label, parts[count - 1])
+            self.ingredient(f"import {module} of {label}", value, place)
 
     @staticmethod
     def spec_file(top: str) -> str:
@@ -283,22 +301,28 @@ class Walk(Classes):
 
     def layer(self, value: Any) -> bytes:
         self.external(value)
-        seen = {id(value)}
-        stack = [value]
-        while stack:
-            layer = stack.pop()
+        for layer in layers_of(value, self.is_layer):
             self.layer_class(type(layer))
-            queue = list(vars(layer).values())
-            while queue:
-                item = queue.pop()
-                if id(item) in seen or not (isinstance(item, (dict, list, tuple)) or self.is_layer(item)):
-                    continue
-                seen.add(id(item))
-                if self.is_layer(item):
-                    stack.append(item)
-                else:
-                    queue.extend(elements(item))
         return _keys.frame(b"y", name_of(type(value)).encode())
+
+
+def layers_of(value: Any, is_layer: Test) -> Iterator[Any]:
+    """A layer, and those that it holds, in containers too."""
+    seen = {id(value)}
+    stack = [value]
+    while stack:
+        layer = stack.pop()
+        yield layer
+        queue = list(vars(layer).values())
+        while queue:
+            item = queue.pop()
+            if id(item) in seen or not (isinstance(item, (dict, list, tuple)) or is_layer(item)):
+                continue
+            seen.add(id(item))
+            if is_layer(item):
+                stack.append(item)
+            else:
+                queue.extend(elements(item))
 
 
 def _content(filename: str) -> bytes:

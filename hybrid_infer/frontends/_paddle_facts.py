@@ -21,6 +21,10 @@ _SETTINGS: dict[str, Callable[[], Hashable]] = {
 }
 
 
+#: The names by which code asks for any of it.
+NAMES = frozenset(_SETTINGS).union(_LAYOUT, _HISTORY, _CLASS)
+
+
 def settings(names: Set[str]) -> Callable[[], Hashable] | None:
     """The settings that code with these names may ask for; None if it asks for none."""
     asked = [read for name, read in _SETTINGS.items() if name in names]

@@ -156,12 +156,14 @@ def _is_instance(value: Any, kinds: Any) -> bool:
 class Rewrites(program_translator.FunctionCache):
     """The functions rewritten in one trace, on one thread; other threads go on with Paddle's own.
 
-    `observing`: see ``Tracee``.
+    `observing`, `rewritten`: see ``Tracee``.
     """
 
-    def __init__(self, observing: _Observing) -> None:
+    def __init__(
+        self, observing: _Observing, rewritten: Callable[[types.FunctionType, types.CodeType], None]
+    ) -> None:
         super().__init__()
-        self._observing = observing
+        self._observing, self._rewritten = observing, rewritten
         self._code_to_ast_caches = _TREES
         self._dygraph_to_static = _Translator(observing)
         self._thread, self._shared = threading.get_ident(), program_translator._FUNCTION_CACHE
@@ -178,6 +180,7 @@ class Rewrites(program_translator.FunctionCache):
         if original.__name__ == "<lambda>":
             raise OSError("the lines of a lambda are not its source alone")  # Paddle then takes it as it is
         made = super()._convert(func)
+        self._rewritten(original, made.__code__)
         cells = dict(zip(original.__code__.co_freevars, original.__closure__ or (), strict=True))
         closure = tuple(
             cells.get(name, cell) for name, cell in zip(made.__code__.co_freevars, made.__closure__ or (), strict=True)

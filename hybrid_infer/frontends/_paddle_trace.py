@@ -144,7 +144,7 @@ def trace(
             {id(t): v for t, v in zip([*tracee.weights, *tracee.tensors], values, strict=False)}, asked, every_side
         )
         stack.enter_context(watch.active())
-        rewrites = Rewrites(tracee.observing)
+        rewrites = Rewrites(tracee.observing, tracee.rewritten)
         sides = Sides(tracee, rewrites.assigned)
         stack.enter_context(sides.active())
         stack.enter_context(_buffers_replaced())

@@ -61,6 +61,11 @@ class Frontend(Protocol):
         """Names that the framework's own code asks by in layers of these classes, as user code may (``settings``)."""
         ...
 
+    @property
+    def askable(self) -> frozenset[str]:
+        """The names that make a difference to ``settings`` and ``facts``."""
+        ...
+
     def settings(self, names: Set[str]) -> Callable[[], Hashable] | None:
         """Reads such settings as code that uses these names may ask for; None if it asks for none."""
         ...

@@ -36,6 +36,10 @@ _SETTINGS: dict[str, Callable[[], Hashable]] = {
 }  # fmt: skip
 
 
+#: The names by which code asks for any of it.
+NAMES = frozenset({*_SETTINGS, "_arg_requires_grad"}).union(_LAYOUT, _DENSITY, _HISTORY, _CLASS)
+
+
 def settings(names: Set[str]) -> Callable[[], Hashable] | None:
     """The settings that code with these names may ask for; None if it asks for none."""
     asked = [read for name, read in _SETTINGS.items() if name in names]

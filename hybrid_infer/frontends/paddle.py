@@ -158,6 +158,12 @@ class PaddleFrontend:
     def asked(self, kinds: Collection[type]) -> Set[str]:
         return frozenset()  # its layers take the same path whatever the mode
 
+    @cached_property
+    def askable(self) -> frozenset[str]:
+        from hybrid_infer.frontends import _paddle_facts
+
+        return _paddle_facts.NAMES
+
     def settings(self, names: Set[str]) -> Callable[[], Hashable] | None:
         from hybrid_infer.frontends import _paddle_facts
 

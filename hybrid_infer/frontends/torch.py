@@ -118,6 +118,12 @@ class TorchFrontend:
             return frozenset({"is_grad_enabled", "get_fastpath_enabled", "_arg_requires_grad"})
         return frozenset()
 
+    @cached_property
+    def askable(self) -> frozenset[str]:
+        from hybrid_infer.frontends import _torch_facts
+
+        return _torch_facts.NAMES
+
     def settings(self, names: Set[str]) -> Callable[[], Hashable] | None:
         from hybrid_infer.frontends import _torch_facts
 

@@ -1,0 +1,204 @@
+"""Of a large program only the code counts that a trace has run; here every program is a large one."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from support import counts, layer_class
+
+from hybrid_infer import _code, _ran, _walk, inference
+from hybrid_infer._version import Version
+
+FACTOR = 2.0
+FLAGS = {"other": False}
+NAMES = ["first", "second"]
+
+
+def deeper(x: Any) -> Any:
+    """Named by `rarely` alone; what imports modules by computed names has no key."""
+    return x * importlib.import_module("".join(["ma", "th"])).fabs(-1000.0)
+
+
+def rarely(x: Any) -> Any:
+    return deeper(x) + 1
+
+
+def usually(x: Any) -> Any:
+    return x * FACTOR
+
+
+def choose(x: Any) -> Any:
+    return rarely(x) if FLAGS["other"] else usually(x)
+
+
+@functools.lru_cache
+def table() -> float:
+    return FACTOR + 1
+
+
+def by_table(x: Any) -> Any:
+    return x * table()
+
+
+def twice(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(function)
+    def wrapped(x: Any) -> Any:
+        return function(function(x))
+
+    return wrapped
+
+
+@twice
+def decorated(x: Any) -> Any:
+    return usually(x)
+
+
+class Steps:
+    def first(self, x: Any) -> Any:
+        return x + FACTOR
+
+    def second(self, x: Any) -> Any:
+        return x - FACTOR
+
+
+def by_name(x: Any) -> Any:
+    return getattr(Steps(), NAMES[0])(x)
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    global FACTOR
+    monkeypatch.setattr(_walk, "MANY", 0)
+    FACTOR, FLAGS["other"] = 2.0, False
+    table.cache_clear()
+    yield
+
+
+def _layer(framework: Any, function: Callable[[Any], Any]) -> Any:
+    class Method(layer_class(framework)):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return function(x)
+
+    return _hot(Method())
+
+
+def _hot(layer: Any) -> Any:
+    layer.eval()
+    return inference(layer)
+
+
+def _x(framework: Any, n: int = 4) -> Any:
+    values = np.arange(n, dtype="float32")
+    return framework.to_tensor(values) if framework.__name__ == "paddle" else framework.from_numpy(values)
+
+
+def _right(framework: Any, layer: Any, want: Callable[[Any], Any], n: int = 4) -> None:
+    with framework.no_grad():
+        np.testing.assert_allclose(np.asarray(layer(_x(framework, n))), want(np.arange(n, dtype="float32")), rtol=1e-6)
+
+
+def _kept(method: Any) -> list[Version]:
+    found = method.store().entries()
+    return [Version.from_meta(entry.meta) for entry in found]
+
+
+def test_what_never_runs_neither_counts_nor_keeps_a_method_off_the_disk(
+    framework: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = _layer(framework, choose)
+    for _ in range(3):
+        _right(framework, layer, lambda x: x * 2)
+    monkeypatch.setattr(f"{__name__}.deeper", _thousandfold)
+    for _ in range(3):
+        _right(framework, layer, lambda x: x * 2)
+    assert counts()["captures"] == 1 and counts()["hits"] == 5 and not counts()["fallbacks"], counts()
+    (version,) = _kept(layer.forward.__hybrid_infer__)
+    assert version.ran is not None
+    marks = {each.__name__: _code.mark(each.__code__) in version.ran.codes for each in (choose, usually, rarely)}
+    assert marks == {"choose": True, "usually": True, "rarely": False}
+
+
+def _thousandfold(x: Any) -> Any:
+    return x * 1000
+
+
+def test_a_flag_that_leads_to_other_code_is_seen(framework: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.deeper", _thousandfold)
+    layer = _layer(framework, choose)
+    for other in (False, True, False, True):
+        FLAGS["other"] = other
+        for _ in range(2):
+            _right(framework, layer, lambda x: x * 1000 + 1 if FLAGS["other"] else x * 2)
+    monkeypatch.setattr(f"{__name__}.deeper", lambda x: x * 5)
+    for other in (False, True):
+        FLAGS["other"] = other
+        _right(framework, layer, lambda x: x * 5 + 1 if FLAGS["other"] else x * 2)
+    assert not counts()["fallbacks"], counts()
+
+
+@pytest.mark.parametrize("function", [usually, choose, decorated, by_name], ids=lambda each: each.__name__)
+def test_what_runs_counts(framework: Any, monkeypatch: pytest.MonkeyPatch, function: Callable[[Any], Any]) -> None:
+    layer = _layer(framework, function)
+    global FACTOR
+    for value in (2.0, 3.0):
+        FACTOR = value
+        _right(framework, layer, function)
+    monkeypatch.setattr(f"{__name__}.usually", lambda x: x * 7)
+    monkeypatch.setattr(Steps, "first", lambda self, x: x * 7)
+    for _ in range(2):
+        _right(framework, layer, function)
+    NAMES.reverse()
+    try:
+        _right(framework, layer, function)
+    finally:
+        NAMES.reverse()
+    assert counts()["hits"] >= 1 and not counts()["fallbacks"], counts()
+
+
+def test_code_behind_a_cache_that_answered_counts(framework: Any) -> None:
+    """It has not run, since the program had asked before."""
+    global FACTOR
+    assert table() == 3.0
+    layer = _layer(framework, by_table)
+    for factor in (2.0, 5.0):
+        FACTOR = factor
+        table.cache_clear()
+        table()
+        for _ in range(2):
+            _right(framework, layer, lambda x, factor=factor: x * (factor + 1))  # type: ignore[misc]
+
+
+def test_sizes_vary_as_elsewhere(framework: Any) -> None:
+    layer = _layer(framework, choose)
+    for n in (3, 4, 5, 6):
+        _right(framework, layer, lambda x: x * 2, n)
+    assert counts()["captures"] == 2 and counts()["hits"] == 2 and not counts()["fallbacks"], counts()
+
+
+def test_instances_of_one_class_run_code_of_their_own(framework: Any) -> None:
+    class Either(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self, other: bool) -> None:
+            super().__init__()
+            self.other = other
+
+        @inference()
+        def forward(self, x: Any) -> Any:
+            return by_name(x) if self.other else usually(x)
+
+    layers = [Either(other) for other in (True, False, True, False)]
+    for layer in layers:
+        layer.eval()
+        for _ in range(2):
+            _right(framework, layer, lambda x, other=layer.other: x + 2 if other else x * 2)  # type: ignore[misc]
+    assert counts()["captures"] == 2 and not counts()["fallbacks"], counts()
+
+
+def test_what_ran_is_kept_as_plain_data() -> None:
+    ran = _ran.Ran(frozenset({"b", "a"}), "key")
+    assert _ran.Ran.from_meta(json.loads(json.dumps(ran.to_meta()))) == ran
