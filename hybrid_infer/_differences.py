@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from hybrid_infer import _carry, _guards
 from hybrid_infer._keys import Key
+from hybrid_infer._ran import Ran
 from hybrid_infer._signature import place as in_words
 from hybrid_infer._types import TensorSpec
 from hybrid_infer._version import Call, Version
@@ -84,14 +85,17 @@ def from_call(version: Version, call: Call, subject: Any) -> list[str]:
 
 def of_miss(versions: Iterable[Version], store: Any, call: Call, subject: Any) -> str:
     """Why nothing in a store serves a call: in what the static model that comes nearest differs."""
-    found = [each for v in versions if v.graph and (each := from_call(v, call, subject))]
+    mine = [(v, under) for v in versions if v.graph and (under := subject.under(v.ran)) is not None]
+    found = [each for version, under in mine if (each := from_call(version, call, under))]
     if found:
         return f"no static model fits; the nearest differs in {listed(min(found, key=len))}"
     keys = []
     for entry in itertools.islice(store.entries(), _OTHERS):
         if entry.meta.get("method") == subject.name and entry.method != subject.key.hex:
             items = [(str(label), str(digest)) for label, digest in entry.meta.get("key", ())]
-            keys.append((of_keys(subject.key.items, items), -entry.created, entry.version))
+            ran = entry.meta.get("ran")
+            under = subject if ran is None else subject.narrowed(Ran.from_meta(ran).codes)
+            keys.append((of_keys(under.key.items, items), -entry.created, entry.version))
     if not keys:
         return "no static model; none of this method is stored"
     differences, _, version = min(keys, key=lambda each: (len(each[0]), each[1]))

@@ -469,7 +469,7 @@ class State:
         self.changes += 1
         family = self.family
         if family is not None and not any(h.entry is None and h.version.graph for h in list(family.held)):
-            self.family = None
+            self.family = self.stores.family = None
 
 
 _STATES: weakref.WeakSet[State] = weakref.WeakSet()

@@ -155,10 +155,10 @@ class Family:
             if version is not None and version.graph is not None:
                 self.add(Held(version, entry, disk=True), entry.version)
         with self.lock:
-            known = {h.version.identity for h in self.held if h.version.reason}
+            known = {(h.version.identity, h.version.ran) for h in self.held if h.version.reason}
         for record in store.failures(self.key):
             version = _parse(record, None)
-            if version is not None and version.reason and version.identity not in known:
+            if version is not None and version.reason and (version.identity, version.ran) not in known:
                 self.add(Held(version, None, disk=True), "")
 
     def add(self, held: Held, name: str) -> None:

@@ -35,6 +35,7 @@ class Locks:
     """How often each lock was taken, less how often it was let go of: by the user's code, and by what that uses."""
 
     def __init__(self) -> None:
+        #: Each with how often it was taken more than let go of, and how often of that by its ``__enter__``.
         self._taken: dict[int, list[Any]] = {}
         #: Where the user's code last did either.
         self.line = ("", 0)
@@ -46,17 +47,21 @@ class Locks:
         """
         known = self._taken.get(id(lock))
         if line is not None:
-            known, self.line = self._taken.setdefault(id(lock), [lock, 0]), line
+            known, self.line = self._taken.setdefault(id(lock), [lock, 0, 0]), line
         if known is None:
             return
         if name in TAKES:
             known[1] += 1
+            known[2] += name == "__enter__"
+        elif name == "__exit__":  # whose other half a ``with`` calls unseen
+            known[1] -= known[2] > 0
+            known[2] -= known[2] > 0
         elif name in GIVES and (line is not None or known[1] > 0):
             known[1] -= 1
 
     def put_back(self) -> bool:
         """Leave each lock as it was found; was one left otherwise?"""
-        changed = [(lock, times) for lock, times in self._taken.values() if times]
+        changed = [(lock, times) for lock, times, _ in self._taken.values() if times]
         for lock, times in changed:
             for _ in range(abs(times)):
                 if times < 0:

@@ -229,7 +229,7 @@ class Stores:
         self._method = method
         self._own: Any = None  # for what no key can tell apart
         self._kept: Any = None  # for what is not to be on disk
-        self._family: Any = None
+        self.family: Any = None  # of a large program
         self._told = False
         self._sealed: Callable[[], bool] = lambda: True
         self._resets, self._opaque = 0, ""
@@ -273,7 +273,7 @@ class Stores:
         if not family.held:
             family.refresh(self.open())
         found = [held.version.ran.codes for held in list(family.held) if held.version.ran is not None]
-        self._family = family if found else None  # kept, so that the next call need not read it from disk
+        self.family = family if found else None  # kept, so that the next call need not read it from disk
         return frozenset().union(*found) if found else None
 
     def items(self) -> list[tuple[str, str]]:

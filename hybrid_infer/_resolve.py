@@ -71,20 +71,20 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
     if held is not None:
         return use(state, request, family, held, call)
     if _log.isEnabledFor(logging.DEBUG):
-        _log.debug("%s: %s", state.method.name, _why(request, family))
+        _log.debug("%s: %s", state.method.name, _why(state, request, family))
     hooked = request.subject.hooked()
     if hooked is not None:
         return Eager(hooked.reason, hooked.still, remedy=hooked.remedy), NOTHING
     families = _families(state, request, family)
-    siblings = [version for each in families for version in each.siblings(request.call, request.subject)]
-    full, widening = len(state.seen) >= state.method.options.max_versions, _tracing.varying(request, siblings)
+    full = len(state.seen) >= state.method.options.max_versions
+    widening = _tracing.varying(request, _siblings(request, families))
     if full and (not any(widening) or widening in state.in_vain):
         return _too_many(state, request, families), NOTHING
     hindered = _profiler.hindrance() if request.subject.asks_for_the_clock() else ""
     if hindered:
         return Eager(hindered, lambda: bool(_profiler.hindrance()), kind="busy"), NOTHING
     if request.frozen:
-        raise StanceError(state.method.name, _why(request, family), _WARM)
+        raise StanceError(state.method.name, _why(state, request, family), _WARM)
     wait = _AHEAD if request.errand.ahead else _WAIT if family.patient else 0.0
     with _one_at_a_time(state, request, family, wait) as alone:
         if alone:
@@ -102,7 +102,7 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
                 return turnover.resting, NOTHING
             start = time.perf_counter()
             try:
-                outcome = _capture(request, siblings, wait)
+                outcome = _capture(request, _siblings(request, families), wait)
             except _tracing.Moved as fault:
                 state.moved += 1
                 reason = f"another thread changed {fault} while it was captured"
@@ -259,6 +259,10 @@ def _given_up(state: Any, request: Request, held: Held) -> Eager:
     return Eager(route.reason, minutes(state.failures - _FAILURES), remedy=route.remedy, kind=route.kind)
 
 
+def _siblings(request: Request, families: Sequence[Family]) -> list[Version]:
+    return [version for each in families for version in each.siblings(request.call, request.subject)]
+
+
 def _too_many(state: Any, request: Request, families: Sequence[Family]) -> Eager:
     """The route past ``max_versions``, until one of them serves the call after all or makes room."""
     last = next(reversed(state.seen.values()))
@@ -294,7 +298,8 @@ def _capture(request: Request, siblings: Sequence[Version], wait: float) -> Outc
         _tracing.CAPTURING.release()
 
 
-def _why(request: Request, family: Family) -> str:
+def _why(state: Any, request: Request, family: Family) -> str:
     """In what the nearest static model differs from what a call needs."""
-    known = [h.version for h in list(family.held)]
-    return _differences.of_miss(known, request.store, request.call, request.subject)
+    known = [h.version for each in _families(state, request, family) for h in list(each.held)]
+    store = state.stores.open() if request.subject.large else request.store
+    return _differences.of_miss(known, store, request.call, request.subject)

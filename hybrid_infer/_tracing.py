@@ -118,6 +118,8 @@ def narrowed(request: Request, twin: Twin | None) -> Request:
     codes = _ran.marks(twin.code(), twin.answered, subject)
     found = subject.narrowed(codes | subject.before)
     hidden = [*found.opaque, *(f"no name leads to {each}, which it runs" for each in _ran.unseen(twin.code(), found))]
+    if not subject.code_unchanged():  # since before the trace: it may have met other values than are there now
+        hidden.append("it has changed meanwhile")
     if hidden:
         _log.debug("%s: all code counts that its names lead to: %s", request.name, "; ".join(hidden[:3]))
         return request

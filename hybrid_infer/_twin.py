@@ -302,7 +302,7 @@ class Twin:
     def rewritten(self, function: FunctionType, made: CodeType) -> None:
         """See ``Tracee``."""
         if self.ran is not None:
-            self.ran[id(function.__code__)] = function.__code__, function.__module__
+            self.ran[id(function.__code__)] = function.__code__, function.__module__ or ""
             self._made.add(made.co_filename)
 
     def code(self) -> list[tuple[CodeType, str]]:

@@ -189,11 +189,10 @@ class Version:
 
     @property
     def identity(self) -> str:
-        """All that decides for which calls it is valid, as text."""
+        """All that decides for which calls it is valid, as text; beside the code, which a key tells, or `ran`."""
         specs, reads = [_spec(t) for t in self.tensors], [list(r) for r in self.reads]
         call = [self.tree, *specs, list(self.ints), list(self.ambient)]
-        ran = None if self.ran is None else self.ran.to_meta()
-        return json.dumps([*call, reads, _plain(self.conditions), self.scope, self.failed, ran])
+        return json.dumps([*call, reads, _plain(self.conditions), self.scope, self.failed])
 
 
 def names_of(graph: Graph) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,6 +31,26 @@ def free() -> Iterator[None]:
 def inside(x: Any) -> Any:
     with LOCK, AGAIN:
         return x * 3
+
+
+def inside_by_the_clock(x: Any) -> Any:
+    """A method that names the clock is watched, as one in which a lock is named is not."""
+    with LOCK, AGAIN:
+        return x * time.time() if float(x.shape[0]) > 9 else x * 3
+
+
+def by_a_stack(x: Any) -> Any:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(LOCK)
+        stack.enter_context(AGAIN)
+        return x * time.time() if float(x.shape[0]) > 9 else x * 3
+
+
+def by_its_methods(x: Any) -> Any:
+    LOCK.__enter__()
+    x = x * 3
+    LOCK.__exit__(None, None, None)
+    return x
 
 
 def balanced(x: Any) -> Any:
@@ -75,7 +97,8 @@ def swallows(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (inside, SERVED), (balanced, SERVED), (asks, ASKS), (tries, ASKS), (tries_by_name, ASKS), (swallows, ASKS),
+        (inside, SERVED), (inside_by_the_clock, SERVED), (by_its_methods, SERVED),
+        (balanced, SERVED), (asks, ASKS), (tries, ASKS), (tries_by_name, ASKS), (swallows, ASKS),
     ],
 )  # fmt: skip
 def test_a_lock(framework: Any, function: Callable[[Any], Any], words: tuple[str, ...]) -> None:
@@ -84,6 +107,15 @@ def test_a_lock(framework: Any, function: Callable[[Any], Any], words: tuple[str
         for _ in range(3):
             assert float(hot(x)[0, 0]) == 3.0
     answered(words, 3)
+    assert not LOCK.locked() and AGAIN.acquire(blocking=False)
+    AGAIN.release()
+
+
+def test_locks_that_a_stack_takes_are_free_afterwards(framework: Any) -> None:
+    hot, x = inference(by_a_stack), framework.ones([2, 3])
+    with framework.no_grad():
+        for _ in range(3):
+            assert float(hot(x)[0, 0]) == 3.0 and not LOCK.locked()
 
 
 @pytest.mark.parametrize("function", [asks, tries, tries_by_name, swallows])
