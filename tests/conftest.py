@@ -14,7 +14,7 @@ import exported
 import pytest
 
 import hybrid_infer
-from hybrid_infer import _defects, _forked, _tracing
+from hybrid_infer import _defects, _forked, _tracing, _walk
 
 #: For what opens its store outside of a test, or after the test's own directory was taken back: never the user's own,
 #: where a program of an earlier run may be found.
@@ -23,6 +23,23 @@ os.environ["HYBRID_INFER_CACHE_DIR"] = _OUTSIDE.name
 #: Whether or not it is faster at a test's small sizes; also for what is decorated when a test's module is imported.
 os.environ["HYBRID_INFER_BACKEND"] = "onnxruntime"
 exported.RECORDER.start()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "take every program for a large one, of which only the code counts that has run; not in other processes"
+    parser.addoption("--large", action="store_true", help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--large"):
+        _walk.MANY = 0
+
+
+@pytest.fixture
+def small(request: pytest.FixtureRequest) -> None:
+    """For what holds of programs alone that are no large ones."""
+    if request.config.getoption("--large"):
+        pytest.skip("every program is a large one")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -159,6 +159,7 @@ def test_under_a_profiler_that_cannot_be_put_back_no_clock_is_missed(framework: 
     assert counts()["captures"] == 1 and counts()["hits"] == 1
 
 
+@pytest.mark.usefixtures("small")
 def test_under_a_profiler_that_cannot_be_put_back_the_rest_is_served(framework: Any) -> None:
     layer, x = _layer(framework), framework.ones([2, 3])
     with framework.no_grad(), in_c() as profiler:

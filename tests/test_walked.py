@@ -78,6 +78,7 @@ def _right(framework: Any, layer: Any, n: int, want: Any) -> None:
         np.testing.assert_allclose(np.asarray(layer(x)), want(np.arange(n, dtype="float32")), rtol=1e-6)
 
 
+@pytest.mark.usefixtures("small")
 def test_other_sizes_are_no_reason_to_walk_again(framework: Any, walks: list[str]) -> None:
     layer = _layer(framework)
     for n in (3, 4, 5, 6):
@@ -85,6 +86,7 @@ def test_other_sizes_are_no_reason_to_walk_again(framework: Any, walks: list[str
     assert counts()["captures"] == 2 and len(walks) == 1
 
 
+@pytest.mark.usefixtures("small")
 def test_each_change_between_two_sizes_is_seen(
     framework: Any, walks: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
