@@ -3,9 +3,10 @@
 Code counts by the names that it mentions, whatever stands before the dot. In a program that is run from its sources a
 method may so reach thousands of functions, of which it runs a hundred: to walk through the others takes seconds in each
 process, to look at each call whether they are what they were takes longer than the method, and among them are some that
-keep a method off the disk. So, from `_walk.MANY` functions on, a static model is kept with the marks of the code that
-ran while it was traced (`Ran`). Functions of other code count by their names and parameters, as values do, and are not
-followed: the same code finds the same values, takes the same way, and runs none of them.
+keep a method off the disk. So, where there are more than `_walk.MANY` functions, or one that keeps it off the disk, a
+static model is kept with the marks of the code that ran while it was traced (`Ran`). Functions of other code count by
+their names and parameters, as values do, and are not followed: the same code finds the same values, takes the same way,
+and runs none of them.
 
 What had run before the trace, and is not run again, leaves its values behind, which count where they are read. Only a
 cache (``functools.lru_cache``) hides them: the code behind one that gave an answer counts with all that it mentions.

@@ -44,9 +44,9 @@ class Subject:
     are the classes of what is passed to a call, whose methods it may use. `carries`: see `_carry`. `walked` keeps what
     was found in its code until that changes.
 
-    ``large``: only what runs of its code is to count (see `_ran`). Of what has run before, ``among`` holds the marks,
-    and nothing else is followed; None where everything is. It is what `look` tells of a ``place``, the key of all but
-    the code, if that is known there. Without `look`, nothing is kept by what has run.
+    ``large``: only what runs of its code is to count, where that can be told (see `_ran`). Of what has run before,
+    ``among`` holds the marks, and nothing else is followed; None where everything is. It is what `look` tells of a
+    ``place``, the key of all but the code, if that is known there. Without `look`, nothing is kept by what has run.
     """
 
     def __init__(
@@ -104,7 +104,6 @@ class Subject:
             found = known(self.replaced)
             code_unchanged = found.unchanged([*self._named, *libraries])
         self.code = found.code
-        self.large = self.among is not None or (look is not None and len(self.code.functions) > _walk.MANY)
         self.attributes.counted = {(id(owner), name) for owner, name, _ in self.code.classes_read}
         #: The method's code, and that of functions which objects keep: what they hold, a trace tells.
         self.codes = self._codes_of(found.code, attributes)
@@ -121,6 +120,8 @@ class Subject:
         self.settings, self.facts = frontend.settings(names), frontend.facts(names)
         opaque = (*self.code.opaque, *(why for _, _, reasons in self._unnoted for why in reasons))
         self.opaque = () if cache_key is not None else opaque
+        much = len(self.code.functions) > _walk.MANY or bool(self.opaque)
+        self.large = self.among is not None or (look is not None and much)
         #: Looked at before the key is made of their values, and before a capture makes constants of them.
         self.loose_tensors = self._loose_slots()
         self.constants_unchanged = frontend.watch(self.loose_tensors) if self.loose_tensors else _always

@@ -124,6 +124,23 @@ def test_what_never_runs_neither_counts_nor_keeps_a_method_off_the_disk(
     assert marks == {"choose": True, "usually": True, "rarely": False}
 
 
+def test_a_small_program_is_kept_on_disk_too_for_all_that_never_runs(
+    framework: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_walk, "MANY", 400)
+    layer = _layer(framework, choose)
+    _right(framework, layer, lambda x: x * 2)
+    (version,) = _kept(layer.forward.__hybrid_infer__)
+    assert version.ran is not None
+    FLAGS["other"] = True  # runs what has no fingerprint
+    for _ in range(2):
+        _right(framework, layer, lambda x: x * 1000 + 1)
+    FLAGS["other"] = False
+    for _ in range(2):
+        _right(framework, layer, lambda x: x * 2)
+    assert len(_kept(layer.forward.__hybrid_infer__)) == 1 and not counts()["fallbacks"], counts()
+
+
 def _thousandfold(x: Any) -> Any:
     return x * 1000
 
