@@ -19,15 +19,17 @@ from hybrid_infer._state import PLAIN
 #: Where something stands below a root: names of attributes, keys and indices, e.g. ("self", "layers", "0", "weight").
 Path = tuple[str, ...]
 
+_CACHE = type(functools.lru_cache(lambda: None))
 _LEAVES = (
     type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, str, bytes, int, float,
-    complex, bool, type(None), enum.Enum, range, slice, logging.Logger, type(functools.lru_cache(lambda: None)),
+    complex, bool, type(None), enum.Enum, range, slice, logging.Logger, _CACHE,
 )  # fmt: skip
 
 
 _BUILTIN = frozenset(
     {dict, list, tuple, set, frozenset, deque, type, types.MethodType, types.FunctionType, types.BuiltinFunctionType}
 )
+_NAMED = (logging.Logger, contextvars.ContextVar, types.ModuleType)
 _OBJECTS = 1 << 17
 _OURS = __name__.partition(".")[0]  # a wrapped method leads to its programs, of which the program knows nothing
 
@@ -125,6 +127,25 @@ def named(census: Census) -> tuple[list[type], list[Any]]:
     """
     found: dict[type, None] = {}
     others: list[Any] = []
+    for value in _values(census):
+        if isinstance(value, type):
+            found[value] = None
+        elif isinstance(value, _NAMED):
+            if not isinstance(value, types.ModuleType) or not _origin.of_object(value):
+                others.append(value)
+            continue
+        if type(value) not in _BUILTIN:
+            found[type(value)] = None
+    return [kind for kind in found if not _origin.of_object(kind)], others
+
+
+def caches(census: Census) -> list[Any]:
+    """What the state holds that ``functools.lru_cache`` has made."""
+    return [value for value in _values(census) if type(value) is _CACHE]
+
+
+def _values(census: Census) -> Iterator[Any]:
+    """All that the state holds but plain data, each once."""
     seen: set[int] = set()
     queue: list[Any] = list(census.objects.values())
     while queue and len(seen) < _OBJECTS:
@@ -133,28 +154,21 @@ def named(census: Census) -> tuple[list[type], list[Any]]:
         if kind in PLAIN or id(value) in seen or str(kind.__module__).partition(".")[0] == _OURS:
             continue
         seen.add(id(value))
-        if isinstance(value, type):
-            found[value] = None
-        elif isinstance(value, (logging.Logger, contextvars.ContextVar, types.ModuleType)):
-            if not isinstance(value, types.ModuleType) or not _origin.of_object(value):
-                others.append(value)
+        yield value
+        if isinstance(value, _NAMED):
             continue
-        elif isinstance(value, (dict, list, tuple, set, frozenset, deque)):
+        if isinstance(value, (dict, list, tuple, set, frozenset, deque)):
             queue.extend(_state.elements(value))
         elif isinstance(value, types.MethodType):
-            queue.append(value.__self__)
+            queue += [value.__self__, value.__func__]
         elif isinstance(value, functools.partial):
             queue += [value.func, value.args, value.keywords]
         elif isinstance(value, weakref.ref):
             queue.append(value())
-        if kind in _BUILTIN:
-            continue
-        found[kind] = None
-        if isinstance(value, (types.FunctionType, type)):
+        if kind in _BUILTIN or isinstance(value, (types.FunctionType, type)):
             continue
         queue.extend(getattr(value, "__dict__", {}).values())
         queue.extend(held for _, held in _state.slots(value, kind))
-    return [kind for kind in found if not _origin.of_object(kind)], others
 
 
 def functions(census: Census) -> dict[str, dict[str, tuple[types.FunctionType, ...]]]:

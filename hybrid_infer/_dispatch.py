@@ -74,7 +74,7 @@ class State:
         self.rebinds: Counter[tuple[int, str]] = Counter()
         self.fired: Counter[str] = Counter()  # what had changed where a program could no longer be used
         #: What the method asks for: whether gradients are on, settings, what a tensor is like.
-        self._asked: frozenset[str] = frozenset()
+        self.asked: frozenset[str] = frozenset()
         self.facts: Callable[[Any], Any] | None = None
         self._reads: list[Callable[[], Any]] = []
         self._places = False  # was it called while there was a default device?
@@ -369,9 +369,9 @@ class State:
 
     def ask(self, subject: Subject) -> bool:
         """Does the code ask for more than was known? From now on each answer to that makes a version of its own."""
-        if subject.asks == self._asked:
+        if subject.asks == self.asked:
             return False
-        self._asked, self.facts = subject.asks, subject.facts
+        self.asked, self.facts = subject.asks, subject.facts
         self._reads = [self._grad] * subject.asks_for_gradients()
         self._reads += [] if subject.settings is None else [subject.settings]
         self._compose()

@@ -37,7 +37,8 @@ class Fingerprint:
     that were followed.
     ``attributes``: the names of attributes that this code mentions, whether or not anything of that name is there.
     ``sentinels``: what code reaches that is nothing but itself (``object()``), in the order in which it was met.
-    ``context_variables``: are there any? ``wrappers``: marks of code of libraries, in functions that hold others.
+    ``caches``: what ``functools.lru_cache`` has made. ``context_variables``: are there any? ``wrappers``: marks of code
+    of libraries, in functions that hold others.
     """
 
     digest: str
@@ -55,6 +56,7 @@ class Fingerprint:
     attributes: frozenset[str]
     sentinels: tuple[object, ...]
     followed: tuple[tuple[types.FunctionType, types.CodeType], ...]
+    caches: tuple[Any, ...]
     context_variables: bool
     wrappers: frozenset[str]
 
@@ -137,6 +139,7 @@ def fingerprint(
         frozenset(walk.mentions.used),
         tuple(walk.sentinels),
         tuple((f, f.__code__) for f in walk.functions if walk.follows(f.__code__)),
+        tuple(walk.caches),
         walk.context_variables,
         frozenset(walk.wrappers),
     )

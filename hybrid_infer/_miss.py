@@ -123,7 +123,8 @@ def miss(
             _defects.tell(state, fault, lambda: key)  # what the answer has changed must not be changed again
             return None, _given.result(invocation.answer)
     if route is not None:
-        state.remember(key, route)
+        # Of a large program, what its code asks for is known better by now.
+        state.remember(key if state.asked == subject.asks else state.key(values), route)
     return route, _given.result(result)
 
 

@@ -91,6 +91,7 @@ class Objects(_keys.Encoder):
         self.loggers: dict[str, logging.Logger] = {}
         self.sentinels: dict[object, int] = {}
         self.context_variables = False
+        self.caches: list[Any] = []
         self.place = ("argument", "the call", "")
 
     @abstractmethod
@@ -152,6 +153,7 @@ class Objects(_keys.Encoder):
         if kind is functools.cached_property:
             return self.parts(b"Q", value.func)
         if kind is _LRU:
+            self.caches.append(value)
             return self.parts(b"W", value.__wrapped__)
         if _origin.of_object(kind) == "hybrid_infer" and undecorated(value) is not value:
             return self.parts(b"W", undecorated(value), getattr(value, "__self__", None))

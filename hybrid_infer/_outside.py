@@ -22,6 +22,7 @@ from typing import Any
 
 from hybrid_infer import _contexts, _environment, _locks, _origin, _profiler
 from hybrid_infer._errors import TraceError
+from hybrid_infer._ran import Trail
 
 _LOCAL = threading.local()
 _LOCK = threading.Lock()
@@ -62,7 +63,7 @@ _NAMES = frozenset(
         *(function.__name__ for function in _ANSWERS), *_DATES, *_SETTERS, *_locks.NAMES, "uuid", "uuid1", "uuid4",
         "secrets", "exists", "lexists", "isfile", "isdir", "islink", "getsize", "getmtime", "is_file", "is_dir",
         "iterdir", "glob", "rglob", "walk", "cwd", "absolute", "resolve", "is_symlink", "is_mount", "abspath",
-        "realpath", "relpath", "getctime", "getatime", "samefile", "which", "disk_usage",
+        "realpath", "relpath", "getctime", "getatime", "samefile", "which", "disk_usage", "copy_context",
     }
 )  # fmt: skip
 
@@ -87,15 +88,15 @@ class Watch:
     """Reasons found while a watch was on, and the environment variables that were read."""
 
     def __init__(
-        self, origin: Callable[[tuple[str, int]], tuple[str, int]] | None = None,
-        ran: dict[int, tuple[types.CodeType, str]] | None = None,
+        self, origin: Callable[[tuple[str, int]], tuple[str, int]] | None = None, trail: Trail | None = None,
+        tokens: bool = False,
     ) -> None:  # fmt: skip
         self.reasons: list[str] = []
-        self.ran = ran
+        self.trail = trail
         self.variables: dict[str, Any] = {}
         self.assigned = _environment.Assigned()
         self.locks = _locks.Locks()
-        self.contexts = _contexts.Variables()
+        self.contexts = _contexts.Variables(tokens)
         self._origin = origin
 
     def line(self, frame: Any) -> tuple[str, int]:
@@ -114,14 +115,14 @@ class Watch:
 @contextlib.contextmanager
 def watch(
     *, clocks: bool = False, origin: Callable[[tuple[str, int]], tuple[str, int]] | None = None,
-    ran: dict[int, tuple[types.CodeType, str]] | None = None,
+    trail: Trail | None = None, tokens: bool = False,
 ) -> Iterator[Watch]:  # fmt: skip
     """Note what the code inside reads from the outside world, on this thread; with `clocks`, of the clock as well.
 
-    `origin` tells of a line of generated code which line of the user's it was made of. With `clocks`, all code that
-    runs is put into `ran`, by id, with the name of its module.
+    `origin` tells of a line of generated code which line of the user's it was made of. With `clocks`, the `trail` gets
+    all code that runs. `tokens`: may the code look at what a context variable held before it set that?
     """
-    found = Watch(origin, ran)
+    found = Watch(origin, trail, tokens)
     _install()
     if getattr(os.environ, "encodekey", None) not in _OBSERVERS:
         found.note("it reads the environment, and os.environ is not Python's own: nobody notes what is read there")
@@ -177,13 +178,13 @@ def _placed(reason: str, line: tuple[str, int]) -> str:
 
 
 def _clock_observer(found: Watch) -> Any:
-    ran = found.ran
+    trail = found.trail
 
     def observe(frame: Any, event: str, called: Any) -> None:
         if event == "call":
             code = frame.f_code
-            if ran is not None and id(code) not in ran:
-                ran[id(code)] = code, frame.f_globals.get("__name__", "")
+            if trail is not None:
+                trail.note(code, frame.f_globals.get("__name__", ""))
             if code.co_name in _SETTERS:
                 _note_setter(found, code.co_name, frame.f_globals.get("__name__", ""), frame.f_back)
         owner = getattr(called, "__self__", None)
@@ -193,6 +194,8 @@ def _clock_observer(found: Watch) -> Any:
             _note_variable(found, frame, event, called)
         if event != "c_call":
             return
+        if trail is not None:
+            trail.called(called, frame.f_globals.get("__name__", ""))
         if called.__name__ in _SETTERS:
             module = getattr(called, "__module__", None) or type(owner).__module__
             _note_setter(found, called.__name__, str(module), frame)
@@ -202,6 +205,8 @@ def _clock_observer(found: Watch) -> Any:
             return
         if what is None and called.__name__ in _DATES and owner in _CALENDAR:
             what = "the clock"
+        elif what is None and (called is contextvars.copy_context or type(owner) is contextvars.Context):
+            what = "the context variables as a whole"
         user = _users(found, frame) if what is not None else None
         if user is not None:
             found.note(f"it reads {what}", user)
@@ -227,7 +232,7 @@ def _note_variable(found: Watch, frame: Any, event: str, called: Any) -> None:
         return
     if event == "c_return":
         found.contexts.done(variable, method)
-    elif event == "c_call" and found.contexts.asks(variable, method, frame.f_code.co_names):
+    elif event == "c_call" and found.contexts.asks(variable, method):
         found.note(f"it reads the context variable {variable.name}", user)
 
 

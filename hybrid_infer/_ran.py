@@ -5,8 +5,8 @@ method may so reach thousands of functions, of which it runs a hundred: to walk 
 process, to look at each call whether they are what they were takes longer than the method, and among them are some that
 keep a method off the disk. So, where there are more than `_walk.MANY` functions, or one that keeps it off the disk, a
 static model is kept with the marks of the code that ran while it was traced (`Ran`). Functions of other code count by
-their names and parameters, as values do, and are not followed: the same code finds the same values, takes the same way,
-and runs none of them.
+their names, parameters and defaults, as values do, and are not followed: the same code finds the same values, takes the
+same way, and runs none of them. Where it may look into them otherwise, they count by all that they say.
 
 What had run before the trace, and is not run again, leaves its values behind, which count where they are read. Only a
 cache (``functools.lru_cache``) hides them: the code behind one that gave an answer counts with all that it mentions.
@@ -14,13 +14,21 @@ cache (``functools.lru_cache``) hides them: the code behind one that gave an ans
 
 from __future__ import annotations
 
+import _thread
+import sys
+from _queue import SimpleQueue
 from collections.abc import Iterable, Sequence
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from hybrid_infer import _code, _origin, _roots
 
 _TUPLES = "namedtuple_"  # with which the modules begin that ``collections.namedtuple`` makes its constructors for
+#: By which work gets to other threads, where it is not seen to run.
+_THREADS = frozenset({"threading", "queue", "concurrent", "multiprocessing"})
+_HANDING_ON = frozenset({"start", "submit", "put", "notify", "notify_all"})
+_STARTS = ("start_new_thread", "start_new", "start_joinable_thread")
+_STARTING = tuple(getattr(_thread, name) for name in _STARTS if hasattr(_thread, name))
 
 
 class Ran(NamedTuple):
@@ -39,29 +47,69 @@ class Ran(NamedTuple):
         return Ran(frozenset(map(str, codes)), str(key))
 
 
-def marks(ran: Iterable[tuple[CodeType, str]], answered: Iterable[Any], subject: Any) -> frozenset[str]:
-    """The marks of what has run of the program, given code with the names of its modules, and of what is behind caches.
+class Trail:
+    """The code that runs in a trace, as far as that is seen; ``lost`` says why it was not, else it is empty.
 
-    Of libraries, what they have put around functions of the program.
+    `caches`: what may answer without its code being run.
     """
-    wrappers = frozenset().union(*(code.wrappers for code in subject.codes))
-    found = {_code.mark(code) for code, module in ran if _of_program(code, module)}
-    found |= wrappers & {_code.mark(code) for code, module in ran if code.co_freevars}
-    for cache in answered:
-        if not _origin.of_object(cache):
+
+    def __init__(self, caches: Iterable[Any]) -> None:
+        self.lost = ""
+        self.answered: list[Any] = []  # of the caches
+        self._codes: dict[int, tuple[CodeType, str]] = {}
+        self._caches = [(cache, cache.cache_info()) for cache in caches if not _origin.of_object(cache)]
+        self._made: set[str] = set()  # files of code that was made of the program's
+
+    def note(self, code: CodeType, module: str) -> None:
+        """Code of a module has begun to run."""
+        if id(code) not in self._codes:
+            self._codes[id(code)] = code, module
+            if code.co_name in _HANDING_ON and module.partition(".")[0] in _THREADS:
+                self.lost = f"{module}.{code.co_name} hands work to another thread"
+
+    def called(self, function: Any, by: str) -> None:
+        """A module calls a function in C."""
+        if any(function is each for each in _STARTING) or type(getattr(function, "__self__", None)) is SimpleQueue:
+            self.lost = "it hands work to another thread"
+        elif function is sys.setprofile and by != "hybrid_infer._profiler":
+            self.lost = "it sets a profile function"
+
+    def rewritten(self, function: FunctionType, made: CodeType) -> None:
+        """A function runs as other code, made of its own."""
+        self._codes[id(function.__code__)] = function.__code__, function.__module__ or ""
+        self._made.add(made.co_filename)
+
+    def look_at_caches(self) -> None:
+        """To be called when the code has run, before any cache is emptied for that."""
+        for cache, before in self._caches:
+            now = cache.cache_info()
+            if now.hits != before.hits or now.misses < before.misses:  # or it was emptied since
+                self.answered.append(cache)
+
+    def program(self) -> list[tuple[CodeType, str]]:
+        """Of the program, code and the names of its modules; of rewritten code, what it was made of."""
+        found = ((code, module) for code, module in self._codes.values() if code.co_filename not in self._made)
+        return [(code, module) for code, module in found if _origin.of_file(code.co_filename, module) == _origin.USER]
+
+    def marks(self, subject: Any) -> frozenset[str]:
+        """The marks of what has run of the program, of what libraries have put around it, and of what is behind caches.
+        """
+        wrappers = frozenset().union(*(code.wrappers for code in subject.codes))
+        found = {_code.mark(code) for code, _ in self.program()}
+        found |= wrappers & {_code.mark(code) for code, _ in self._codes.values() if code.co_freevars}
+        for cache in self.answered:
             found |= {_code.mark(code) for _, code, *_ in subject.attributes.code(cache).functions}
-    return frozenset(found)
+        return frozenset(found)
 
-
-def unseen(ran: Iterable[tuple[CodeType, str]], subject: Any) -> list[str]:
-    """What has run of the program, and is none of what counts for a subject: by which way, no name tells."""
-    bodies = (body for code in subject.codes for _, body in code.followed)
-    known = {_code.mark(piece) for body in bodies for piece in _roots.codes(body)}
-    mine = [(code, module) for code, module in ran if _of_program(code, module)]
-    return [f"{module}.{code.co_name}" for code, module in mine if _code.mark(code) not in known]
-
-
-def _of_program(code: CodeType, module: str) -> bool:
-    if module.startswith(_TUPLES) and code.co_filename.startswith("<"):
-        return False
-    return _origin.of_file(code.co_filename, module) == _origin.USER
+    def hidden(self, subject: Any) -> list[str]:
+        """What counts for a subject may not be all: why, in words."""
+        found = [self.lost] if self.lost else []
+        followed = [body for code in subject.codes for _, body in code.followed]
+        known = {_code.mark(piece) for body in followed for piece in _roots.codes(body)}
+        for code, module in self.program():
+            made = module.startswith(_TUPLES) and code.co_filename.startswith("<")
+            if not made and _code.mark(code) not in known:
+                found.append(f"no name leads to {module}.{code.co_name}, which it runs")
+        if any(function.__name__ == "__subclasshook__" for code in subject.codes for function, *_ in code.functions):
+            found.append("an abstract class may have been asked before what its __subclasshook__ says")
+        return found

@@ -56,8 +56,6 @@ class Reach:
         self._memories: list[tuple[str, _undo.Memory]] = []
         self._caches: list[tuple[Any, Any]] = []
         self._recalled = False
-        #: Of what answers from a cache, that which did so in the trace. Known when all has been taken back.
-        self.answered: list[Any] = []
         self._seen: dict[int, Any] = {}
         self._kinds: dict[type, tuple[bool, Any]] = {}
         self._bytes = 0
@@ -205,8 +203,6 @@ class Reach:
         for cache, before in self._caches:
             info = cache.cache_info()
             self._recalled |= info != before
-            if info.hits != before.hits:
-                self.answered.append(cache)
             if info.misses != before.misses:
                 cache.cache_clear()  # of results computed by the trace from its own tensors
         return list(dict.fromkeys(written))

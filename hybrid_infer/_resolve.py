@@ -65,7 +65,7 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
         if found is not None:
             return found
         whole = request.subject.whole()
-        request = replace(request, subject=whole, store=state.stores.choose(whole))
+        request = _asking(state, replace(request, subject=whole, store=state.stores.choose(whole)), call)
     state.family = family = _family.family(request.store, request.subject.key.hex)
     held = _find(request, family)
     if held is not None:
@@ -210,12 +210,18 @@ def _adopt_what_ran(state: Any, request: Request, outcome: Outcome, call: Invoca
     if subject is None:
         reason = "another thread changed its code while it was captured"
         return Eager(reason, for_a_while(_RETRY), kind="busy"), NOTHING
-    state.ask(subject)
-    made = described(request.layout, state.frontend, state.key(call.values)[1], state.facts)
-    outcome = replace(outcome, version=replace(outcome.version, ambient=made.ambient))
+    request = _asking(state, replace(request, subject=subject, store=state.stores.open()), call)
+    outcome = replace(outcome, version=replace(outcome.version, ambient=request.call.ambient))
     state.family = family = _kept_by_what_ran(state, subject)
-    request = replace(request, subject=subject, call=made, store=state.stores.open())
     return _adopt(state, request, family, outcome, call)
+
+
+def _asking(state: Any, request: Request, call: Invocation) -> Request:
+    """The same request, with all that the code of its subject asks of a call, and no more."""
+    state.ask(request.subject)
+    return replace(
+        request, call=described(request.layout, state.frontend, state.key(call.values)[1], state.facts)
+    )
 
 
 def _as_held(request: Request, version: Version) -> Callable[[], bool] | None:

@@ -35,8 +35,11 @@ def _in_every_process(module: str) -> str:
 
 
 def name_of(value: Any) -> str:
-    module = _in_every_process(getattr(value, "__module__", None) or "?")
-    return f"{module}.{getattr(value, '__qualname__', None) or type(value).__qualname__}"
+    try:
+        module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    except Exception:  # whatever an object may raise that computes its attributes: some of torch.cuda's do
+        module = name = None
+    return f"{_in_every_process(module or '?')}.{name or type(value).__qualname__}"
 
 
 def same(value: Any, before: Any) -> bool:

@@ -8,7 +8,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from types import CodeType
+from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any
 
 from hybrid_infer import (
@@ -34,6 +34,7 @@ from hybrid_infer._version import FORMAT, Weight
 from hybrid_infer._walked import Known, Walked
 
 _HEARD = (print, logging, warnings, sys)
+_FUNCTIONS = (FunctionType, BuiltinFunctionType)
 
 
 class Subject:
@@ -115,6 +116,7 @@ class Subject:
         self._unnoted = [self._whole(each) for each in self.loose if isinstance(each.object, layer_type)]
         censuses = [self.census, *(census for census, _, _ in self._unnoted)]
         names = self._names() | frontend.asked({type(layer) for census in censuses for _, layer in census.layers})
+        names |= _called(self.codes)
         #: Of what a call is asked beside its signature, what the code names.
         self.asks = frontend.askable & names | {"is_grad_enabled"} & names
         self.settings, self.facts = frontend.settings(names), frontend.facts(names)
@@ -302,8 +304,8 @@ class Subject:
         return "is_grad_enabled" in self.asks
 
     def asks_for_the_clock(self) -> bool:
-        """Does the code name the clock, or another thing that differs from call to call? A large program may."""
-        if self.large or any(code.context_variables for code in self.codes):
+        """Does the code name the clock, or another thing that differs from call to call?"""
+        if any(code.context_variables for code in self.codes):
             return True
         return any(_outside.suspected(function, code) for function, code in self._bodies())
 
@@ -324,6 +326,15 @@ class Subject:
     def looks_past(self) -> bool:
         """Does the code name what looks an attribute up past the object's own class, where no look-up is noted?"""
         return not {"__getattribute__", "__getattr__", "getattr_static"}.isdisjoint(self._names())
+
+    def looks_at_tokens(self) -> bool:
+        """Does the code name what a token of a context variable tells of before?"""
+        return "old_value" in self._names()
+
+    def caches(self) -> list[Any]:
+        """What the code and the state lead to that answers from a cache."""
+        held = [cache for code in self.codes for cache in code.caches]
+        return [*{id(each): each for each in (*held, *_census.caches(self.census))}.values()]
 
     def hooked(self) -> _layer_hooks.Hooked | _layer_hooks.Rewritten | None:
         """A layer around whose calls in the method user code runs."""
@@ -377,6 +388,12 @@ def _bodies(codes: Iterable[Fingerprint]) -> Iterator[tuple[Any, CodeType]]:
 def _names(codes: Sequence[Fingerprint]) -> frozenset[str]:
     found = (code.attributes for code in codes)
     return frozenset().union(*found, *(piece.co_names for _, piece in _bodies(codes)))
+
+
+def _called(codes: Sequence[Fingerprint]) -> frozenset[str]:
+    """The names by which functions are known that the code has under others."""
+    held = (value for code in codes for _, *_, value in (*code.globals, *code.cells))
+    return frozenset(value.__name__ for value in held if isinstance(value, _FUNCTIONS))
 
 
 def _mentioned(names: Collection[str], codes: Sequence[Fingerprint]) -> set[str]:

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _garbage, _located, _profiler, _ran, _state_inputs, _troubleshooting
+from hybrid_infer import _garbage, _located, _profiler, _state_inputs, _troubleshooting
 from hybrid_infer._carry import Carry, joined
 from hybrid_infer._errors import TraceError
 from hybrid_infer._family import Held
+from hybrid_infer._ran import Trail
 from hybrid_infer._request import Outcome, Request, Wish
 from hybrid_infer._structure import builder, constants
 from hybrid_infer._twin import Twin
@@ -53,13 +54,15 @@ def trace(request: Request, wishes: Sequence[Wish]) -> Outcome:
 
 def twin_of(request: Request, ints: frozenset[int]) -> Twin:
     """A twin of what the call works on, of whose integers some vary. Raises TraceError."""
+    noted = request.subject.large and not _profiler.hindrance()
     twin = Twin(
         request.frontend, request.function, request.subject.roots, request.subject.census,
         request.parameters, request.layout, request.name, ints, request.style,
-        request.subject.reach(), request.subject.asks_for_the_clock(), request.given,
+        request.subject.reach(), request.subject.asks_for_the_clock() or noted, request.given,
         [tensor for _, _, tensor in request.subject.loose_tensors],
     )  # fmt: skip
-    twin.ran = {} if request.subject.large else None
+    twin.trail = Trail(request.subject.caches()) if noted else None
+    twin.tokens = request.subject.looks_at_tokens()
     twin.writable = request.writes
     twin.any_size = request.any_size
     twin.past_notes = request.subject.looks_past()
@@ -113,11 +116,11 @@ def narrowed(request: Request, twin: Twin | None) -> Request:
     Of a large program alone: see `_ran`.
     """
     subject = request.subject
-    if twin is None or twin.ran is None:
+    trail = None if twin is None else twin.trail
+    if trail is None:
         return request
-    codes = _ran.marks(twin.code(), twin.answered, subject)
-    found = subject.narrowed(codes | subject.before)
-    hidden = [*found.opaque, *(f"no name leads to {each}, which it runs" for each in _ran.unseen(twin.code(), found))]
+    found = subject.narrowed(trail.marks(subject) | subject.before)
+    hidden = [*found.opaque, *trail.hidden(found)]
     if not subject.code_unchanged():  # since before the trace: it may have met other values than are there now
         hidden.append("it has changed meanwhile")
     if hidden:

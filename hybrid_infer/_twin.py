@@ -30,6 +30,7 @@ from hybrid_infer._census import Census, Path, Place, rebuilt
 from hybrid_infer._copies import with_same_tensors
 from hybrid_infer._described import box_of, boxes, described, differing, memories
 from hybrid_infer._errors import TraceError
+from hybrid_infer._ran import Trail
 from hybrid_infer._reach import Reach
 from hybrid_infer._reads import Recorder
 from hybrid_infer._signature import Layout, Parameters, Signatures, Unsupported
@@ -69,10 +70,8 @@ class Twin:
         self.watched, self.any_size = True, False
         self.compared: Callable[[Any], bool] = lambda value: False  # may code compare its class? Then it keeps that
         self.past_notes = False  # may the code look an attribute up so that nobody notes it?
-        #: Code that has run, by id, with the name of its module, where that is to be noted (see `_ran`).
-        self.ran: dict[int, tuple[CodeType, str]] | None = None
-        self.answered: list[Any] = []  # what answered from a cache, so that its code has not run
-        self._made: set[str] = set()  # files of code that was made of the program's
+        self.trail: Trail | None = None  # where the code that runs is to be noted
+        self.tokens = False  # may the code look at what a context variable held before it set that?
         self.written: frozenset[int] = frozenset()
         self.state: frozenset[int] = frozenset()
         self.passed: Sequence[Any] = ()
@@ -215,7 +214,9 @@ class Twin:
             clones = _roots.Clones(self.census.objects[()])
             function = clones.of(self.function)
             with (
-                _outside.watch(clocks=self._clocks, origin=self.frontend.origin, ran=self.ran) as outside,
+                _outside.watch(
+                    clocks=self._clocks, origin=self.frontend.origin, trail=self.trail, tokens=self.tokens
+                ) as outside,
                 _tensor_attributes.lookups(looked, self.frontend.tensor_types),
                 self._carried.holding(self.parameters.carried(values)),
             ):
@@ -248,8 +249,9 @@ class Twin:
         finally:
             self.writes += [f"it reads the attribute {name} of {self.labels[i]}" for i, name in looked.untold]
             recorder.stop()
+            if self.trail is not None:
+                self.trail.look_at_caches()
             self.passed, written = (), reach.take_back()
-            self.answered += reach.answered
             for memory in held:  # another run of this copy starts from where this one did
                 memory.restore()
         written = list(dict.fromkeys(written + recorder.assigned + self._held_elsewhere(value, given, reach)))
@@ -301,14 +303,8 @@ class Twin:
 
     def rewritten(self, function: FunctionType, made: CodeType) -> None:
         """See ``Tracee``."""
-        if self.ran is not None:
-            self.ran[id(function.__code__)] = function.__code__, function.__module__ or ""
-            self._made.add(made.co_filename)
-
-    def code(self) -> list[tuple[CodeType, str]]:
-        """What has run of the program and its libraries, with the names of its modules; of rewritten code, what it was
-        made of."""
-        return [(code, module) for code, module in (self.ran or {}).values() if code.co_filename not in self._made]
+        if self.trail is not None:
+            self.trail.rewritten(function, made)
 
     def recall(self, noted: Any) -> None:
         """See ``Tracee``."""

@@ -28,6 +28,12 @@ _LEVELS = frozenset({"isEnabledFor", "getEffectiveLevel"})
 #: What reaches attributes by names that no code holds. Code that calls one by its own name is seen to do so; an object
 #: that is one of them under another name is met here.
 _READERS = frozenset(map(id, (getattr, vars, dir, inspect.getattr_static, operator.attrgetter, operator.methodcaller)))
+#: By which code looks into functions, beside what it may learn of their parameters.
+_LOOKS_INTO = frozenset(
+    {"__closure__", "getsource", "getsourcelines", "getclosurevars", "co_code", "co_consts", "co_names", "co_freevars"}
+)
+#: What of its code object says no more than that.
+_PARAMETERS = frozenset({"co_varnames", "co_argcount", "co_kwonlyargcount", "co_posonlyargcount", "co_flags"})
 _MAX_OBJECTS = 100_000
 #: Functions that the names in a method's code lead to, from which on only those count that have run (see `_ran`).
 MANY = 400
@@ -41,6 +47,8 @@ class Walk(Classes):
         self.is_tensor, self.is_layer, self.skip, self.among = is_tensor, is_layer, skip, among
         self.cells: dict[int, tuple[types.CellType, Any]] = {}
         self.functions: list[types.FunctionType] = []
+        self.unfollowed: list[tuple[types.FunctionType, str]] = []
+        self.opened: set[str] = set()  # the labels of those of them that code may look into
         self.wrappers: set[str] = set()  # marks of what libraries have put around functions
         self.pending: deque[tuple[types.FunctionType, str]] = deque()
         self.objects: dict[int, tuple[Any, bytes | None]] = {}
@@ -69,9 +77,10 @@ class Walk(Classes):
                 self.names_of(space)
             if self.pending or any(space.wanted(self.mentions) for space in self.spaces.values()):
                 continue
-            if self.mentions.widened or not self.dynamic:
+            if self.dynamic and not self.mentions.widened:
+                self.mentions.widened = True
+            elif not self.looked_into():
                 break
-            self.mentions.widened = True
         if _LEVELS.isdisjoint(self.mentions.used):
             self.loggers.clear()
         for name, logger in self.loggers.items():
@@ -150,11 +159,34 @@ class Walk(Classes):
             self.functions.append(function)
             if followed:
                 self.code(function.__code__, function.__globals__, label)
-            else:
+            else:  # where it leads to, nothing has gone
                 self.ingredients[label] = _keys.digest(_code.parameters(function.__code__))
-        self.attributes_of(function, label)
-        if not followed:  # where it leads to, nothing has gone
-            return
+                self.unfollowed.append((function, label))
+                self.defaults(function, label)
+        if function.__dict__:
+            self.space(function.__dict__, label, function).extra.add("__wrapped__")
+        if followed:
+            self.cells_of(function, label)
+            if not library or function.__closure__:
+                self.defaults(function, label)
+
+    def looked_into(self) -> bool:
+        """Count more of functions that no code has run, where the code that has may look into them; was there any?"""
+        names = self.mentions.used | self.mentions.mentioned
+        asked = "__code__" in names
+        if not _LOOKS_INTO.isdisjoint(names) or (asked and _PARAMETERS.isdisjoint(names)):
+            left = [(function, label) for function, label in self.unfollowed if label not in self.opened]
+            for function, label in left:
+                self.opened.add(label)
+                self.ingredients[label] = _code.describe(function.__code__).digest.hex()
+                self.cells_of(function, label)
+            return bool(left)
+        if asked and "co_varnames" in names:
+            for function, label in self.unfollowed:
+                self.ingredients[f"variables of {label}"] = _keys.digest(function.__code__.co_varnames)
+        return False
+
+    def cells_of(self, function: types.FunctionType, label: str) -> None:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
             value = cell_contents(cell)
             self.cells[id(cell)] = (cell, value)
@@ -163,19 +195,16 @@ class Walk(Classes):
                 self.user_class(value)
                 continue
             self.ingredient(f"closure {name} of {label}", value, ("closure", label, name))
-        if not library or function.__closure__:
-            names = function.__code__.co_varnames[: function.__code__.co_argcount]
-            for name, value in zip(reversed(names), reversed(function.__defaults__ or ()), strict=False):
-                self.ingredient(f"default {name} of {label}", value, ("default", label, name))
-            for name, value in (function.__kwdefaults__ or {}).items():
-                self.ingredient(f"default {name} of {label}", value, ("default", label, name))
+
+    def defaults(self, function: types.FunctionType, label: str) -> None:
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        for name, value in zip(reversed(names), reversed(function.__defaults__ or ()), strict=False):
+            self.ingredient(f"default {name} of {label}", value, ("default", label, name))
+        for name, value in (function.__kwdefaults__ or {}).items():
+            self.ingredient(f"default {name} of {label}", value, ("default", label, name))
 
     def follows(self, code: types.CodeType) -> bool:
         return self.among is None or _code.mark(code) in self.among
-
-    def attributes_of(self, function: types.FunctionType, label: str) -> None:
-        if function.__dict__:
-            self.space(function.__dict__, label, function).extra.add("__wrapped__")
 
     def code(self, code: types.CodeType, scope: dict[str, Any], label: str) -> None:
         info = _code.describe(code)

@@ -16,7 +16,8 @@ from hybrid_infer._framework_code import Named
 
 Check = Callable[[], bool]
 
-_KEPT = 4  # fingerprints: with the framework's functions that were replaced and without, for other arguments
+#: Fingerprints: with the framework's functions that were replaced and without, for other arguments, of what has run.
+_KEPT = 32
 
 
 class Known:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import json
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -189,6 +190,43 @@ def test_code_behind_a_cache_that_answered_counts(framework: Any) -> None:
         table()
         for _ in range(2):
             _right(framework, layer, lambda x, factor=factor: x * (factor + 1))  # type: ignore[misc]
+
+
+def test_code_that_runs_unobserved_counts(framework: Any) -> None:
+    def aside(x: Any) -> Any:
+        before = sys.getprofile()
+        sys.setprofile(None)
+        try:
+            return usually(x)
+        finally:
+            sys.setprofile(before)
+
+    global FACTOR
+    layer = _layer(framework, aside)
+    for FACTOR in (2.0, 3.0):
+        for _ in range(2):
+            _right(framework, layer, lambda x, factor=FACTOR: x * factor)  # type: ignore[misc]
+
+
+def test_a_call_whose_code_cannot_be_told_is_asked_for_all(framework: Any) -> None:
+    """Another one was narrowed before: what that asks for is less."""
+    enabled = framework.is_grad_enabled
+
+    def asking(x: Any) -> Any:
+        if not FLAGS["other"]:
+            return usually(x)
+        return x * (importlib.import_module("".join(["ma", "th"])).fabs(3.0) if enabled() else 30.0)
+
+    layer = _layer(framework, asking)
+    _right(framework, layer, lambda x: x * 2)
+    FLAGS["other"] = True
+    for _ in range(3):
+        _right(framework, layer, lambda x: x * 30)
+        with framework.enable_grad():
+            np.testing.assert_allclose(layer(_x(framework)).detach().numpy(), np.arange(4) * 3.0)
+    FLAGS["other"] = False
+    for _ in range(2):
+        _right(framework, layer, lambda x: x * 2)
 
 
 def test_sizes_vary_as_elsewhere(framework: Any) -> None:

@@ -24,6 +24,9 @@ TABLE = {{name: value for name, value in list(globals().items()) if name.startsw
 """
 
 LARGE = """
+import collections
+import functools
+import threading
 import torch
 import operations
 from hybrid_infer import inference
@@ -37,15 +40,51 @@ def scaled(x):
 def other(x):
     return torch.tanh(x)
 
+def factor():
+    return SCALE
+
+def table():
+    return factor()
+
+def by_default(x, scale=SCALE):
+    raise AssertionError("only its default is asked for")
+
+Point = collections.namedtuple("Point", "scale", defaults=[SCALE])
+cached = functools.lru_cache(table)
+
+def in_a_thread():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(factor()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+def asked_and_emptied():
+    found = cached()
+    cached.cache_clear()
+    return found
+
+KINDS = {
+    "thread": in_a_thread, "emptied": asked_and_emptied, "tuple": lambda: Point().scale,
+    "default": lambda: by_default.__defaults__[0],
+}
+
 class Layer(torch.nn.Module):
     def __init__(self, kind="scaled"):
         super().__init__()
         torch.manual_seed(0)
         self.linear, self.kind = torch.nn.Linear(8, 8), kind
+        self.held = {"table": functools.lru_cache(table)}
+        self.held["table"](), cached()
 
     @inference()
     def forward(self, x):
         x = self.linear(x)
+        if self.kind == "held":
+            return x * self.held["table"]()
+        if self.kind in KINDS:
+            cached()
+            return x * KINDS[self.kind]()
         if self.kind == "table":
             return operations.TABLE["operation_7"](x)
         if self.kind == "import":
@@ -103,6 +142,14 @@ def test_an_edit_of_what_runs_is_seen_and_one_of_what_does_not_is_none(large: Pr
     assert not _came_from_disk(large.run(_call()))
     large.edit("SCALE = 3.0", "SCALE = 2.0")
     assert _came_from_disk(large.run(_call()))
+
+
+@pytest.mark.parametrize("kind", ["thread", "emptied", "tuple", "default", "held"])
+def test_code_that_is_not_seen_to_run_counts(large: Program, kind: str) -> None:
+    """On another thread, or before the trace; functions that are looked into, and made by Python."""
+    large.run(_call(kind))
+    large.edit("SCALE = 2.0", "SCALE = 3.0")
+    assert large.run(_call(kind))["captures"] == 1  # and the answer is compared with the eager one's
 
 
 def test_instances_that_run_other_code_have_static_models_beside_each_other(large: Program) -> None:
