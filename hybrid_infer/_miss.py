@@ -196,7 +196,7 @@ def _subject(state: Any, owner: tuple[Any, ...], layout: Layout) -> Subject:
     method = state.method
     return Subject(
         state.frontend, method.function, owner[0] if owner else None, bool(owner), method.name,
-        method.options.cache_key, layout.kinds, state.parameters.carries, state.walked, state.stores.ran,
+        method.options.cache_key, layout.kinds, state.parameters.carries, state.walked, state.stores.marks_at,
     )  # fmt: skip
 
 
@@ -267,7 +267,7 @@ class Stores:
             self._kept = MemoryStore()
         return self._kept
 
-    def ran(self, place: str) -> frozenset[str] | None:
+    def marks_at(self, place: str) -> frozenset[str] | None:
         """The marks of what has run for the static models of a large program (see `_ran`); None where there are none.
         """
         family = _family.family(self.open(), place)

@@ -159,10 +159,9 @@ def _families(state: Any, request: Request, family: Family) -> list[Family]:
 
 def _one_at_a_time(state: Any, request: Request, family: Family, wait: float) -> AbstractContextManager[bool]:
     """The lock that keeps others from the same capture. Of a large program, nobody knows yet what will count."""
-    if request.subject.large:
-        lock: AbstractContextManager[bool] = state.stores.open().lock(request.subject.place, wait)
-        return lock
-    lock = request.store.lock(family.key, wait)
+    subject = request.subject
+    store, name = (state.stores.open(), subject.place) if subject.large else (request.store, family.key)
+    lock: AbstractContextManager[bool] = store.lock(name, wait)
     return lock
 
 

@@ -158,7 +158,7 @@ class Subject:
         """The same, with all code that names lead to."""
         if self.among is None:
             return self
-        found = self._anew(look=lambda place: None)
+        found = self._anew(look=lambda place: None)  # where nothing is known to have run
         found.before = self.among
         return found
 
