@@ -127,11 +127,15 @@ class Family:
         return subject.attributes.match(version.reads, census)
 
     def siblings(self, call: Call, subject: Subject) -> list[Version]:
-        """Versions that differ from a call in sizes and integers alone."""
+        """Versions that differ from a call in sizes and integers alone.
+
+        Versions of large programs hold what the code that ran asks for, and the call what any of it may: this differs.
+        """
         with self.lock:
             held = list(self.held)
         versions = [h.version for h in held if h.version.graph]
-        return [v for v in versions if v.similar(call) and self.suits(v, subject)]
+        near = [v for v in versions if v.similar(call if v.ran is None else replace(call, ambient=v.ambient))]
+        return [v for v in near if self.suits(v, subject)]
 
     def reads(self, call: Call, subject: Subject) -> list[Read]:
         """All that versions for calls of this structure have read, as far as the instance has it."""

@@ -236,6 +236,17 @@ def test_sizes_vary_as_elsewhere(framework: Any) -> None:
     assert counts()["captures"] == 2 and counts()["hits"] == 2 and not counts()["fallbacks"], counts()
 
 
+def _asks_for_much(x: Any) -> Any:
+    return x if x.is_leaf or x.is_contiguous() else deeper(x)
+
+
+def test_sizes_vary_where_code_that_never_runs_asks_for_more(framework: Any) -> None:
+    layer = _layer(framework, lambda x: _asks_for_much(x) if FLAGS["other"] else usually(x))
+    for n in (3, 4, 5, 6):
+        _right(framework, layer, lambda x: x * 2, n)
+    assert counts()["captures"] == 2 and counts()["hits"] == 2 and not counts()["fallbacks"], counts()
+
+
 def test_instances_of_one_class_run_code_of_their_own(framework: Any) -> None:
     class Either(layer_class(framework)):  # type: ignore[misc]
         def __init__(self, other: bool) -> None:
