@@ -21,6 +21,7 @@ from hybrid_infer._request import Request
 from hybrid_infer._route import Compiled
 from hybrid_infer._stats import SLOWER as SLOWER
 from hybrid_infer._types import Graph
+from hybrid_infer._unheard import unheard
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -100,7 +101,7 @@ def choose(
     try:
         _join(found, request, held, family, graph, verify)
         measuring = _progress.working(f"measuring engines for {request.name}")
-        with held.ledger.timed("measure"), _without_gradients(request), measuring:
+        with held.ledger.timed("measure"), _without_gradients(request), measuring, unheard():
             ended = _ended(request, first)
             runs = {each.built.engine.name: ended(timed(each.route)) for each in found}
             figures = _choice.measure(ended(eager), runs)

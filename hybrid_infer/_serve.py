@@ -40,6 +40,7 @@ from hybrid_infer._pauses import before, ever_longer, for_a_while
 from hybrid_infer._request import Outcome, Request
 from hybrid_infer._route import Compiled, Eager
 from hybrid_infer._types import OVERLAP
+from hybrid_infer._unheard import unheard
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -176,7 +177,7 @@ def _use(
             return None, result
     if built.fresh:
         state.counters.count("builds")
-    if request.chooses and choice is None and comparable and not request.frozen and not request.subject.speaks():
+    if request.chooses and choice is None and comparable and not request.frozen:
         try:
             choice, built, route = _choose(state, request, held, family, built, route, graph, call, result)
         except ArgumentsRefused as fault:
@@ -294,7 +295,8 @@ def _choose(
             other.route.compute(call.before, request.layout.ints)  # if it fails, then here
             return
         if answer is None:  # the first engine's plan is known to be right, which says nothing about this one's
-            answer = call.again()
+            with unheard():
+                answer = call.again()
         _check(request, other.route, answer, call)
         other.built.verified = True
 
@@ -307,7 +309,7 @@ def _choose(
         tensors, ints = call.before, request.layout.ints
         style = (len(call.args), call.kwargs)
         again = _gradients.Eagerly(state, call.owner, call.copied(tensors), style, call.stage).again(other)
-        with state.frontend.no_grad():
+        with state.frontend.no_grad(), unheard():
             return _probes.difference(state.frontend, other, again, tensors, ints)
 
     def as_called(other: Compiled) -> Callable[[], Any]:

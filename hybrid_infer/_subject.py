@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
-import sys
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any
@@ -33,7 +30,6 @@ from hybrid_infer._reach import Reach
 from hybrid_infer._version import FORMAT, Weight
 from hybrid_infer._walked import Known, Walked
 
-_HEARD = (print, logging, warnings, sys)
 _FUNCTIONS = (FunctionType, BuiltinFunctionType)
 
 
@@ -199,13 +195,6 @@ class Subject:
     def holds_objects(self) -> frozenset[int]:
         """Those of objects that are no lists and no dicts: to be given one is more than to be given its equal."""
         return frozenset(number for number, value in self._holds.items() if is_object(type(value)))
-
-    def speaks(self) -> bool:
-        """Does the code name what prints or logs? Then it is not run again and again to be timed."""
-        for _, name, value in (each for code in self.codes for each in code.globals):
-            if name == "print" or isinstance(value, logging.Logger) or any(value is module for module in _HEARD):
-                return True
-        return False
 
     def _weight(self, name: str, slots: Any) -> Weight:
         dtype, shape, _ = self.frontend.describe(slots[0].tensor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -50,31 +49,6 @@ def test_a_nested_tensor() -> None:
     same(doubled(X), X * 2)
     nested = torch.nested.nested_tensor([X, X[:1]])
     assert torch.equal(doubled(nested).to_padded_tensor(0.0), (nested * 2).to_padded_tensor(0.0))
-
-
-@pytest.mark.parametrize("how", ["print", "log"])
-def test_what_prints_is_not_run_to_be_timed(
-    how: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    class Loud(Block):
-        @inference()
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            if how == "print":
-                print("computing")
-            else:
-                _log.warning("computing")
-            return self.linear(x)
-
-    monkeypatch.delenv("HYBRID_INFER_BACKEND")
-    layer = Loud()
-    with torch.no_grad():
-        for _ in range(5):
-            layer(X)
-    assert (capsys.readouterr().out + caplog.text).count("computing") <= 2  # while it is traced, and compared
-    assert counts()["hits"] == 4
-
-
-_log = logging.getLogger("user")
 
 
 def test_a_file_is_not_written_by_the_trace_as_well(tmp_path: Path) -> None:

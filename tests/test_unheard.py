@@ -1,0 +1,113 @@
+"""Methods that print, log or warn are timed against the engines like others; what they say meanwhile is not heard."""
+
+import contextlib
+import io
+import logging
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support import counts, layer_class
+
+from hybrid_infer import _choice, inference
+from hybrid_infer._unheard import unheard
+
+LOG = logging.getLogger("user")
+
+
+def _prints() -> None:
+    print("computing")
+
+
+def _writes() -> None:
+    sys.stdout.writelines(["compu", "ting\n"])
+    assert sys.stdout.writable() and sys.stderr.write("") == 0
+
+
+def _logs() -> None:
+    LOG.warning("computing")
+
+
+def _warns() -> None:
+    warnings.warn("computing", stacklevel=1)
+
+
+WAYS = {"print": _prints, "write": _writes, "log": _logs, "warn": _warns}
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was measured."""
+    found: list[Any] = []
+    measure = _choice.measure
+
+    def noted(work: Any, runs: Any) -> Any:
+        found.append(list(runs))
+        return measure(work, runs)
+
+    monkeypatch.setattr(_choice, "measure", noted)
+    return found
+
+
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.filterwarnings("always:computing")
+def test_what_it_says_while_it_is_timed_is_not_heard(
+    how: str, framework: Any, timed: list[Any], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.delenv("HYBRID_INFER_BACKEND")
+    says = WAYS[how]
+
+    class Loud(layer_class(framework)):  # type: ignore[misc]
+        @inference()
+        def forward(self, x: Any) -> Any:
+            says()
+            return x * 2
+
+    layer, x = Loud(), framework.ones([2, 3])
+    before = sys.stdout, sys.stderr, list(LOG.handlers), list(logging.root.handlers), warnings.showwarning
+    with framework.no_grad(), warnings.catch_warnings(record=True) as warned:
+        assert (layer(x).numpy() == 2).all()
+    assert before == (sys.stdout, sys.stderr, list(LOG.handlers), list(logging.root.handlers), warnings.showwarning)
+    assert not [handler.filters for handler in logging.root.handlers if handler.filters]
+    told = capsys.readouterr()
+    texts = [told.out, told.err, caplog.text, *(str(each.message) for each in warned)]
+    assert len(timed) == 1
+    assert 1 <= "".join(texts).count("computing") <= 2  # while it is traced, and compared
+    assert counts()["captures"] == 1 and not counts()["fallbacks"].keys() - {"an engine is slower"}
+
+
+@pytest.mark.parametrize("says", WAYS.values(), ids=WAYS)
+def test_what_other_threads_say_is_heard(
+    says: Callable[[], None], capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with unheard():
+            says()
+            assert not warned
+            other = threading.Thread(target=says)
+            other.start()
+            other.join()
+            says()
+    told = capsys.readouterr()
+    text = "".join([told.out, caplog.text, *(str(each.message) for each in warned)])
+    assert text.count("computing") == 1
+
+
+def test_streams_that_the_program_exchanges_meanwhile_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    mine = io.StringIO()
+    before = sys.stdout
+    try:
+        with unheard():
+            sys.stdout = mine
+        assert sys.stdout is mine and sys.stderr is None
+    finally:
+        sys.stdout = before
+    with unheard(), contextlib.redirect_stdout(mine):
+        print("kept")
+    assert mine.getvalue() == "kept\n" and sys.stdout is before
