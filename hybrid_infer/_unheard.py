@@ -13,22 +13,20 @@ from typing import Any
 
 @contextlib.contextmanager
 def unheard() -> Iterator[None]:
-    """Nothing that this thread prints, logs or warns of is heard; what other threads say is.
-
-    One at a time: two that overlap would put each other's streams in place of the program's.
-    """
-    thread = threading.get_ident()
+    """Nothing that this thread prints, logs or warns of is heard; what other threads say is."""
+    silent = {threading.get_ident()}
 
     def heard() -> bool:
-        return threading.get_ident() != thread
+        return threading.get_ident() not in silent
 
     with contextlib.ExitStack() as stack:
+        stack.callback(silent.clear)  # a stream that somebody else has taken meanwhile, and puts back, says all
         for name in ("stdout", "stderr"):
             stack.enter_context(_instead(sys, name, lambda stream: _Stream(stream, heard)))
         stack.enter_context(_instead(warnings, "showwarning", lambda show: _shown(show, heard)))
         for handler in _handlers():
-            handler.addFilter(heard_of := _Records(heard))
-            stack.callback(handler.removeFilter, heard_of)
+            handler.addFilter(records := _Records(heard))
+            stack.callback(handler.removeFilter, records)
         yield
 
 

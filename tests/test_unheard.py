@@ -111,3 +111,25 @@ def test_streams_that_the_program_exchanges_meanwhile_are_left(monkeypatch: pyte
     with unheard(), contextlib.redirect_stdout(mine):
         print("kept")
     assert mine.getvalue() == "kept\n" and sys.stdout is before
+
+
+def test_two_that_overlap_leave_no_thread_unheard(capsys: pytest.CaptureFixture[str]) -> None:
+    before = sys.stdout
+    entered, left = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with unheard():
+            entered.set()
+            left.wait(60)
+
+    try:
+        with unheard():
+            thread = threading.Thread(target=other)
+            thread.start()
+            assert entered.wait(60)
+        left.set()
+        thread.join()
+        _prints()
+    finally:
+        sys.stdout = before
+    assert capsys.readouterr().out == "computing\n"
