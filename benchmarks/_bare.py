@@ -30,7 +30,8 @@ def export(case: Case, workload: Workload, folder: Path) -> Path:
 def _export_torch(workload: Workload, path: Path) -> None:
     import torch
 
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    for name in ("torch.onnx", "onnxscript"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     torch.onnx.export(
         workload.layer,
         workload.args,
