@@ -137,7 +137,7 @@ class Attributes:
                     return "value", self.describe(held, where, census)
                 return "object", _which(held, census)
             held = self.frontend.spelling(value, name, held)
-            return "value", self.describe(held, where, census)
+            return "value", self.describe(_in_one_order(value, name, held), where, census)
         for kind in type(value).__mro__:
             if name in vars(kind):
                 if kind in (object, self.frontend.layer_type):
@@ -212,7 +212,7 @@ class Attributes:
                 raise Opaque(f"{where}: {code.opaque[0]}")
             return ["code", code.digest, [self._known_as(each, where) for each in code.sentinels]]
         if class_path(type(value)) == _DIFFUSERS:
-            value = {k: sorted(map(str, v)) if k == _MADE_OF_A_SET else v for k, v in value.items()}
+            value = {k: _in_one_order(value, k, v) for k, v in value.items()}
         if type(value) is dict:
             items = [
                 [self._data(k, f"{where} key", inside, census), self._data(v, f"{where}[{k!r}]", inside, census)]
@@ -403,6 +403,11 @@ def _code_of(frontend: Any, value: Any, among: Collection[str] | None) -> Finger
 
 #: A model's configuration, and its entry that lists the others that were not given, in an order of each process's own.
 _DIFFUSERS, _MADE_OF_A_SET = "diffusers.configuration_utils:FrozenDict", "_use_default_values"
+
+
+def _in_one_order(holder: Any, name: str, held: Any) -> Any:
+    """An entry or attribute of a configuration (both are there), if it is that list, in the same order everywhere."""
+    return sorted(map(str, held)) if name == _MADE_OF_A_SET and class_path(type(holder)) == _DIFFUSERS else held
 
 
 def _definer(value: Any, name: str) -> type:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -83,13 +84,19 @@ def test_a_hook_around_the_model_before_its_first_call() -> None:
 
 
 class FrozenDict(OrderedDict):  # type: ignore[type-arg]
-    pass
+    def __init__(self, **entries: Any) -> None:
+        super().__init__(**entries)
+        for name, value in self.items():
+            setattr(self, name, value)
 
 
 FrozenDict.__module__ = "diffusers.configuration_utils"
 
 
-def test_a_configuration_is_the_same_in_every_order_of_its_defaults() -> None:
+@pytest.mark.parametrize(
+    "looks", [lambda config: config["scale"], lambda config: vars(config)["scale"]], ids=["entry", "attribute"]
+)
+def test_a_configuration_is_the_same_in_every_order_of_its_defaults(looks: Callable[[Any], Any]) -> None:
     """The order of a set of names, which is another in each process."""
 
     class Model(Net):
@@ -99,7 +106,7 @@ def test_a_configuration_is_the_same_in_every_order_of_its_defaults() -> None:
 
         @inference()
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.a(x) * self.config["scale"]
+            return self.a(x) * looks(self.config)
 
     x = torch.ones(2, 4)
     with torch.no_grad():
