@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+_SEEDS = ("1", "2")
 
 #: Before every script: what it needs, with a count of the captures that were tried, and calls with their answers
 #: checked against the eager method.
@@ -127,30 +129,38 @@ class Process:
 
 
 class Zygote:
-    """A process from which others are forked, with some modules imported."""
+    """Processes from which others are forked in turn, with some modules imported.
+
+    Each has another hash seed, so that what one child has put in the order of a set, the next one finds in another.
+    """
 
     def __init__(self, *modules: str) -> None:
         # Not below pytest's folder: the path of a socket is limited to 107 bytes.
         self._folder = tempfile.TemporaryDirectory(prefix="zygote")
-        self._socket = os.path.join(self._folder.name, "socket")
         program = str(Path(__file__).with_name("zygote.py"))
         path = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
-        self._process = subprocess.Popen(
-            [sys.executable, program, self._socket, *modules],
-            stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path},
-        )  # fmt: skip
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline() == "ready\n"
+        self._servers = {}
+        for seed in _SEEDS:
+            place = os.path.join(self._folder.name, seed)
+            self._servers[place] = subprocess.Popen(
+                [sys.executable, program, place, *modules],
+                stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed},
+            )  # fmt: skip
+        for server in self._servers.values():
+            assert server.stdout is not None
+            assert server.stdout.readline() == "ready\n"
+        self._turns = itertools.cycle(self._servers)
 
     def fork(self, request: dict[str, Any]) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
-        connection.connect(self._socket)
+        connection.connect(next(self._turns))
         connection.sendall(json.dumps(request).encode() + b"\n")
         return connection
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+        for server in self._servers.values():
+            server.kill()
+            server.communicate()
         self._folder.cleanup()
 
 
