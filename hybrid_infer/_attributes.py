@@ -255,20 +255,31 @@ class Attributes:
                 if _environment.state(read.name) != (read.kind, read.digest):
                     return read
                 continue
-            value = census.at(read.path)
-            if value is None or read.kind == "opaque":
+            if census.at(read.path) is None or read.kind == "opaque":
                 return read
             if read.kind == "vouched":
                 continue
             try:
-                state = self._state(value, read.name, census, set() if read.kind == "object" else _all(census))
-                if read.kind == "code" and state[0] == "method":
-                    state = self._code(value, read.name)
+                if self._again(read, census) != (read.kind, read.digest):
+                    return read
             except Opaque:
                 return read
-            if state != (read.kind, read.digest):
-                return read
         return None
+
+    def retold(self, reads: Iterable[Read], census: Census) -> list[Read]:
+        """Reads that hold for a live layer, by the code that counts here. Raises Opaque."""
+        found = []
+        for read in reads:
+            if read.path != _environment.PATH and read.kind not in ("opaque", "vouched"):
+                read = Read(read.path, read.name, *self._again(read, census))
+            found.append(read)
+        return found
+
+    def _again(self, read: Read, census: Census) -> tuple[str, str]:
+        """What is read now. Raises Opaque."""
+        value = census.at(read.path)
+        state = self._state(value, read.name, census, set() if read.kind == "object" else _all(census))
+        return self._code(value, read.name) if read.kind == "code" and state[0] == "method" else state
 
     def arm(self, reads: Sequence[Read], census: Census, watched: set[int]) -> Callable[[], bool]:
         """A check, cheap enough for every call, that all that was read is what it was then.

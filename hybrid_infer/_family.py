@@ -14,6 +14,7 @@ from hybrid_infer import _environment
 from hybrid_infer._attributes import Read
 from hybrid_infer._census import Census
 from hybrid_infer._ledger import Ledger
+from hybrid_infer._ran_eagerly import NOTHING_ELSE
 from hybrid_infer._ranges import Ranges
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import Graph
@@ -93,6 +94,7 @@ class Family:
         self.lock = threading.Lock()
         self.held: list[Held] = []
         self.patient = True  # False once a call has waited in vain: the next ones do not wait again
+        self.eagerly = NOTHING_ELSE  # of a large program
         self._known: set[str] = set()
 
     def find(

@@ -17,6 +17,7 @@ from hybrid_infer._invocation import Invocation
 from hybrid_infer._log import tell
 from hybrid_infer._met import Style
 from hybrid_infer._pauses import ever_longer, for_a_while
+from hybrid_infer._ran_eagerly import NOTHING_ELSE
 from hybrid_infer._request import Errand, Request, described, specs
 from hybrid_infer._resolve import resolve
 from hybrid_infer._route import Eager
@@ -274,7 +275,8 @@ class Stores:
         if not family.held:
             family.refresh(self.open())
         found = [held.version.ran.codes for held in list(family.held) if held.version.ran is not None]
-        self.family = family if found else None  # kept, so that the next call need not read it from disk
+        # Kept, so that the next call need not read it from disk, and what eager calls ran is known.
+        self.family = family if found or family.eagerly is not NOTHING_ELSE else None
         return frozenset().union(*found) if found else None
 
     def items(self) -> list[tuple[str, str]]:

@@ -4,9 +4,10 @@ Code counts by the names that it mentions, whatever stands before the dot. In a 
 method may so reach thousands of functions, of which it runs a hundred: to walk through the others takes seconds in each
 process, to look at each call whether they are what they were takes longer than the method, and among them are some that
 keep a method off the disk. So, where there are more than `_walk.MANY` functions, or one that keeps it off the disk, a
-static model is kept with the marks of the code that ran while it was traced (`Ran`). Functions of other code count by
-their names, parameters and defaults, as values do, and are not followed: the same code finds the same values, takes the
-same way, and runs none of them. Where it may look into them otherwise, they count by all that they say.
+static model is kept with the marks of the code that ran while it was traced (`Ran`), and in the eager call that it is
+compared with (`_ran_eagerly`). Functions of other code count by their names, parameters and defaults, as values do, and
+are not followed: the same code finds the same values, takes the same way, and runs none of them. Where it may look into
+them otherwise, they count by all that they say.
 
 What had run before the trace, and is not run again, leaves its values behind, which count where they are read. Only a
 cache (``functools.lru_cache``) hides them: the code behind one that gave an answer counts with all that it mentions.
@@ -17,7 +18,7 @@ from __future__ import annotations
 import _thread
 import sys
 from _queue import SimpleQueue
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
@@ -89,16 +90,24 @@ class Trail:
     def program(self) -> list[tuple[CodeType, str]]:
         """Of the program, code and the names of its modules; of rewritten code, what it was made of."""
         found = ((code, module) for code, module in self._codes.values() if code.co_filename not in self._made)
-        return [(code, module) for code, module in found if _origin.of_file(code.co_filename, module) == _origin.USER]
+        return [
+            (code, module)
+            for code, module in found
+            if _origin.of_file(code.co_filename, module) == _origin.USER
+            and not (module.startswith(_TUPLES) and code.co_filename.startswith("<"))
+        ]
 
-    def marks(self, subject: Any) -> frozenset[str]:
+    def marks(self, subject: Any, known: Set[str] = frozenset()) -> frozenset[str]:
         """The marks of what has run of the program, of what libraries have put around it, and of what is behind caches.
+
+        Of that, nothing if some of it is `known`: it has run for a static model.
         """
         wrappers = frozenset().union(*(code.wrappers for code in subject.codes))
         found = {_code.mark(code) for code, _ in self.program()}
         found |= wrappers & {_code.mark(code) for code, _ in self._codes.values() if code.co_freevars}
         for cache in self.answered:
-            found |= {_code.mark(code) for _, code, *_ in subject.attributes.code(cache).functions}
+            behind = {_code.mark(code) for _, code, *_ in subject.attributes.code(cache).functions}
+            found |= behind if known.isdisjoint(behind) else set()
         return frozenset(found)
 
     def hidden(self, subject: Any) -> list[str]:
@@ -107,8 +116,7 @@ class Trail:
         followed = [body for code in subject.codes for _, body in code.followed]
         known = {_code.mark(piece) for body in followed for piece in _roots.codes(body)}
         for code, module in self.program():
-            made = module.startswith(_TUPLES) and code.co_filename.startswith("<")
-            if not made and _code.mark(code) not in known:
+            if _code.mark(code) not in known:
                 found.append(f"no name leads to {module}.{code.co_name}, which it runs")
         if any(function.__name__ == "__subclasshook__" for code in subject.codes for function, *_ in code.functions):
             found.append("an abstract class may have been asked before what its __subclasshook__ says")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hybrid_infer._options import Options
+from hybrid_infer._ran_eagerly import NOTHING_ELSE, Eagerly
 from hybrid_infer._signature import Layout, Parameters
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import Graph, TensorSpec
@@ -50,6 +51,7 @@ class Request:
     writes: bool = False  # may tensors of the call be written to (see `_written`)?
     given: Sequence[Any] = ()  # the objects of the call whose changes are among the results (see `_given`)
     chooses: bool = False  # the user has not said which engine: they are measured, the eager method among them
+    eagerly: Eagerly = NOTHING_ELSE  # of a large program, what its eager calls were seen to run
 
     def in_the_background(self) -> Request:
         """The same for work that nobody waits for: it keeps neither the tensors of the call nor the instance alive."""

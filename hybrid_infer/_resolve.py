@@ -22,6 +22,7 @@ from hybrid_infer import (
     _tracing,
     _written,
 )
+from hybrid_infer._attributes import Opaque
 from hybrid_infer._busy import NOTHING, transparent
 from hybrid_infer._errors import StanceError
 from hybrid_infer._family import Family, Held
@@ -29,6 +30,7 @@ from hybrid_infer._invocation import Invocation
 from hybrid_infer._log import tell
 from hybrid_infer._outcomes import fail, refused
 from hybrid_infer._pauses import ever_longer, for_a_while, minutes
+from hybrid_infer._ran_eagerly import MoreRan
 from hybrid_infer._request import Outcome, Request, described
 from hybrid_infer._route import Eager
 from hybrid_infer._serve import use
@@ -53,7 +55,7 @@ def resolve(state: Any, request: Request, call: Invocation) -> tuple[Any, Any]:
     for _ in range(_ATTEMPTS):
         try:
             return _find_or_capture(state, request, call)
-        except DamagedEntry as fault:
+        except (DamagedEntry, MoreRan) as fault:
             _log.debug("%s: %s", state.method.name, fault)
     reason = "what the cache holds for it can be neither used nor moved"
     return Eager(reason, for_a_while(_PAUSE), kind="busy"), NOTHING
@@ -101,6 +103,8 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
                 turnover.resting = Eager(reason, turnover.pause())
                 return turnover.resting, NOTHING
             start = time.perf_counter()
+            if request.subject.large:
+                request = replace(request, eagerly=families[0].eagerly)
             try:
                 outcome = _capture(request, _siblings(request, families), wait)
             except _tracing.Moved as fault:
@@ -200,7 +204,34 @@ def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call:
         why = ", ".join(dict.fromkeys(why for *_, why in version.fixed_by))
         text = "%s is captured anew for each size along %s, which its tracer fixes%s"
         tell(logging.INFO, "sizes_fixed", name, text, name, places, f" ({why})" if why else "", places=places)
-    return use(state, request, family, held, call, outcome)
+    while True:
+        try:
+            return use(state, request, family, held, call, outcome)
+        except MoreRan:
+            wider = _with_what_eager_calls_run(state, request, family, outcome, call)
+            if wider is None:
+                raise
+            request, outcome = wider
+            ledger, held = held.ledger, Held(outcome.version, None, disk=False)
+            held.ledger = ledger
+
+
+def _with_what_eager_calls_run(
+    state: Any, request: Request, family: Family, outcome: Outcome, call: Invocation
+) -> tuple[Request, Outcome] | None:
+    """The same where more code counts than the trace ran. None: what was read has to be found out anew."""
+    before, version, (codes, hidden) = request.subject, outcome.version, family.eagerly
+    assert before.among is not None
+    subject = before.narrowed(before.among | codes)
+    if hidden or before.attributes.match(version.reads, before.census) is not None or not before.code_unchanged():
+        return None
+    try:
+        reads = tuple(subject.attributes.retold(version.reads, subject.census))
+    except Opaque:
+        return None
+    request = _asking(state, replace(request, subject=subject), call)
+    version = replace(version, reads=reads, ran=subject.ran, ambient=request.call.ambient)
+    return request, replace(outcome, version=version)
 
 
 def _adopt_what_ran(state: Any, request: Request, outcome: Outcome, call: Invocation) -> tuple[Any, Any]:

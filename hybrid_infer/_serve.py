@@ -21,6 +21,7 @@ from hybrid_infer import (
     _given,
     _gradients,
     _probes,
+    _ran_eagerly,
     _ranges,
     _router,
     _stance,
@@ -37,6 +38,8 @@ from hybrid_infer._invocation import Answer, Invocation
 from hybrid_infer._log import tell
 from hybrid_infer._outcomes import later, publish, publish_refusals, refused, unchanged, unserved
 from hybrid_infer._pauses import before, ever_longer, for_a_while
+from hybrid_infer._ran import Trail
+from hybrid_infer._ran_eagerly import MoreRan
 from hybrid_infer._request import Outcome, Request
 from hybrid_infer._route import Compiled, Eager
 from hybrid_infer._types import OVERLAP
@@ -135,10 +138,12 @@ def _use(
     if not route.apart(route.works_on(request.layout.tensors)):
         route.close()
         return later(state, request, family, held, OVERLAP, _soon(held, verdict), result, outcome)
-    if _to_compare(state, request, held, built, ready is None):
+    compared = _to_compare(state, request, held, built, ready is None)
+    trail = Trail(request.subject.caches()) if outcome is not None and held.version.ran is not None else None
+    if compared or trail is not None:
         try:
             if result is NOTHING:
-                with transparent(), held.ledger.timed("verify"):
+                with transparent(), held.ledger.timed("verify"), _ran_eagerly.noted(trail):
                     result = call.run()
         except RuntimeError as fault:
             if not _lacks_kernel(request, fault):
@@ -146,6 +151,11 @@ def _use(
             comparable = False
             held.taken.add(verdict)
             _log.info("%s: not compared with the eager method, which fails for this element type", state.method.name)
+        if trail is not None and (more := _ran_eagerly.more(trail, request.subject)) is not None:
+            route.close()
+            family.eagerly, state.stores.family = more, family
+            raise MoreRan("the eager method runs other code than its trace did, which is to count as well")
+    if compared:
         try:
             if result is not NOTHING:
                 unseen = call.unseen(route.written)

@@ -119,8 +119,8 @@ def narrowed(request: Request, twin: Twin | None) -> Request:
     trail = None if twin is None else twin.trail
     if trail is None:
         return request
-    found = subject.narrowed(trail.marks(subject) | subject.before)
-    hidden = [*found.opaque, *trail.hidden(found)]
+    found = subject.narrowed(trail.marks(subject) | subject.before | request.eagerly.codes)
+    hidden = [*found.opaque, *trail.hidden(found), *filter(None, [request.eagerly.hidden])]
     if not subject.code_unchanged():  # since before the trace: it may have met other values than are there now
         hidden.append("it has changed meanwhile")
     if hidden:

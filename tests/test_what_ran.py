@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import importlib
 import json
@@ -55,6 +56,18 @@ def twice(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return wrapped
 
 
+def for_tracers(x: Any) -> Any:
+    return x + x
+
+
+def for_others(x: Any) -> Any:
+    return x * 2
+
+
+def asks_what_it_is(x: Any) -> Any:
+    return for_others(x) if type(x).__name__ == "Tensor" else for_tracers(x)
+
+
 @twice
 def decorated(x: Any) -> Any:
     return usually(x)
@@ -81,17 +94,17 @@ def large(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def _layer(framework: Any, function: Callable[[Any], Any]) -> Any:
+def _layer(framework: Any, function: Callable[[Any], Any], **options: Any) -> Any:
     class Method(layer_class(framework)):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:
             return function(x)
 
-    return _hot(Method())
+    return _hot(Method(), **options)
 
 
-def _hot(layer: Any) -> Any:
+def _hot(layer: Any, **options: Any) -> Any:
     layer.eval()
-    return inference(layer)
+    return inference(layer, **options)
 
 
 def _x(framework: Any, n: int = 4) -> Any:
@@ -268,3 +281,39 @@ def test_instances_of_one_class_run_code_of_their_own(framework: Any) -> None:
 def test_what_ran_is_kept_as_plain_data() -> None:
     ran = _ran.Ran(frozenset({"b", "a"}), "key")
     assert _ran.Ran.from_meta(json.loads(json.dumps(ran.to_meta()))) == ran
+
+
+@pytest.mark.parametrize("verify", ["first", "off"])
+def test_what_eager_calls_run_and_no_trace_counts(
+    verify: str, framework: Any, monkeypatch: pytest.MonkeyPatch, captures: list[str]
+) -> None:
+    hot = _layer(framework, asks_what_it_is, verify=verify)
+    for _ in range(2):
+        _right(framework, hot, lambda x: x * 2)
+    assert len(captures) == 1 and counts()["hits"] == 1 and not counts()["fallbacks"], counts()
+    (version,) = _kept(hot.forward.__hybrid_infer__)
+    marks = {_code.mark(each.__code__) for each in (asks_what_it_is, for_others, for_tracers)}
+    assert version.ran is not None and marks < version.ran.codes
+    with monkeypatch.context() as patched:
+        patched.setattr(sys.modules[__name__], "for_others", lambda x: x * 3)
+        _right(framework, hot, lambda x: x * 3)
+    _right(framework, hot, lambda x: x * 2)
+
+
+def _by_its_class(x: Any) -> Any:
+    if type(x).__name__ == "Tensor":
+        return hidden_way(x)  # type: ignore[name-defined]  # noqa: F821
+    return for_tracers(x)
+
+
+def test_what_eager_calls_run_out_of_sight_makes_all_code_count(
+    framework: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out_of_sight(x: Any) -> Any:
+        return x * 2
+
+    monkeypatch.setattr(builtins, "hidden_way", out_of_sight, raising=False)
+    layer = _layer(framework, _by_its_class)
+    _right(framework, layer, lambda x: x * 2)
+    (version,) = _kept(layer.forward.__hybrid_infer__)
+    assert version.ran is None

@@ -157,6 +157,7 @@ def _repeated(x: torch.Tensor, n: int) -> tuple[torch.Tensor, ...]:
     return x.repeat_interleave(n, 0), x.repeat_interleave(n, 1), x.repeat_interleave(n, -2), x.repeat_interleave(n)
 
 
+@pytest.mark.usefixtures("small")  # whose first calls an engine answers, unless they are to be compared
 def test_repeats_by_a_number_that_varies() -> None:
     """Also by as many as there are rows, where the exporter's form gives the rows once, and by none."""
     hot = inference(verify="off", fallback="error")(_repeated)
