@@ -20,9 +20,11 @@ def unheard() -> Iterator[None]:
         return threading.get_ident() not in silent
 
     with contextlib.ExitStack() as stack:
-        stack.callback(silent.clear)  # a stream that somebody else has taken meanwhile, and puts back, says all
-        for name in ("stdout", "stderr"):
-            stack.enter_context(_instead(sys, name, lambda stream: _Stream(stream, heard)))
+        stack.callback(silent.clear)  # what somebody else has taken meanwhile, and puts back, says all
+        for stream in {id(each): each for each in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)}.values():
+            # On the stream itself, which others may hold: loggers of other kinds, `from sys import stdout`.
+            if hasattr(stream, "__dict__") and hasattr(stream, "write"):
+                stack.enter_context(_instead(stream, "write", lambda write: _written(write, heard)))
         stack.enter_context(_instead(warnings, "showwarning", lambda show: _shown(show, heard)))
         for handler in _handlers():
             handler.addFilter(records := _Records(heard))
@@ -31,36 +33,23 @@ def unheard() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _instead(module: Any, name: str, made: Callable[[Any], Any]) -> Iterator[None]:
-    """Another value of a module's attribute, unless that is None; left alone where someone changes it meanwhile."""
-    before = getattr(module, name)
-    if before is None:
-        yield
-        return
-    mine = made(before)
-    setattr(module, name, mine)
+def _instead(holder: Any, name: str, made: Callable[[Any], Any]) -> Iterator[None]:
+    """Another value of an attribute; left alone where someone changes it meanwhile."""
+    own = vars(holder)
+    before, mine = own.get(name), made(getattr(holder, name))
+    setattr(holder, name, mine)
     try:
         yield
     finally:
-        if getattr(module, name) is mine:
-            setattr(module, name, before)
+        if own.get(name) is mine:
+            if before is None:
+                delattr(holder, name)
+            else:
+                setattr(holder, name, before)
 
 
-class _Stream:
-    """A stream but for what is written while it is not heard."""
-
-    def __init__(self, stream: Any, heard: Callable[[], bool]) -> None:
-        self._stream, self._heard = stream, heard
-
-    def write(self, text: Any) -> Any:
-        return self._stream.write(text) if self._heard() else len(text)
-
-    def writelines(self, lines: Any) -> None:
-        for line in lines:
-            self.write(line)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+def _written(write: Callable[[Any], Any], heard: Callable[[], bool]) -> Callable[[Any], Any]:
+    return lambda text: write(text) if heard() else len(text)
 
 
 class _Records(logging.Filter):

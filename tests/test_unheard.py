@@ -1,6 +1,5 @@
 """Methods that print, log or warn are timed against the engines like others; what they say meanwhile is not heard."""
 
-import contextlib
 import io
 import logging
 import sys
@@ -35,7 +34,14 @@ def _warns() -> None:
     warnings.warn("computing", stacklevel=1)
 
 
-WAYS = {"print": _prints, "write": _writes, "log": _logs, "warn": _warns}
+def _writes_to_what_it_holds() -> None:
+    print("computing", file=HELD[0])
+
+
+WAYS = {
+    "print": _prints, "write": _writes, "held": _writes_to_what_it_holds, "log": _logs, "warn": _warns,
+}  # fmt: skip
+HELD: list[Any] = [None]  # a stream, as `from sys import stdout` gives it
 
 
 @pytest.fixture
@@ -59,7 +65,7 @@ def test_what_it_says_while_it_is_timed_is_not_heard(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     monkeypatch.delenv("HYBRID_INFER_BACKEND")
-    says = WAYS[how]
+    says, HELD[0] = WAYS[how], sys.stdout
 
     class Loud(layer_class(framework)):  # type: ignore[misc]
         @inference()
@@ -84,6 +90,7 @@ def test_what_it_says_while_it_is_timed_is_not_heard(
 def test_what_other_threads_say_is_heard(
     says: Callable[[], None], capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    HELD[0] = sys.stdout
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with unheard():
@@ -100,21 +107,16 @@ def test_what_other_threads_say_is_heard(
 
 def test_streams_that_the_program_exchanges_meanwhile_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
-    mine = io.StringIO()
-    before = sys.stdout
-    try:
-        with unheard():
-            sys.stdout = mine
-        assert sys.stdout is mine and sys.stderr is None
-    finally:
-        sys.stdout = before
-    with unheard(), contextlib.redirect_stdout(mine):
+    mine, before = io.StringIO(), sys.stdout
+    with unheard():
+        monkeypatch.setattr(sys, "stdout", mine)
         print("kept")
-    assert mine.getvalue() == "kept\n" and sys.stdout is before
+        monkeypatch.setattr(mine, "write", write := (lambda text: len(text)))
+    assert mine.write is write and mine.getvalue() == "kept\n"
+    assert "write" not in vars(before)
 
 
 def test_two_that_overlap_leave_no_thread_unheard(capsys: pytest.CaptureFixture[str]) -> None:
-    before = sys.stdout
     entered, left = threading.Event(), threading.Event()
 
     def other() -> None:
@@ -122,14 +124,11 @@ def test_two_that_overlap_leave_no_thread_unheard(capsys: pytest.CaptureFixture[
             entered.set()
             left.wait(60)
 
-    try:
-        with unheard():
-            thread = threading.Thread(target=other)
-            thread.start()
-            assert entered.wait(60)
-        left.set()
-        thread.join()
-        _prints()
-    finally:
-        sys.stdout = before
+    with unheard():
+        thread = threading.Thread(target=other)
+        thread.start()
+        assert entered.wait(60)
+    left.set()
+    thread.join()
+    _prints()
     assert capsys.readouterr().out == "computing\n"
