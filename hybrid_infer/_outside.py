@@ -64,6 +64,7 @@ _NAMES = frozenset(
         "secrets", "exists", "lexists", "isfile", "isdir", "islink", "getsize", "getmtime", "is_file", "is_dir",
         "iterdir", "glob", "rglob", "walk", "cwd", "absolute", "resolve", "is_symlink", "is_mount", "abspath",
         "realpath", "relpath", "getctime", "getatime", "samefile", "which", "disk_usage", "copy_context",
+        "__subclasses__",
     }
 )  # fmt: skip
 
@@ -207,6 +208,8 @@ def _clock_observer(found: Watch) -> Any:
             what = "the clock"
         elif what is None and (called is contextvars.copy_context or type(owner) is contextvars.Context):
             what = "the context variables as a whole"
+        elif what is None and called.__name__ == "__subclasses__" and isinstance(owner, type):
+            what = "the subclasses of a class"
         user = _users(found, frame) if what is not None else None
         if user is not None:
             found.note(f"it reads {what}", user)

@@ -50,7 +50,8 @@ SECTIONS: tuple[Section, ...] = (
     ),
     Section(
         "outside-world",
-        r"it reads (the clock|the environment|the number of the process|the context variable|whether a lock)|"
+        r"it reads (the clock|the environment|the number of the process|the context variable|whether a lock|"
+        r"the subclasses of a class)|"
         r"it leaves a lock|it opens the file",
         "Read it outside of the method and pass it as an argument",
     ),

@@ -232,6 +232,10 @@ class Walk(Classes):
         value = scope.get(name, ABSENT)
         if value is ABSENT and hasattr(builtins, name):
             self.builtins[id(scope), name] = (scope, name)
+            value = getattr(builtins, name)
+            if not _pythons_own(value) and (id(vars(builtins)), name) not in self.globals:
+                self.globals[id(vars(builtins)), name] = (vars(builtins), name, value)
+                self.ingredient(self.unique(f"builtin {name}"), value, ("global", "builtins", name))
             return
         self.globals[id(scope), name] = (scope, name, value)
         self.ingredient(self.unique(f"global {home}.{name}"), value, ("global", home, name))
@@ -368,6 +372,13 @@ def behind(module: str, names: Iterable[str]) -> Any:
     for name in names:
         found = getattr(found, "__dict__", {}).get(name)
     return found
+
+
+def _pythons_own(value: Any) -> bool:
+    """Is what the builtins hold there from the start?"""
+    if isinstance(value, types.BuiltinFunctionType) or value is ... or value is NotImplemented:
+        return True
+    return {getattr(value, "__module__", None), type(value).__module__} <= {"builtins", "_sitebuiltins"}
 
 
 def home_of(function: types.FunctionType) -> type | None:
