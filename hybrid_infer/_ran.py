@@ -29,7 +29,7 @@ _TUPLES = "namedtuple_"  # with which the modules begin that ``collections.named
 _THREADS = frozenset({"threading", "queue", "concurrent", "multiprocessing"})
 _HANDING_ON = frozenset({"start", "submit", "put", "notify", "notify_all"})
 _STARTS = ("start_new_thread", "start_new", "start_joinable_thread")
-_STARTING = tuple(getattr(_thread, name) for name in _STARTS if hasattr(_thread, name))
+_STARTING = frozenset(id(getattr(_thread, name)) for name in _STARTS if hasattr(_thread, name))
 
 
 class Ran(NamedTuple):
@@ -69,8 +69,11 @@ class Trail:
                 self.lost = f"{module}.{code.co_name} hands work to another thread"
 
     def called(self, function: Any, by: str) -> None:
-        """A module calls a function in C."""
-        if any(function is each for each in _STARTING) or type(getattr(function, "__self__", None)) is SimpleQueue:
+        """A module calls a function in C.
+
+        No generator here, nor in what else observes calls: torch's compiler may come upon our code, and fails at those.
+        """
+        if id(function) in _STARTING or type(getattr(function, "__self__", None)) is SimpleQueue:
             self.lost = "it hands work to another thread"
         elif function is sys.setprofile and by != "hybrid_infer._profiler":
             self.lost = "it sets a profile function"

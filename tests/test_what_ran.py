@@ -242,6 +242,30 @@ def test_a_call_whose_code_cannot_be_told_is_asked_for_all(framework: Any) -> No
         _right(framework, layer, lambda x: x * 2)
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize("operator", ["cond", "while_loop"])
+def test_branches_that_are_compiled_within_a_trace_count(monkeypatch: pytest.MonkeyPatch, operator: str) -> None:
+    """torch's compiler takes them, and looks at our code on the way there."""
+    torch = pytest.importorskip("torch")
+    loop = importlib.import_module("torch._higher_order_ops").while_loop
+
+    def step(i: Any, x: Any) -> Any:
+        return i + 1, usually(x)
+
+    def either(x: Any) -> Any:
+        if operator == "cond":
+            return torch.cond(x.sum() > 0, usually, lambda x: x - 1, (x,))
+        return loop(lambda i, x: i < 1, step, (torch.tensor(0), x))[1]
+
+    layer = _layer(torch, either)
+    for _ in range(2):
+        _right(torch, layer, lambda x: x * 2)
+    monkeypatch.setattr(f"{__name__}.usually", lambda x: x * 7)
+    for _ in range(2):
+        _right(torch, layer, lambda x: x * 7)
+    assert counts()["captures"] == 2 and not counts()["fallbacks"], counts()
+
+
 def test_sizes_vary_as_elsewhere(framework: Any) -> None:
     layer = _layer(framework, choose)
     for n in (3, 4, 5, 6):
