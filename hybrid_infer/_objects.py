@@ -53,6 +53,8 @@ _COMPILERS = {
     "paddle.jit.dy2static.program_translator.SymbolicStaticFunction": "_dygraph_function",
     "paddle.jit.dy2static.program_translator.ASTStaticFunction": "_dygraph_function",
 }
+#: What Python keeps on a member of an enumeration, beside what the program does.
+_OF_MEMBERS = frozenset({"_name_", "_value_", "_sort_order_", "_inverted_", "__objclass__", "__doc__"})
 #: Values in C that say all about themselves in their `repr` and offer no other way to read it.
 _BY_REPR = frozenset(
     {
@@ -197,7 +199,7 @@ class Objects(_keys.Encoder):
         if kind is struct.Struct:
             return self.parts(b"s", value.format)
         if isinstance(value, enum.Enum):
-            more = {k: v for k, v in vars(value).items() if not k.startswith("_")}
+            more = {k: v for k, v in vars(value).items() if k not in _OF_MEMBERS}
             return self.parts(b"E", kind, value._name_, value._value_, more)
         if value is os.environ:
             # Reading it keeps a method from being captured; a key over all of it would never be met again.

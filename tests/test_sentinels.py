@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,6 +157,17 @@ def test_a_class_that_gets_an_attribute_and_loses_one(framework: Any, change: st
         del Settings.unused
         Settings.scale = 7.0
     assert [_value(framework, method) for _ in range(2)] == [7, 7]
+
+
+@pytest.mark.parametrize("name", ["factor", "_factor", "__factor__"])
+def test_an_attribute_of_a_member_of_an_enumeration(framework: Any, name: str) -> None:
+    kind = enum.Enum("kind", ["SMALL"])
+    setattr(kind.SMALL, name, 2.0)
+    method = inference(eval(f"lambda x: x * kind.SMALL.{name}", {"kind": kind}))
+    assert [_value(framework, method) for _ in range(2)] == [2, 2]
+    setattr(kind.SMALL, name, 7.0)
+    assert [_value(framework, method) for _ in range(2)] == [7, 7]
+    assert counts()["eager_calls"] == 0
 
 
 @pytest.mark.parametrize("name", ["ARRAY", "RECORDS"])

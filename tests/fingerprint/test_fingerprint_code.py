@@ -152,6 +152,14 @@ case("function_attribute", "def g(x): return x * g.scale\ng.scale = 2\ndef f(x):
 case("set_of_functions", "def a(x): return x\ndef b(x): return x * 2\nS = {a, b}\ndef f(x): return S", "x * 2", "x * 3")
 case("enum_value", "import enum\nclass E(enum.Enum):\n A = 1\ndef f(x): return x * E.A.value", "A = 1", "A = 2")
 case("enum_iterated", "import enum\nclass E(enum.Enum):\n A = 1\ndef f(x): return len(E)", "A = 1", "A = 1; B = 2")
+for name, attribute in {"attribute": "k", "private": "_k", "dunder": "__k__"}.items():
+    case(
+        f"enum_{name}",
+        f"import enum\nclass E(enum.Enum):\n A = 1\n def __init__(s, v): s.{attribute} = v + 2\n"
+        f"def f(x): return x * E.A.{attribute}",
+        "v + 2",
+        "v + 3",
+    )
 case(
     "named_tuple",
     "from collections import namedtuple\nP = namedtuple('P', 'a b')\nT = P(1, 2)\ndef f(x): return T.a",
