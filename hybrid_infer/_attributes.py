@@ -77,7 +77,7 @@ class Attributes:
             hooks = self._around(path, value, names[path])
             found += [Read(path, name, *self._state(value, name, census, whole)) for name in hooks]
             for name in sorted(mentioned - self.frontend.internal - census.recomputed.get(path, frozenset())):
-                if name.startswith("__") and name.endswith("__") and name != "__dict__":
+                if _reads.of_python(value, name):
                     continue
                 astray += self._astray(value, name, ".".join((*path, name)), census)
                 try:

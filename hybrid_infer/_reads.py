@@ -12,7 +12,20 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
+from hybrid_infer._namespaces import dunder
 from hybrid_infer._state import ABSENT
+
+#: For which tracers look on any object, to see whether it is a function.
+_OF_FUNCTIONS = frozenset({*dir(types.FunctionType), "__wrapped__", "__self__", "__func__", "__hybrid_infer__"})
+
+
+def of_python(value: Any, name: str) -> bool:
+    """Is it a name of Python's, of which all that counts is known with the class? Not where the program uses it."""
+    if not dunder(name) or name == "__dict__":
+        return False
+    if name in getattr(value, "__dict__", ()):
+        return name == "__hybrid_infer__"
+    return name in _OF_FUNCTIONS or name.startswith("___") or any(name in vars(base) for base in type(value).__mro__)
 
 
 class _Looked:

@@ -340,7 +340,7 @@ class Twin:
             if kind in (object, self.frontend.layer_type):
                 break
             names |= vars(kind).keys()
-        return {name for name in names if not (name.startswith("__") and name.endswith("__"))}
+        return {name for name in names if name in vars(obj) or not (name.startswith("__") and name.endswith("__"))}
 
     def _recorded(self) -> dict[Path, Any]:
         """Objects of the twin on which look-ups are noted: layers and plain objects, each a copy."""

@@ -351,3 +351,28 @@ def test_what_a_method_changes_by_a_global(framework: Any, name: str) -> None:
             assert mine(x).numpy() == pytest.approx(linear(x).numpy(), abs=1e-5)
             assert total() == before + n
     assert counts()["hits"] == 0, counts()
+
+
+@pytest.mark.parametrize("place", ["layer", "object"])
+@pytest.mark.parametrize("first", [True, False], ids=["there", "set later"])
+def test_an_attribute_under_a_name_such_as_pythons_own(framework: Any, place: str, first: bool) -> None:
+    class Layer(layer_class(framework)):  # type: ignore[misc, valid-type]
+        def __init__(self) -> None:
+            super().__init__()
+            self.held = Held()
+
+        @inference()
+        def forward(self, x: Any) -> Any:
+            return x * getattr(self if place == "layer" else self.held, "__scale__", 2.0)
+
+    layer = Layer()
+    layer.eval()
+    holder = layer if place == "layer" else layer.held
+    for value in (2.0, 5.0):
+        if first or value != 2.0:
+            object.__setattr__(holder, "__scale__", value)
+        for _ in range(2):
+            with framework.no_grad():
+                assert float(layer(framework.ones([2]))[0]) == value
+    (found,) = stats().values()
+    assert found["captures"] == 2 and found["hits"] == 2 and not found["fallbacks"], found
