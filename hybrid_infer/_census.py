@@ -203,7 +203,8 @@ def _functions(value: Any, seen: dict[int, tuple[types.FunctionType, ...]]) -> t
 
 def opens(layer: Any, frontend: Any) -> bool:
     """Does a layer keep its weights and sublayers in dicts of its own? TorchScript's keep theirs outside of Python."""
-    return all(isinstance(vars(layer).get(group) or {}, dict) for group in frontend.groups)
+    # Not by their truth: theirs are false while they are empty.
+    return all(isinstance(vars(layer).get(group), (dict, types.NoneType)) for group in frontend.groups)
 
 
 def _visit(box: Any, key: Any, path: Path, census: Census, frontend: Any) -> None:

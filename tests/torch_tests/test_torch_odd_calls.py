@@ -70,11 +70,11 @@ def test_a_file_is_not_written_by_the_trace_as_well(tmp_path: Path) -> None:
 
 
 class Scripted(Block):
-    """One of its sublayers keeps its weights outside of Python."""
+    """One of its sublayers keeps its weights outside of Python, and whatever else there is."""
 
-    def __init__(self) -> None:
+    def __init__(self, inner: torch.nn.Module) -> None:
         super().__init__()
-        self.inner = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()))
+        self.inner = torch.jit.script(inner)
 
     @inference()
     def through(self, x: torch.Tensor) -> torch.Tensor:
@@ -86,11 +86,12 @@ class Scripted(Block):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_sublayer_that_torchscript_has_compiled() -> None:
-    layer = Scripted().eval()
+@pytest.mark.parametrize("parts", [(torch.nn.Linear(4, 4), torch.nn.ReLU()), (torch.nn.ReLU(),), ()], ids=len)
+def test_a_sublayer_that_torchscript_has_compiled(parts: tuple[torch.nn.Module, ...]) -> None:
+    layer = Scripted(torch.nn.Sequential(*parts) if parts else torch.nn.ReLU()).eval()
     with torch.no_grad():
         for _ in range(2):
             same(layer.through(X), layer.inner(X) * 2)
             same(layer.beside(X), layer.linear(X))
     found = {name.rpartition(".")[2]: each for name, each in stats().items()}
-    assert found["through"]["eager_calls"] == 2 and found["beside"]["hits"] == found["beside"]["captures"] == 1
+    assert found["through"]["eager_calls"] == 2 and found["beside"]["hits"] >= 1 and not found["beside"]["eager_calls"]
