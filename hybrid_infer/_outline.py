@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hybrid_infer import _code, _keys
-from hybrid_infer._state import cell_contents, name_of
+from hybrid_infer._state import cell_contents, module_name, name_of
 
 
 class Outline(_keys.Encoder):
@@ -24,6 +24,8 @@ class Outline(_keys.Encoder):
         return b"^"
 
     def other(self, value: Any) -> bytes:
+        if isinstance(value, types.ModuleType):
+            return _keys.frame(b"n", module_name(vars(value)).encode())
         name = name_of(value).encode()
         if self.depth > 3 or isinstance(value, type):
             return _keys.frame(b"n", name)

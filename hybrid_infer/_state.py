@@ -39,7 +39,9 @@ def name_of(value: Any) -> str:
         module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     except Exception:  # whatever an object may raise that computes its attributes: some of torch.cuda's do
         module = name = None
-    return f"{_in_every_process(module or '?')}.{name or type(value).__qualname__}"
+    # An object may answer to any name, as torch.classes does, by what has no text.
+    home, own = (text if isinstance(text, str) else "" for text in (module, name))
+    return f"{_in_every_process(home or '?')}.{own or type(value).__qualname__}"
 
 
 def same(value: Any, before: Any) -> bool:

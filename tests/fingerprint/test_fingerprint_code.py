@@ -251,6 +251,14 @@ case(
     "+ 3",
 )
 case(
+    "odd_names_in_set",
+    "class N:\n def __str__(s): raise ValueError\n"
+    "class O:\n k = 2\n def __init__(s): s.__module__ = s.__qualname__ = N()\n"
+    "S = {O(), O()}\ndef f(x): return [s.k for s in S]",
+    "k = 2",
+    "k = 3",
+)
+case(
     "default_dict_subclass",
     "from collections import defaultdict\nclass D(defaultdict): pass\nd = D(int)\ndef f(x): return d[0]",
     "D(int)",

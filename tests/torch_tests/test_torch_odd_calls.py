@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,22 @@ def test_a_nested_tensor() -> None:
     same(doubled(X), X * 2)
     nested = torch.nested.nested_tensor([X, X[:1]])
     assert torch.equal(doubled(nested).to_padded_tensor(0.0), (nested * 2).to_padded_tensor(0.0))
+
+
+POOL = ThreadPoolExecutor(1)
+
+
+def test_threads_of_the_programs_own() -> None:
+    """Theirs is a set, whose elements lead to all of torch."""
+
+    @inference()
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x * POOL.submit(lambda: 2.0).result()
+
+    POOL.submit(float).result()
+    for _ in range(2):
+        same(scaled(X), X * 2)
+    assert not counts()["fallbacks"], counts()
 
 
 def test_a_file_is_not_written_by_the_trace_as_well(tmp_path: Path) -> None:
