@@ -75,6 +75,8 @@ _DYNAMIC = frozenset(
 _NAMESPACE = frozenset({"eval", "exec", "globals", "__globals__"})
 _ACCESSORS = frozenset({"__getattr__", "__getattribute__", "__setattr__", "__delattr__"})
 _IMPORTERS = frozenset({"__import__", "import_module"})
+#: Methods of texts that put others into them.
+_FORMATTING = frozenset({"format", "format_map"})
 _MAX_CACHED = 20_000
 _VARARGS, _VARKEYWORDS = 0x04, 0x08
 _KIND = _VARARGS | _VARKEYWORDS | 0x20 | 0x80 | 0x200  # a generator, a coroutine, or both
@@ -160,7 +162,7 @@ def _describe(code: CodeType) -> Code:
         scan.self_dict or any(part.self_dict for part in inside),
         bool(names & _NAMESPACE) or any(part.namespace for part in nested),
         bool(names & _IMPORTERS) or {"sys", "modules"} <= names or any(part.importer for part in nested),
-        scan.formats or any(part.formats for part in nested),
+        scan.formats or bool(names & _FORMATTING) or any(part.formats for part in nested),
         _BUILD_CLASS in code.co_code[::2] or any(part.makes_classes for part in nested),
     )
 

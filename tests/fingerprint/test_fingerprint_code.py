@@ -237,6 +237,13 @@ case(
     "return 3",
 )
 case("printf", "class P:\n def __str__(s): return '2'\np = P()\ndef f(x): return '%s' % p", "'2'", "'3'")
+case("dot_format", "class P:\n def __str__(s): return '2'\np = P()\ndef f(x): return '{}'.format(p)", "'2'", "'3'")
+case(
+    "format_map",
+    "class P:\n def __str__(s): return '2'\nd = {'p': P()}\ndef f(x): return '{p}'.format_map(d)",
+    "return '2'",
+    "return '3'",
+)
 case("format", "class P:\n def __str__(s): return '2'\np = P()\ndef f(x): return f'{p}'", "'2'", "'3'")
 case(
     "own_deepcopy",
