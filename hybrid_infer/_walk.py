@@ -32,7 +32,7 @@ _READERS = frozenset(map(id, (getattr, vars, dir, inspect.getattr_static, operat
 _LOOKS_INTO = frozenset(
     {"__closure__", "getsource", "getsourcelines", "getclosurevars", "co_code", "co_consts", "co_names", "co_freevars"}
 )
-#: What of its code object says no more than that.
+#: What of its code object says no more than that. Its other attributes say more, and so does the object as a whole.
 _PARAMETERS = frozenset({"co_varnames", "co_argcount", "co_kwonlyargcount", "co_posonlyargcount", "co_flags"})
 _MAX_OBJECTS = 100_000
 #: Functions that the names in a method's code lead to, from which on only those count that have run (see `_ran`).
@@ -174,7 +174,9 @@ class Walk(Classes):
         """Count more of functions that no code has run, where the code that has may look into them; was there any?"""
         names = self.mentions.used | self.mentions.mentioned
         asked = "__code__" in names
-        if not _LOOKS_INTO.isdisjoint(names) or (asked and _PARAMETERS.isdisjoint(names)):
+        more = {name for name in names if name.startswith("co_")} - _PARAMETERS
+        whole = "__code__" in self.mentions.bare or _PARAMETERS.isdisjoint(names)
+        if not _LOOKS_INTO.isdisjoint(names) or (asked and (more or whole)):
             left = [(function, label) for function, label in self.unfollowed if label not in self.opened]
             for function, label in left:
                 self.opened.add(label)

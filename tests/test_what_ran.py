@@ -242,6 +242,41 @@ def test_a_call_whose_code_cannot_be_told_is_asked_for_all(framework: Any) -> No
         _right(framework, layer, lambda x: x * 2)
 
 
+def never() -> None:
+    first = second = 1
+    print(first, second)
+
+
+def _none() -> None:
+    pass
+
+
+def _size(code: Any) -> int:
+    return int(code.co_nlocals)
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        lambda x: x * (never.__code__.co_nlocals + never.__code__.co_argcount),
+        lambda x: x * (_size(never.__code__) + never.__code__.co_argcount),
+        lambda x: x * ((0 if never.__code__ == _none.__code__ else 2) + never.__code__.co_argcount),
+    ],
+    ids=["a name of its own", "handed on", "compared"],
+)
+def test_what_never_runs_and_is_looked_into_counts(
+    framework: Any, monkeypatch: pytest.MonkeyPatch, looks: Callable[[Any], Any]
+) -> None:
+    """Also where code asks what any function takes."""
+    layer = _layer(framework, looks)
+    for _ in range(2):
+        _right(framework, layer, lambda x: x * 2)
+    monkeypatch.setattr(never, "__code__", _none.__code__)
+    for _ in range(2):
+        _right(framework, layer, lambda x: x * 0)
+    assert not counts()["fallbacks"], counts()
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("operator", ["cond", "while_loop"])
 def test_branches_that_are_compiled_within_a_trace_count(monkeypatch: pytest.MonkeyPatch, operator: str) -> None:
