@@ -39,6 +39,8 @@ _NEVER = frozenset(
         "__slotnames__",
     }
 )
+#: Those of them that count where code looks at them.
+_SHOWN = frozenset({"__annotations__", "__doc__", "__orig_bases__", "__parameters__", "__slots__"})
 #: Run when an instance is made, which is over for the layers of a tree.
 _CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__", "__init_subclass__"})
 _COPIERS = frozenset(
@@ -135,7 +137,7 @@ class Namespace:
             if not self.constructible:
                 names -= _CONSTRUCTORS
         if not self.library:
-            names -= _NEVER - {"__annotations__"} if is_class and "__annotations__" in mentions.used else _NEVER
+            names -= _NEVER - (_SHOWN & mentions.used) if is_class else _NEVER
         return sorted(names - self.done)
 
     def _escapes(self, mentions: Mentions) -> bool:

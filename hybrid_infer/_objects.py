@@ -94,6 +94,7 @@ class Objects(_keys.Encoder):
         self.sentinels: dict[object, int] = {}
         self.context_variables = False
         self.caches: list[Any] = []
+        self.documents: list[tuple[str, Any]] = []
         self.place = ("argument", "the call", "")
 
     @abstractmethod
@@ -200,6 +201,7 @@ class Objects(_keys.Encoder):
             return self.parts(b"s", value.format)
         if isinstance(value, enum.Enum):
             more = {k: v for k, v in vars(value).items() if k not in _OF_MEMBERS}
+            self.document(value, vars(value))
             return self.parts(b"E", kind, value._name_, value._value_, more)
         if value is os.environ:
             # Reading it keeps a method from being captured; a key over all of it would never be met again.
@@ -211,6 +213,11 @@ class Objects(_keys.Encoder):
             if type(value) is numpy.ndarray or not isinstance(value, numpy.ndarray):
                 return self.special(value)
         return self.instance(value, kind)
+
+    def document(self, value: Any, state: dict[str, Any]) -> None:
+        """What an object says about itself counts where code looks at that."""
+        if "__doc__" in state:
+            self.documents.append((name_of(type(value)), state["__doc__"]))
 
     def compiled(self, value: Any) -> bytes:
         """A function of an extension module that no distribution brought: by the content of its file."""
@@ -249,6 +256,7 @@ class Objects(_keys.Encoder):
                 return _keys.frame(b"R", *parts)
         state = getattr(value, "__dict__", None)
         if isinstance(state, dict):
+            self.document(value, state)
             for name, item in list(state.items()):
                 if name == "__doc__":
                     continue

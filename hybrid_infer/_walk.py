@@ -79,7 +79,7 @@ class Walk(Classes):
                 continue
             if self.dynamic and not self.mentions.widened:
                 self.mentions.widened = True
-            elif not self.looked_into():
+            elif not self.looked_into() and not self.looked_up():
                 break
         if _LEVELS.isdisjoint(self.mentions.used):
             self.loggers.clear()
@@ -187,6 +187,13 @@ class Walk(Classes):
             for function, label in self.unfollowed:
                 self.ingredients[f"variables of {label}"] = _keys.digest(function.__code__.co_varnames)
         return False
+
+    def looked_up(self) -> bool:
+        """Count what objects say about themselves, where code looks at that; was there any?"""
+        left, self.documents = (self.documents, []) if "__doc__" in self.mentions.used else ([], self.documents)
+        for label, held in left:
+            self.ingredient(self.unique(f"docstring of {label}"), held, ("attribute", label, "__doc__"))
+        return bool(left)
 
     def cells_of(self, function: types.FunctionType, label: str) -> None:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):

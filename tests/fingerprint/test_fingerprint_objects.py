@@ -53,6 +53,17 @@ case(
     "k=2",
     "k=3",
 )
+# What Python keeps on a class or an object to describe it.
+case("document", "class C: pass\nc = C()\nc.__doc__ = '2'\ndef f(x): return float(c.__doc__)", "'2'", "'3'")
+case("document_of_class", "class C:\n 'Two.'\ndef f(x): return len(C.__doc__)", "Two", "Three")
+case("names_of_slots", "class C:\n __slots__ = ('k',)\ndef f(x): return C.__slots__", "'k',", "'k', 'n'")
+case(
+    "original_bases",
+    "from typing import Generic, TypeVar\nT = TypeVar('T')\nclass G(Generic[T]): pass\nclass C(G[int]): pass\n"
+    "c = C()\ndef f(x): return type(c).__orig_bases__",
+    "G[int]",
+    "G[str]",
+)
 case("keys_of_dict", "k = {'a': 1}.keys()\ndef f(x): return list(k)", "'a'", "'b'")
 case("values_of_dict", "k = {'a': 2}.values()\ndef f(x): return list(k)", "2", "3")
 case("items_of_dict", "k = {'a': 2}.items()\ndef f(x): return list(k)", "2", "3")
