@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import logging
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from hybrid_infer._state import ABSENT, name_of
 
 #: Root classes of the frameworks' layers: a user method that replaces one of theirs is not thereby called in forward.
 _ROOTS = frozenset({("torch.nn.modules.module", "Module"), ("paddle.nn.layer.layers", "Layer")})
+_OF_LOGGERS = frozenset(vars(logging.Logger("")))
 _PLAIN_METACLASSES = frozenset({"builtins", "abc", "enum", "typing"})
 
 
@@ -171,6 +173,10 @@ class Classes(Objects):
         if isinstance(kind, enum.EnumMeta):
             space.extra.add("_member_map_")
         return _keys.frame(b"c", label.encode())
+
+    def named_logger(self, logger: logging.Logger) -> None:
+        space = self.space(vars(logger), f"logger {logger.name}", logger)
+        space.done |= _OF_LOGGERS
 
     def module(self, module: types.ModuleType) -> bytes:
         name = "__main__" if module.__name__ == "__mp_main__" else module.__name__

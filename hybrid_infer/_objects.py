@@ -113,6 +113,10 @@ class Objects(_keys.Encoder):
     def module(self, module: types.ModuleType) -> bytes:
         """A reference to a module."""
 
+    @abstractmethod
+    def named_logger(self, logger: logging.Logger) -> None:
+        """A logger is at hand: what the program keeps on it counts where code mentions it."""
+
     def ingredient(self, label: str, value: Any, place: tuple[str, str, str]) -> None:
         """Record the digest of `value` under `label`."""
         outer, self.place = self.place, place
@@ -190,6 +194,7 @@ class Objects(_keys.Encoder):
         if isinstance(value, logging.Logger):
             # What it does with messages has no part in results, and its handlers hold files and locks.
             self.loggers[value.name] = value
+            self.named_logger(value)
             return self.parts(b"l", value.name)
         shown = f"{kind.__module__}.{kind.__qualname__}"
         if shown in _COMPILERS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -167,6 +168,15 @@ def test_an_attribute_of_a_member_of_an_enumeration(framework: Any, name: str) -
     assert [_value(framework, method) for _ in range(2)] == [2, 2]
     setattr(kind.SMALL, name, 7.0)
     assert [_value(framework, method) for _ in range(2)] == [7, 7]
+    assert counts()["eager_calls"] == 0
+
+
+def test_an_attribute_that_the_program_keeps_on_a_logger(framework: Any) -> None:
+    log = logging.getLogger("test_sentinels")
+    method = inference(lambda x: x * log.factor)  # type: ignore[attr-defined]
+    for value in (2.0, 7.0):
+        log.factor = value  # type: ignore[attr-defined]
+        assert [_value(framework, method) for _ in range(2)] == [value, value]
     assert counts()["eager_calls"] == 0
 
 

@@ -64,6 +64,12 @@ case(
     "G[int]",
     "G[str]",
 )
+case(
+    "logger",
+    "import logging\nlog = logging.getLogger('a')\nlog.k = 2\ndef f(x): return x * log.k",
+    "= 2",
+    "= 3",
+)
 case("keys_of_dict", "k = {'a': 1}.keys()\ndef f(x): return list(k)", "'a'", "'b'")
 case("values_of_dict", "k = {'a': 2}.values()\ndef f(x): return list(k)", "2", "3")
 case("items_of_dict", "k = {'a': 2}.items()\ndef f(x): return list(k)", "2", "3")
