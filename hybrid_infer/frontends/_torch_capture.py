@@ -34,6 +34,7 @@ from hybrid_infer.frontends import (
     _torch_registry,
     _torch_repeat,
     _torch_rules,
+    _torch_swallowed,
     _torch_views,
     _torch_written_out,
 )
@@ -79,6 +80,7 @@ class _Call(torch.nn.Module):
                     paths.enter_context(_torch_fastpath.as_eagerly(gradients))
                     paths.enter_context(_torch_recurrent.open_lengths())
                 paths.enter_context(_torch_aliases.seen(tracee, [*weights, *tensors]))
+                paths.enter_context(_torch_swallowed.refused())
                 return tracee.run(weights, tensors, ints)
         except Exception as fault:
             raise _Stopped from fault
