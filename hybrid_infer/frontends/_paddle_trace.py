@@ -17,6 +17,7 @@ from hybrid_infer._types import Condition, Tracee
 from hybrid_infer.frontends._paddle_quiet import quiet
 from hybrid_infer.frontends._paddle_sides import Sides, escaped
 from hybrid_infer.frontends._paddle_sizes import Sizes
+from hybrid_infer.frontends._paddle_swallowed import refused
 from hybrid_infer.frontends._paddle_watch import FOREIGN, FOREIGN_REMEDY, Watch, is_number, program_key
 
 _ESCAPED_REMEDY = "Assign it to a variable in the branch or loop itself"
@@ -149,6 +150,7 @@ def trace(
         stack.enter_context(sides.active())
         stack.enter_context(_buffers_replaced())
         stack.enter_context(rewrites.active())
+        none_swallowed = stack.enter_context(refused())
         try:
             results = list(tracee.run(weights, tensors, ints, convert))
             keys = list(_global_inplace_map.params_dict.get(program_key(program), ()))
@@ -179,6 +181,7 @@ def trace(
         # A result of its own for each entry, also where the method returns one tensor twice.
         results = [paddle.assign(result) for result in results]
         sides.check()
+        none_swallowed()
         outside = escaped(program)
         if outside is not None:
             reason = "a branch or loop depends on the values of a tensor, and what it computes is used elsewhere"
