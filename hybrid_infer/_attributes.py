@@ -20,7 +20,7 @@ import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hybrid_infer import _astray, _environment, _fingerprint, _keys, _layer_hooks, _origin, _reads, _state
+from hybrid_infer import _astray, _environment, _fingerprint, _functions, _keys, _layer_hooks, _origin, _reads, _state
 from hybrid_infer._census import Census, Path, has_state
 from hybrid_infer._fingerprint import ABSENT, Fingerprint
 from hybrid_infer._framework_code import Named
@@ -383,9 +383,8 @@ class Attributes:
         for cell, value in code.cells:
             watch.cell(cell, value)
             watch.contents(value)
-        for function, body, defaults, named in code.functions:
-            watch.body(function, body)
-            watch.defaults(function, defaults, named)
+        watch.holds(_functions.unchanged(code.functions, {id(function) for function, _ in code.followed}))
+        for _, _, defaults, named in code.functions:
             watch.contents(defaults)
             watch.contents(named)
         return watch.check()

@@ -57,8 +57,6 @@ class Watch:
         self._kinds: list[tuple[Any, type]] = []
         self._typed: set[int] = set()
         self._cells: list[tuple[Any, Any]] = []
-        self._bodies: list[tuple[Any, Any]] = []
-        self._defaults: list[tuple[Any, Any, Any]] = []
         self._buffers: list[tuple[Any, bytes]] = []
         self._checks: list[Callable[[], bool]] = []
 
@@ -114,14 +112,6 @@ class Watch:
         if held is _state.ABSENT:
             self._checks.append(lambda: _state.cell_contents(cell) is held)
         self._cells.append((cell, held))
-
-    def body(self, function: types.FunctionType, code: types.CodeType) -> None:
-        """``function.__code__ is code``."""
-        self._bodies.append((function, code))
-
-    def defaults(self, function: types.FunctionType, given: Any, named: Any) -> None:
-        """The defaults of a function are these objects."""
-        self._defaults.append((function, given, named))
 
     def level(self, logger: logging.Logger) -> None:
         """Messages of the same levels are written."""
@@ -282,12 +272,7 @@ class Watch:
         return boxes, keys, held, groups
 
     def _attributes(self) -> Iterator[tuple[Any, str, Any]]:
-        """What cells and functions hold, as attributes of theirs."""
-        for function, body in self._bodies:
-            yield function, "__code__", body
-        for function, given, named in self._defaults:
-            yield function, "__defaults__", given
-            yield function, "__kwdefaults__", named
+        """What cells hold, as attributes of theirs."""
         for cell, value in self._cells:
             if value is not _state.ABSENT:
                 yield cell, "cell_contents", value
