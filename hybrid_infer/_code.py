@@ -88,10 +88,11 @@ class Code:
 
     ``digest`` leaves out file, lines, names of functions and docstrings. ``globals``: global names it reads or
     writes; ``attributes``: names it uses on objects, as attributes or as constant arguments of ``getattr``;
-    ``imports``: (module, level, whole) of its import statements, of which those that only take names from a module
-    (``from m import f``) have no hold of it as a whole. ``bare``: names whose values it uses for more than their
-    attributes. ``computed``: global names with attributes behind them (``("F",)``, ``("torch", "nn")``) whose further
-    attributes it reaches by computed names; ``on_self``: with what such names of attributes of its ``self`` begin;
+    ``imports``: (module, level, names) of its import statements, of which those that only take names from a module
+    (``from m import f``) have no hold of it as a whole; None for the others. ``bare``: names whose values it uses for
+    more than their attributes. ``computed``: global names with attributes behind them (``("F",)``, ``("torch",
+    "nn")``) whose further attributes it reaches by computed names; ``on_self``: with what such names of attributes of
+    its ``self`` begin;
     ``self_dict``: it reads ``self.__dict__``; ``dynamic``: it reaches attributes so of objects that are not known by
     name;
     ``namespace``: it reaches globals by computed names; ``importer``: it may import modules by computed names.
@@ -101,7 +102,7 @@ class Code:
     digest: bytes
     globals: tuple[str, ...]
     attributes: frozenset[str]
-    imports: tuple[tuple[str, int, bool], ...]
+    imports: tuple[tuple[str, int, tuple[str, ...] | None], ...]
     bare: frozenset[str]
     computed: tuple[tuple[str, ...], ...]
     dynamic: bool
@@ -178,7 +179,7 @@ class _Scan:
         self.consts: list[object] = []
         self.globals: list[str] = []
         self.attributes: set[str] = set()
-        self.imports: list[tuple[str, int, bool]] = []
+        self.imports: list[tuple[str, int, tuple[str, ...] | None]] = []
         self.computed_getattr = False
         #: Is ``self.__dict__`` all that is read of that name? It has what an instance holds, and nothing of its class.
         self.self_dict = "__dict__" in code.co_names
@@ -221,7 +222,8 @@ class _Scan:
                 if whole and self._following(ops, i) not in _ON_ATTRIBUTES:
                     self.bare.add(name)
                 if op == _IMPORT:
-                    self.imports.append((name, level if isinstance(level, int) else 0, whole))
+                    taken = previous if isinstance(previous, tuple) else ()
+                    self.imports.append((name, level if isinstance(level, int) else 0, None if whole else taken))
                 elif op in _READS_GLOBAL:
                     self.globals.append(name)
                     if name in ("getattr", "hasattr", "setattr", "delattr"):

@@ -6,10 +6,12 @@ distributions installed from a local directory among it, since their version say
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
 import sys
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -54,6 +56,31 @@ def of_file(filename: str, module: str) -> str:
     if known is None:
         known = _by_file[filename] = _of_file(filename)
     return known
+
+
+def of_import(parts: Sequence[str]) -> str:
+    """Label of the library that an import of a module, whose name is in parts, finds; the same if it is loaded."""
+    top = parts[0]
+    if top in FRAMEWORKS and _is_framework(top):
+        return _framework(top)
+    filename = file_of(top)
+    if os.path.isdir(filename) and len(parts) > 1:  # a namespace, of whose parts each is a library
+        filename = os.path.join(filename, parts[1], "")
+    return of_file(filename, "")
+
+
+def file_of(module: str) -> str:
+    """The file of a module, or the folder of a namespace, without an import of a top-level one; empty if there is none.
+    """
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return ""
+    if spec is None:
+        return ""
+    if spec.has_location and spec.origin:
+        return spec.origin
+    return next(iter(spec.submodule_search_locations or ()), f"<frozen {module}>")
 
 
 def version(label: str) -> str:
@@ -105,28 +132,32 @@ def _of_file(filename: str) -> str:
     site, top, below = match.groups()
     top = top.split(".")[0] if below is None else top
     module = sys.modules.get(top)
-    if below is not None and not isinstance(getattr(module, "__file__", None), str):
+    loaded = isinstance(getattr(module, "__file__", None), str)
+    if below is not None and not loaded and not os.path.isfile(os.path.join(site, top, "__init__.py")):
         # Parts of a namespace package are installed by different distributions.
         top = f"{top}.{below.split('.')[0]}"
     if top in _versions:
         return top if _versions[top] else USER
-    _versions[top] = _version_of(site, top)
+    number = _version_of(site, top)
+    _versions[top] = number.partition(" ")[2] if top in FRAMEWORKS else number  # as they tell themselves, once loaded
     return top if _versions[top] else USER
 
 
 def _version_of(site: str, top: str) -> str:
-    """``<distribution> <version>`` of top-level module `top`; empty if its version does not tell its content."""
+    """``<name> <version>`` of top-level module `top`; empty if its version does not tell its content."""
     listing = _listing(site)
     folder = listing.get(_normal(top))
+    known = top if folder is None else folder.partition("-")[0]
     if folder is None:
         declared: Any = getattr(sys.modules.get(top), "__version__", None)
         if isinstance(declared, str):
             return f"{top} {declared}"
+        # Under the same name, so that it is known by the same version before it is loaded.
         folder = next((entry for entry in listing.values() if _provides(os.path.join(site, entry), top)), None)
     if folder is None:
         return ""
-    name, _, number = folder.rpartition(".")[0].partition("-")
-    return f"{name} {number}{_revision(os.path.join(site, folder))}" if _by_version(os.path.join(site, folder)) else ""
+    number = folder.rpartition(".")[0].partition("-")[2]
+    return f"{known} {number}{_revision(os.path.join(site, folder))}" if _by_version(os.path.join(site, folder)) else ""
 
 
 def _listing(site: str) -> dict[str, str]:

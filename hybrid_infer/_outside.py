@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import datetime
+import importlib._bootstrap
 import os
 import random
 import sys
@@ -186,6 +187,8 @@ def _clock_observer(found: Watch) -> Any:
             code = frame.f_code
             if trail is not None:
                 trail.note(code, frame.f_globals.get("__name__", ""))
+            if code is _IMPORTS:
+                _note_import(found, frame)
             if code.co_name in _SETTERS:
                 _note_setter(found, code.co_name, frame.f_globals.get("__name__", ""), frame.f_back)
         owner = getattr(called, "__self__", None)
@@ -215,6 +218,14 @@ def _clock_observer(found: Watch) -> Any:
             found.note(f"it reads {what}", user)
 
     return observe
+
+
+def _note_import(found: Watch, frame: Any) -> None:
+    """A module is imported that was not there. Raises TraceError: a trace is no place for what its code may do."""
+    user, name = _users(found, frame.f_back), frame.f_locals["name"]
+    if user is not None and found.trail is not None and found.trail.imports(name):
+        found.note(f"it imports {name}", user)
+        raise TraceError(found.reasons[-1])
 
 
 def _note_lock(found: Watch, frame: Any, event: str, called: Any) -> None:
@@ -337,13 +348,15 @@ _SKIPPED = (
     "numpy", "os", "pathlib", "io", "codecs", "tempfile", "json", "collections", "importlib", "genericpath", "uuid",
     "secrets", "random", "posixpath", "ntpath", "glob", "shutil",
 )  # fmt: skip
+#: What an import runs of a module that is not there yet: what it asks of the file system is none of the method's.
+_IMPORTS: types.CodeType = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
 #: Ours, which stand between code and what it calls.
 _PASSED_ON = ("hybrid_infer._outside", "hybrid_infer.frontends._paddle_source")
 
 
 def _users(found: Watch, frame: Any) -> Any:
     """The frame of the user's code that asks, directly or through a library that merely passes it on; else None."""
-    while frame is not None:
+    while frame is not None and frame.f_code is not _IMPORTS:
         name = frame.f_globals.get("__name__", "")
         top = name.partition(".")[0]
         file = frame.f_code.co_filename

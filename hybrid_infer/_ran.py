@@ -18,7 +18,7 @@ from __future__ import annotations
 import _thread
 import sys
 from _queue import SimpleQueue
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
@@ -51,11 +51,13 @@ class Ran(NamedTuple):
 class Trail:
     """The code that runs in a trace, as far as that is seen; ``lost`` says why it was not, else it is empty.
 
-    `caches`: what may answer without its code being run.
+    `caches`: what may answer without its code being run. `known`: modules whose import is no news, since it fails.
     """
 
-    def __init__(self, caches: Iterable[Any]) -> None:
+    def __init__(self, caches: Iterable[Any], known: Collection[str] = ()) -> None:
         self.lost = ""
+        self.missing: list[str] = []  # modules that are to be imported before another trace
+        self._known = known
         self.answered: list[Any] = []  # of the caches
         self._codes: dict[int, tuple[CodeType, str]] = {}
         self._caches = [(cache, cache.cache_info()) for cache in caches if not _origin.of_object(cache)]
@@ -77,6 +79,13 @@ class Trail:
             self.lost = "it hands work to another thread"
         elif function is sys.setprofile and by != "hybrid_infer._profiler":
             self.lost = "it sets a profile function"
+
+    def imports(self, module: str) -> bool:
+        """A module is imported that was not there. Is it to be imported before a trace?"""
+        if module in self._known:
+            return False
+        self.missing.append(module)
+        return True
 
     def rewritten(self, function: FunctionType, made: CodeType) -> None:
         """A function runs as other code, made of its own."""

@@ -158,6 +158,13 @@ class Subject:
         found.before = self.among
         return found
 
+    def renewed(self) -> Subject:
+        """The same, as it is now that modules were imported, with all code that names lead to."""
+        self._others.clear()
+        found = self._anew(look=lambda place: None)
+        found.before, found.calls_itself = self.before, self.calls_itself
+        return found
+
     def narrowed(self, codes: frozenset[str]) -> Subject:
         """The same, of whose code only functions with these marks are followed."""
         if self.among == codes:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextvars
+import importlib
 import logging
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,10 @@ class Moved(Exception):
     """What a capture read was changed while it was at work; ``str()`` says what."""
 
 
+class _Missing(Exception):
+    """A large program's code imports modules that are not there yet: their names."""
+
+
 def capture(request: Request, siblings: Sequence[Version]) -> Outcome:
     """Trace the call on a twin; what differs from earlier calls varies, as far as the tracer allows. Raises Moved."""
     dynamic, ints = varying(request, siblings)
@@ -39,21 +44,48 @@ def capture(request: Request, siblings: Sequence[Version]) -> Outcome:
 
 
 def trace(request: Request, wishes: Sequence[Wish]) -> Outcome:
-    """Trace the call on a twin, with the first of the wishes that the tracer can fulfil. Raises Moved."""
-    twins: list[Twin] = []
-    try:
-        with _garbage.seldom():
-            outcome = _trace(request, wishes, twins)
-        if twins and (moved := twins[-1].moved()):
-            raise Moved(", ".join(moved[:3]))
-        return outcome
-    finally:
-        for twin in twins:
-            twin.let_go()
+    """Trace the call on a twin, with the first of the wishes that the tracer can fulfil. Raises Moved.
+
+    Modules that the code imports when it runs are imported before: of a small program, by the walk through its code.
+    """
+    tried: set[str] = set()
+    first = request
+    while True:
+        twins: list[Twin] = []
+        try:
+            with _garbage.seldom():
+                outcome = _trace(request, wishes, twins, tried)
+            if twins and (moved := twins[-1].moved()):
+                raise Moved(", ".join(moved[:3]))
+            break
+        except _Missing as fault:
+            names = fault.args
+        finally:
+            for twin in twins:
+                twin.let_go()
+            first.subject.calls_itself |= request.subject.calls_itself
+        tried.update(names)
+        _import(names)
+        request = replace(request, subject=request.subject.renewed())
+    if outcome.version.ran is None and request.subject.key.hex != first.subject.key.hex:
+        # What it has imported is part of a key that the caller does not know yet.
+        outcome = Outcome(failure(first, None, f"it imports {', '.join(sorted(tried))}", "", "copy"))
+    return outcome
 
 
-def twin_of(request: Request, ints: frozenset[int]) -> Twin:
-    """A twin of what the call works on, of whose integers some vary. Raises TraceError."""
+def _import(names: Iterable[str]) -> None:
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except (Exception, SystemExit) as fault:  # which the method meets itself
+            _log.debug("%s cannot be imported: %s", name, fault)
+
+
+def twin_of(request: Request, ints: frozenset[int], tried: Collection[str] = ()) -> Twin:
+    """A twin of what the call works on, of whose integers some vary. Raises TraceError.
+
+    `tried` are modules that may be imported while it is traced.
+    """
     noted = request.subject.large and not _profiler.hindrance()
     twin = Twin(
         request.frontend, request.function, request.subject.roots, request.subject.census,
@@ -61,7 +93,7 @@ def twin_of(request: Request, ints: frozenset[int]) -> Twin:
         request.subject.reach(), request.subject.asks_for_the_clock() or noted, request.given,
         [tensor for _, _, tensor in request.subject.loose_tensors],
     )  # fmt: skip
-    twin.trail = Trail(request.subject.caches()) if noted else None
+    twin.trail = Trail(request.subject.caches(), tried) if noted else None
     twin.tokens = request.subject.looks_at_tokens()
     twin.writable = request.writes
     twin.any_size = request.any_size
@@ -70,7 +102,7 @@ def twin_of(request: Request, ints: frozenset[int]) -> Twin:
     return twin
 
 
-def _trace(request: Request, wishes: Sequence[Wish], twins: list[Twin]) -> Outcome:
+def _trace(request: Request, wishes: Sequence[Wish], twins: list[Twin], tried: Collection[str]) -> Outcome:
     call, dynamic = request.call, wishes[0][0]
     fault: TraceError | None = None
     for n, (dims, numbers) in enumerate(wishes):
@@ -78,7 +110,7 @@ def _trace(request: Request, wishes: Sequence[Wish], twins: list[Twin]) -> Outco
             continue
         twin: Twin | None = None
         try:
-            twin = twin_of(request, numbers)
+            twin = twin_of(request, numbers, tried)
             twins.append(twin)
             # In a copy of the context: what the trace sets in a ContextVar is not seen by the program.
             captured = contextvars.copy_context().run(request.frontend.capture, twin, dims, numbers)
@@ -92,6 +124,8 @@ def _trace(request: Request, wishes: Sequence[Wish], twins: list[Twin]) -> Outco
             continue
         finally:
             request.subject.calls_itself |= twin is not None and twin.calls_itself()
+            if twin is not None and twin.trail is not None and twin.trail.missing:
+                raise _Missing(*twin.trail.missing)
         if captured.dynamic_ints != numbers:
             continue
         lost = dynamic - dims

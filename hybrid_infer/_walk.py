@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-import importlib.util
+import importlib
 import inspect
 import operator
 import sys
@@ -232,8 +232,8 @@ class Walk(Classes):
             self.global_name(name, scope, home)
         for chain in info.computed:
             self.computed(chain, scope)
-        for name, level, whole in info.imports:
-            self.imported(name, level, whole, scope, label)
+        for name, level, taken in info.imports:
+            self.imported(name, level, taken, scope, label)
 
     def global_name(self, name: str, scope: dict[str, Any], home: str) -> None:
         if (id(scope), name) in self.globals:
@@ -249,40 +249,60 @@ class Walk(Classes):
         self.globals[id(scope), name] = (scope, name, value)
         self.ingredient(self.unique(f"global {home}.{name}"), value, ("global", home, name))
 
-    def imported(self, name: str, level: int, whole: bool, scope: dict[str, Any], label: str) -> None:
-        """An import statement inside a function: what the function would import is reached."""
+    def imported(
+        self, name: str, level: int, names: tuple[str, ...] | None, scope: dict[str, Any], label: str
+    ) -> None:  # fmt: skip
+        """An import statement inside a function: what the function would import is reached.
+
+        `names` are those that it takes from a module, of which some may be modules below it.
+        """
         if level:
             package = str(scope.get("__package__") or scope.get("__name__", "")).split(".")
             name = ".".join([*package[: len(package) - level + 1], *([name] if name else [])])
         parts = name.split(".")
+        library = _origin.of_import(parts)
+        self.library(library)
         for count in range(1, len(parts) + 1):
             module = ".".join(parts[:count])
-            if module not in sys.modules and _origin.of_file(self.spec_file(parts[0]), "") != _origin.USER:
-                # Not loaded only to learn that it is a library: its version is on disk.
-                self.library(_origin.of_file(self.spec_file(parts[0]), ""))
-                return
-            if module not in sys.modules and (self.mentions.widened or len(self.functions) > MANY):
-                # Perhaps never reached, so not imported for this: by what it says.
-                self.ingredients[f"import {module} of {label}"] = _keys.hash_bytes(_content(self.spec_file(module)))
+            found = sys.modules.get(module)
+            place = ("import", label, module) if names is None else ("from", label, parts[count - 1])
+            if library and (module not in sys.modules or (found is not None and _origin.of_object(found))):
+                # Not loaded only to learn that it is a library, and the same where it is: its version says all but
+                # what the program has put there.
+                if isinstance(found, types.ModuleType):
+                    self.library_module(found, place)
+                continue
+            if module not in sys.modules and not self.runs_imports():
+                self.ingredients[f"import {module} of {label}"] = _keys.hash_bytes(_content(_origin.file_of(module)))
                 return
             try:
                 value = importlib.import_module(module)
+                if names and count == len(parts) and self.runs_imports():
+                    __import__(module, fromlist=names)
             except Exception as error:
                 self.ingredients[f"import {module} of {label}"] = f"fails: {type(error).__name__}"
                 return
-            place = ("import", label, module) if whole else ("from", label, parts[count - 1])
             self.ingredient(f"import {module} of {label}", value, place)
 
-    @staticmethod
-    def spec_file(top: str) -> str:
+    def runs_imports(self) -> bool:
+        """Is what code imports imported for this? Where most of it is perhaps never reached, it counts by its file.
+
+        Where only code is followed that has run, it is, so that a key is the same before and after.
+        """
+        return self.among is not None or not (self.mentions.widened or len(self.functions) > MANY)
+
+    def library_module(self, module: types.ModuleType, place: tuple[str, str, str]) -> None:
+        """Follow names into a module of a library, which is no ingredient and no object that others are told by."""
+        outer, self.place = self.place, place
+        trail, self.trail = self.trail, []
+        label = f"library {_origin.of_module(module.__name__)}"
+        known = label in self.ingredients
         try:
-            spec = importlib.util.find_spec(top)
-        except (ImportError, ValueError):
-            return ""
-        if spec is None:
-            return ""
-        folders = spec.submodule_search_locations or ()
-        return spec.origin if spec.has_location and spec.origin else next(iter(folders), "<frozen>")
+            self.module(module)
+        finally:
+            self.place, self.trail = outer, trail
+            if not known:  # a namespace, of which nobody knows before it is loaded
+                self.ingredients.pop(label, None)
 
     # Values
 

@@ -80,3 +80,35 @@ def test_an_editable_install_counts_by_content(tmp_path: Path) -> None:
         found = run_sources(root, {"uses": USES_LIBRARY}, PYTHONPATH=os.pathsep.join(map(str, folders)))["uses"]
         digests.append(found["digest"])
     assert digests[0] != digests[1] and digests[0] == digests[2]
+
+
+LAZY = """
+def f(x):
+    import lib, spaces.inner
+    from other.part import h
+    from lib import part
+    return h(part.h(x)) + lib.g(x) + spaces.inner.g(x)
+"""
+
+
+def test_a_library_is_the_same_before_it_is_loaded(tmp_path: Path) -> None:
+    """Also where its distribution has another name, and where it is a part of a namespace."""
+    root = tmp_path / "a"
+    for distribution, package in (("lib", "lib"), ("Py_Other", "other"), ("Spaces_Inner", "spaces/inner")):
+        folder = root / "site-packages" / package
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text('__version__ = "1.0"\ndef g(x): return x\n')
+        (folder / "part.py").write_text("def h(x): return x\n")
+        info = root / "site-packages" / f"{distribution}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Name: {distribution}\nVersion: 1.0\n")
+        (info / "RECORD").write_text(f"{package}/__init__.py,,\n")
+    path = os.pathsep.join([str(Path(hybrid_infer.__file__).parents[1]), str(root / "site-packages")])
+    (tmp_path / "b").mkdir()
+    before = run_sources(root, {"uses": LAZY}, PYTHONPATH=path)["uses"]
+    loading = "import lib.part, other.part, spaces.inner\n"
+    after = run_sources(tmp_path / "b", {"uses": loading + LAZY}, PYTHONPATH=path)["uses"]
+    libraries = {key: value for key, value in before["ingredients"].items() if key.startswith("library ")}
+    assert {key.partition(" ")[2] for key in libraries} == {"python", "lib", "other", "spaces.inner"}
+    assert before["ingredients"].keys() == after["ingredients"].keys()
+    assert libraries.items() <= after["ingredients"].items()
