@@ -368,7 +368,7 @@ class State:
                 lock.release()
 
     def ask(self, subject: Subject) -> bool:
-        """Does the code ask for more than was known? From now on each answer to that makes a version of its own."""
+        """Does the code ask for something else than was known? From now on each answer makes a version of its own."""
         if subject.asks == self.asked:
             return False
         self.asked, self.facts = subject.asks, subject.facts

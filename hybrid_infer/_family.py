@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from hybrid_infer import _environment
 from hybrid_infer._attributes import Read
-from hybrid_infer._census import Census
 from hybrid_infer._ledger import Ledger
 from hybrid_infer._ran_eagerly import NOTHING_ELSE
 from hybrid_infer._ranges import Ranges
@@ -122,28 +121,24 @@ class Family:
         """Do the instance's weights and the attributes that were read agree with a version, and the code that ran?"""
         if version.weights != subject.weights or (found := subject.under(version.ran)) is None:
             return False
-        return self._match(version, found.census, found) is None
-
-    @staticmethod
-    def _match(version: Version, census: Census, subject: Subject) -> Any:
-        return subject.attributes.match(version.reads, census)
+        return found.attributes.match(version.reads, found.census) is None
 
     def siblings(self, call: Call, subject: Subject) -> list[Version]:
-        """Versions that differ from a call in sizes and integers alone.
+        """Versions that differ from a call in sizes and integers alone."""
+        return [v for v in self._similar(call) if v.graph and self.suits(v, subject)]
+
+    def _similar(self, call: Call) -> list[Version]:
+        """Those of a call's structure.
 
         Versions of large programs hold what the code that ran asks for, and the call what any of it may: this differs.
         """
         with self.lock:
             held = list(self.held)
-        versions = [h.version for h in held if h.version.graph]
-        near = [v for v in versions if v.similar(call if v.ran is None else replace(call, ambient=v.ambient))]
-        return [v for v in near if self.suits(v, subject)]
+        return [h.version for h in held if h.version.similar(call, ambient=h.version.ran is None)]
 
     def reads(self, call: Call, subject: Subject) -> list[Read]:
         """All that versions for calls of this structure have read, as far as the instance has it."""
-        with self.lock:
-            held = list(self.held)
-        found = dict.fromkeys(r for h in held if h.version.similar(call) for r in h.version.reads)
+        found = dict.fromkeys(read for version in self._similar(call) for read in version.reads)
         states = {path: vars(v) for path, v in subject.census.objects.items() if hasattr(v, "__dict__")}
 
         def has(read: Read) -> bool:

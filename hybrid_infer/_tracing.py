@@ -136,7 +136,7 @@ def _trace(request: Request, wishes: Sequence[Wish], twins: list[Twin], tried: C
             return outcome
     if fault is None:
         fault = TraceError("an integer argument could be neither an input nor a constant", "Pass it as a tensor")
-    request = narrowed(request, twin)
+    request = _by_what_ran(request, twin)
     if twin is not None and twin.writes:  # which is why the tracer gave up, whatever it says
         return Outcome(_impure(request, twin, twin.writes, "writes", carries=twin.carries))
     (reason,) = _placed(request, [fault.reason])
@@ -144,7 +144,7 @@ def _trace(request: Request, wishes: Sequence[Wish], twins: list[Twin], tried: C
     return Outcome(failure(request, twin, reason, fault.remedy, "copy" if passing else "capture"))
 
 
-def narrowed(request: Request, twin: Twin | None) -> Request:
+def _by_what_ran(request: Request, twin: Twin | None) -> Request:
     """The same request, with a subject of which no code counts but what the trace has run, where that can be told.
 
     Of a large program alone: see `_ran`.
@@ -195,7 +195,7 @@ def varying(request: Request, siblings: Sequence[Version]) -> tuple[frozenset[tu
 
 
 def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
-    request = narrowed(request, twin)
+    request = _by_what_ran(request, twin)
     vouched = request.options.cache_key is not None
     reads, opaque, astray = request.subject.attributes.reads(
         request.subject.census, twin.names, twin.whole, vouched=vouched, noted=twin.watched

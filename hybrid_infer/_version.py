@@ -75,11 +75,11 @@ class Version:
     carries: tuple[Carry, ...] = ()  # what the method carries from call to call; with a ``reason``, as was found
     ran: Ran | None = None  # of a large program, the code that counts
 
-    def similar(self, call: Call) -> bool:
-        """Is it of the same structure, element types and ranks, whatever the sizes?"""
+    def similar(self, call: Call, *, ambient: bool = True) -> bool:
+        """Is it of the same structure, element types and ranks, whatever the sizes, and of the same `ambient` state?"""
         return (
             self.tree == call.tree
-            and self.ambient == call.ambient
+            and (self.ambient == call.ambient or not ambient)
             and len(self.ints) == len(call.ints)
             and [(t.dtype, t.device, len(t.shape)) for t in self.tensors]
             == [(t.dtype, t.device, len(t.shape)) for t in call.tensors]
