@@ -186,7 +186,7 @@ def _clock_observer(found: Watch) -> Any:
         if event == "call":
             code = frame.f_code
             if trail is not None:
-                trail.note(code, frame.f_globals.get("__name__", ""))
+                trail.note(frame)
             if code is _IMPORTS:
                 _note_import(found, frame)
             if code.co_name in _SETTERS:
@@ -199,7 +199,7 @@ def _clock_observer(found: Watch) -> Any:
         if event != "c_call":
             return
         if trail is not None:
-            trail.called(called, frame.f_globals.get("__name__", ""))
+            trail.called(frame, called)
         if called.__name__ in _SETTERS:
             module = getattr(called, "__module__", None) or type(owner).__module__
             _note_setter(found, called.__name__, str(module), frame)

@@ -23,6 +23,7 @@ from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from hybrid_infer import _code, _origin, _roots
+from hybrid_infer._saying import Streams
 
 _TUPLES = "namedtuple_"  # with which the modules begin that ``collections.namedtuple`` makes its constructors for
 #: By which work gets to other threads, where it is not seen to run.
@@ -62,22 +63,27 @@ class Trail:
         self._codes: dict[int, tuple[CodeType, str]] = {}
         self._caches = [(cache, cache.cache_info()) for cache in caches if not _origin.of_object(cache)]
         self._made: set[str] = set()  # files of code that was made of the program's
+        self._streams = Streams()
 
-    def note(self, code: CodeType, module: str) -> None:
-        """Code of a module has begun to run."""
-        if id(code) not in self._codes:
-            self._codes[id(code)] = code, module
-            if code.co_name in _HANDING_ON and module.partition(".")[0] in _THREADS:
-                self.lost = f"{module}.{code.co_name} hands work to another thread"
+    def note(self, frame: Any) -> None:
+        """Code has begun to run. What only says something is left out."""
+        code = frame.f_code
+        if id(code) in self._codes or self._streams.says(frame):
+            return
+        module = frame.f_globals.get("__name__", "")
+        self._codes[id(code)] = code, module
+        if code.co_name in _HANDING_ON and module.partition(".")[0] in _THREADS:
+            self.lost = f"{module}.{code.co_name} hands work to another thread"
 
-    def called(self, function: Any, by: str) -> None:
-        """A module calls a function in C.
+    def called(self, frame: Any, function: Any) -> None:
+        """A frame calls a function in C.
 
         No generator here, nor in what else observes calls: torch's compiler may come upon our code, and fails at those.
         """
         if id(function) in _STARTING or type(getattr(function, "__self__", None)) is SimpleQueue:
-            self.lost = "it hands work to another thread"
-        elif function is sys.setprofile and by != "hybrid_infer._profiler":
+            if not self._streams.says(frame):
+                self.lost = "it hands work to another thread"
+        elif function is sys.setprofile and frame.f_globals.get("__name__") != "hybrid_infer._profiler":
             self.lost = "it sets a profile function"
 
     def imports(self, module: str) -> bool:

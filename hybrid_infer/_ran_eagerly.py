@@ -42,11 +42,10 @@ def noted(trail: Trail | None) -> Iterator[None]:
         return
 
     def observe(frame: Any, event: str, called: Any) -> None:
-        module = frame.f_globals.get("__name__", "")
         if event == "call":
-            trail.note(frame.f_code, module)
+            trail.note(frame)
         elif event == "c_call":
-            trail.called(called, module)
+            trail.called(frame, called)
 
     with _profiler.observed(observe) as ours:
         yield
