@@ -26,6 +26,7 @@ from hybrid_infer import (
     _verify,
     _written,
 )  # fmt: skip
+from hybrid_infer._asking import Asked, Askings
 from hybrid_infer._busy import NOTHING, capturing
 from hybrid_infer._carry import Boxes, Carries
 from hybrid_infer._errors import BackendError, CaptureError, EngineError
@@ -74,10 +75,8 @@ class State:
         self.rebinds: Counter[tuple[int, str]] = Counter()
         self.fired: Counter[str] = Counter()  # what had changed where a program could no longer be used
         #: What the method asks for: whether gradients are on, settings, what a tensor is like.
-        self.asked: frozenset[str] = frozenset()
-        self.facts: Callable[[Any], Any] | None = None
-        self._reads: list[Callable[[], Any]] = []
-        self._places = False  # was it called while there was a default device?
+        self.askings = Askings(frontend)
+        self._turn_to(self.askings.nothing)
         self.failures = 0
         self.turnover = Turnover()
         self.moved = 0  # captures that another thread spoiled
@@ -92,7 +91,7 @@ class State:
         self._signatures = Signatures(frontend, objects=True)
         self._key = self._signatures.key
         self.adopt_parameters()
-        self._transparent, self._ambient, self._grad = frontend.transparent, frontend.ambient, frontend.grad_enabled
+        self._transparent, self._grad = frontend.transparent, frontend.grad_enabled
         self._always = method.options.verify == "always"
         _STATES.add(self)
 
@@ -369,36 +368,33 @@ class State:
 
     def ask(self, subject: Subject) -> bool:
         """Does the code ask for something else than was known? From now on each answer makes a version of its own."""
-        if subject.asks == self.asked:
+        if subject.asks == self.asked.names:
             return False
-        self.asked, self.facts = subject.asks, subject.facts
-        self._reads = [self._grad] * subject.asks_for_gradients()
-        self._reads += [] if subject.settings is None else [subject.settings]
-        self._compose()
+        self._turn_to(self.askings.of(subject))
         return True
+
+    def _turn_to(self, asked: Asked) -> None:
+        self.asked, self._ambient, self.facts = asked, asked.ambient, asked.facts
+
+    def known_otherwise(self, values: Sequence[Any], key: Any) -> Any:
+        """The route for a call of which another static model of the instance is known to ask for something else."""
+        for asked in self.askings.others(self.asked):
+            route = self.memo.get(self.key(values, asked))
+            if route is None or not route.valid():
+                continue
+            if asked.names <= self.asked.names:  # what tells its calls apart tells these apart
+                self.remember(key, route)
+            else:
+                self._turn_to(asked)
+            return route
+        return None
 
     def _placed(self) -> bool:
         """Is a default device all that a method has to step aside for? From now on each makes a version of its own."""
         if self.frontend.default_device() is None:
             return False
-        if not self._places:
-            self._places = True
-            self._compose()
+        self._turn_to(self.askings.with_a_device(self.asked))
         return True
-
-    def _compose(self) -> None:
-        """What of the ambient state is part of a key: what the method asks for, and what has made a difference."""
-        ambient, device, reads = self.frontend.ambient, self.frontend.default_device, self._reads
-        asked = (lambda: (ambient(), *(read() for read in reads))) if reads else ambient
-        if not self._places:
-            self._ambient = asked
-            return
-
-        def placed() -> Any:
-            place = device()
-            return asked() if place is None else ("default device", place, asked())
-
-        self._ambient = placed
 
     def compile(
         self, owner: tuple[Any, ...], args: Any, kwargs: Any, values: Any, key: Any, errand: Errand,
@@ -416,16 +412,17 @@ class State:
             key = self.key(values)
         return miss(self, owner, args, kwargs, values, key, errand)[0]
 
-    def key(self, values: Sequence[Any]) -> Any:
+    def key(self, values: Sequence[Any], asked: Asked | None = None) -> Any:
         """What the memo looks for in a call with these values. Raises Unsupported."""
         tensors: list[Any] = []
         boxes: dict[int, Any] = {}
-        key: tuple[Any, ...] = (self._key(values, tensors, self._defaults, boxes), self._ambient())
+        _, ambient, facts = self.asked if asked is None else asked
+        key: tuple[Any, ...] = (self._key(values, tensors, self._defaults, boxes), ambient())
         numbers = list(map(id, tensors))
         if len(set(numbers)) < len(numbers):
             key = (*key, tuple(map(numbers.index, numbers)))
-        if self.facts is not None:
-            key = (*key, *map(self.facts, tensors))
+        if facts is not None:
+            key = (*key, *map(facts, tensors))
         if any(map(_ATTRIBUTES, tensors)):
             key = (*key, self.carried(tensors))
         return key if self.holds.isdisjoint(boxes) else (*key, "held")
@@ -436,10 +433,8 @@ class State:
 
     def keyed(self, values: Sequence[Any]) -> tuple[Any, Callable[[], Any]]:
         """The same, and what the ambient state in it was read with, which another thread may replace meanwhile."""
-        while True:
-            ambient, key = self._ambient, self.key(values)
-            if ambient is self._ambient:
-                return key, ambient
+        asked = self.asked
+        return self.key(values, asked), asked.ambient
 
     def layout(self, values: Sequence[Any]) -> Any:
         """The structure and leaves of the values of a call. Raises Unsupported."""

@@ -51,6 +51,9 @@ def miss(
     parameters = state.parameters
     if len(values) != len(parameters.names):  # what is carried was found out meanwhile
         return _again(state, owner, args, kwargs, values, errand)
+    known = state.known_otherwise(values, key)
+    if known is not None:
+        return known, NOTHING
     try:
         layout = state.layout(values)
         for tensor, place in zip(layout.tensors, layout.places, strict=True):
@@ -125,7 +128,7 @@ def miss(
             return None, _given.result(invocation.answer)
     if route is not None:
         # Of a large program, what its code asks for is known better by now.
-        state.remember(key if state.asked == subject.asks else state.key(values), route)
+        state.remember(key if state.asked.names == subject.asks else state.key(values), route)
     return route, _given.result(result)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from support import counts, layer_class
 
-from hybrid_infer import _code, _ran, _walk, inference
+from hybrid_infer import _code, _miss, _ran, _walk, inference
 from hybrid_infer._version import Version
 
 FACTOR = 2.0
@@ -240,6 +240,35 @@ def test_a_call_whose_code_cannot_be_told_is_asked_for_all(framework: Any) -> No
     FLAGS["other"] = False
     for _ in range(2):
         _right(framework, layer, lambda x: x * 2)
+
+
+def test_calls_that_ask_for_more_and_for_less_may_alternate(
+    framework: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is found by what its own static model asks for; whatever the code asks for was looked up anew each time."""
+    looked, enabled = [], framework.is_grad_enabled
+    subject = _miss._subject
+    monkeypatch.setattr(_miss, "_subject", lambda *given: looked.append(given) or subject(*given))
+
+    def asking(x: Any) -> Any:
+        return x * (importlib.import_module("".join(["ma", "th"])).fabs(3.0) if enabled() else 30.0)
+
+    class Method(layer_class(framework)):  # type: ignore[misc]
+        def forward(self, x: Any, other: str) -> Any:
+            return usually(x) if other == "usually" else asking(x)
+
+    layer = _hot(Method())
+    factors = {("usually", False): 2, ("usually", True): 2, ("other", False): 30, ("other", True): 3}
+    for n in range(4):
+        misses = len(looked)
+        for size in (4, 5, 6):
+            for (other, grad), factor in factors.items():
+                with framework.set_grad_enabled(grad):
+                    found = layer(_x(framework, size), other).detach().numpy()
+                np.testing.assert_allclose(found, np.arange(size) * factor)
+        assert n < 2 or len(looked) == misses
+    paddles = {"it asks whether gradients are recorded"} if framework.__name__ == "paddle" else set()
+    assert counts()["hits"] and counts()["fallbacks"].keys() == paddles, counts()
 
 
 def never() -> None:
