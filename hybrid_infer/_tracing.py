@@ -97,6 +97,7 @@ def twin_of(request: Request, ints: frozenset[int], tried: Collection[str] = ())
     twin.tokens = request.subject.looks_at_tokens()
     twin.writable = request.writes
     twin.any_size = request.any_size
+    twin.asks_for_gradients = request.subject.asks_for_gradients()
     twin.past_notes = request.subject.looks_past()
     twin.compared = request.subject.compared()
     return twin

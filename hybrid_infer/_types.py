@@ -105,6 +105,7 @@ class Tracee(Protocol):
     ``convert`` is applied to the user's function first (Paddle rewrites control flow there). ``watched``: whether
     ``run`` notes which attributes are read; a tracer that cannot cope with that turns it off, and all are guarded.
     ``any_size``: dimensions that vary are to take sizes of 0 and 1 too, where the tracer can leave that open.
+    ``asks_for_gradients``: the method may ask whether gradients are recorded.
     ``written``, ``state``: which tensors of the call, and which weights, the method is known to write to: ``run`` has
     it work on copies of these, whose content becomes a result. ``may_write`` says whether such tensors and weights can
     be served so. ``passed``: the tensors that the method is given while ``run`` is at work, such copies among them;
@@ -124,6 +125,7 @@ class Tracee(Protocol):
     labels: Sequence[str]
     watched: bool
     any_size: bool
+    asks_for_gradients: bool
     written: frozenset[int]
     state: frozenset[int]
     passed: Sequence[Any]

@@ -190,7 +190,9 @@ def _memory(tensor: Any) -> Any:
 def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
     arguments, shapes = given(tracee, dynamic, dynamic_ints)
     recording = torch.is_grad_enabled()
-    with _quiet(), torch.no_grad(), _torch_composites.quick(), _torch_views.by_shape():
+    # Nothing that is traced requires a gradient: the mode makes a difference to what a method is told alone.
+    mode = torch.enable_grad() if recording and tracee.asks_for_gradients else torch.no_grad()
+    with _quiet(), mode, _torch_composites.quick(), _torch_views.by_shape():
         try:
             with _torch_collectors.by_context(), _torch_fixed.noted() as lines:
                 program = _exported(tracee, arguments, shapes, recording)

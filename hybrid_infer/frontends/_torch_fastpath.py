@@ -66,7 +66,7 @@ class Gradients:
 
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
-        """Notes the gradient modes that the traced code enters: while it is traced, none of them shows."""
+        """Notes the gradient modes that the traced code enters, and keeps them out of the graph."""
         if not self._modes[-1]:
             yield
             return
@@ -79,6 +79,7 @@ class Gradients:
         with contextlib.ExitStack() as stack:
             if self._frozen and any(self._requires.values()):
                 stack.enter_context(_Followed(self))
+            stack.enter_context(replaced(torch.set_grad_enabled, "__init__", _unseen))  # which enters it as well
             for kind, mode in modes.items():
                 stack.enter_context(replaced(kind, "__enter__", functools.partial(self._entered, mode)))
                 stack.enter_context(replaced(kind, "__exit__", self._left))
@@ -86,12 +87,18 @@ class Gradients:
 
     def _entered(self, mode: Callable[[Any], bool], enter: Callable[..., Any], context: Any) -> Any:
         self._modes.append(mode(context))
-        return enter(context)
+        return _unseen(enter, context)
 
     def _left(self, leave: Callable[..., Any], context: Any, *fault: Any) -> Any:
         if len(self._modes) > 1:
             self._modes.pop()
-        return leave(context, *fault)
+        return _unseen(leave, context, *fault)
+
+
+def _unseen(function: Callable[..., Any], *given: Any) -> Any:
+    """Calls a function so that a tracer does not see what it sets."""
+    with torch._C.DisableTorchFunction():
+        return function(*given)
 
 
 class _Followed(TorchFunctionMode):
