@@ -181,6 +181,8 @@ def of_call(version: Version, call: Call, names: Sequence[str]) -> tuple[str, st
     for number, given_int, place in zip(version.ints, call.ints, call.int_places, strict=True):
         if number is not None and number != given_int:
             return f"{place} takes many values", f"Pass it as a tensor. {_MORE}"
+    if version.ambient != call.ambient:
+        return "what the framework answers its code, about a tensor or a mode, varies", _MORE
     return "an attribute of the layer, or a condition on sizes, varies", _MORE
 
 

@@ -114,7 +114,7 @@ class Subject:
         names = self._names() | frontend.asked({type(layer) for census in censuses for _, layer in census.layers})
         names |= _called(self.codes)
         #: Of what a call is asked beside its signature, what the code names.
-        self.asks = frontend.askable & names | {"is_grad_enabled"} & names
+        self.asks = frontend.askable & names
         self.settings, self.facts = frontend.settings(names), frontend.facts(names)
         opaque = (*self.code.opaque, *(why for _, _, reasons in self._unnoted for why in reasons))
         self.opaque = () if cache_key is not None else opaque
@@ -296,8 +296,8 @@ class Subject:
         return [self.facts(slot.tensor) for slot in self.census.slots]
 
     def asks_for_gradients(self) -> bool:
-        """Does the code look whether gradients are on, so that it may do another thing where they are?"""
-        return "is_grad_enabled" in self.asks
+        """Does the code look whether gradients are recorded, so that it may do another thing where they are?"""
+        return not self.frontend.history.isdisjoint(self.asks)
 
     def asks_for_the_clock(self) -> bool:
         """Does the code name the clock, or another thing that differs from call to call?"""

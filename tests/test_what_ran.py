@@ -267,8 +267,7 @@ def test_calls_that_ask_for_more_and_for_less_may_alternate(
                     found = layer(_x(framework, size), other).detach().numpy()
                 np.testing.assert_allclose(found, np.arange(size) * factor)
         assert n < 2 or len(looked) == misses
-    paddles = {"it asks whether gradients are recorded"} if framework.__name__ == "paddle" else set()
-    assert counts()["hits"] and counts()["fallbacks"].keys() == paddles, counts()
+    assert counts()["hits"] and not counts()["fallbacks"], counts()
 
 
 def never() -> None:

@@ -13,6 +13,8 @@ import paddle
 
 _LAYOUT = frozenset({"as_strided", "get_strides", "is_contiguous", "offset", "stride", "strides"})
 _HISTORY = frozenset({"grad", "grad_fn", "is_leaf", "stop_gradient"})
+#: The names by which code asks whether gradients are recorded.
+RECORDED = _HISTORY | {"is_grad_enabled"}
 _CLASS = frozenset({"EagerParamBase", "Parameter", "is_parameter"})
 #: Settings of the process, by the name under which code asks for them.
 _SETTINGS: dict[str, Callable[[], Hashable]] = {
@@ -22,7 +24,7 @@ _SETTINGS: dict[str, Callable[[], Hashable]] = {
 
 
 #: The names by which code asks for any of it.
-NAMES = frozenset(_SETTINGS).union(_LAYOUT, _HISTORY, _CLASS)
+NAMES = frozenset(_SETTINGS).union(_LAYOUT, RECORDED, _CLASS)
 
 
 def settings(names: Set[str]) -> Callable[[], Hashable] | None:

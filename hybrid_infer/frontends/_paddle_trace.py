@@ -136,14 +136,19 @@ def trace(
         for i, value in enumerate(values if gradients else ()):
             frozen = i < len(tracee.weights) and tracee.weights[i].stop_gradient
             value.stop_gradient = frozen or "float" not in str(value.dtype).lower()
+        answers = tracee.asks_for_gradients and not gradients
+        if answers:
+            for value, tensor in zip(values, [*tracee.weights, *tracee.tensors], strict=False):
+                value.stop_gradient = tensor.stop_gradient
         split = len(tracee.weights) + len(tracee.tensors)
         weights, tensors = values[: len(tracee.weights)], values[len(tracee.weights) : split]
         ints = values[split:] if numbers else list(tracee.ints)
         # A program that is trained is not given back where a condition does not hold.
         asked = Sizes([list(t.shape) for t in tracee.tensors], numbers, sorted(dynamic), assume=not gradients)
         watch = Watch(
-            {id(t): v for t, v in zip([*tracee.weights, *tracee.tensors], values, strict=False)}, asked, every_side
-        )
+            {id(t): v for t, v in zip([*tracee.weights, *tracee.tensors], values, strict=False)}, asked, every_side,
+            answers,
+        )  # fmt: skip
         stack.enter_context(watch.active())
         rewrites = Rewrites(tracee.observing, tracee.rewritten)
         sides = Sides(tracee, rewrites.assigned)

@@ -35,14 +35,15 @@ class Watch:
     yields the real size instead, and fails loudly where it needs a number; what it asks about sizes is answered where
     `asked` can tell. Writers in place are run by the tracer as
     if they were not: each is recorded with its target. Tensors that are no argument become parameters: those that
-    are a weight become that weight's input.
+    are a weight become that weight's input. A method is told whether gradients are recorded where it is known that it
+    `asks_for_gradients`, so that each answer makes a program.
     """
 
     current: Watch | None = None  # tracers take turns
 
-    def __init__(self, values: dict[int, Any], asked: Sizes, every_side: bool) -> None:
+    def __init__(self, values: dict[int, Any], asked: Sizes, every_side: bool, asks_for_gradients: bool) -> None:
         self.thread, self.values, self.asked = threading.get_ident(), values, asked
-        self.every_side = every_side
+        self.every_side, self.asks_for_gradients = every_side, asks_for_gradients
         self.writes: list[tuple[str, Any, int, str]] = []
         self.sizes: list[Any] = []
 
@@ -161,8 +162,8 @@ class Watch:
             return run
 
         def has_grad() -> bool:
-            # Only the function that the user calls asks this; while a program is built the answer is always yes.
-            if ours(sys._getframe(2)):
+            # Only the function that the user calls asks this.
+            if not self.asks_for_gradients and ours(sys._getframe(2)):
                 raise TraceError("it asks whether gradients are recorded", "Ask outside of the method")
             return bool(asked())
 

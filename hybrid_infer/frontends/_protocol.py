@@ -66,6 +66,11 @@ class Frontend(Protocol):
         """The names that make a difference to ``settings`` and ``facts``."""
         ...
 
+    @property
+    def history(self) -> frozenset[str]:
+        """Of these, the names by which code asks whether gradients are recorded."""
+        ...
+
     def settings(self, names: Set[str]) -> Callable[[], Hashable] | None:
         """Reads such settings as code that uses these names may ask for; None if it asks for none."""
         ...

@@ -157,12 +157,26 @@ def given(
     # A sparse or quantised one is in no graph: a method may hold it that does not use it.
     weights = [w.detach() if _torch_layouts.plain(w) else torch.empty(0) for w in tracee.weights]
     tensors = _in_memory_of_their_own([t.detach() for t in tracee.tensors], weights)
+    if tracee.asks_for_gradients:
+        weights = list(map(_recorded, tracee.weights, weights))
+        tensors = list(map(_recorded, tracee.tensors, tensors))
     shapes = (
         [dict.fromkeys(range(w.dim()), static) for w in weights],
         [{a: auto if (i, a) in dynamic else static for a in range(t.dim())} for i, t in enumerate(tensors)],
         [auto] * len(tracee.ints),  # those that vary, and no others
     )
     return (weights, tensors, list(tracee.ints)), shapes
+
+
+def _recorded(live: Any, detached: Any) -> Any:
+    """What tells of its gradients what the live tensor does."""
+    if not live.requires_grad or live.dtype is not detached.dtype:
+        return detached
+    leaf = detached.requires_grad_()
+    if live.is_leaf:
+        return leaf
+    with torch.inference_mode(False), torch.enable_grad():
+        return leaf.clone()
 
 
 def _in_memory_of_their_own(tensors: Sequence[Any], weights: Sequence[Any]) -> list[Any]:

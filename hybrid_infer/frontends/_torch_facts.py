@@ -1,7 +1,8 @@
 """What code may ask of a tensor, or of torch, beside what a signature holds: each answer makes a version of its own.
 
-A trace gives the answers of its own tensors, which are detached. Where those are not the live ones, the comparison with
-the eager method tells, and calls with these answers stay eager.
+A trace gives the answers of its own tensors, which require gradients and are leaves of what was recorded where the live
+ones do and are. Where the answers differ all the same, the comparison with the eager method tells, and calls with these
+stay eager.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import torch
 _LAYOUT = frozenset({"as_strided", "dim_order", "storage", "storage_offset", "stride", "untyped_storage"})
 _DENSITY = frozenset({"is_contiguous", "is_non_overlapping_and_dense", "view", "view_as"})
 _HISTORY = frozenset({"grad", "grad_fn", "is_inference", "is_leaf", "requires_grad", "retains_grad"})
+#: The names by which code asks whether gradients are recorded.
+RECORDED = _HISTORY | {"is_grad_enabled"}
 _CLASS = frozenset({"Buffer", "Parameter", "is_parameter"})
 #: Settings of the process or thread, by the name under which code asks for them. Those of the backends are attributes.
 _SETTINGS: dict[str, Callable[[], Hashable]] = {
@@ -32,12 +35,13 @@ _SETTINGS: dict[str, Callable[[], Hashable]] = {
     "get_num_threads": torch.get_num_threads,
     "is_anomaly_enabled": torch.is_anomaly_enabled,
     "is_deterministic_algorithms_warn_only_enabled": torch.is_deterministic_algorithms_warn_only_enabled,
+    "is_inference": torch.is_inference_mode_enabled,  # of what is computed
     "is_inference_mode_enabled": torch.is_inference_mode_enabled,
 }  # fmt: skip
 
 
 #: The names by which code asks for any of it.
-NAMES = frozenset({*_SETTINGS, "_arg_requires_grad"}).union(_LAYOUT, _DENSITY, _HISTORY, _CLASS)
+NAMES = frozenset({*_SETTINGS, "_arg_requires_grad"}).union(_LAYOUT, _DENSITY, RECORDED, _CLASS)
 
 
 def settings(names: Set[str]) -> Callable[[], Hashable] | None:

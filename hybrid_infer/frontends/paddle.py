@@ -159,6 +159,12 @@ class PaddleFrontend:
         return frozenset()  # its layers take the same path whatever the mode
 
     @cached_property
+    def history(self) -> frozenset[str]:
+        from hybrid_infer.frontends import _paddle_facts
+
+        return _paddle_facts.RECORDED
+
+    @cached_property
     def askable(self) -> frozenset[str]:
         from hybrid_infer.frontends import _paddle_facts
 

@@ -119,6 +119,12 @@ class TorchFrontend:
         return frozenset()
 
     @cached_property
+    def history(self) -> frozenset[str]:
+        from hybrid_infer.frontends import _torch_facts
+
+        return _torch_facts.RECORDED
+
+    @cached_property
     def askable(self) -> frozenset[str]:
         from hybrid_infer.frontends import _torch_facts
 

@@ -37,50 +37,6 @@ def test_one_tensor_passed_twice_is_another_call() -> None:
     same(x.grad, torch.full_like(X, 2.0))
 
 
-asks = torch.is_grad_enabled
-
-
-def of_the_mode(x: torch.Tensor) -> torch.Tensor:
-    return x * 2 if torch.is_grad_enabled() else x * 3
-
-
-def of_the_mode_by_another_name(x: torch.Tensor) -> torch.Tensor:
-    return x * 2 if asks() else x * 3
-
-
-def of_modes_of_its_own(x: torch.Tensor) -> torch.Tensor:
-    y = of_the_mode(x)
-    with torch.no_grad():
-        y = y + of_the_mode(x) * 5
-    with torch.inference_mode():
-        y = y + of_the_mode(x) * 7
-    with torch.set_grad_enabled(torch.is_grad_enabled()), torch.enable_grad():
-        return y + of_the_mode(x) * 11
-
-
-@pytest.mark.parametrize("verify", ["first", "off"])
-@pytest.mark.parametrize("method", [of_the_mode, of_the_mode_by_another_name])
-def test_a_method_that_asks_whether_gradients_are_on(method: Any, verify: str) -> None:
-    hot = inference(method, verify=verify)
-    for on in (False, True, False, True):
-        with torch.set_grad_enabled(on):
-            for _ in range(2):
-                same(hot(X), method(X))
-    served(captures=2)
-
-
-@pytest.mark.parametrize("verify", ["first", "off"])
-def test_a_method_that_asks_under_gradient_modes_of_its_own(verify: str) -> None:
-    hot = inference(of_modes_of_its_own, verify=verify)
-    for _ in range(3):
-        same(hot(X), of_modes_of_its_own(X))
-    served(captures=1)
-    for _ in range(2):
-        with torch.no_grad():  # where it puts gradients on
-            same(hot(X), of_modes_of_its_own(X))
-    assert counts()["captures"] == 1 and any("gradient mode" in reason for reason in counts()["fallbacks"])
-
-
 class Settings:
     def __init__(self) -> None:
         self.factor = 2.0
