@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import tempfile
 import warnings
@@ -74,7 +73,7 @@ def defects_raise(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("torch", "paddle")])
 def framework(request: pytest.FixtureRequest) -> Any:
     """Each of the two, for what holds for both."""
-    return importlib.import_module(request.param)
+    return pytest.importorskip(request.param)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -14,6 +15,15 @@ from hybrid_infer import _stats
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+
+def _needs(name: str) -> list[pytest.MarkDecorator]:
+    absent = importlib.util.find_spec(name) is None
+    return [getattr(pytest.mark, name), pytest.mark.skipif(absent, reason=f"needs {name}")]
+
+
+TORCH, PADDLE = _needs("torch"), _needs("paddle")
+FRAMEWORKS = [pytest.param("torch", marks=TORCH), pytest.param("paddle", marks=PADDLE)]
 
 
 def run(example: str, cache: Path, folder: Path, *more: str) -> str:
@@ -30,10 +40,10 @@ def run(example: str, cache: Path, folder: Path, *more: str) -> str:
 @pytest.mark.parametrize(
     ("example", "tables"),
     [
-        pytest.param("sentence_embedding", 1, id="torch_sentence_embedding"),
-        pytest.param("text_generation", 1, id="torch_text_generation"),
-        pytest.param("transformer_blocks", 1, id="paddle_transformer_blocks"),
-        pytest.param("reference_example", 2, id="paddle_and_torch_reference_example"),
+        pytest.param("sentence_embedding", 1, id="torch_sentence_embedding", marks=TORCH),
+        pytest.param("text_generation", 1, id="torch_text_generation", marks=TORCH),
+        pytest.param("transformer_blocks", 1, id="paddle_transformer_blocks", marks=PADDLE),
+        pytest.param("reference_example", 2, id="paddle_and_torch_reference_example", marks=[*TORCH, *PADDLE]),
     ],
 )
 def test_an_example_is_served_and_its_second_run_comes_from_disk(example: str, tables: int, tmp_path: Path) -> None:
@@ -73,7 +83,7 @@ def test_a_service_answers_concurrent_requests_as_the_eager_layer_does(tmp_path:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("framework", ["torch", "paddle"])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_classifier_is_trained_saved_fine_tuned_and_saved_again(framework: str, tmp_path: Path) -> None:
     told = run("train_save_finetune", tmp_path / "cache", tmp_path, framework)
     rows = {line[:30].strip(): [float(cell.rstrip("%")) for cell in line.split()[-2:]]
@@ -84,7 +94,7 @@ def test_a_classifier_is_trained_saved_fine_tuned_and_saved_again(framework: str
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("framework", ["torch", "paddle"])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_what_can_be_saved_answers_as_the_eager_one(framework: str, tmp_path: Path) -> None:
     told = run("saved_methods", tmp_path / "cache", tmp_path, framework)
     for case in ("two methods", "a function", "nested arguments", "a flag with two values", "softmaxes in bfloat16"):

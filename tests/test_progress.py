@@ -163,8 +163,10 @@ def test_what_keeps_multiprocessing_s_books_hides_no_line(tmp_path: Path) -> Non
 
 
 FORKING = """
-import os, signal, sys, time
+import os, signal, sys, time, warnings
 from hybrid_infer import _progress
+
+warnings.simplefilter("ignore")  # of Python 3.12, at a fork, which would wait for the lock that is held here
 
 with _progress.working("preparing a.Layer.forward"):
     time.sleep(1.3)
