@@ -27,6 +27,7 @@ from hybrid_infer.frontends import (
     _torch_experts,
     _torch_fastpath,
     _torch_fixed,
+    _torch_groups,
     _torch_guards,
     _torch_layouts,
     _torch_lookup,
@@ -132,6 +133,7 @@ def capture(
     frontend: Any, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]
 ) -> Captured:
     """See ``Frontend.capture``."""
+    _torch_groups.import_without_keeping()
     if tracee.any_size and dynamic:
         try:
             with any_size():
