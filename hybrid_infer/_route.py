@@ -164,6 +164,10 @@ class Compiled:
         if not same:
             return None
         route = copy.copy(self)
+        try:
+            route._build = builder(self.held.version.results, constants(self.frontend))  # of classes as they are now
+        except LookupError:
+            return None
         watched = {id(tensor) for _, _, tensor in places}
         route._attributes = subject.attributes.arm(self.held.version.reads, subject.census, watched)
         route._code = subject.code_unchanged

@@ -20,7 +20,7 @@ from typing import Any
 from hybrid_infer import _state
 from hybrid_infer._given import is_object
 from hybrid_infer._state import PLAIN
-from hybrid_infer._structure import CLASSES, builder, class_path, constants, imported
+from hybrid_infer._structure import builder, class_path, constants, imported, name_of
 
 _POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
 _POSITIONAL_OR_KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -280,7 +280,7 @@ class Signatures:
         self, value: Any, place: str, found: Layout, defaults: Sequence[Any]
     ) -> tuple[list[Any], Any, str] | None:
         """How a structure's node begins, what is in it, and what stands before a name there; None of what is none."""
-        kind, path = type(value), class_path(type(value))
+        kind, path = type(value), name_of(type(value))
         if found.symbolic is None and self.objects and is_object(kind) and not _among(value, defaults):
             found.holds_objects = True
             return ["o", path, [*vars(value)]], vars(value).items(), "."
@@ -311,7 +311,7 @@ class Signatures:
         kind = type(value)
         if isinstance(value, enum.Enum) and self.objects and value.name in kind.__members__:
             found.note(kind)
-            return ["c", "enum", [class_path(kind), value.name]]
+            return ["c", "enum", [name_of(kind), value.name]]
         if (
             isinstance(value, type)
             and (found.symbolic is not None or self.objects)
@@ -384,11 +384,9 @@ class Layout:
         return None
 
     def note(self, kind: type) -> None:
-        path = class_path(kind)
         if kind not in (list, tuple) and kind not in self.kinds:
             self.kinds.append(kind)
-        if path not in CLASSES:
-            CLASSES[path] = kind
+        path = class_path(kind)
         if not self.local and imported(path) is not kind:
             self.local = path
 

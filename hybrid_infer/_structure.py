@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from itertools import count
@@ -17,7 +18,9 @@ from typing import Any
 from hybrid_infer import _state
 from hybrid_infer._given import is_object
 
-CLASSES: dict[str, type] = {}
+#: Classes to which no import path leads, by what stands for each in the trees of this process.
+_LOCAL: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
+_numbers = count()
 
 
 def class_path(kind: type) -> str:
@@ -33,17 +36,31 @@ def imported(path: str) -> Any:
     return value
 
 
-def class_of(path: str) -> type:
-    """The class that `path` names; only containers of the kinds that `_node` writes are ever given back."""
-    kind = CLASSES.get(path)
+def name_of(kind: type) -> str:
+    """What a tree calls a class: its import path or, where that leads elsewhere, a name that only this process knows.
+
+    So a class made by each call of a function, and one that was defined anew since, are told from their namesakes.
+    """
+    path = class_path(kind)
+    if imported(path) is kind:
+        return path
+    known = next((name for name, each in list(_LOCAL.items()) if each is kind), None)
+    if known is None:
+        known = f"{path}#{next(_numbers)}"
+        _LOCAL[known] = kind
+    return known
+
+
+def class_of(name: str) -> type:
+    """The class that a tree calls so; only containers of the kinds that `_node` writes are ever given back."""
+    kind: Any = _LOCAL.get(name)
     if kind is None:
-        import_module(path.partition(":")[0])
-        kind = imported(path)
+        import_module(name.partition(":")[0])
+        kind = imported(name)
     if not isinstance(kind, type) or not (
         issubclass(kind, (list, tuple, dict)) or dataclasses.is_dataclass(kind) or _state.plain(kind) or is_object(kind)
     ):
-        raise LookupError(f"no container class {path}")
-    CLASSES[path] = kind
+        raise LookupError(f"no container class {name}")
     return kind
 
 
@@ -184,7 +201,7 @@ def _constant(kind: str, value: Any, constant: Callable[[str, Any], Any]) -> Any
         return found
     if kind == "enum":
         path, name = value
-        members = CLASSES.get(path) or imported(path)
+        members = _LOCAL.get(path) or imported(path)
         if not isinstance(members, enum.EnumMeta) or name not in members.__members__:
             raise LookupError(f"no member {name} of {path}")
         return members[name]
