@@ -64,7 +64,8 @@ def trim() -> None:
     """Have the engines that were used give back the memory that they keep for calls to come."""
     for name in ENGINES:
         module = sys.modules.get(f"{__name__}.{name}")
-        give_back = None if module is None else getattr(module.ENGINE, "trim", None)
+        # Another thread may be importing it.
+        give_back = getattr(getattr(module, "ENGINE", None), "trim", None)
         if give_back is not None:
             give_back()
 

@@ -18,6 +18,7 @@ import threading
 from pathlib import PurePath
 from typing import Protocol
 
+from hybrid_infer import _fork_safe
 from hybrid_infer.backends import _fork, _libgomp
 
 #: Seconds that a run must take for a hand-over to pay, and below which it no longer does. With two threads of torch it
@@ -80,7 +81,7 @@ class Nothing:
         pass
 
 
-_lock = threading.Lock()
+_lock = _fork_safe.Lock()
 _known: dict[str, HandOver] = {}
 
 
@@ -97,13 +98,7 @@ def of(framework: str) -> HandOver:
         return found
 
 
-def _enter_child() -> None:
-    global _lock
-    _lock = threading.Lock()
-    _known.clear()
-
-
-_fork.in_child(_enter_child)
+_fork.in_child(_known.clear)
 
 
 def _make(framework: str) -> HandOver:

@@ -6,13 +6,13 @@ An engine brings a subclass of `Session`, which computes; `Sessions` decides how
 from __future__ import annotations
 
 import hashlib
-import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from itertools import compress
 from time import perf_counter
 from typing import Any, NoReturn, Protocol
 
+from hybrid_infer import _fork_safe
 from hybrid_infer._errors import ArgumentsRefused, EngineError
 from hybrid_infer._types import EngineOptions, Graph
 from hybrid_infer.backends import _complex, _cores, _fork, _threads
@@ -235,11 +235,11 @@ class Sessions:
 
     def __init__(self, make: Factory, threads: Callable[[int], int]) -> None:
         self._make, self._threads = make, threads
+        self._building = _fork_safe.Lock()
         self._forget()
         _fork.in_child(self._forget)
 
     def _forget(self) -> None:
-        self._building = threading.Lock()
         self._shared: weakref.WeakValueDictionary[object, Session] = weakref.WeakValueDictionary()
 
     def own(self, model: tuple[bytes, ...], weights: Mapping[str, Any], options: EngineOptions) -> Session | None:

@@ -8,9 +8,9 @@ where the budget is spent programs share a session instead (see `hybrid_infer.ba
 from __future__ import annotations
 
 import os
-import threading
 from collections import deque
 
+from hybrid_infer import _fork_safe
 from hybrid_infer.backends import _fork
 
 
@@ -42,13 +42,12 @@ class Budget:
     """Counts the workers that are alive in this process."""
 
     def __init__(self) -> None:
+        self._lock = _fork_safe.Lock()
         self._forget()
         _fork.in_child(self._forget)
 
     def _forget(self) -> None:
-        # Also run in a forked child: none of the parent's workers exist there, and the thread that may have held
-        # the lock does not either.
-        self._lock = threading.Lock()
+        # Also run in a forked child: none of the parent's workers exist there.
         self._used = 0
         # Leases are released by finalisers, which run at any point of any thread, this class's own code included:
         # they must not need the lock.

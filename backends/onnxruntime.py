@@ -9,10 +9,10 @@ import logging
 import os
 import re
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from hybrid_infer import _fork_safe
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions, Graph
 from hybrid_infer.backends import _complex, _faults, _fork, _nonfinite, _plan, _program, _threads
@@ -188,7 +188,7 @@ class _Watched:
         self, run: Callable[..., Any], mended: bytes, weights: Mapping[str, Any], options: EngineOptions
     ) -> None:
         self._run, self._mended, self._weights, self._options = run, mended, weights, options
-        self._making = threading.Lock()
+        self._making = _fork_safe.Lock()
         self._session: Any = None
 
     def __call__(self, outputs: list[str], feeds: dict[str, Any], settings: None) -> Sequence[Any]:
@@ -221,15 +221,7 @@ def _wary(run: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
 
 
 _sessions = _program.Sessions(_Session, threads=lambda width: width - 1)
-_importing = threading.Lock()
-
-
-def _enter_child() -> None:
-    global _importing
-    _importing = threading.Lock()
-
-
-_fork.in_child(_enter_child)
+_importing = _fork_safe.Lock()
 
 
 def _settings(runtime: Any, options: EngineOptions, width: int) -> Any:

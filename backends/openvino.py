@@ -28,12 +28,12 @@ import importlib.metadata
 import importlib.util
 import re
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from hybrid_infer import _fork_safe
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions, Graph
 from hybrid_infer.backends import _fork, _ir, _nans, _program, _threads
@@ -290,13 +290,12 @@ def _check_range(array: Any, name: str) -> None:
 #: Why this process cannot use the engine. A forked child has OpenVINO's locks as other threads held them, and its
 #: records of threads that do not exist here: compiling a model waits for them for ever.
 _inherited = ""
-_starting = threading.Lock()
+_starting = _fork_safe.Lock()
 _started: list[Any] = []
 
 
 def _enter_child() -> None:
-    global _inherited, _starting
-    _starting = threading.Lock()
+    global _inherited
     if "openvino" in sys.modules:
         _inherited = "the process that this one was forked from had loaded openvino, which does not work after that"
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
+from hybrid_infer import _fork_safe
 from hybrid_infer.cache import _files
 
 _flock: Callable[[int, int], None] | None
@@ -58,17 +58,7 @@ class Mark:
 
 
 _marks: WeakValueDictionary[str, Mark] = WeakValueDictionary()
-_guard = threading.Lock()
-
-
-def _renew_after_fork() -> None:
-    # Another thread of the parent may have held it at the moment of the fork.
-    global _guard
-    _guard = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_after_fork)
+_guard = _fork_safe.Lock()
 
 
 def mark(manifest: str, owners: frozenset[int]) -> Mark | None:

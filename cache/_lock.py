@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from hybrid_infer import _fork_safe
 from hybrid_infer.cache import _files
 from hybrid_infer.cache._report import explain, warn_unwritten
 
@@ -26,20 +27,18 @@ class _Gate:
     __slots__ = ("lock", "users")
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = _fork_safe.Lock()
         self.users = 0
 
 
 _gates: dict[str, _Gate] = {}
-_guard = threading.Lock()
+_guard = _fork_safe.Lock()
 _told: set[str] = set()
 
 
 def _renew_after_fork() -> None:
-    # A child has none of the threads that hold these, so nobody would ever let go. The file lock that a parent holds
-    # is closed in the child by filelock, and keeps excluding it.
-    global _guard
-    _guard = threading.Lock()
+    # Nobody in the child counts as a user of these. The file lock that a parent holds is closed in the child by
+    # filelock, and keeps excluding it.
     _gates.clear()
 
 

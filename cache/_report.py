@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import threading
 import warnings
 
+from hybrid_infer import _fork_safe
 from hybrid_infer._errors import CacheWarning, HybridInferError, users_level
 
 logger = logging.getLogger("hybrid_infer.cache")
@@ -41,7 +41,7 @@ _UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ELOO
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REMEDY = "set HYBRID_INFER_CACHE_DIR or save_model_dir to a directory that you can write"
 _told: set[str] = set()
-_telling = threading.Lock()
+_telling = _fork_safe.Lock()
 
 
 def warn_unwritten(root: str, what: str, error: BaseException, reason: str) -> None:

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from hybrid_infer import _fork_safe
 from hybrid_infer._errors import OptionError
 from hybrid_infer.cache import _files, _layout, _lock, _manifest
 from hybrid_infer.cache._evict import Pruned
@@ -26,7 +27,7 @@ class _Held:
         self._name = name
         self._data = dict(data)
         self._folder: str | None = None
-        self._guard = threading.Lock()
+        self._guard = _fork_safe.Lock()
         self.meta: Mapping[str, Any] = meta
         self.created = self.used = time.time()
         self.files: Mapping[str, int] = {name: len(content) for name, content in data.items()}
@@ -115,7 +116,7 @@ class MemoryStore:
         self.max_bytes = max_bytes
         self._entries: dict[str, dict[str, MemoryEntry]] = {}
         self._failures: dict[str, dict[str, tuple[float, dict[str, Any]]]] = {}
-        self._guard = threading.RLock()
+        self._guard = _fork_safe.Lock(threading.RLock)
         self._debug = ""
         self._notes: dict[tuple[str, str], bytes] = {}
 

@@ -7,10 +7,11 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from hybrid_infer import _tracing
+from hybrid_infer import _fork_safe
 
 #: In the place of a result that nobody has computed.
 NOTHING: Any = object()
+CAPTURING = _fork_safe.Lock()
 _BUSY = threading.local()
 
 
@@ -32,5 +33,5 @@ def transparent() -> Iterator[None]:
 @contextlib.contextmanager
 def exclusively() -> Iterator[None]:
     """Capture by itself alone in this process; on this thread, decorated methods are their functions meanwhile."""
-    with _tracing.CAPTURING, transparent():
+    with CAPTURING, transparent():
         yield

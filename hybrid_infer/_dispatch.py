@@ -6,7 +6,6 @@ import contextlib
 import logging
 import operator
 import os
-import threading
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -18,11 +17,10 @@ from hybrid_infer import (
     _compile,
     _defects,
     _family,
+    _fork_safe,
     _given,
     _gradients,
-    _router,
     _stance,
-    _tracing,
     _verify,
     _written,
 )  # fmt: skip
@@ -83,7 +81,7 @@ class State:
         #: How often the eager method raised where a capture was to be compared with it, and are such calls left alone?
         self.raised: dict[Any, tuple[int, Callable[[], bool]]] = {}
         self.changes = 0  # of the versions that it has a program for
-        self._binding, self._patient = threading.Lock(), True
+        self._binding, self._patient = _fork_safe.Lock(), True
         self.in_vain: set[Any] = set()  # dimensions that were to vary, and that the tracer fixed
         self.stores, self.walked = Stores(method), Walked()
         #: Ids of objects that the layer and the code hold, once a call was given an object.
@@ -473,14 +471,11 @@ _INHERITED: list[Any] = []
 
 def _enter_child() -> None:
     """A forked child gets programs of its own; the parent's are kept untouched for ever: dropping one would hang."""
-    _tracing.CAPTURING = threading.Lock()
     _family.renew_after_fork()
-    _router.renew_after_fork()
     _written.Turn.renew_after_fork()
     for state in list(_STATES):
         _INHERITED.append((state.memo, state.routes))
         state.memo, state.routes, state.job = OrderedDict(), {}, None
-        state._binding = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

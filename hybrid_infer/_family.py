@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from hybrid_infer import _environment
+from hybrid_infer import _environment, _fork_safe
 from hybrid_infer._attributes import Read
 from hybrid_infer._ledger import Ledger
 from hybrid_infer._ran_eagerly import NOTHING_ELSE
@@ -90,7 +89,7 @@ class Family:
 
     def __init__(self, store: Any, key: str) -> None:
         self.store, self.key = store, key  # kept, so that no other store in memory gets this one's id
-        self.lock = threading.Lock()
+        self.lock = _fork_safe.Lock()
         self.held: list[Held] = []
         self.patient = True  # False once a call has waited in vain: the next ones do not wait again
         self.eagerly = NOTHING_ELSE  # of a large program
@@ -197,7 +196,7 @@ def _parse(meta: Any, entry: Any) -> Version | None:
 
 
 _FAMILIES: weakref.WeakValueDictionary[tuple[str, str], Family] = weakref.WeakValueDictionary()
-_LOCK = threading.Lock()
+_LOCK = _fork_safe.Lock()
 
 
 def family(store: Any, key: str) -> Family:
@@ -210,15 +209,8 @@ def family(store: Any, key: str) -> Family:
         return found
 
 
-def _renew() -> None:
-    global _LOCK
-    _LOCK = threading.Lock()
+def renew_after_fork() -> None:
+    """Forget what threads of the parent were about to do."""
     for each in list(_FAMILIES.values()):
-        each.lock = threading.Lock()
         for held in each.held:
             held.ranges.renew_after_fork()
-
-
-def renew_after_fork() -> None:
-    """Replace locks that another thread of the parent may have held when it forked."""
-    _renew()

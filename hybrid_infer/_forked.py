@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from hybrid_infer import _fork_safe
 from hybrid_infer._errors import HybridInferError
 from hybrid_infer._request import Outcome
 from hybrid_infer._version import Version
@@ -46,7 +47,7 @@ class AtWork:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = _fork_safe.Lock()
         self.holder: int | None = None
 
     def __enter__(self) -> None:
@@ -108,7 +109,7 @@ def possible(frontend: Any) -> bool:
     return sys.platform == "linux" and bool(frontend.forkable())
 
 
-def capture(trace: Callable[[], Outcome], alone: threading.Lock, frontend: Any) -> Outcome:
+def capture(trace: Callable[[], Outcome], alone: _fork_safe.Lock, frontend: Any) -> Outcome:
     """What ``trace()`` gives, found out in a child. `alone` is held for the fork: no other capture is half done then.
 
     For the thread that holds ``at_work``.
@@ -129,7 +130,7 @@ def capture(trace: Callable[[], Outcome], alone: threading.Lock, frontend: Any) 
     return outcome
 
 
-def _once(trace: Callable[[], Outcome], alone: threading.Lock, frontend: Any) -> tuple[bytes, str, int | None]:
+def _once(trace: Callable[[], Outcome], alone: _fork_safe.Lock, frontend: Any) -> tuple[bytes, str, int | None]:
     receiving, sending = os.pipe()
     try:
         with alone:

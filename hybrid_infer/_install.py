@@ -7,13 +7,14 @@ import threading
 from types import ModuleType
 from typing import Any
 
+from hybrid_infer import _fork_safe
 from hybrid_infer._imports import Finder
 from hybrid_infer.incubate.jit import inference, is_inference_mode
 
 _PACKAGE = "paddle.incubate.jit"
 _MODULES = (_PACKAGE, f"{_PACKAGE}.inference_decorator")  # the second is where the first has its names from
 _OURS = {"inference": inference, "is_inference_mode": is_inference_mode}
-_LOCK = threading.RLock()
+_LOCK = _fork_safe.Lock(threading.RLock)
 _originals: list[tuple[ModuleType, str, Any]] = []
 
 

@@ -13,12 +13,12 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import xxhash
 
 from hybrid_infer._errors import HybridInferError
+from hybrid_infer._fork_safe import cached_property
 
 _log = logging.getLogger("hybrid_infer.keys")
 

@@ -7,13 +7,12 @@ import functools
 import inspect
 import logging
 import sys
-import threading
 import types
 import weakref
 from collections.abc import Callable, Collection
 from typing import Any
 
-from hybrid_infer import _ahead, _defects, _options, _stats
+from hybrid_infer import _ahead, _defects, _fork_safe, _options, _stats
 from hybrid_infer._carry import Carry
 from hybrid_infer._dispatch import State
 from hybrid_infer._errors import CaptureError, HybridInferError
@@ -67,7 +66,7 @@ class HotMethod:
         self.states: dict[int, tuple[weakref.ref[Any], State]] = {}
         self._alone: State | None = None
         self._store: Any = None
-        self._lock = threading.Lock()
+        self._lock = _fork_safe.Lock()
         self._warned: set[str] = set()
         _METHODS.add(self)
         _look_for_compilers()
@@ -284,7 +283,7 @@ class Bound:
         of_paddle = any(base.__module__.partition(".")[0] == "paddle" for base in owner.__mro__)
         return types.MethodType if of_paddle else Bound
 
-    @functools.cached_property
+    @_fork_safe.cached_property
     def __func__(self) -> Any:
         """Not the class's function: Paddle takes a method that has it for one that may be dropped from the instance."""
         return _outer(self.__hybrid_infer__)
@@ -330,18 +329,28 @@ def frontend_of(value: Any) -> Any:
     return None
 
 
-@functools.cache
+_FRONTENDS: dict[str, Any] = {}
+
+
 def _frontend(name: str) -> Any:
+    """That of a framework which is imported; None while another thread is importing it."""
+    found = _FRONTENDS.get(name)
+    if found is None:
+        found = _FRONTENDS[name] = _whole(name)
+    return found
+
+
+def _whole(name: str) -> Any:
     module = sys.modules[name]
     if name == "torch":
         _look_for_compilers()
-        if not hasattr(module, "nn"):
-            return None
+    spec = getattr(module, "__spec__", None)
+    if getattr(spec, "_initializing", False) or not hasattr(module, "nn"):
+        return None
+    if name == "torch":
         from hybrid_infer.frontends.torch import FRONTEND as torch_frontend
 
         return torch_frontend
-    if not hasattr(module, "nn"):
-        return None
     from hybrid_infer.frontends.paddle import FRONTEND as paddle_frontend
 
     return paddle_frontend

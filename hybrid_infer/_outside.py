@@ -21,12 +21,12 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hybrid_infer import _contexts, _environment, _locks, _origin, _profiler
+from hybrid_infer import _contexts, _environment, _fork_safe, _locks, _origin, _profiler
 from hybrid_infer._errors import TraceError
 from hybrid_infer._ran import Trail
 
 _LOCAL = threading.local()
-_LOCK = threading.Lock()
+_LOCK = _fork_safe.Lock()
 _HOOKED = False
 _OBSERVERS: list[Any] = []
 

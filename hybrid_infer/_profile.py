@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hybrid_infer import _method
+from hybrid_infer import _fork_safe, _method
 from hybrid_infer._errors import HybridInferError
 from hybrid_infer._imports import Finder
 
@@ -24,7 +24,7 @@ from hybrid_infer._imports import Finder
 _ROOTS = {"torch.nn.modules.module": "Module", "paddle.nn.layer.layers": "Layer"}
 FORWARD = "forward"
 #: Held while classes are patched: what two threads patch at once could not be put back in any order.
-_ONE = threading.RLock()
+_ONE = _fork_safe.Lock(threading.RLock)
 _PATIENCE = 60.0  # seconds
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -56,7 +56,7 @@ class Recording:
         self._began = self._ended = 0.0
         self._here = threading.local()
         self._patches: list[tuple[type, str, Any, Any]] = []
-        self._patching = threading.Lock()  # a thread of the program may be about to, where all is being put back
+        self._patching = _fork_safe.Lock()  # a thread of the program may be about to, where all is being put back
         self._known: set[type] = set()
         self._active = False  # what is imported meanwhile may keep a patched function: torch.fx does
 

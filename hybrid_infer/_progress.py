@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from hybrid_infer import _options
+from hybrid_infer import _fork_safe, _options
 
 _Item = TypeVar("_Item")
 _WIDTH = 20
@@ -24,7 +24,7 @@ _CLEAR = "\r\x1b[K"
 #: A line below that of the cursor, which stays where it is: the program may be in the middle of a line of its own.
 #: Index and up make room without moving to another column; save, write and restore leave the rest as it was.
 _BELOW = "\x1bD\x1b[A\x1b7\r\n\x1b[K{}\x1b8"
-_LOCK = threading.Lock()
+_LOCK = _fork_safe.Lock()
 _lines: list[_Line | None] = []  # the line that is shown, or None in place of a bar
 
 
@@ -111,7 +111,7 @@ class _Line:
         self.text: tuple[str, float | None] = (what, None)
         self.thread = threading.get_ident()
         self._done = threading.Event()
-        self._drawing = threading.Lock()
+        self._drawing = _fork_safe.Lock()
         self._visible = False
         self._guards: list[Any] = []  # streams that clear the line before they are written to
         self._drawer = threading.Thread(target=self._draw, name="hybrid_infer progress", daemon=True)
@@ -172,7 +172,7 @@ class _Line:
 
     def abandon(self) -> None:
         """In a forked child nothing draws, and what the drawing thread held when it was forked is held for ever."""
-        self._drawing, self._done, self._visible = threading.Lock(), threading.Event(), False
+        self._drawing, self._done, self._visible = _fork_safe.Lock(), threading.Event(), False
         self._unguard()
 
     def _before(self, write: Callable[[str], int]) -> Callable[[str], int]:
@@ -225,8 +225,6 @@ def _columns() -> int:
 
 
 def _enter_child() -> None:
-    global _LOCK
-    _LOCK = threading.Lock()
     for line in _lines:
         if line is not None:
             line.abandon()

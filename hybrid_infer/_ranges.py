@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hybrid_infer import _guards, _verified
+from hybrid_infer import _fork_safe, _guards, _verified
 from hybrid_infer._errors import EngineError, PassingFault
 from hybrid_infer._spec import ranges_of
 
@@ -55,15 +54,15 @@ class Ranges:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = _fork_safe.Lock()
         self.record: Any = None
         self.wider: Any = None
         self.noted: set[Any] = set()
         self.widening: Widening | None = None
 
     def renew_after_fork(self) -> None:
-        """Another thread of the parent may have held the lock, and none of it is there to build a wider plan."""
-        self.lock, self.widening = threading.Lock(), None
+        """No thread of the parent is there to build a wider plan."""
+        self.widening = None
 
 
 def rows(version: Version, call: Call) -> tuple[tuple[int, ...], ...]:

@@ -23,7 +23,7 @@ from hybrid_infer import (
     _written,
 )
 from hybrid_infer._attributes import Opaque
-from hybrid_infer._busy import NOTHING, transparent
+from hybrid_infer._busy import CAPTURING, NOTHING, transparent
 from hybrid_infer._errors import StanceError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._invocation import Invocation
@@ -321,17 +321,17 @@ def _capture(request: Request, siblings: Sequence[Version], wait: float) -> Outc
 
     if request.errand.forked and _forked.possible(request.frontend):
         try:
-            outcome = _forked.capture(trace, _tracing.CAPTURING, request.frontend)
+            outcome = _forked.capture(trace, CAPTURING, request.frontend)
             if _tracing.usable(request, outcome):
                 return outcome
         except OSError as fault:
             _log.debug("%s: captured in this process: %s", request.name, fault)
-    if not _tracing.CAPTURING.acquire(timeout=wait):
+    if not CAPTURING.acquire(timeout=wait):
         return None
     try:
         return trace()
     finally:
-        _tracing.CAPTURING.release()
+        CAPTURING.release()
 
 
 def _why(state: Any, request: Request, family: Family) -> str:

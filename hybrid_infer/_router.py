@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hybrid_infer import _choice, _compile, _engines, _progress, _rewriting, _verified, _verify
+from hybrid_infer import _choice, _compile, _engines, _fork_safe, _progress, _rewriting, _verified, _verify
 from hybrid_infer._choice import EAGER, Choice, Figures, Run
 from hybrid_infer._compile import Built
 from hybrid_infer._errors import EngineError
@@ -25,7 +24,7 @@ from hybrid_infer._unheard import unheard
 
 _log = logging.getLogger("hybrid_infer")
 
-_MEASURING = threading.Lock()
+_MEASURING = _fork_safe.Lock()
 
 #: Seconds until what was measured on a busy machine is measured again, and how many times longer it is at each time.
 _AGAIN, _LONGER = 60.0, 5.0
@@ -49,12 +48,6 @@ def alone(wait: float) -> Iterator[bool]:
     finally:
         if held:
             lock.release()
-
-
-def renew_after_fork() -> None:
-    """Another thread of the parent may have been measuring."""
-    global _MEASURING
-    _MEASURING = threading.Lock()
 
 
 def known(request: Request, held: Held) -> Choice | None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _engines, _method, _rewriting, _tensors
+from hybrid_infer import _engines, _fork_safe, _method, _rewriting, _tensors
 from hybrid_infer._errors import EngineError, PassingFault, StaticModelError
 from hybrid_infer._model import Method, Model, Saved, resolved
 from hybrid_infer._options import Options
@@ -37,11 +36,10 @@ class Programs:
         self._programs: dict[tuple[int, str, str, bool], Program] = {}
         self._arrays: dict[str, Any] = {}
         self._ranged = Ranged(model, options)
-        self._lock = threading.Lock()
+        self._lock = _fork_safe.Lock()
         _EVERY.add(self)
 
     def renew_after_fork(self) -> None:
-        self._lock = threading.Lock()
         # To destroy a parent's session would hang.
         _INHERITED.append((self._programs, self._arrays, self._ranged.renew_after_fork()))
         self._programs, self._arrays = {}, {}

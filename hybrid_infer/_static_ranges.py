@@ -9,13 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from hybrid_infer import _compile, _engines, _options, _ranges, _rewriting, _trt, _verified, _verify
+from hybrid_infer import _compile, _engines, _fork_safe, _options, _ranges, _rewriting, _trt, _verified, _verify
 from hybrid_infer._compile import Built
 from hybrid_infer._errors import EngineError, StaticModelError
 from hybrid_infer._family import GRAPH, Held
@@ -110,12 +109,11 @@ class Ranged:
         self._versions: dict[int, _Version] = {}
         self._loaded: dict[_Place, OrderedDict[Any, Built]] = {}
         self._failed: dict[_Place, Passed] = {}
-        self._lock = threading.Lock()
+        self._lock = _fork_safe.Lock()
 
     def renew_after_fork(self) -> object:
         """Returns what must not be destroyed in the child."""
-        inherited, self._lock = self._loaded, threading.Lock()
-        self._loaded = {}
+        inherited, self._loaded = self._loaded, {}
         for held in self._versions.values():
             held.ranges.renew_after_fork()
         return inherited

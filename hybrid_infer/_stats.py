@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
-_LOCK = threading.Lock()
+from hybrid_infer import _fork_safe
+
+_LOCK = _fork_safe.Lock()
 _REASONS = 64  # that are counted one by one; a reason that names what varies would fill the memory
 OTHERS = "other reasons"
 #: Why a method stays eager by choice; the figures are in the log, since a reason has to be the same for every call.

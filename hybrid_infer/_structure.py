@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -46,7 +47,7 @@ def name_of(kind: type) -> str:
         return path
     known = next((name for name, each in list(_LOCAL.items()) if each is kind), None)
     if known is None:
-        known = f"{path}#{next(_numbers)}"
+        known = f"{path}#{os.getpid()}.{next(_numbers)}"  # a tree that a forked child made may come back to its parent
         _LOCAL[known] = kind
     return known
 

@@ -12,6 +12,7 @@ from hybrid_infer import (
     _astray,
     _census,
     _code,
+    _fork_safe,
     _framework_code,
     _keys,
     _layer_hooks,
@@ -185,7 +186,7 @@ class Subject:
         """What a static model of this subject is kept with."""
         return None if self.among is None else _ran.Ran(self.among, self.key.hex)
 
-    @functools.cached_property
+    @_fork_safe.cached_property
     def _holds(self) -> dict[int, Any]:
         found = dict(self.census.paths)
         held: dict[int, Any] = {id(value): value for value in self.census.objects.values() if id(value) in found}
@@ -234,7 +235,7 @@ class Subject:
             found["cache_key"] = self._cache_key
         return found
 
-    @functools.cached_property
+    @_fork_safe.cached_property
     def place(self) -> str:
         """Where static models of a large program are kept, whatever its code is."""
         return _keys.method_key({**self._surroundings(), "code": "what has run of it"}).hex

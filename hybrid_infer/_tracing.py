@@ -6,7 +6,6 @@ import contextvars
 import importlib
 import logging
 import math
-import threading
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,7 +25,6 @@ _log = logging.getLogger("hybrid_infer")
 
 
 #: Tracers keep state of their own in the process; two at a time fail.
-CAPTURING = threading.Lock()
 
 
 class Moved(Exception):

@@ -12,11 +12,10 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 from typing import Any
 
-from hybrid_infer import _forked
+from hybrid_infer import _fork_safe, _forked
 from hybrid_infer._errors import EngineError, PassingFault
 from hybrid_infer._request import Request
 from hybrid_infer._types import EngineOptions, Graph, carrier
@@ -34,7 +33,7 @@ class Tryouts:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
-        self._lock = threading.Lock()
+        self._lock = _fork_safe.Lock()
         self._closed = self._impossible = False
 
     def __call__(

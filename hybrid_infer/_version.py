@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hybrid_infer import _guards, _targets
+from hybrid_infer import _fork_safe, _guards, _targets
 from hybrid_infer._attributes import Read
 from hybrid_infer._carry import Carry
 from hybrid_infer._ran import Ran
@@ -109,7 +108,7 @@ class Version:
             return True
         return all(self.tensors[i].shape[axis] is None or (i, axis) in self.specialised for i, axis in opens)
 
-    @functools.cached_property
+    @_fork_safe.cached_property
     def state(self) -> tuple[int, ...]:
         """Which weights the method writes to (see `_written`): inputs of the graph, behind those of the call."""
         return _targets.state(self.results, self.sources)

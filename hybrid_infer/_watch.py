@@ -331,5 +331,5 @@ def _views(value: Any) -> tuple[Any, ...]:
 def _sample(array: Any) -> Any:
     flat = array.reshape(-1)
     if array.nbytes > _ARRAY_WHOLE:
-        flat = flat[:: flat.size // 4096]
+        flat = flat[:: -(-flat.size // 4096)]
     return array.shape, array.dtype.str, flat.tobytes()

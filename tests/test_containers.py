@@ -6,8 +6,9 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
-from support import answered, counts, layer_class
+from support import answered, counts, layer_class, served
 
 from hybrid_infer import inference
 
@@ -113,3 +114,21 @@ def test_one_that_a_layer_holds_cannot_be_copied(framework: Any, base: type) -> 
     with framework.no_grad():
         assert float(layer(framework.ones([2, 3]))[0, 0]) == 2
     answered(("self.box cannot be copied",), 1)
+
+
+def test_a_large_array_of_few_elements_is_watched(framework: Any) -> None:
+    class Labelled(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.labels = np.array(["x" * 300] * 1000)  # 1.2 MB
+
+        @inference
+        def forward(self, x: Any) -> Any:
+            return x * len(self.labels[0])
+
+    layer = Labelled()
+    for length in (300, 200):
+        layer.labels[:] = "x" * length
+        for _ in range(2):
+            np.testing.assert_allclose(layer(framework.ones([2])).numpy(), [length, length])
+    served(captures=2)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from hybrid_infer import _fork_safe
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends._cuda._driver import Driver
 
@@ -36,7 +36,7 @@ class Aside:
 
 
 _known: dict[int, Aside] = {}
-_making = threading.Lock()
+_making = _fork_safe.Lock()
 
 
 def aside(driver: Driver, index: int) -> Aside:
@@ -47,10 +47,4 @@ def aside(driver: Driver, index: int) -> Aside:
         return _known[index]
 
 
-def _enter_child() -> None:
-    global _making
-    _making = threading.Lock()
-    _known.clear()
-
-
-_fork.in_child(_enter_child)
+_fork.in_child(_known.clear)

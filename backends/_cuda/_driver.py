@@ -7,9 +7,10 @@ function works in the context that is current in the calling thread, which a fra
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
+
+from hybrid_infer import _fork_safe
 
 _LIBRARY = "libcuda.so.1"
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
@@ -137,14 +138,12 @@ class Driver:
 
 
 _Kind = TypeVar("_Kind", bound=Driver)
-_starting = threading.Lock()
+_starting = _fork_safe.Lock()
 _loaded: dict[str, Any] = {}  # by the name of the class
 
 
 def enter_child() -> None:
     """In a forked child: CUDA cannot be used there once the parent has, and says so when it is asked."""
-    global _starting
-    _starting = threading.Lock()
     _loaded.clear()
 
 

@@ -6,11 +6,11 @@ them, on the caller's stream, which is worth it only where the copies are small 
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
+from hybrid_infer import _fork_safe
 from hybrid_infer.backends._cuda._driver import Driver
 
 #: Graphs that a program keeps, each with its buffers.
@@ -42,7 +42,7 @@ class Captured:
         self.note = note
         self._driver, self._graph, self._inputs, self._outputs = driver, graph, inputs, outputs
         self._kept = kept  # the execution context and its memory
-        self._lock = threading.Lock()
+        self._lock = _fork_safe.Lock()
         self._closed = False
 
     def run(self, inputs: Sequence[int], outputs: Sequence[int], stream: int) -> bool:
@@ -75,7 +75,7 @@ class Graphs:
 
     def __init__(self, most: int = MOST, after: int = AFTER) -> None:
         self._most, self._after = most, after
-        self._lock = threading.Lock()
+        self._lock = _fork_safe.Lock()
         self._found: OrderedDict[Hashable, Captured] = OrderedDict()
         self._met: OrderedDict[Hashable, int] = OrderedDict()
         self._refused: set[Hashable] = set()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
 from typing import Any, NamedTuple
 
+from hybrid_infer import _fork_safe
 from hybrid_infer._types import Memory
 
 _log = logging.getLogger("hybrid_infer")
@@ -39,7 +39,7 @@ def block(memory: Memory, nbytes: int) -> Block:
 
 
 _reserved: set[str] = set()
-_reserving = threading.Lock()
+_reserving = _fork_safe.Lock()
 
 
 def reserve(memory: Memory, megabytes: int) -> None:
@@ -55,6 +55,4 @@ def reserve(memory: Memory, megabytes: int) -> None:
 
 
 def enter_child() -> None:
-    global _reserving
-    _reserving = threading.Lock()
     _reserved.clear()

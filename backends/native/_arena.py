@@ -12,6 +12,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
+from hybrid_infer import _fork_safe
 from hybrid_infer._types import Memory
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends._cuda._memory import Block, block
@@ -28,7 +29,7 @@ class Arena:
     """A block. Hold ``lock`` while work is enqueued on it."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = _fork_safe.Lock()
         self.block: Block | None = None
 
     def fit(self, memory: Memory, nbytes: int) -> Block:
@@ -69,13 +70,13 @@ class Lane:
         return 0 if held is None else held.nbytes
 
 
-_sharing = threading.Lock()
+_sharing = _fork_safe.Lock()
 _shared: weakref.WeakValueDictionary[Hashable, Arena] = weakref.WeakValueDictionary()
 
 
 def _enter_child() -> None:
-    global _sharing, _shared
-    _sharing, _shared = threading.Lock(), weakref.WeakValueDictionary()
+    global _shared
+    _shared = weakref.WeakValueDictionary()
 
 
 _fork.in_child(_enter_child)
@@ -91,7 +92,7 @@ class Arenas:
 
     def __init__(self, memory: Memory) -> None:
         self._pool = (type(memory), memory.device)
-        self._lock = threading.Lock()
+        self._lock = _fork_safe.Lock()
         self._found: OrderedDict[Hashable, Lane] = OrderedDict()
 
     def on(self, stream: int) -> Lane:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+from hybrid_infer import _fork_safe
 from hybrid_infer.backends.native import _size
 from hybrid_infer.backends.native._plan import FLOATS, NAME, Plan, Step
 from hybrid_infer.backends.native._size import Atom
@@ -134,7 +134,7 @@ class _Product:
     """
 
     def __init__(self, lt: Any, handle: int, problem: _Problem, step: Step) -> None:
-        self._lt, self._handle, self._lock = lt, handle, threading.Lock()
+        self._lt, self._handle, self._lock = lt, handle, _fork_safe.Lock()
         at, kind = step.attributes, _TYPES[problem.dtype]
         double = problem.dtype == "float64"
         self._bias, self._addend, self._operands = at.get("bias"), at.get("addend"), len(step.inputs)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+from hybrid_infer import _fork_safe
 from hybrid_infer.backends.native import _size
 from hybrid_infer.backends.native._plan import NAME, Plan, Step
 from hybrid_infer.backends.native._size import Atom
@@ -73,7 +73,7 @@ class Graphs:
     def __init__(self) -> None:
         self._cudnn = _binding()
         self._handle = self._cudnn.create_handle()
-        self._lock = threading.Lock()  # of the handle: one thread at a time may use it
+        self._lock = _fork_safe.Lock()  # of the handle: one thread at a time may use it
         self._declines = (self._cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError, NotImplementedError)
 
     def offer(self, plan: Plan, step: Step, symbols: Mapping[Atom, int]) -> tuple[Run, int] | None:
@@ -145,7 +145,7 @@ class Graphs:
 class _Built:
     """A graph of the library, ready to run; ``workspace``: the bytes that it wants."""
 
-    def __init__(self, cudnn: Any, handle: Any, lock: threading.Lock, graph: Any, count: int) -> None:
+    def __init__(self, cudnn: Any, handle: Any, lock: _fork_safe.Lock, graph: Any, count: int) -> None:
         self._cudnn, self._handle, self._lock, self._graph, self._count = cudnn, handle, lock, graph, count
         self.workspace = int(graph.get_workspace_size())
 

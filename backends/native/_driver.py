@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from typing import Any
 
+from hybrid_infer import _fork_safe
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends._cuda import _driver
 from hybrid_infer.backends._cuda._driver import Driver
@@ -26,7 +26,7 @@ class Launcher(Driver):
 
     def __init__(self, library: Any) -> None:
         super().__init__(library)
-        self._retaining = threading.Lock()
+        self._retaining = _fork_safe.Lock()
         self._retained: dict[int, int] = {}
 
     def properties(self, index: int) -> Properties:

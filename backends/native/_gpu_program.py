@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, cast
 
+from hybrid_infer import _fork_safe
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions, Graph, Memory
 from hybrid_infer.backends import _fork
@@ -73,7 +73,7 @@ class Program:
         if names != plan.inputs:
             raise refuse(f"the plan takes {plan.inputs[:4]} where the graph gives {names[:4]}")
         self._weight_count, self._read = len(kept), set(plan.uses()) | set(plan.outputs)
-        self._lock = threading.Lock()
+        self._lock = _fork_safe.Lock()
         self._schedules: OrderedDict[Hashable, Schedule] = OrderedDict()
         self._arenas, self._closed = Arenas(self._memory), False
         #: The graphs that were made and not let go: those of the present weights.
@@ -81,7 +81,7 @@ class Program:
         self._weights: Weights | None = None
         #: Where kernels are kept that the plan was made without; the modules of those that were needed after all.
         self._shelf = options.extra.get("kernels")
-        self._adding, self._added = threading.Lock(), dict[str, int]()
+        self._adding, self._added = _fork_safe.Lock(), dict[str, int]()
         self._outlived: Weights | None = None
         with self._memory.scope():
             device.enter(self._memory.index)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from hybrid_infer import _fork_safe
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends.native import _cublaslt, _cudnn, _kernels, _size
 from hybrid_infer.backends.native._plan import NAME, Plan, Step
@@ -22,7 +22,7 @@ _ANSWERS = 256
 #: What stands for a size that only a call knows.
 _SAMPLE = 16
 
-_opening = threading.Lock()
+_opening = _fork_safe.Lock()
 _opened: dict[int, tuple[Offer, ...]] = {}
 
 
@@ -57,7 +57,7 @@ class _Remembered:
 
     def __init__(self, ops: Collection[str], offer: Offer) -> None:
         self._ops, self._offer = ops, offer
-        self._lock = threading.Lock()
+        self._lock = _fork_safe.Lock()
         self._found: OrderedDict[Any, Offered | None] = OrderedDict()
 
     def __call__(self, plan: Plan, step: Step, symbols: Mapping[Atom, int]) -> Offered | None:
@@ -114,8 +114,6 @@ def _careful(offer: Offer, name: str) -> Offer:
 
 
 def _forget() -> None:
-    global _opening
-    _opening = threading.Lock()
     for each in _opened.values():  # what they hold is the parent's to destroy
         _fork.keep(each)
     _opened.clear()

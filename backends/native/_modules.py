@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import threading
 import weakref
 
+from hybrid_infer import _fork_safe
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends._cuda._driver import DriverError
 from hybrid_infer.backends.native._device import Device
@@ -19,7 +19,7 @@ class Module:
 
     def __init__(self, device: Device, cubin: bytes) -> None:
         self._device, self.handle = device, device.load(cubin)
-        self._lock = threading.Lock()
+        self._lock = _fork_safe.Lock()
         self._found: dict[str, tuple[int, int]] = {}
         weakref.finalize(self, _unload, device, self.handle, _fork.generation()).atexit = False
 
@@ -42,7 +42,7 @@ def _unload(device: Device, handle: int, generation: int) -> None:
         _log.debug("a module was not unloaded: %s", error)
 
 
-_loading = threading.Lock()
+_loading = _fork_safe.Lock()
 _loaded: weakref.WeakValueDictionary[tuple[int, int, bytes], Module] = weakref.WeakValueDictionary()
 
 
@@ -57,8 +57,8 @@ def module(device: Device, index: int, cubin: bytes) -> Module:
 
 
 def _enter_child() -> None:
-    global _loading, _loaded
-    _loading, _loaded = threading.Lock(), weakref.WeakValueDictionary()
+    global _loaded
+    _loaded = weakref.WeakValueDictionary()
 
 
 _fork.in_child(_enter_child)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
+from hybrid_infer._fork_safe import cached_property
 from hybrid_infer.backends.native._plan import Plan, Step
 from hybrid_infer.backends.native._size import Dim
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hybrid_infer import _fork_safe
 from hybrid_infer._errors import EngineError, GraphRefused, PassingFault
 from hybrid_infer.backends.tensorrt._logger import ERRORS, Said, logger
 from hybrid_infer.backends.tensorrt._model import Model
@@ -23,7 +24,7 @@ _log = logging.getLogger("hybrid_infer")
 NAME = "tensorrt"
 
 #: Builds time kernels, and two at a time would time each other; they also take the memory of all kernels tried.
-_BUILDING = threading.Lock()
+_BUILDING = _fork_safe.Lock()
 
 _POLL = 0.2  # seconds between two looks of the thread that waits for a build, in which an interrupt is seen
 

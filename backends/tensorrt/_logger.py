@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from hybrid_infer import _fork_safe
 from hybrid_infer.backends.tensorrt import _causes
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Errors:
     """The latest errors of this process, by the order in which they came; from any thread of TensorRT's."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = _fork_safe.Lock()
         self._said: deque[tuple[int, str]] = deque(maxlen=_KEPT)
         self._count = 0
         self._scarce = 0  # when memory was last said to be short, even if TensorRT could do with less

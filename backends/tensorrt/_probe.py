@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import importlib.util
-import threading
 from typing import Any
 
+from hybrid_infer import _fork_safe
 from hybrid_infer._errors import EngineError
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends._cuda import _driver
@@ -76,7 +76,7 @@ def gpu(index: int) -> _driver.Gpu:
         raise EngineError(NAME, str(error)) from error
 
 
-_importing = threading.Lock()
+_importing = _fork_safe.Lock()
 _born = _fork.generation()
 _loaded = False
 
@@ -97,8 +97,7 @@ def module() -> Any:
 
 def _enter_child() -> None:
     """A child forked from a process that has not used TensorRT may use it."""
-    global _importing, _born
-    _importing = threading.Lock()
+    global _born
     _driver.enter_child()
     gpu.cache_clear()
     if not _loaded:

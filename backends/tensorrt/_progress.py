@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from hybrid_infer import _fork_safe
 
 if TYPE_CHECKING:
     import tensorrt as trt
@@ -18,7 +19,7 @@ class Progress:
 
     def __init__(self, report: Report) -> None:
         self._report = report
-        self._lock = threading.Lock()
+        self._lock = _fork_safe.Lock()
         #: By name: the phase around it, its steps, and how many of these are done.
         self._phases: dict[str, tuple[str | None, int, int]] = {}
         self._most = 0.0

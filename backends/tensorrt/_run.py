@@ -7,11 +7,11 @@ scratch memory of a run is taken for that run and given back in the stream's ord
 from __future__ import annotations
 
 import logging
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hybrid_infer import _fork_safe
 from hybrid_infer._errors import EngineError, PassingFault
 from hybrid_infer._types import Graph, Memory
 from hybrid_infer.backends import _fork
@@ -145,7 +145,7 @@ class Program:
         if odd := sorted(self._host.intersection(fed)):
             raise EngineError(NAME, f"weights decide sizes, and TensorRT reads those on the host: {', '.join(odd)}")
         self._fed = [self._of_device(name, tensor) for name, tensor in fed.items()]
-        self._lock = threading.Lock()
+        self._lock = _fork_safe.Lock()
         self._idle: OrderedDict[int, deque[Lane]] = OrderedDict()
         self._graphs = _graphs.Graphs() if captures else None
         _fork.protect(self)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import paddle
 
+from hybrid_infer import _fork_safe
 from hybrid_infer._errors import StaticModelError, TraceError
 from hybrid_infer._types import Tracee
 from hybrid_infer.frontends._paddle_quiet import quiet
@@ -70,7 +70,7 @@ def runner(data: bytes) -> Callable[[Sequence[Any], Sequence[Any], Sequence[int]
         return blanks[name]
 
     layers: list[PartialProgramLayer] = []
-    running = threading.Lock()
+    running = _fork_safe.Lock()
 
     def run(weights: Sequence[Any], tensors: Sequence[Any], ints: Sequence[int]) -> Sequence[Any]:
         given = {f"x{i}": tensor for i, tensor in enumerate(tensors)}

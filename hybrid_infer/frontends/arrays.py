@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import cached_property
 from typing import Any
 
+from hybrid_infer._fork_safe import cached_property
 from hybrid_infer._types import DTYPES, Memory
 
 

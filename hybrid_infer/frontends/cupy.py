@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import cached_property
 from typing import Any
 
 from hybrid_infer._errors import EngineError
+from hybrid_infer._fork_safe import cached_property
 from hybrid_infer._types import Memory
 from hybrid_infer.frontends._uploads import uploaded
 from hybrid_infer.frontends.arrays import ArrayFrontend

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
-from functools import cached_property
 from typing import Any
 
+from hybrid_infer._fork_safe import cached_property
 from hybrid_infer._types import Captured, Tracee
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import cached_property
 from typing import Any
 
+from hybrid_infer._fork_safe import cached_property
 from hybrid_infer._types import Captured, Tracee
 
 

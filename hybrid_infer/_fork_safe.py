@@ -1,0 +1,91 @@
+"""What a forked child finds open: it has none of the threads that may have held a lock in its parent.
+
+A leaf module, which imports nothing of ours: every room takes its locks from here.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+_made: weakref.WeakSet[Lock] = weakref.WeakSet()
+
+
+class Lock:
+    """A lock that is another one in a forked child. `make`: ``threading.Lock``, or ``threading.RLock``.
+
+    >>> lock = Lock()
+    >>> with lock:
+    ...     lock.acquire(timeout=0.0)
+    False
+    """
+
+    __slots__ = ("__weakref__", "_held", "_lock", "_make")
+
+    def __init__(self, make: Callable[[], Any] = threading.Lock) -> None:
+        self._make = make
+        self._lock = self._held = make()
+        _made.add(self)
+
+    def acquire(self, blocking: bool = True, timeout: float = -1.0) -> bool:
+        lock = self._lock
+        taken: bool = lock.acquire(blocking, timeout)
+        if taken:
+            self._held = lock  # which whoever forks inside of it gives back in the child, too
+        return taken
+
+    def release(self) -> None:
+        self._held.release()
+
+    def locked(self) -> bool:
+        """Does a thread hold it? Of no use for an ``RLock``, which does not tell before Python 3.14."""
+        held: bool = self._lock.locked()
+        return held
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *fault: object) -> None:
+        self.release()
+
+    def _renew(self) -> None:
+        self._lock = self._make()
+
+
+def _enter_child() -> None:
+    for each in list(_made):
+        each._renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_enter_child)
+
+
+if TYPE_CHECKING:
+    from functools import cached_property
+else:
+
+    class cached_property:
+        """``functools.cached_property`` without its lock.
+
+        In Python 3.10 and 3.11 it computes under one lock for all instances, for which a child that is forked meanwhile
+        waits for ever. Two threads may compute the same value here.
+        """
+
+        def __init__(self, func):
+            self.func, self.__doc__ = func, func.__doc__
+
+        def __set_name__(self, owner, name):
+            self.name = name
+
+        def __get__(self, instance, owner=None):
+            if instance is None:
+                return self
+            value = vars(instance)[self.name] = self.func(instance)
+            return value
+
+
+__all__ = ["Lock", "cached_property"]

@@ -1,0 +1,132 @@
+"""What a forked child finds open, whatever threads of its parent were at: see `hybrid_infer._fork_safe`."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import hybrid_infer
+from hybrid_infer import _fork_safe, _stats
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+
+
+def in_child(work: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """What `work` gives in a forked child; False where the child hangs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which is what is tested
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = 0 if work() else 2
+        finally:
+            os._exit(code)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status == 0
+        time.sleep(0.01)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    return False
+
+
+def while_another_thread(holds: Callable[[threading.Event, threading.Event], None], work: Callable[[], bool]) -> bool:
+    inside, leave = threading.Event(), threading.Event()
+    thread = threading.Thread(target=holds, args=(inside, leave))
+    thread.start()
+    try:
+        assert inside.wait(20)
+        return in_child(work)
+    finally:
+        leave.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("make", [threading.Lock, threading.RLock])
+def test_a_lock_that_another_thread_holds_is_open_in_a_child(make: Callable[[], object]) -> None:
+    lock = _fork_safe.Lock(make)
+
+    def holds(inside: threading.Event, leave: threading.Event) -> None:
+        with lock:
+            inside.set()
+            leave.wait(20)
+
+    assert while_another_thread(holds, lambda: lock.acquire(timeout=5))
+    assert lock.acquire(timeout=5)
+
+
+def test_whoever_forks_inside_a_lock_leaves_it_in_both() -> None:
+    lock = _fork_safe.Lock()
+
+    def leaves() -> bool:
+        lock.__exit__()
+        with lock:
+            return lock.locked()
+
+    with lock:
+        assert in_child(leaves)
+        assert lock.locked()
+    assert not lock.locked()
+
+
+def test_eager_calls_are_counted_in_a_child() -> None:
+    def holds(inside: threading.Event, leave: threading.Event) -> None:
+        with _stats._LOCK:
+            inside.set()
+            leave.wait(20)
+
+    def counts() -> bool:
+        _stats.counters("forked").fall_back("it is a test")
+        return hybrid_infer.stats()["forked"]["eager_calls"] == 1
+
+    assert while_another_thread(holds, counts)
+
+
+def test_what_another_thread_computes_once_is_computed_in_a_child() -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    class Slow:
+        def __init__(self, slow: bool) -> None:
+            self.slow = slow
+
+        @_fork_safe.cached_property
+        def value(self) -> list[int]:
+            """What it is."""
+            if self.slow:
+                inside.set()
+                leave.wait(20)
+            return [1]
+
+    thread = threading.Thread(target=lambda: Slow(True).value)
+    thread.start()
+    assert inside.wait(20)
+    try:
+        assert in_child(lambda: Slow(False).value == [1])
+    finally:
+        leave.set()
+        thread.join()
+    found = Slow(False)
+    assert found.value is found.value and Slow.value.__doc__ == "What it is."  # type: ignore[attr-defined]
+
+
+def test_no_other_locks_are_made() -> None:
+    package = Path(hybrid_infer.__file__).parent
+    bare = re.compile(r"threading\.R?Lock\(\)|functools\.cached_property\b(?!\))|import cached_property")
+    allowed = {"_fork_safe.py", "_locks.py"}  # the second tells what kinds of locks there are
+    found = [
+        f"{path.relative_to(package)}:{n}"
+        for path in package.rglob("*.py")
+        for n, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if path.name not in allowed and bare.search(line) and "_fork_safe" not in line and " is functools." not in line
+    ]
+    assert not found
