@@ -27,11 +27,12 @@ class Lease:
 
     def __init__(self, budget: Budget, workers: int) -> None:
         self._budget, self.workers = budget, workers
-        self._generation = _fork.generation()
+        # At interpreter exit the module may be gone before the last lease.
+        self._generation, self._now = _fork.generation(), _fork.generation
 
     def release(self) -> None:
         workers, self.workers = self.workers, 0
-        if workers and self._generation == _fork.generation():
+        if workers and self._generation == self._now():
             self._budget._returned.append(workers)
 
     def __del__(self) -> None:

@@ -229,7 +229,8 @@ def _first(
         tensors = examples(stage, case, wish.shapes)
         values = values_of(case, tensors, numbers, stage.target)
         request = stage.request(values)
-        outcome = _tracing.trace(request, [(wish.dims, wish.ints)])
+        with stage.frontend.no_grad():  # as the saved model is run
+            outcome = _tracing.trace(request, [(wish.dims, wish.ints)])
         version, graph = outcome.version, outcome.graph
         if graph is None:
             fault = CaptureError(label, version.reason, version.remedy)

@@ -113,7 +113,7 @@ class Subject:
         self._unnoted = [self._whole(each) for each in self.loose if isinstance(each.object, layer_type)]
         censuses = [self.census, *(census for census, _, _ in self._unnoted)]
         names = self._names() | frontend.asked({type(layer) for census in censuses for _, layer in census.layers})
-        names |= _called(self.codes)
+        names |= _called(self.codes) | _spelled(self.codes)
         #: Of what a call is asked beside its signature, what the code names.
         self.asks = frontend.askable & names
         self.settings, self.facts = frontend.settings(names), frontend.facts(names)
@@ -127,8 +127,7 @@ class Subject:
         self.key = self._key()
         checks = [code_unchanged]
         if self.facts is not None:
-            weights = [slot.tensor for slot in self.census.slots]
-            checks.append(functools.partial(_answers, self.facts, weights, self._weight_facts()))
+            checks.append(functools.partial(_answers, self.facts, self.lasting(), self._weight_facts()))
         if self.replaced:
             checks.append(functools.partial(_framework_code.still, self.replaced))
         checks += [self.attributes.arm(reads, census, set()) for census, reads, _ in self._unnoted]
@@ -292,12 +291,20 @@ class Subject:
         """Those of some names of attributes that the user's code may read: by a name that it computes, any of them."""
         return _mentioned(names, self.codes)
 
+    def lasting(self) -> list[Any]:
+        """The tensors that no call brings."""
+        return [slot.tensor for slot in self.census.slots] + [tensor for _, _, tensor in self.loose_tensors]
+
     def _weight_facts(self) -> list[Any]:
         assert self.facts is not None
-        return [self.facts(slot.tensor) for slot in self.census.slots]
+        return [*map(self.facts, self.lasting())]
 
     def asks_for_gradients(self) -> bool:
         """Does the code look whether gradients are recorded, so that it may do another thing where they are?"""
+        return self.asks_for_history() or "is_grad_enabled" in self.asks
+
+    def asks_for_history(self) -> bool:
+        """Does it ask that of tensors: whether they require one, or come of something that does?"""
         return not self.frontend.history.isdisjoint(self.asks)
 
     def asks_for_the_clock(self) -> bool:
@@ -389,8 +396,25 @@ def _names(codes: Sequence[Fingerprint]) -> frozenset[str]:
 
 def _called(codes: Sequence[Fingerprint]) -> frozenset[str]:
     """The names by which functions are known that the code has under others."""
-    held = (value for code in codes for _, *_, value in (*code.globals, *code.cells))
+    held = [value for code in codes for _, *_, value in (*code.globals, *code.cells)]
+    for function in (function for code in codes for function, _ in code.followed):
+        held += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    held = [value.func if isinstance(value, functools.partial) else value for value in held]
     return frozenset(value.__name__ for value in held if isinstance(value, _FUNCTIONS))
+
+
+def _spelled(codes: Sequence[Fingerprint]) -> frozenset[str]:
+    """What code that computes names of attributes may begin from: each text that it holds."""
+    bodies = [body for code in codes for _, body in code.followed if _code.describe(body).dynamic]
+    found: set[str] = set()
+    left = [const for body in bodies for piece in _roots.codes(body) for const in piece.co_consts]
+    while left:
+        const = left.pop()
+        if isinstance(const, str):
+            found.add(const)
+        elif isinstance(const, (tuple, frozenset)):
+            left += const
+    return frozenset(found)
 
 
 def _mentioned(names: Collection[str], codes: Sequence[Fingerprint]) -> set[str]:

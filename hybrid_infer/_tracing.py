@@ -17,6 +17,7 @@ from hybrid_infer._family import Held
 from hybrid_infer._ran import Trail
 from hybrid_infer._request import Outcome, Request, Wish
 from hybrid_infer._structure import builder, constants
+from hybrid_infer._subject import Subject
 from hybrid_infer._twin import Twin
 from hybrid_infer._types import Captured, TensorSpec
 from hybrid_infer._version import Version
@@ -25,6 +26,9 @@ _log = logging.getLogger("hybrid_infer")
 
 
 #: Tracers keep state of their own in the process; two at a time fail.
+
+
+_UNRECORDED = "Call it under no_grad()"
 
 
 class Moved(Exception):
@@ -46,6 +50,8 @@ def trace(request: Request, wishes: Sequence[Wish]) -> Outcome:
 
     Modules that the code imports when it runs are imported before: of a small program, by the walk through its code.
     """
+    if reason := _recorded(request):
+        return Outcome(failure(request, None, reason, _UNRECORDED, "capture"))
     tried: set[str] = set()
     first = request
     while True:
@@ -69,6 +75,25 @@ def trace(request: Request, wishes: Sequence[Wish]) -> Outcome:
         # What it has imported is part of a key that the caller does not know yet.
         outcome = Outcome(failure(first, None, f"it imports {', '.join(sorted(tried))}", "", "copy"))
     return outcome
+
+
+def _recorded(request: Request) -> str:
+    """Why no trace can tell the method what it asks tensors of their gradients; nothing where one can.
+
+    Where nothing is recorded, only what the call is given may have a history, and traced tensors can be given the same.
+    """
+    frontend, subject = request.frontend, request.subject
+    if not subject.asks_for_history():
+        return ""
+    live = [*request.layout.tensors, *subject.lasting()]
+    if not any(map(frontend.requires_grad, live)):
+        return ""
+    return f"it asks tensors for {_history(subject)} while gradients are recorded" if frontend.grad_enabled() else ""
+
+
+def _history(subject: Subject) -> str:
+    """The names by which the code asks for it."""
+    return " and ".join(sorted(subject.frontend.history & subject.asks))
 
 
 def _import(names: Iterable[str]) -> None:
@@ -200,6 +225,9 @@ def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
         request.subject.census, twin.names, twin.whole, vouched=vouched, noted=twin.watched
     )
     reasons = [*captured.impure, *twin.writes, *astray]
+    changing = [*(twin.tensors[i] for i in twin.written), *(twin.weights[i] for i in twin.state)]
+    if request.subject.asks_for_history() and any(map(request.frontend.requires_grad, changing)):
+        reasons.append(f"it asks tensors for {_history(request.subject)}, and writes to one that requires gradients")
     if not reasons and _unknown(request, captured.constants):
         reasons = ["it uses a tensor that no layer, closure or global in sight holds: its changes would go unseen"]
     if reasons:

@@ -84,7 +84,9 @@ SECTIONS: tuple[Section, ...] = (
         "contexts", r"which a static graph does not keep", "Enter it around the call of the method instead",
     ),
     Section(
-        "gradient-mode", r"asks whether gradients are recorded|where its input requires a gradient",
+        "gradient-mode",
+        r"asks whether gradients are recorded|asks tensors for |registers a hook on|"
+        r"where its input requires a gradient",
     ),
     Section(
         "effects", r"prints a tensor|asserts on a tensor|calls Python", "Leave that outside of the method",

@@ -1,7 +1,8 @@
 """What code may ask of a tensor, or of Paddle, beside what a signature holds: each answer makes a version of its own.
 
-A trace gives the answers of its own tensors. Where those are not the live ones, the comparison with the eager method
-tells, and calls with these answers stay eager.
+A trace gives the answers of the live tensors (`_paddle_watch`); where gradients are recorded, nothing is traced (see
+`hybrid_infer._tracing`). Where the answers differ all the same, the comparison with the eager method tells, and calls
+with these stay eager.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from typing import Any
 import paddle
 
 _LAYOUT = frozenset({"as_strided", "get_strides", "is_contiguous", "offset", "stride", "strides"})
-_HISTORY = frozenset({"grad", "grad_fn", "is_leaf", "stop_gradient"})
-#: The names by which code asks whether gradients are recorded.
-RECORDED = _HISTORY | {"is_grad_enabled"}
+#: The names by which code asks what a tensor has to do with gradients, or acts on it.
+HISTORY = frozenset({"grad", "grad_fn", "is_leaf", "register_hook", "requires_grad", "stop_gradient", "trainable"})
 _CLASS = frozenset({"EagerParamBase", "Parameter", "is_parameter"})
 #: Settings of the process, by the name under which code asks for them.
 _SETTINGS: dict[str, Callable[[], Hashable]] = {
@@ -24,7 +24,7 @@ _SETTINGS: dict[str, Callable[[], Hashable]] = {
 
 
 #: The names by which code asks for any of it.
-NAMES = frozenset(_SETTINGS).union(_LAYOUT, RECORDED, _CLASS)
+NAMES = frozenset(_SETTINGS).union(_LAYOUT, HISTORY, _CLASS, {"is_grad_enabled"})
 
 
 def settings(names: Set[str]) -> Callable[[], Hashable] | None:
@@ -38,8 +38,12 @@ def facts(names: Set[str]) -> Callable[[Any], Hashable] | None:
     asked: list[Callable[[Any], Hashable]] = []
     if not _LAYOUT.isdisjoint(names):
         asked.append(lambda t: t.is_contiguous() or tuple(t.strides))
-    if not _HISTORY.isdisjoint(names):
-        asked.append(lambda t: (t.stop_gradient, t.is_leaf, t.grad is not None))
+    if not HISTORY.isdisjoint(names):
+        asked.append(lambda t: t.stop_gradient)
+    if not {"grad_fn", "is_leaf"}.isdisjoint(names):
+        asked.append(lambda t: t.is_leaf)
+    if "grad" in names:
+        asked.append(lambda t: t.grad is not None)
     if not _CLASS.isdisjoint(names):
         asked.append(lambda t: type(t).__name__)
     return (lambda tensor: tuple(ask(tensor) for ask in asked)) if asked else None

@@ -109,7 +109,7 @@ def trace(
     import paddle
     from paddle.jit.dy2static.parameter_recorder import _global_inplace_map, _global_parameter_recorder
 
-    from hybrid_infer.frontends import _paddle_reasons
+    from hybrid_infer.frontends import _paddle_history, _paddle_reasons
     from hybrid_infer.frontends._paddle_source import Rewrites, convert
 
     program = paddle.static.Program()
@@ -136,10 +136,6 @@ def trace(
         for i, value in enumerate(values if gradients else ()):
             frozen = i < len(tracee.weights) and tracee.weights[i].stop_gradient
             value.stop_gradient = frozen or "float" not in str(value.dtype).lower()
-        answers = tracee.asks_for_gradients and not gradients
-        if answers:
-            for value, tensor in zip(values, [*tracee.weights, *tracee.tensors], strict=False):
-                value.stop_gradient = tensor.stop_gradient
         split = len(tracee.weights) + len(tracee.tensors)
         weights, tensors = values[: len(tracee.weights)], values[len(tracee.weights) : split]
         ints = values[split:] if numbers else list(tracee.ints)
@@ -147,9 +143,12 @@ def trace(
         asked = Sizes([list(t.shape) for t in tracee.tensors], numbers, sorted(dynamic), assume=not gradients)
         watch = Watch(
             {id(t): v for t, v in zip([*tracee.weights, *tracee.tensors], values, strict=False)}, asked, every_side,
-            answers,
+            tracee.asks_for_gradients and not gradients,
         )  # fmt: skip
         stack.enter_context(watch.active())
+        if tracee.asks_for_gradients and not gradients:
+            live = [*zip(values, [*tracee.weights, *tracee.tensors], strict=False)]
+            stack.enter_context(_paddle_history.told(live))
         rewrites = Rewrites(tracee.observing, tracee.rewritten)
         sides = Sides(tracee, rewrites.assigned)
         stack.enter_context(sides.active())

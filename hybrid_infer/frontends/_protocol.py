@@ -68,7 +68,7 @@ class Frontend(Protocol):
 
     @property
     def history(self) -> frozenset[str]:
-        """Of these, the names by which code asks whether gradients are recorded."""
+        """Of these, the names by which code asks what a tensor has to do with gradients, beside ``is_grad_enabled``."""
         ...
 
     def settings(self, names: Set[str]) -> Callable[[], Hashable] | None:

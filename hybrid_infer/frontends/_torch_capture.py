@@ -39,6 +39,7 @@ from hybrid_infer.frontends import (
     _torch_views,
     _torch_written_out,
 )
+from hybrid_infer.frontends._own_thread import replaced
 from hybrid_infer.frontends._scopes import distinct
 from hybrid_infer.frontends._torch_reasons import NO_FORM, called_at, explained, line_of, writers_of
 
@@ -82,9 +83,14 @@ class _Call(torch.nn.Module):
                     paths.enter_context(_torch_recurrent.open_lengths())
                 paths.enter_context(_torch_aliases.seen(tracee, [*weights, *tensors]))
                 paths.enter_context(_torch_swallowed.refused())
+                paths.enter_context(replaced(torch.Tensor, "register_hook", _hooked))
                 return tracee.run(weights, tensors, ints)
         except Exception as fault:
             raise _Stopped from fault
+
+
+def _hooked(register: Any, *given: Any) -> None:
+    raise TraceError("it registers a hook on a tensor", "Do that outside of the method")
 
 
 class _Unheard(logging.Filter):
@@ -171,14 +177,14 @@ def given(
 
 
 def _recorded(live: Any, detached: Any) -> Any:
-    """What tells of its gradients what the live tensor does."""
-    if not live.requires_grad or live.dtype is not detached.dtype:
+    """What tells of its gradients what the live tensor does, of which nothing is recorded in a trace."""
+    if not live.requires_grad:
         return detached
     leaf = detached.requires_grad_()
     if live.is_leaf:
         return leaf
     with torch.inference_mode(False), torch.enable_grad():
-        return leaf.clone()
+        return leaf.view_as(leaf)
 
 
 def _in_memory_of_their_own(tensors: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
@@ -206,7 +212,7 @@ def _memory(tensor: Any) -> Any:
 def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
     arguments, shapes = given(tracee, dynamic, dynamic_ints)
     recording = torch.is_grad_enabled()
-    # Nothing that is traced requires a gradient: the mode makes a difference to what a method is told alone.
+    # No gradient is traced: the mode makes a difference to what a method is told alone.
     mode = torch.enable_grad() if recording and tracee.asks_for_gradients else torch.no_grad()
     with _quiet(), mode, _torch_composites.quick(), _torch_views.by_shape():
         try:

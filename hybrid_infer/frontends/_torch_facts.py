@@ -1,8 +1,8 @@
 """What code may ask of a tensor, or of torch, beside what a signature holds: each answer makes a version of its own.
 
-A trace gives the answers of its own tensors, which require gradients and are leaves of what was recorded where the live
-ones do and are. Where the answers differ all the same, the comparison with the eager method tells, and calls with these
-stay eager.
+A trace gives the answers of its own tensors, which require gradients and are leaves where the live ones do and are.
+Where more is recorded, nothing is traced (see `hybrid_infer._tracing`). Where the answers differ all the same, the
+comparison with the eager method tells, and calls with these stay eager.
 """
 
 from __future__ import annotations
@@ -16,9 +16,18 @@ import torch
 
 _LAYOUT = frozenset({"as_strided", "dim_order", "storage", "storage_offset", "stride", "untyped_storage"})
 _DENSITY = frozenset({"is_contiguous", "is_non_overlapping_and_dense", "view", "view_as"})
-_HISTORY = frozenset({"grad", "grad_fn", "is_inference", "is_leaf", "requires_grad", "retains_grad"})
-#: The names by which code asks whether gradients are recorded.
-RECORDED = _HISTORY | {"is_grad_enabled"}
+#: What a tensor says of its gradients, by the name under which code asks for it, beside whether it requires one.
+_RECORDED: dict[str, Callable[[Any], Hashable]] = {
+    "grad": lambda t: t.is_leaf and t.grad is not None,
+    "grad_fn": operator.attrgetter("is_leaf"),
+    "is_inference": lambda t: t.is_inference(),
+    "is_leaf": operator.attrgetter("is_leaf"),
+    "retains_grad": operator.attrgetter("retains_grad"),
+}
+#: The names by which code asks for that, or acts on it.
+HISTORY = frozenset(
+    {*_RECORDED, "needs_input_grad", "register_hook", "requires_grad", "retain_grad"}
+)  # fmt: skip
 _CLASS = frozenset({"Buffer", "Parameter", "is_parameter"})
 #: Settings of the process or thread, by the name under which code asks for them. Those of the backends are attributes.
 _SETTINGS: dict[str, Callable[[], Hashable]] = {
@@ -41,7 +50,7 @@ _SETTINGS: dict[str, Callable[[], Hashable]] = {
 
 
 #: The names by which code asks for any of it.
-NAMES = frozenset({*_SETTINGS, "_arg_requires_grad"}).union(_LAYOUT, _DENSITY, RECORDED, _CLASS)
+NAMES = frozenset({*_SETTINGS, "_arg_requires_grad"}).union(_LAYOUT, _DENSITY, HISTORY, _CLASS, {"is_grad_enabled"})
 
 
 def settings(names: Set[str]) -> Callable[[], Hashable] | None:
@@ -57,10 +66,9 @@ def facts(names: Set[str]) -> Callable[[Any], Hashable] | None:
         asked.append(_layout)
     elif not _DENSITY.isdisjoint(names):
         asked.append(_density)
-    if not _HISTORY.isdisjoint(names):
-        asked.append(lambda t: (t.requires_grad, t.is_leaf, t.is_inference(), t.is_leaf and t.grad is not None))
-    elif "_arg_requires_grad" in names:
+    if not (HISTORY | {"_arg_requires_grad"}).isdisjoint(names):  # by which it is known whether anything is recorded
         asked.append(operator.attrgetter("requires_grad"))
+    asked += [read for name, read in _RECORDED.items() if name in names]
     if not _CLASS.isdisjoint(names):
         asked.append(lambda t: type(t).__name__)
     if len(asked) == 1:  # asked of each weight at each call

@@ -162,7 +162,7 @@ class PaddleFrontend:
     def history(self) -> frozenset[str]:
         from hybrid_infer.frontends import _paddle_facts
 
-        return _paddle_facts.RECORDED
+        return _paddle_facts.HISTORY
 
     @cached_property
     def askable(self) -> frozenset[str]:

@@ -122,7 +122,7 @@ class TorchFrontend:
     def history(self) -> frozenset[str]:
         from hybrid_infer.frontends import _torch_facts
 
-        return _torch_facts.RECORDED
+        return _torch_facts.HISTORY
 
     @cached_property
     def askable(self) -> frozenset[str]:
