@@ -27,6 +27,7 @@ from hybrid_infer import (
 from hybrid_infer._asking import Asked, Askings
 from hybrid_infer._busy import NOTHING, capturing
 from hybrid_infer._carry import Boxes, Carries
+from hybrid_infer._crowds import Crowds
 from hybrid_infer._errors import BackendError, CaptureError, EngineError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._met import Met
@@ -83,6 +84,7 @@ class State:
         self.changes = 0  # of the versions that it has a program for
         self._binding, self._patient = _fork_safe.Lock(), True
         self.in_vain: set[Any] = set()  # dimensions that were to vary, and that the tracer fixed
+        self.crowds = Crowds()
         self.stores, self.walked = Stores(method), Walked()
         #: Ids of objects that the layer and the code hold, once a call was given an object.
         self.holds: frozenset[int] = frozenset()
@@ -458,7 +460,7 @@ class State:
         Calls in flight keep theirs until they end. Versions that are in no store stay known.
         """
         self.memo, self.routes, self.seen, self.slower, self.rest = OrderedDict(), {}, {}, {}, 0
-        self.walked = Walked()
+        self.walked, self.crowds = Walked(), Crowds()
         self.changes += 1
         family = self.family
         if family is not None and not any(h.entry is None and h.version.graph for h in list(family.held)):

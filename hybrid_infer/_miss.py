@@ -85,6 +85,9 @@ def miss(
     if ready is not None:
         state.remember(key, ready)
         return ready, NOTHING
+    crowd = None if errand.ahead else state.crowds.of(call, state.family)
+    if crowd is not None:  # which is not kept for the value at hand: the next one is another
+        return crowd, NOTHING
     method = state.method
     stance = _stance.current()
     resting = state.turnover.resting

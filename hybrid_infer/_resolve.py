@@ -309,7 +309,9 @@ def _too_many(state: Any, request: Request, families: Sequence[Family]) -> Eager
     reads = [read for family in families for read in family.reads(request.call, subject)]
     unread = subject.attributes.arm(reads, subject.census, set())
     code = subject.code_unchanged
-    return Eager(reason, lambda: state.changes == before and unread() and code(), remedy=remedy)
+    route = Eager(reason, lambda: state.changes == before and unread() and code(), remedy=remedy)
+    state.crowds.add(request.call, route)
+    return route
 
 
 def _capture(request: Request, siblings: Sequence[Version], wait: float) -> Outcome | None:

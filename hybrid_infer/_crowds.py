@@ -1,0 +1,60 @@
+"""Calls that differ in values which are constants of a graph, past ``max_versions``: none is looked into any further.
+
+A number or text that is another at each call would else be looked up in the store each time, for many times what the
+eager method takes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any
+
+from hybrid_infer._family import Family
+from hybrid_infer._pauses import minutes
+from hybrid_infer._route import Eager
+from hybrid_infer._version import Call
+
+_KEPT = 64  # kinds of calls, the last ones
+
+
+class Crowds:
+    """Of one instance: how kinds of calls are answered that are alike but for their constants."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Hashable, tuple[Eager, int]] = OrderedDict()
+
+    def add(self, call: Call, route: Eager) -> None:
+        """Have calls like this one answered by `route`: for a minute, and ever longer, then one is looked up again.
+
+        Other processes may have put there by then what it needs.
+        """
+        kind = _kind(call)
+        _, times = self._known.pop(kind, (None, 0))
+        wait = minutes(times)
+        valid = route.valid
+        answer = Eager(route.reason, lambda: wait() and valid(), remedy=route.remedy, kind=route.kind)
+        self._known[kind] = answer, times + 1
+        if len(self._known) > _KEPT:
+            self._known.popitem(last=False)
+
+    def of(self, call: Call, family: Family | None) -> Eager | None:
+        """The route of a call for which no version in sight was made; None where it has to be looked up."""
+        if not self._known:
+            return None
+        found = self._known.get(_kind(call))
+        if found is None or family is None or any(held.version.fits(call) for held in list(family.held)):
+            return None
+        route, _ = found
+        return route if route.valid() else None
+
+
+def _kind(call: Call) -> Hashable:
+    return _blank(call.tree), call.tensors, call.ints, call.ambient
+
+
+def _blank(node: Any) -> Any:
+    """A tree without the values of its constants."""
+    if not isinstance(node, list):
+        return node
+    return ("c", node[1]) if node and node[0] == "c" else tuple(map(_blank, node))

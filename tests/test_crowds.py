@@ -1,0 +1,103 @@
+"""Past ``max_versions``, calls that differ in constants alone are answered without a look into code or store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support import counts, layer_class
+
+from hybrid_infer import _crowds, _miss, inference
+
+
+def layer(framework: Any, **options: Any) -> Any:
+    class Scaled(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = self.create_parameter([3]) if framework.__name__ == "paddle" else framework.nn.Parameter(
+                framework.zeros(3)
+            )
+            self.bias = 0.0
+
+        @inference(**options)
+        def forward(self, x: Any, factor: float, name: str = "") -> Any:
+            return self.weight * 0 + x * factor + self.bias
+
+    return Scaled().eval() if framework.__name__ == "torch" else Scaled()
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Of which calls the code was looked at."""
+    found: list[Any] = []
+    subject = _miss._subject
+    monkeypatch.setattr(_miss, "_subject", lambda *given: found.append(given) or subject(*given))
+    return found
+
+
+def right(framework: Any, hot: Any, size: int, factor: float, name: str = "") -> None:
+    found = hot(framework.ones([size, 3]), factor, name)
+    np.testing.assert_allclose(found.detach().numpy(), np.full([size, 3], factor + hot.bias), rtol=1e-6)
+
+
+def test_a_value_that_is_another_at_each_call(framework: Any, looked: list[Any]) -> None:
+    hot = layer(framework, max_versions=2)
+    for factor in (1.5, 2.5, 3.5):
+        right(framework, hot, 2, factor)
+    before = len(looked)
+    for n in range(20):
+        right(framework, hot, 2, 4.5 + n, f"request {n}" if n > 10 else "")
+    assert len(looked) <= before + 1  # a name beside it is another kind of calls
+    found = counts()
+    assert found["captures"] == 2 and found["eager_calls"] == 21, found
+    for factor in (1.5, 2.5):  # which are served as before
+        right(framework, hot, 2, factor)
+    assert counts()["eager_calls"] == 21
+
+
+def test_another_size_or_state_is_looked_into(framework: Any, looked: list[Any]) -> None:
+    hot = layer(framework, max_versions=2)
+    for factor in (1.5, 2.5, 3.5, 4.5):
+        right(framework, hot, 2, factor)
+    before = len(looked)
+    right(framework, hot, 5, 1.5)  # a dimension that varies is no constant
+    assert len(looked) > before and counts()["captures"] == 3
+    before = len(looked)
+    hot.bias = 10.0
+    right(framework, hot, 2, 5.5)
+    assert len(looked) > before
+
+
+def test_what_another_instance_has_captured_serves_this_one(framework: Any) -> None:
+    hot = layer(framework, max_versions=2)
+    other = type(hot)().eval() if framework.__name__ == "torch" else type(hot)()
+    for factor in (1.5, 2.5, 3.5, 4.5):
+        right(framework, hot, 2, factor)
+    for factor in (4.5, 5.5):
+        right(framework, other, 2, factor)
+    assert counts()["captures"] == 4
+    before = counts()["eager_calls"]
+    for _ in range(2):
+        right(framework, hot, 2, 5.5)
+    assert counts()["eager_calls"] == before
+
+
+def test_after_a_while_one_is_looked_up_again(
+    framework: Any, looked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[int] = []
+    monkeypatch.setattr(_crowds, "minutes", lambda times: waits.append(times) or (lambda: False))
+    hot = layer(framework, max_versions=1)
+    for n in range(4):
+        right(framework, hot, 2, 1.5 + n)
+    assert waits == [0, 1, 2]
+
+
+def test_calls_are_alike_but_for_their_constants() -> None:
+    tree = ["u", "builtins:tuple", [["t"], ["c", "float", "0x1p0"], ["d", "builtins:dict", [["str", "a"]], [["i"]]]]]
+    other = ["u", "builtins:tuple", [["t"], ["c", "float", "0x1p1"], ["d", "builtins:dict", [["str", "a"]], [["i"]]]]]
+    key = ["u", "builtins:tuple", [["t"], ["c", "float", "0x1p1"], ["d", "builtins:dict", [["str", "b"]], [["i"]]]]]
+    kind = ["u", "builtins:tuple", [["t"], ["c", "str", "1"], ["d", "builtins:dict", [["str", "a"]], [["i"]]]]]
+    assert _crowds._blank(tree) == _crowds._blank(other)
+    assert len({_crowds._blank(each) for each in (tree, key, kind)}) == 3
