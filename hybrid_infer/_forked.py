@@ -7,6 +7,8 @@ plain data. It runs at low priority and keeps its hands off whatever it inherits
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
 import gc
 import json
@@ -14,10 +16,10 @@ import logging
 import os
 import select
 import signal
+import stat
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -25,6 +27,7 @@ from typing import Any, NoReturn
 from hybrid_infer import _fork_safe
 from hybrid_infer._errors import HybridInferError
 from hybrid_infer._request import Outcome
+from hybrid_infer._unwarned import unwarned
 from hybrid_infer._version import Version
 
 _log = logging.getLogger("hybrid_infer")
@@ -36,6 +39,7 @@ _PATIENCE = 20.0  # seconds for which the program's own fork waits for a build
 _POLL = 0.5
 _ATTEMPTS = 20
 _RETRY = 75  # exit code of a child that was forked at a bad moment
+_SET_PDEATHSIG = 1  # of prctl(2), on Linux
 
 _CHILDREN: set[int] = set()
 
@@ -134,9 +138,9 @@ def _once(trace: Callable[[], Outcome], alone: _fork_safe.Lock, frontend: Any) -
     receiving, sending = os.pipe()
     try:
         with alone:
-            child = _fork()
+            parent, child = os.getpid(), _fork()
             if child == 0:
-                _answer(trace, sending, frontend)
+                _answer(trace, sending, frontend, parent)
             _CHILDREN.add(child)
     except OSError:
         os.close(receiving)
@@ -154,17 +158,17 @@ def _once(trace: Callable[[], Outcome], alone: _fork_safe.Lock, frontend: Any) -
 
 
 def _fork() -> int:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which is why so little is done in the child
+    with unwarned(DeprecationWarning):  # of threads, which is why so little is done in the child
         return os.fork()
 
 
-def _answer(trace: Callable[[], Outcome], sending: int, frontend: Any) -> NoReturn:
+def _answer(trace: Callable[[], Outcome], sending: int, frontend: Any, parent: int) -> NoReturn:
     """In the child: trace, send, and end without any clean-up, which is the parent's."""
     try:
         if _importing():
             os._exit(_RETRY)
-        _settle()
+        _end_with(parent)
+        _settle(sending)
         frontend.enter_child()
         outcome = trace()
         graph = outcome.graph
@@ -188,16 +192,35 @@ def _importing() -> bool:
     return any(getattr(spec, "_initializing", False) for spec in specs)
 
 
-def _settle() -> None:
+def _settle(sending: int) -> None:
     gc.freeze()  # what the parent no longer needs is not for this process to destroy
     os.nice(_NICENESS)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the parent, which ends its children
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     quiet = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
+    for stream in {0, 1, 2, *_connections()} - {sending}:
         os.dup2(quiet, stream)
     logging.disable(logging.CRITICAL)
+
+
+def _connections() -> list[int]:
+    """Sockets and pipes of the program: whoever is at their other end must see when the program closes them."""
+    found = []
+    for name in os.listdir("/dev/fd"):
+        with contextlib.suppress(OSError):  # the one by which the folder was read
+            mode = os.fstat(int(name)).st_mode
+            if stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode):
+                found.append(int(name))
+    return found
+
+
+def _end_with(parent: int) -> None:
+    """Nobody is there to hear what the child of a killed parent finds out."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _receive(receiving: int, child: int) -> tuple[bytes, str, int | None]:

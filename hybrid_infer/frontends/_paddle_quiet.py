@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from hybrid_infer._unwarned import unwarned
 
 
 @contextmanager
@@ -23,8 +24,7 @@ def quiet(errors: bool = False) -> Iterator[None]:
         level = ctypes.c_int(0)  # a build that hides the symbol stays as talkative as it is
     before, level.value = level.value, max(level.value, 3 if errors else 2)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with unwarned():
             yield
     finally:
         level.value = before

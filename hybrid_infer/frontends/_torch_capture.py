@@ -6,7 +6,6 @@ import contextlib
 import logging
 import operator
 import threading
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +15,7 @@ from torch.export import Dim
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import OVERLAP, Captured, Expr, Graph, TensorSpec, Tracee
+from hybrid_infer._unwarned import unwarned
 from hybrid_infer.frontends import (
     _torch_aliases,
     _torch_arithmetic,
@@ -127,8 +127,7 @@ def _quiet() -> Iterator[None]:
     try:
         for handler in handlers:
             handler.addFilter(unheard)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with unwarned():
             yield
     finally:
         for handler in handlers:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -188,6 +190,30 @@ def test_a_child_that_waits_for_a_lock_of_its_parent_is_given_up(
     assert counts()["hits"] == 1 and not _forked._CHILDREN
 
 
+def test_what_the_program_closes_is_closed_while_a_child_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    parent, capture = os.getpid(), _tracing.capture
+    going = threading.Event()  # copied into the child as it is: not set
+    monkeypatch.setattr(
+        _tracing, "capture", lambda *args: capture(*args) if os.getpid() == parent else going.wait(600)
+    )
+    here, there = socket.socketpair()
+    reading, writing = os.pipe()
+    layer = hot()
+    layer(X)
+    deadline = time.monotonic() + 60
+    while not (children := list(_forked._CHILDREN)):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    there.settimeout(10)
+    here.close()
+    assert there.recv(1) == b""
+    os.close(writing)
+    assert select.select([reading], [], [], 10)[0] and os.read(reading, 1) == b""
+    there.close()
+    os.close(reading)
+    os.kill(children[0], signal.SIGKILL)
+
+
 def test_a_module_that_another_thread_imports_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
@@ -315,17 +341,28 @@ def test_nothing_is_kept_of_a_layer_and_no_thread_stays() -> None:
     assert not [each for each in threading.enumerate() if each.name == "hybrid_infer background"]
 
 
+_PRELUDE = (
+    "import os, sys, time, torch, hybrid_infer\ntorch.set_num_threads(1)\n"
+    "from hybrid_infer import _forked\n_forked._NICENESS = 0\n"
+    "f = hybrid_infer.inference(background=True)(torch.nn.functional.relu)\nx = torch.ones(2, 4)\n"
+    "def answered(n):\n"
+    "    while sum(s['hits'] for s in hybrid_infer.stats().values()) < n: f(x); time.sleep(0.01)\n"
+)
+
+
+def alive(process: int) -> bool:
+    """Is it running, and not only waiting for somebody to take note of its end?"""
+    try:
+        with open(f"/proc/{process}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def _run(script: str, **environment: str) -> tuple[str, float]:
     started = time.monotonic()
-    prelude = (
-        "import os, sys, time, torch, hybrid_infer\ntorch.set_num_threads(1)\n"
-        "from hybrid_infer import _forked\n_forked._NICENESS = 0\n"
-        "f = hybrid_infer.inference(background=True)(torch.nn.functional.relu)\nx = torch.ones(2, 4)\n"
-        "def answered(n):\n"
-        "    while sum(s['hits'] for s in hybrid_infer.stats().values()) < n: f(x); time.sleep(0.01)\n"
-    )
     ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", prelude + textwrap.dedent(script)],
+        [sys.executable, "-W", "error", "-c", _PRELUDE + textwrap.dedent(script)],
         capture_output=True, text=True, timeout=120, env={**os.environ, **environment},
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
@@ -347,6 +384,28 @@ def test_a_program_that_ends_takes_its_children_along() -> None:
     while os.path.exists(f"/proc/{child}") and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not os.path.exists(f"/proc/{child}")
+
+
+@pytest.mark.processes
+def test_a_program_that_is_killed_leaves_no_child() -> None:
+    script = """
+        import signal
+        from hybrid_infer import _tracing
+        parent, capture = os.getpid(), _tracing.capture
+        _tracing.capture = lambda *args: time.sleep(600) if os.getpid() != parent else capture(*args)
+        f(x)
+        while not _forked._CHILDREN: time.sleep(0.001)
+        time.sleep(0.5)
+        print(*_forked._CHILDREN, flush=True)
+        os.kill(parent, signal.SIGKILL)
+        """
+    program = [sys.executable, "-c", _PRELUDE + textwrap.dedent(script)]
+    killed = subprocess.run(program, capture_output=True, timeout=120)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    child, deadline = int(killed.stdout), time.monotonic() + 10
+    while alive(child) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(child)
 
 
 @pytest.mark.processes
