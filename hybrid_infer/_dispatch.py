@@ -32,6 +32,7 @@ from hybrid_infer._errors import BackendError, CaptureError, EngineError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._met import Met
 from hybrid_infer._miss import Stores, met, miss
+from hybrid_infer._pauses import ever_longer, for_a_while
 from hybrid_infer._request import Errand, specs
 from hybrid_infer._route import Compiled, Eager
 from hybrid_infer._signature import Signatures, Unsupported
@@ -45,6 +46,8 @@ _log = logging.getLogger("hybrid_infer")
 
 _MEMO = 256  # signatures of one instance that are kept ready
 _REST = 64  # calls of a method that no engine makes faster, for which it is left alone
+_STUMBLES = 3  # failures of a program in a row after which calls of that signature are left alone
+_BREATH = 1.0  # seconds for which they are; ever longer, where it fails again
 
 _ATTRIBUTES = operator.attrgetter("__dict__")
 _chosen, _look_up, _STANCE, _EAGERLY = _stance.chosen, _stance.look_up, _stance.STANCE, _stance.EAGERLY
@@ -85,6 +88,7 @@ class State:
         self._binding, self._patient = _fork_safe.Lock(), True
         self.in_vain: set[Any] = set()  # dimensions that were to vary, and that the tracer fixed
         self.crowds = Crowds()
+        self.stumbles: dict[Any, int] = {}  # how often in a row programs failed, by what the memo looks for
         self.stores, self.walked = Stores(method), Walked()
         #: Ids of objects that the layer and the code hold, once a call was given an object.
         self.holds: frozenset[int] = frozenset()
@@ -187,14 +191,9 @@ class State:
                 result = self._write(route, tensors, ints, given)
             else:
                 result = route.run(tensors, ints, given)  # type: ignore[union-attr]
-        except EngineError as fault:
+        except Exception as fault:
             result = self.method.function(*owner, *args, **kwargs)  # where it fails as well, the call is at fault
-            # An engine may find only at a run that a weight was changed; the next call binds it anew.
-            self.note(str(fault), "", "build" if route.valid() else "busy")
-            return result
-        except Exception as fault:  # an argument is not what its signature tells: a sparse tensor, where one was dense
-            result = self.method.function(*owner, *args, **kwargs)
-            self.note(f"its static model cannot be given these arguments: {type(fault).__name__}: {fault}", "", "build")
+            self._stumbled(key, route, fault)
             return result
         if route.written:  # type: ignore[union-attr]
             if result is NOTHING:
@@ -202,9 +201,27 @@ class State:
             if type(result) is _written.Failed:
                 raise result.fault
         self.counters.hits += 1
+        if self.stumbles:
+            self.stumbles.pop(key, None)
         if given or self.boxes.carries:
             return _given.applied(result, self.frontend.write, self.boxes.assign)
         return result
+
+    def _stumbled(self, key: Any, route: Any, fault: Exception) -> None:
+        """Note that a program failed where the eager method did not; where it keeps failing, it is given a rest."""
+        reason = str(fault)
+        if not isinstance(fault, EngineError):  # an argument is not what its signature tells: a sparse tensor, say
+            reason = f"its static model cannot be given these arguments: {type(fault).__name__}: {fault}"
+        elif not route.valid():  # only the run found that a weight was changed; the next call binds it anew
+            self.note(reason, "", "busy")
+            return
+        if len(self.stumbles) >= _MEMO:
+            self.stumbles.clear()
+        self.stumbles[key] = times = self.stumbles.get(key, 0) + 1
+        if times >= _STUMBLES:
+            pause = for_a_while(ever_longer(_BREATH, times - _STUMBLES))
+            self.remember(key, Eager(reason, pause, kind="build"))
+        self.note(reason, "", "build")
 
     def _write(self, route: Any, tensors: Sequence[Any], ints: Sequence[int], given: Any) -> Any:
         """See ``Turn.take``."""

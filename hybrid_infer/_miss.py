@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -230,13 +231,17 @@ def _defer(
     return route, result
 
 
+#: What is not to be on disk, of all instances whose method has a name: they go together, and so does this.
+_IN_MEMORY: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+
+
 class Stores:
     """Where the versions of an instance are kept: on disk; in a store of its own where they must stay off it."""
 
     def __init__(self, method: Any) -> None:
         self._method = method
         self._own: Any = None  # for what no key can tell apart
-        self._kept: Any = None  # for what is not to be on disk
+        self._kept: Any = None  # for what is not to be on disk, shared
         self.family: Any = None  # of a large program
         self._told = False
         self._sealed: Callable[[], bool] = lambda: True
@@ -271,7 +276,7 @@ class Stores:
         if self._kept is None:
             from hybrid_infer.cache import MemoryStore
 
-            self._kept = MemoryStore()
+            self._kept = _IN_MEMORY.setdefault(self._method.name, MemoryStore())
         return self._kept
 
     def marks_at(self, place: str) -> frozenset[str] | None:

@@ -13,7 +13,7 @@ import exported
 import pytest
 
 import hybrid_infer
-from hybrid_infer import _defects, _forked, _tracing, _walk
+from hybrid_infer import _defects, _forked, _miss, _tracing, _walk
 
 #: For what opens its store outside of a test, or after the test's own directory was taken back: never the user's own,
 #: where a program of an earlier run may be found.
@@ -108,6 +108,7 @@ def in_use(cache_directory: Path) -> Callable[[], int]:
 def reset() -> Iterator[None]:
     """Counts at zero, and a cache fault is an error."""
     hybrid_infer.reset_stats()
+    _miss._IN_MEMORY.clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error", hybrid_infer.CacheWarning)
         yield
