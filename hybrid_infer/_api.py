@@ -154,14 +154,14 @@ def inference(
 def wrap(target: Any, options: _options.Options) -> Any:
     _refuse_odd(target)
     if isinstance(target, staticmethod):
-        return staticmethod(_method.decorate_function(undecorated(target.__func__), options))
+        return staticmethod(_method.decorate_function(_method.undecorated(target.__func__), options))
     found = getattr(target, "__hybrid_infer__", None)
-    if found is not None and (found.options == options or undecorated(target) is target):
+    if found is not None and (found.options == options or _method.undecorated(target) is target):
         return target
     if isinstance(target, (types.MethodType, Bound)):
-        return _ready(Bound(HotMethod(undecorated(target.__func__), options, has_owner=True), target.__self__))
+        return _ready(Bound(HotMethod(_method.undecorated(target.__func__), options, has_owner=True), target.__self__))
     if isinstance(target, types.FunctionType):
-        return _decorate(undecorated(target), options)
+        return _decorate(_method.undecorated(target), options)
     if _method.frontend_of(target) is not None and hasattr(target, "forward"):
         return _wrap_layer(target, options)
     raise TypeError(
@@ -189,13 +189,6 @@ def _refuse_odd(target: Any) -> None:
         if is_odd(function):
             name = function.__qualname__
             raise TypeError(f"inference() was given {name}, which {what}. Decorate the part that {part}")
-
-
-def undecorated(function: Any) -> Any:
-    """The function that is ours to decorate; of a wrapper that somebody put around a decorated one, the wrapper."""
-    found: Any = getattr(function, "__hybrid_infer__", None)
-    ours = found is not None and getattr(function, "__wrapped__", None) is found.function
-    return found.function if ours else function
 
 
 def _described(target: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ _log = logging.getLogger("hybrid_infer")
 
 _PAUSE = 60.0  # seconds for which calls of that signature are left alone
 _ROOT = Path(__file__).parent
+_DEEPER = "Keep linked objects in a list, or raise the limit by sys.setrecursionlimit()"
 _REMEDY = "Please report it, with this line; with the level DEBUG the log has the traceback too"
 
 
@@ -43,14 +45,23 @@ def answer(
 
 def tell(state: Any, fault: Exception, key: Callable[[], Any]) -> None:
     """Log a defect, and leave calls with a key alone for a while."""
-    reason = f"a defect of hybrid_infer: {type(fault).__name__}: {' '.join(str(fault).split())} ({_place(fault)})"
+    reason, remedy = _told(fault)
     _log.debug("%s: %s", state.method.name, reason, exc_info=fault)
-    route = Eager(reason, for_a_while(_PAUSE), remedy=_REMEDY)
+    route = Eager(reason, for_a_while(_PAUSE), remedy=remedy)
     try:
         state.remember(key(), route)
     except Exception as again:  # the defect may be in what makes a key
         _log.debug("%s: it is looked for at each call: %s", state.method.name, again)
-    state.note(reason, _REMEDY, "capture")
+    state.note(reason, remedy, "capture")
+
+
+def _told(fault: Exception) -> tuple[str, str]:
+    """What to say of a fault, and what can be done."""
+    if isinstance(fault, RecursionError):
+        limit = f"Python's recursion limit of {sys.getrecursionlimit()}"
+        return f"what it holds is nested too deeply, or it is called from too deep, for {limit}", _DEEPER
+    reason = f"a defect of hybrid_infer: {type(fault).__name__}: {' '.join(str(fault).split())} ({_place(fault)})"
+    return reason, _REMEDY
 
 
 def _place(fault: Exception) -> str:

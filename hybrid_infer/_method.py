@@ -304,7 +304,8 @@ class Bound:
         return Bound(self.__hybrid_infer__, copy.deepcopy(self.__self__, memo))
 
     def __reduce__(self) -> Any:
-        return _rebind, (self.__self__, self.__hybrid_infer__.function.__name__, self.__hybrid_infer__.options)
+        method = self.__hybrid_infer__
+        return _rebind, (self.__self__, *_found_in(type(self.__self__), method.function), method.options)
 
     def __repr__(self) -> str:
         return f"<inference of {self.__hybrid_infer__.name} bound to a {type(self.__self__).__name__}>"
@@ -313,10 +314,29 @@ class Bound:
 _OF_FUNCTIONS = frozenset({"__closure__", "__code__", "__defaults__", "__globals__", "__kwdefaults__"})
 
 
-def _rebind(owner: Any, name: str, options: Options) -> Bound:
-    function = getattr(type(owner), name)
-    found = getattr(function, "__hybrid_infer__", None)
-    return Bound(HotMethod(function if found is None else found.function, options, has_owner=True), owner)
+def undecorated(function: Any) -> Any:
+    """The function that is ours to decorate; of a wrapper that somebody put around a decorated one, the wrapper."""
+    found: Any = getattr(function, "__hybrid_infer__", None)
+    ours = found is not None and getattr(function, "__wrapped__", None) is found.function
+    return found.function if ours else function
+
+
+def _found_in(kind: type, function: Any) -> tuple[Any, Any]:
+    """How another process finds a function: a class and its name there; else by itself, as functions are pickled."""
+    for base in kind.__mro__:
+        for name, held in vars(base).items():
+            if undecorated(held) is function:
+                return base, name
+    return None, function
+
+
+def function_of(holder: Any, name: Any) -> Any:
+    """What ``_found_in`` told of."""
+    return undecorated(name if holder is None else vars(holder)[name])
+
+
+def _rebind(owner: Any, holder: Any, name: Any, options: Options) -> Bound:
+    return Bound(HotMethod(function_of(holder, name), options, has_owner=True), owner)
 
 
 def frontend_of(value: Any) -> Any:

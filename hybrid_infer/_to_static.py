@@ -105,7 +105,7 @@ def _decorate(target: Any, options: _options.Options, strategy: Any) -> Any:
 
 
 def _bound(target: Any, options: _options.Options, strategy: Any) -> StaticBound:
-    function, owner = _api.undecorated(target.__func__), target.__self__
+    function, owner = _method.undecorated(target.__func__), target.__self__
     frontend = _method.frontend_of(owner)
     if frontend is not None:
         _refuse(strategy, frontend)
@@ -142,8 +142,8 @@ class StaticBound(Bound):
         return _rebind, (*arguments, self._strategy)
 
 
-def _rebind(owner: Any, name: str, options: _options.Options, strategy: Any) -> StaticBound:
-    return _bound(types.MethodType(_api.undecorated(getattr(type(owner), name)), owner), options, strategy)
+def _rebind(owner: Any, holder: Any, name: Any, options: _options.Options, strategy: Any) -> StaticBound:
+    return _bound(types.MethodType(_method.function_of(holder, name), owner), options, strategy)
 
 
 class _Training:

@@ -22,6 +22,7 @@ class Section(NamedTuple):
 SECTIONS: tuple[Section, ...] = (
     Section("slower", r"^no engine makes it faster"),
     Section("defects", r"^a defect of hybrid_infer"),
+    Section("nested", r"^what it holds is nested too deeply"),
     Section("releases", r"^the package \w+ is not installed|is older than [\d.]+, from which on"),
     Section("collectives", r"^it communicates with other processes", "Decorate the parts before and after it"),
     Section(

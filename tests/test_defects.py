@@ -183,3 +183,19 @@ def test_a_wider_plan_is_built_later_where_no_thread_can_be_begun(monkeypatch: p
     job = _ranges.widen("a method", held, engine, (), lambda: built.append("wider"))
     _background.wait()
     assert built == ["wider"] and not job.pending()
+
+
+def test_what_is_nested_too_deeply_is_no_defect() -> None:
+    class Node:
+        def __init__(self, following: Any) -> None:
+            self.following, self.value = following, 1.0
+
+    held = layer()
+    for _ in range(1500):
+        held.head = Node(getattr(held, "head", None))
+    with torch.no_grad():
+        for _ in range(2):
+            assert torch.equal(held(X), held.linear(X))
+    assert counted("eager_calls") == 2 and counted("captures") == 0
+    (reason,) = counted("fallbacks")
+    assert reason.startswith("what it holds is nested too deeply") and "1000" in reason

@@ -7,6 +7,7 @@ import gc
 import io
 import pickle
 import sys
+import types
 import weakref
 from types import FrameType
 from typing import Any
@@ -58,6 +59,67 @@ def test_pickles_and_state_dicts(make: Any) -> None:
     other.load_state_dict({k: v * 0 for k, v in torch.load(held).items()})
     with torch.no_grad():
         assert not other(X).any()
+
+
+class Private(Block):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.__double(x)
+
+    def __double(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * 2
+
+    def accelerate(self) -> None:
+        self.__double = inference(self.__double, fallback="error")
+
+
+class Overridden(Block):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return -super().forward(x)
+
+
+def tripled(layer: Block, x: torch.Tensor) -> torch.Tensor:
+    return layer.linear(x) * 3
+
+
+def private() -> Any:
+    layer = Private()
+    layer.accelerate()
+    return layer
+
+
+def of_a_base() -> Any:
+    layer = Overridden()
+    layer.forward = inference(super(Overridden, layer).forward, fallback="error")
+    return layer
+
+
+def given() -> Any:
+    layer = Block()
+    layer.forward = inference(types.MethodType(tripled, layer), fallback="error")
+    return layer
+
+
+@pytest.mark.parametrize("make", [private, of_a_base, given])
+@pytest.mark.parametrize("static", [False, True])
+def test_a_method_that_its_class_has_under_no_such_name_is_pickled(
+    make: Any, static: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if static:
+        monkeypatch.setitem(globals(), "inference", lambda method, **_: hybrid_infer.to_static(method))
+    layer = make()
+    with torch.no_grad():
+        expected = layer(X)
+        other = pickle.loads(pickle.dumps(layer))
+        for _ in range(2):
+            same(other(X), expected)
+    assert sum(found["hits"] for found in hybrid_infer.stats().values()) >= 2
+
+
+def test_one_that_nobody_finds_again_is_refused_where_it_is_pickled() -> None:
+    layer = Block()
+    layer.forward = inference(types.MethodType(lambda self, x: self.linear(x), layer))
+    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+        pickle.dumps(layer)
 
 
 def test_inner_decorated_methods_are_transparent_in_an_outer_capture() -> None:
