@@ -198,6 +198,26 @@ def test_release_of_one_instance_leaves_the_others(Hot: Any) -> None:
     served(captures=1, bindings=3)
 
 
+def test_a_layer_whose_parts_hold_it_goes_when_it_is_released() -> None:
+    class Outer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Block()
+            self.inner.__dict__["outer"] = self
+
+        @inference(fallback="error")
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x)
+
+    layer = Outer()
+    twice(layer, layer.inner.forward, X)
+    left = weakref.ref(layer)
+    hybrid_infer.release(layer)
+    del layer
+    gc.collect()
+    assert left() is None
+
+
 def test_what_is_on_no_disk_is_not_captured_again() -> None:
     class Off(Block):
         forward = inference(fallback="error", cache_static_model=False)(Block.forward)
