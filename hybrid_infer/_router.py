@@ -9,13 +9,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hybrid_infer import _choice, _compile, _engines, _fork_safe, _progress, _rewriting, _verified, _verify
+from hybrid_infer import (
+    _choice,
+    _compile,
+    _engines,
+    _fork_safe,
+    _progress,
+    _provisional,
+    _rewriting,
+    _verified,
+    _verify,
+)
 from hybrid_infer._choice import EAGER, Choice, Figures, Run
 from hybrid_infer._compile import Built
 from hybrid_infer._errors import EngineError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._log import tell
-from hybrid_infer._pauses import ever_longer
 from hybrid_infer._request import Request
 from hybrid_infer._route import Compiled
 from hybrid_infer._stats import SLOWER as SLOWER
@@ -25,9 +34,6 @@ from hybrid_infer._unheard import unheard
 _log = logging.getLogger("hybrid_infer")
 
 _MEASURING = _fork_safe.Lock()
-
-#: Seconds until what was measured on a busy machine is measured again, and how many times longer it is at each time.
-_AGAIN, _LONGER = 60.0, 5.0
 
 
 @dataclass
@@ -53,23 +59,35 @@ def alone(wait: float) -> Iterator[bool]:
 def known(request: Request, held: Held) -> Choice | None:
     """The choice that was made for calls of this size among the engines of this machine; None where none was."""
     key = _key(request, held)
-    if key in held.choices:
-        found: Choice = held.choices[key]
-        return found if found.holds() else None
+    found: Choice | None = held.choices.get(key)
+    if found is not None and found.holds():
+        return found
     if held.entry is not None:
-        record = request.store.plan(held.entry, key)
-        if record is not None:
-            try:
-                choice = Choice.from_meta(record.meta)
-                if choice.name not in (EAGER, *(engine.name for engine in measured(request, held))):
-                    raise ValueError(f"no engine here is called {choice.name!r}")
-            except (KeyError, TypeError, ValueError) as fault:
-                _log.debug("%s: a choice is made again: %s", request.name, fault)
-                request.store.set_aside(record, "holds no choice among these engines")
-            else:
-                held.choices[key] = choice
-                held.ledger.scales[key] = _choice.scale(request.call)
-    return held.choices.get(key)
+        found = _kept(request, held, key) or _provisional.known(request, held, key)
+        if found is not None and found.name in _names(request, held):
+            held.choices[key] = found
+            held.ledger.scales[key] = _choice.scale(request.call)
+            return found
+    return None
+
+
+def _kept(request: Request, held: Held, key: str) -> Choice | None:
+    record = request.store.plan(held.entry, key)
+    if record is None:
+        return None
+    try:
+        choice = Choice.from_meta(record.meta)
+        if choice.name not in _names(request, held):
+            raise ValueError(f"no engine here is called {choice.name!r}")
+    except (KeyError, TypeError, ValueError) as fault:
+        _log.debug("%s: a choice is made again: %s", request.name, fault)
+        request.store.set_aside(record, "holds no choice among these engines")
+        return None
+    return choice
+
+
+def _names(request: Request, held: Held) -> list[str]:
+    return [EAGER, *(engine.name for engine in measured(request, held))]
 
 
 def choose(
@@ -101,8 +119,7 @@ def choose(
         choice = _allowed(request, held, figures, {each.built.engine.name: each for each in found}, doubt)
         key = _key(request, held)
         if not choice.steady:
-            pause = ever_longer(_AGAIN, held.doubtful[key], factor=_LONGER)
-            choice = replace(choice, until=time.monotonic() + pause)
+            choice = replace(choice, until=time.monotonic() + _provisional.pause(held.doubtful[key]))
             held.doubtful[key] += 1
         held.choices[key] = choice
         held.ledger.scales[key] = _choice.scale(request.call)
@@ -204,8 +221,12 @@ def measured(request: Request, held: Held | None = None) -> list[Any]:
 
 def remember(request: Request, held: Held, choice: Choice) -> None:
     """Put a choice beside its version, so that the next process does not measure."""
-    if held.entry is not None and choice.steady:
+    if held.entry is None:
+        return
+    if choice.steady:
         request.store.publish_plan(held.entry, _key(request, held), choice.to_meta(), {})
+    else:
+        _provisional.remember(request, held, _key(request, held), choice)
 
 
 def _key(request: Request, held: Held) -> str:

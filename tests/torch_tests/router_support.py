@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch_support import Block
 
-from hybrid_infer import _choice, backends
+from hybrid_infer import _choice, _provisional, backends
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
@@ -27,6 +28,12 @@ def decided(monkeypatch: pytest.MonkeyPatch, *, steady: bool = True, **seconds: 
 
     monkeypatch.setattr(_choice, "measure", measure)
     return times
+
+
+def undecided(store: Path) -> None:
+    """Of the choices that were kept for a while, none is left."""
+    for note in store.rglob(_provisional._NOTE):
+        note.unlink()
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, spoiled: Callable[[Any], Any], name: str = "openvino") -> list[int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from router_support import Affine, X, decided, routes, spoil
+from router_support import Affine, X, decided, routes, spoil, undecided
 from torch_support import Block, counts, same, twice
 
 import hybrid_infer
@@ -163,6 +163,7 @@ def test_a_graph_that_is_damaged_when_another_engine_needs_it_is_captured_anew(
     decided(monkeypatch, steady=False, eager=3.0, onnxruntime=1.0, openvino=2.0)
     twice(layer, Affine.forward.__get__(layer), X)
     hybrid_infer.release(layer)
+    undecided(store)
     for path in store.rglob("graph.onnx"):
         path.write_bytes(b"damaged" * (path.stat().st_size // 7))
     with pytest.warns(hybrid_infer.CacheWarning):

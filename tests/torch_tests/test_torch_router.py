@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from router_support import Affine, X, decided, routes
+from router_support import Affine, X, decided, routes, undecided
 from torch_support import Block, counts, same, twice
 
 import hybrid_infer
-from hybrid_infer import _choice, _dispatch, _router, inference, stance
+from hybrid_infer import _choice, _dispatch, _provisional, _router, inference, stance
 
 pytestmark = pytest.mark.torch
 
@@ -142,16 +144,44 @@ def test_a_kept_choice_is_taken_over_and_not_measured_again(monkeypatch: pytest.
     assert [m["meta"]["choice"] for m in manifests if "choice" in m.get("meta", {})] == ["eager"]
 
 
-def test_figures_of_a_busy_machine_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_of_a_busy_machine_are_kept_for_a_while_ever_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hot(Block):
+        forward = inference()(Block.forward)
+
+    now = [1e9]
+    monkeypatch.setattr(_provisional, "time", SimpleNamespace(time=lambda: now[0], monotonic=time.monotonic))
+    times = decided(monkeypatch, steady=False, eager=1.0, onnxruntime=9.0)
+    layer = Hot()
+    for passed, measured in ((0.0, 1), (1.0, 1), (58.0, 1), (2.0, 2), (298.0, 2), (3.0, 3), (-1e6, 4), (1e6, 5)):
+        now[0] += passed
+        twice(layer, Block.forward.__get__(layer), X)
+        assert len(times) == measured, passed
+        hybrid_infer.release(layer)
+    times = decided(monkeypatch, eager=1.0, onnxruntime=0.5)
+    now[0] += 1e9
+    for _ in range(2):
+        twice(layer, Block.forward.__get__(layer), X)
+        hybrid_infer.release(layer)
+    assert len(times) == 1 and counts()["hits"] == 3
+
+
+@pytest.mark.parametrize("note", [b"[1]", b"no JSON", b'{"KEY": 1}', b'{"KEY": {"choice": "onnxruntime"}}',
+                                  b'{"KEY": {"choice": "none", "seconds": {}, "times": 1, "until": 1e12}}'])
+def test_a_note_of_choices_that_cannot_be_read_is_replaced(
+    note: bytes, monkeypatch: pytest.MonkeyPatch, store: Path
+) -> None:
     class Hot(Block):
         forward = inference()(Block.forward)
 
     times = decided(monkeypatch, steady=False, eager=1.0, onnxruntime=9.0)
     layer = Hot()
     twice(layer, Block.forward.__get__(layer), X)
-    assert len(times) == 1
-    hybrid_infer.release(layer)
-    twice(layer, Block.forward.__get__(layer), X)
+    (path,) = store.rglob(_provisional._NOTE)
+    (key,) = json.loads(path.read_text())
+    path.write_bytes(note.replace(b"KEY", key.encode()))
+    for _ in range(2):
+        hybrid_infer.release(layer)
+        twice(layer, Block.forward.__get__(layer), X)
     assert len(times) == 2
 
 
@@ -175,7 +205,9 @@ def test_a_choice_that_cannot_be_read_is_replaced(monkeypatch: pytest.MonkeyPatc
     assert len(times) == 2 and counts()["hits"] == 5
 
 
-def test_what_served_where_nothing_may_be_measured_is_measured_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_served_where_nothing_may_be_measured_is_measured_later(
+    monkeypatch: pytest.MonkeyPatch, store: Path
+) -> None:
     class Hot(Block):
         forward = inference()(Block.forward)
 
@@ -183,7 +215,8 @@ def test_what_served_where_nothing_may_be_measured_is_measured_later(monkeypatch
     eager = Block.forward.__get__(layer)
     with monkeypatch.context() as patched:
         decided(patched, steady=False, eager=2.0, onnxruntime=1.0)
-        twice(layer, eager, X)  # a plan is on disk, and no choice
+        twice(layer, eager, X)
+    undecided(store)  # a plan is on disk, and no choice
     hybrid_infer.release(layer)
     times = decided(monkeypatch, eager=1.0, onnxruntime=2.0)
     with stance("fail_on_compile"):
@@ -306,7 +339,7 @@ def test_what_was_warmed_up_serves_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert counts()["hits"] == 2
 
 
-def test_only_one_thread_measures_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_thread_measures_at_a_time(monkeypatch: pytest.MonkeyPatch, store: Path) -> None:
     class Hot(Block):
         forward = inference()(Block.forward)
 
@@ -329,6 +362,7 @@ def test_only_one_thread_measures_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
         for held in state[1].family.held if state[1].family else ():
             held.choices.clear()
         state[1].release()
+    undecided(store)
     monkeypatch.setattr(_choice, "measure", measure)
     for _ in range(2):
         for layer in layers:
