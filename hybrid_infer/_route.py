@@ -62,7 +62,7 @@ class Compiled:
         self.kept_elsewhere = subject.holds if self.objects else frozenset()
         fed = (*kept, *sight.state)
         self.differentiable = [group[0].tensor for group in fed if frontend.can_require_grad(group[0].tensor)]
-        self._fixed = self._weight_arrays(kept, graph) if live and not in_place else []
+        self._fixed = self._weight_arrays(kept) if live and not in_place else []
         #: What a live program that works in place is fed: tensors, which the check of a call vouches for.
         self._fed = [t if name is not None else None for name, t in zip(graph.weights, self.weights, strict=True)]
         wires = program.input_dtypes[-len(graph.inputs) :] if graph.inputs else ()
@@ -174,7 +174,7 @@ class Compiled:
         route.kept_elsewhere = subject.holds if self.objects else frozenset()
         return route
 
-    def _weight_arrays(self, kept: Sequence[Any], graph: Any) -> list[Callable[[], Any]]:
+    def _weight_arrays(self, kept: Sequence[Any]) -> list[Callable[[], Any]]:
         found: list[Callable[[], Any]] = []
         dtypes = {w.name: w.dtype for w in self.held.version.weights}
         for group in kept:

@@ -41,10 +41,6 @@ def of_engine(fault: Exception) -> bool:
     return isinstance(fault, Disagreement) and not isinstance(fault, Unlike)
 
 
-def _is_real(array: Any) -> bool:
-    return array.dtype.kind in "fc"
-
-
 def error(
     eager: Any, found: Any, where: str, dtype: str, rtol: float | None, atol: float | None, precision: str
 ) -> float:

@@ -134,9 +134,7 @@ def _quiet() -> Iterator[None]:
             handler.removeFilter(unheard)
 
 
-def capture(
-    frontend: Any, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]
-) -> Captured:
+def capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
     """See ``Frontend.capture``."""
     _torch_groups.import_without_keeping()
     if tracee.any_size and dynamic:
@@ -156,9 +154,7 @@ def any_size() -> Any:
     return torch.fx.experimental._config.patch(backed_size_oblivious=True)
 
 
-def given(
-    tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def given(tracee: Tracee, dynamic: frozenset[tuple[int, int]]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """What a call is traced with: weights, tensors and integers, and which of their sizes and values vary."""
     auto, static = Dim.AUTO, Dim.STATIC
     # A sparse or quantised one is in no graph: a method may hold it that does not use it.
@@ -209,7 +205,7 @@ def _memory(tensor: Any) -> Any:
 
 
 def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
-    arguments, shapes = given(tracee, dynamic, dynamic_ints)
+    arguments, shapes = given(tracee, dynamic)
     recording = torch.is_grad_enabled()
     # No gradient is traced: the mode makes a difference to what a method is told alone.
     mode = torch.enable_grad() if recording and tracee.asks_for_gradients else torch.no_grad()

@@ -24,7 +24,7 @@ def program(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: f
 
 
 def _program(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> bytes:
-    arguments, shapes = given(tracee, dynamic, dynamic_ints)
+    arguments, shapes = given(tracee, dynamic)
     with _quiet(), torch.enable_grad():
         try:
             made = torch.export.export(_Call(tracee), arguments, dynamic_shapes=shapes, strict=False)

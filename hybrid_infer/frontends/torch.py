@@ -364,7 +364,7 @@ class TorchFrontend:
         _releases.require(self.versions(), "torch")
         from hybrid_infer.frontends._torch_capture import capture  # which rests on names of those releases
 
-        return capture(self, tracee, dynamic, dynamic_ints)
+        return capture(tracee, dynamic, dynamic_ints)
 
     def eager_backward(
         self,
