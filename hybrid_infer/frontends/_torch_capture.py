@@ -231,7 +231,11 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             raise TraceError("it computes nothing from its arguments")
         try:
             names = [n for group in (captured.graph.weights, captured.graph.inputs) for n in group]
-            with _torch_registry.once(), _torch_rules.where_they_apply(), _torch_decompositions.known(program):
+            with contextlib.ExitStack() as forms:
+                late = forms.enter_context(_torch_guards.late())
+                forms.enter_context(_torch_registry.once())
+                forms.enter_context(_torch_rules.where_they_apply())
+                forms.enter_context(_torch_decompositions.known(program))
                 exported = torch.onnx.export(
                     program, (), dynamo=True, opset_version=OPSET, input_names=names,
                     output_names=list(captured.graph.outputs), verbose=False,
@@ -248,6 +252,9 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             outside = "Leave that operator outside: decorate the part before or after it"
             raise TraceError(reason, remedy or outside) from fault
     assert exported is not None
+    if late:
+        described = _describe(program, tracee, dynamic, dynamic_ints, lines, late)
+        captured = replace(captured, conditions=described.conditions)
     return _with_model(captured, exported.model_proto)
 
 
@@ -382,9 +389,12 @@ def _draws(named: Mapping[str, Any]) -> bool:
 
 def _describe(
     program: Any, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int],
-    lines: _torch_fixed.Lines,
+    lines: _torch_fixed.Lines, late: Sequence[Any] = (),
 ) -> Captured:  # fmt: skip
-    """Names, element types, sizes and conditions of an exported program; `lines`: where sizes became numbers."""
+    """Names, element types, sizes and conditions of an exported program; `lines`: where sizes became numbers.
+
+    ``late``: see ``_torch_guards.late``.
+    """
     placeholders = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
     placeholders = placeholders[len(placeholders) - len(tracee.weights) - len(tracee.tensors) - len(tracee.ints) :]
     values = placeholders[len(tracee.weights) :]
@@ -421,7 +431,7 @@ def _describe(
             symbols.setdefault(value.node.expr, ["int", number])
             ints.add(number)
         specs.append(TensorSpec("int64", ()))
-    rules = _torch_guards.conditions(environment, symbols, derived)
+    rules = _torch_guards.conditions(environment, symbols, derived, late)
     outputs = next(n for n in program.graph.nodes if n.op == "output").args[0]
     results = [n.meta.get("val") if hasattr(n, "meta") else n for n in outputs]
     result_specs = tuple(

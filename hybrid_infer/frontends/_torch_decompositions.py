@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends import _torch_complex
@@ -41,7 +41,12 @@ def known(program: Any) -> Iterator[None]:
 def _plain() -> dict[Any, _Operator]:
     aten = torch.ops.aten
     return {
+        aten._adaptive_avg_pool2d.default: functools.partial(_averaged, 2),
+        aten._adaptive_avg_pool3d.default: functools.partial(_averaged, 3),
         aten.abs.default: _size,
+        aten.adaptive_avg_pool1d.default: functools.partial(_averaged, 1),
+        aten.adaptive_avg_pool2d.default: functools.partial(_averaged, 2),
+        aten.adaptive_avg_pool3d.default: functools.partial(_averaged, 3),
         aten.cumprod.default: _products,
         aten.hypot.default: _hypotenuse,
         aten.logcumsumexp.default: _log_sums,
@@ -225,25 +230,46 @@ def _squeezed(x: Any, dims: int | Sequence[int]) -> Any:
 
 def _pooled(axes: int, x: Any, output_size: Sequence[int]) -> Any:
     for axis, size in zip(range(x.dim() - axes, x.dim()), output_size, strict=True):
-        x = _pooled_along(x, axis, size)
+        x = _pooled_along(x, axis, size, torch.amax, _least)
     return x
 
 
-def _pooled_along(x: Any, axis: int, count: int) -> Any:
-    """The greatest in each of `count` windows, which have sizes of their own and may overlap by one."""
+def _averaged(axes: int, x: Any, output_size: Sequence[int]) -> Any:
+    """The mean of each window, as the mean along one axis after the other.
+
+    torch's own form of it, in two dimensions, takes the windows of a size that varies from the size of the example.
+    """
+    fixed = all(isinstance(size, int) for size in (*x.shape[-axes:], *output_size))
+    if fixed and axes == 2 and x.dtype is not torch.float64:  # for which engines have no pooling
+        return torch._decomp.decompositions.adaptive_avg_pool2d(x, output_size)
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x  # which eager rounds once
+    for axis, size in zip(range(x.dim() - axes, x.dim()), output_size, strict=True):
+        wide = _pooled_along(wide, axis, size, torch.mean, None)
+    return wide.to(x.dtype)
+
+
+def _pooled_along(x: Any, axis: int, count: Any, reduce: _Operator, nothing: _Operator | None) -> Any:
+    """What `reduce` makes of each of `count` windows, which have sizes of their own and may overlap by one.
+
+    ``nothing``: what is no part of a maximum, by the element type; None for a mean.
+    """
     size = x.shape[axis]
-    if count == 1:
-        return x.amax(axis, keepdim=True)
-    if not isinstance(size, int):
+    if isinstance(count, int) and count == 1:
+        return reduce(x, axis, keepdim=True)
+    if statically_known_true(count == size):
+        return x
+    if not (isinstance(size, int) and isinstance(count, int)):
         first = torch.arange(count, device=x.device) * size // count
         end = ((torch.arange(count, device=x.device) + 1) * size + count - 1) // count
         place = torch.arange(size, device=x.device)
         within = (place >= first.unsqueeze(-1)) & (place < end.unsqueeze(-1))
-        return torch.where(within, x.movedim(axis, -1).unsqueeze(-2), _least(x.dtype)).amax(-1).movedim(-1, axis)
+        spread = torch.where(within, x.movedim(axis, -1).unsqueeze(-2), 0 if nothing is None else nothing(x.dtype))
+        found = reduce(spread, -1) if nothing is not None else spread.sum(-1) / (end - first).to(x.dtype)
+        return found.movedim(-1, axis)
     if size % count == 0:
-        return x.unflatten(axis, (count, size // count)).amax(axis + 1)
+        return reduce(x.unflatten(axis, (count, size // count)), axis + 1)
     windows = [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
-    return torch.cat([x.narrow(axis, first, end - first).amax(axis, keepdim=True) for first, end in windows], axis)
+    return torch.cat([reduce(x.narrow(axis, start, end - start), axis, keepdim=True) for start, end in windows], axis)
 
 
 def _overlapped(windows: Any, sizes: Sequence[int], dim: int, size: int, step: int) -> Any:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import sympy
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Condition, Expr
+from hybrid_infer.frontends._own_thread import replaced
 
 _COMPARISONS = {"Equality": "==", "Unequality": "!=", "StrictLessThan": "<", "LessThan": "<="}
 _SWAPPED = {"StrictGreaterThan": "<", "GreaterThan": "<="}
@@ -18,10 +23,29 @@ class _OutsideGrammar(Exception):
     pass
 
 
+@contextlib.contextmanager
+def late() -> Iterator[list[Any]]:
+    """What is assumed of sizes on this thread after a trace, while operators are put in other terms.
+
+    torch takes such questions for answered by the example, and keeps no guard of it.
+    """
+    found: list[Any] = []
+
+    def noted(check: Any, environment: Any, expression: Any, value: Any) -> None:
+        check(environment, expression, value)
+        rule = expression if value is sympy.true else sympy.Not(expression) if value is sympy.false else None
+        found.append(sympy.Eq(expression, value) if rule is None else rule)
+
+    with replaced(ShapeEnv, "_check_frozen", noted):
+        yield found
+
+
 def conditions(
-    environment: Any, symbols: Mapping[Any, Expr], derived: Sequence[tuple[Expr, Any]]
+    environment: Any, symbols: Mapping[Any, Expr], derived: Sequence[tuple[Expr, Any]], late: Sequence[Any] = ()
 ) -> list[Condition]:
     """Every guard and range of the tracer's shape environment, and what the places in `derived` are equal to.
+
+    ``late``: guards that the environment does not have.
 
     A guard that the grammar cannot express raises TraceError: the caller then fixes all dimensions.
     """
@@ -29,7 +53,7 @@ def conditions(
         rules = [["==", place, _expression(each, symbols)] for place, each in derived]
         if environment is not None:
             rules += _ranges(environment, symbols)
-            for guard in _guards(environment):
+            for guard in (*_guards(environment), *late):
                 rule = _condition(guard.xreplace(environment.replacements), symbols)
                 if rule is not True and rule not in rules:
                     rules.append(rule)

@@ -10,10 +10,17 @@ import torch
 from torch_support import eagerly, same, served, twice
 
 from hybrid_infer import inference
+from hybrid_infer.frontends import _torch_decompositions
 
 INF, NAN = float("inf"), float("nan")
 
 METHODS: dict[str, Callable[..., Any]] = {
+    "adaptive_avg_pool1d": lambda x: torch.nn.functional.adaptive_avg_pool1d(x, 4),
+    "adaptive_avg_pool1d whole": lambda x: torch.nn.functional.adaptive_avg_pool1d(x, 1),
+    "adaptive_avg_pool2d": lambda x: torch.nn.functional.adaptive_avg_pool2d(x, (2, 3)),
+    "adaptive_avg_pool2d one axis": lambda x: torch.nn.functional.adaptive_avg_pool2d(x, (None, 1)),
+    "adaptive_avg_pool2d of doubles": lambda x: torch.nn.functional.adaptive_avg_pool2d(x.double(), (3, 3)),
+    "adaptive_avg_pool3d": lambda x: torch.nn.functional.adaptive_avg_pool3d(x.unsqueeze(0).double(), (2, 1, 5)),
     "adaptive_max_pool1d": lambda x: torch.nn.functional.adaptive_max_pool1d(x, 4),
     "adaptive_max_pool1d whole": lambda x: torch.nn.functional.adaptive_max_pool1d(x, 1),
     "adaptive_max_pool2d": lambda x: torch.nn.functional.adaptive_max_pool2d(x, (2, 3)),
@@ -74,6 +81,20 @@ def test_sizes_that_vary(name: str) -> None:
             x = torch.randn(sizes)
             same(hot(x), method(x))
     served(captures=2)
+
+
+def test_what_an_operators_form_assumes_of_sizes_is_a_condition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's own form of a pooling takes the windows from the example's size, and keeps no guard of that."""
+    plain = _torch_decompositions._plain
+    monkeypatch.setattr(
+        _torch_decompositions, "_plain", lambda: {k: v for k, v in plain().items() if "adaptive_avg" not in str(k)}
+    )
+    method = lambda x: torch.nn.functional.adaptive_avg_pool2d(x, 3)  # noqa: E731
+    hot = inference(method, backend="onnxruntime")
+    with torch.no_grad():
+        for sizes in ((9, 10), (8, 7), (30, 31), (9, 12), (9, 10), (8, 7)):
+            x = torch.arange(float(sizes[0] * sizes[1])).view(1, 1, *sizes)
+            same(hot(x), method(x))
 
 
 def test_products_in_between_may_be_beyond_the_range_of_the_type() -> None:
