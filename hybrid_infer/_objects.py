@@ -68,6 +68,10 @@ _BY_REPR = frozenset(
 
 def library_of(function: types.FunctionType) -> str:
     module = function.__globals__.get("__name__")
+    if function.__code__.co_filename.startswith("<") and isinstance(module, str):
+        home = sys.modules.get(module)
+        if home is not None and getattr(home, "__dict__", None) is not function.__globals__:
+            module = ""  # run by exec in a namespace that only calls itself so
     return _origin.of_file(function.__code__.co_filename, module if isinstance(module, str) else "")
 
 

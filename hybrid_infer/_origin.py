@@ -23,6 +23,8 @@ PYTHON = "python"
 
 _SITES = re.compile(r"(.*[/\\](?:site|dist)-packages)[/\\]([^/\\]+)(?:[/\\]([^/\\]+))?")
 _STDLIB = tuple({os.path.join(folder, "") for folder in (os.path.dirname(os.__file__), os.path.realpath(os.path.dirname(os.__file__)))})  # fmt: skip  # noqa: E501
+#: Of code that was typed, or given in a command, wherever it runs.
+_TYPED = frozenset({"<stdin>", "<input>", "<console>", "<timeit-src>"})
 _by_file: dict[str, str] = {}
 _by_module: dict[str, str] = {}
 _versions: dict[str, str] = {PYTHON: ".".join(map(str, sys.version_info[:3]))}
@@ -32,8 +34,11 @@ _listings: dict[str, dict[str, str]] = {}
 def of_module(name: str) -> str:
     """Label of the library that module `name` belongs to; `USER` if it is the user's.
 
-    A module that is not loaded, or has no file and is not built in (a notebook's ``__main__``), is the user's.
+    A module that is not loaded, or has no file and is not built in, is the user's; so is ``__main__``, whose file may be
+    that of a library's program which runs the user's code: a prompt, a profiler, a notebook.
     """
+    if name == "__main__":
+        return USER
     known = _by_module.get(name)
     if known is not None:
         return known
@@ -51,6 +56,8 @@ def of_file(filename: str, module: str) -> str:
         return _framework(top)
     if filename.startswith("<"):
         # Made by exec in a module (dataclasses, namedtuple), or frozen into the interpreter.
+        if filename in _TYPED:
+            return USER
         return PYTHON if filename.startswith("<frozen ") else of_module(module)
     known = _by_file.get(filename)
     if known is None:
