@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hybrid_infer._errors import HybridInferError
+from hybrid_infer._errors import BackendError, CaptureError, OptionError, SpecError, StanceError, StaticModelError
 from hybrid_infer._pauses import for_a_while
 from hybrid_infer._route import Eager
 from hybrid_infer._written import Turn
@@ -18,6 +18,8 @@ _log = logging.getLogger("hybrid_infer")
 
 _PAUSE = 60.0  # seconds for which calls of that signature are left alone
 _ROOT = Path(__file__).parent
+#: Errors that a call raises on purpose. Others of this library's are for itself, and somebody failed to catch them.
+_MEANT = (BackendError, CaptureError, OptionError, SpecError, StanceError, StaticModelError)
 _DEEPER = "Keep linked objects in a list, or raise the limit by sys.setrecursionlimit()"
 _REMEDY = "Please report it, with this line; with the level DEBUG the log has the traceback too"
 
@@ -28,7 +30,7 @@ def ours(fault: Exception, function: Any) -> bool:
     So is what a tensor raises that cannot be written to: the eager method would raise that too.
     """
     code = getattr(function, "__code__", None)
-    if code is None or isinstance(fault, (HybridInferError, Warning)):  # a warning that is an error was wished for
+    if code is None or isinstance(fault, (*_MEANT, Warning)):  # a warning that is an error was wished for
         return False
     theirs = (code, Turn.written.__code__)
     return all(frame.f_code not in theirs for frame, _ in traceback.walk_tb(fault.__traceback__))

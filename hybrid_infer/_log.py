@@ -24,6 +24,7 @@ Times are in seconds. A method is never logged from a call that a ready program 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Any
 
@@ -46,4 +47,5 @@ for _logger in (LOGGER, logging.getLogger("hybrid_infer.cache")):  # a filter se
 def tell(level: int, event: str, method: str, text: str, *values: object, **fields: Any) -> None:
     """Log a line about a method with its fields (see the table above)."""
     if LOGGER.isEnabledFor(level):
-        LOGGER.log(level, text, *values, extra={"event": event, "method": method, **fields}, stacklevel=2)
+        with contextlib.suppress(ValueError, OSError):  # a stream that the program has closed
+            LOGGER.log(level, text, *values, extra={"event": event, "method": method, **fields}, stacklevel=2)

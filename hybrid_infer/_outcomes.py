@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from hybrid_infer._busy import NOTHING
 from hybrid_infer._family import Family, Held
 from hybrid_infer._request import Outcome, Request
 from hybrid_infer._route import Eager
+from hybrid_infer._version import Version
 
 
 def publish(request: Request, family: Family, held: Held, outcome: Outcome) -> None:
@@ -54,6 +56,20 @@ def later(
     if result is not NOTHING and not request.errand.ahead:
         state.note(reason, "", "build")
     return Eager(reason, waiting, kind="build"), result
+
+
+#: Of failures that say something about this process, not about the method: a stack that was nearly full, an import that
+#: an interrupt broke off, streams that are closed, too little memory.
+_OF_THE_MOMENT = re.compile(
+    r"RecursionError|maximum recursion depth|MemoryError|[Cc]annot allocate memory|partially initialized module|"
+    r"circular import|module '[\w.]+' has no attribute|already exists in dispatch namespace|"
+    r"I/O operation on closed file|Too many open files|No space left on device"
+)
+
+
+def of_the_moment(version: Version) -> bool:
+    """Did a capture fail for a cause that passes? Then it is tried again, and nobody else is told."""
+    return version.kind == "capture" and _OF_THE_MOMENT.search(version.reason) is not None
 
 
 def fail(request: Request, family: Family, held: Held) -> None:

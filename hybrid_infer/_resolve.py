@@ -28,7 +28,7 @@ from hybrid_infer._errors import StanceError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._invocation import Invocation
 from hybrid_infer._log import tell
-from hybrid_infer._outcomes import fail, refused
+from hybrid_infer._outcomes import fail, of_the_moment, refused
 from hybrid_infer._pauses import ever_longer, for_a_while, minutes
 from hybrid_infer._ran_eagerly import MoreRan
 from hybrid_infer._request import Outcome, Request, described
@@ -189,6 +189,9 @@ def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call:
             with transparent():
                 result = call.run()
         held_so = _as_held(request, version)
+        if of_the_moment(version):
+            state.failures += 1
+            held_so = minutes(state.failures - 1)
         if held_so is None:
             fail(request, family, held)
         if result is not NOTHING:

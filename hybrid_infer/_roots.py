@@ -55,7 +55,7 @@ def _holds_state(value: Any, frontend: Any) -> bool:
 
 def _is_program(function: Any, of: _Function) -> bool:
     """Does a helper belong to the user's program? Its module shares the top-level package of the function's."""
-    if not isinstance(function, _Function):
+    if type(function) is not _Function:  # a mock says that it is one
         return False
     top = (function.__module__ or "").partition(".")[0]
     if top == (of.__module__ or "").partition(".")[0]:

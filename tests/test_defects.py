@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 
 import hybrid_infer
 from hybrid_infer import _background, _defects, _dispatch, _miss, _ranges
+from hybrid_infer._keys import Unhashable
 
 pytestmark = pytest.mark.torch
 
@@ -183,6 +185,34 @@ def test_a_wider_plan_is_built_later_where_no_thread_can_be_begun(monkeypatch: p
     job = _ranges.widen("a method", held, engine, (), lambda: built.append("wider"))
     _background.wait()
     assert built == ["wider"] and not job.pending()
+
+
+def helper(x: Any) -> Any:
+    return x * 2
+
+
+def test_a_helper_that_a_mock_stands_for_costs_no_answer() -> None:
+    @hybrid_infer.inference
+    def method(x: Any) -> Any:
+        return helper(x) + 1
+
+    with mock.patch(f"{__name__}.helper", autospec=True, side_effect=lambda x: x * 7):
+        for _ in range(2):
+            assert torch.equal(method(X), X * 7 + 1)
+    for _ in range(2):
+        assert torch.equal(method(X), X * 2 + 1)
+
+
+def test_an_error_for_itself_that_nobody_catches_is_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> Any:
+        raise Unhashable("[0]", "a mock")
+
+    held = layer()
+    monkeypatch.setattr(_miss, "_subject", broken)
+    with torch.no_grad():
+        assert torch.equal(held(X), held.linear(X))
+    (reason,) = counted("fallbacks")
+    assert reason.startswith("a defect of hybrid_infer: Unhashable")
 
 
 def test_what_is_nested_too_deeply_is_no_defect() -> None:
