@@ -28,10 +28,11 @@ from hybrid_infer._asking import Asked, Askings
 from hybrid_infer._busy import NOTHING, capturing
 from hybrid_infer._carry import Boxes, Carries
 from hybrid_infer._crowds import Crowds
-from hybrid_infer._errors import BackendError, CaptureError, EngineError
+from hybrid_infer._errors import ArgumentsRefused, BackendError, CaptureError, EngineError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._met import Met
 from hybrid_infer._miss import Stores, met, miss
+from hybrid_infer._pace import Pace
 from hybrid_infer._pauses import ever_longer, for_a_while
 from hybrid_infer._request import Errand, specs
 from hybrid_infer._route import Compiled, Eager
@@ -87,7 +88,7 @@ class State:
         self.changes = 0  # of the versions that it has a program for
         self._binding, self._patient = _fork_safe.Lock(), True
         self.in_vain: set[Any] = set()  # dimensions that were to vary, and that the tracer fixed
-        self.crowds = Crowds()
+        self.crowds, self.pace = Crowds(), Pace()
         self.stumbles: dict[Any, int] = {}  # how often in a row programs failed, by what the memo looks for
         self.stores, self.walked = Stores(method), Walked()
         #: Ids of objects that the layer and the code hold, once a call was given an object.
@@ -201,6 +202,7 @@ class State:
             if type(result) is _written.Failed:
                 raise result.fault
         self.counters.hits += 1
+        self.pace.served += 1
         if self.stumbles:
             self.stumbles.pop(key, None)
         if given or self.boxes.carries:
@@ -214,6 +216,9 @@ class State:
             reason = f"its static model cannot be given these arguments: {type(fault).__name__}: {fault}"
         elif not route.valid():  # only the run found that a weight was changed; the next call binds it anew
             self.note(reason, "", "busy")
+            return
+        elif isinstance(fault, ArgumentsRefused):  # which says nothing about other values
+            self.note(reason, "", "build")
             return
         if len(self.stumbles) >= _MEMO:
             self.stumbles.clear()
@@ -477,7 +482,7 @@ class State:
         Calls in flight keep theirs until they end. Versions that are in no store stay known.
         """
         self.memo, self.routes, self.seen, self.slower, self.rest = OrderedDict(), {}, {}, {}, 0
-        self.walked, self.crowds = Walked(), Crowds()
+        self.walked, self.crowds, self.pace = Walked(), Crowds(), Pace()
         self.changes += 1
         family = self.family
         if family is not None and not any(h.entry is None and h.version.graph for h in list(family.held)):

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hybrid_infer import _background, _choice, _cinn, _defects, _family, _given, _progress, _stance, _trt
+from hybrid_infer import _background, _choice, _cinn, _defects, _family, _given, _pace, _progress, _stance, _trt
 from hybrid_infer._busy import NOTHING
 from hybrid_infer._carry import Found, joined
 from hybrid_infer._invocation import Invocation
@@ -55,6 +55,9 @@ def miss(
     known = state.known_otherwise(values, key)
     if known is not None:
         return known, NOTHING
+    if not errand.ahead and state.pace.rests() and _stance.current() != _stance.FAIL:
+        return _at_its_own_pace(state, owner, args, kwargs)
+    begun, made = _pace.now(), _made(state)
     try:
         layout = state.layout(values)
         for tensor, place in zip(layout.tensors, layout.places, strict=True):
@@ -130,10 +133,28 @@ def miss(
                 raise
             _defects.tell(state, fault, lambda: key)  # what the answer has changed must not be changed again
             return None, _given.result(invocation.answer)
+    if result is NOTHING and not errand.ahead and made == _made(state):
+        state.pace.looked_up(_pace.now() - begun)
     if route is not None:
         # Of a large program, what its code asks for is known better by now.
         state.remember(key if state.asked.names == subject.asks else state.key(values), route)
     return route, _given.result(result)
+
+
+def _at_its_own_pace(state: Any, owner: tuple[Any, ...], args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The eager answer where look-ups take longer (see `_pace`)."""
+    route = Eager(_pace.REASON, lambda: False, remedy=_pace.REMEDY, kind="busy")
+    state.note(route.reason, route.remedy, route.kind)
+    begun = _pace.now()
+    result = state.method.function(*owner, *args, **kwargs)
+    state.pace.eager_took(_pace.now() - begun)
+    return route, result
+
+
+def _made(state: Any) -> tuple[int, ...]:
+    """What tells a look-up from work that is done once: the captures, programs and choices of the method so far."""
+    counters = state.counters
+    return counters.captures, counters.builds, counters.disk_loads, len(state.seen)
 
 
 def _again(state: Any, owner: tuple[Any, ...], args: Any, kwargs: Any, values: Any, errand: Errand) -> tuple[Any, Any]:

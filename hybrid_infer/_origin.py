@@ -34,8 +34,8 @@ _listings: dict[str, dict[str, str]] = {}
 def of_module(name: str) -> str:
     """Label of the library that module `name` belongs to; `USER` if it is the user's.
 
-    A module that is not loaded, or has no file and is not built in, is the user's; so is ``__main__``, whose file may be
-    that of a library's program which runs the user's code: a prompt, a profiler, a notebook.
+    A module that is not loaded, or has no file and is not built in, is the user's; so is ``__main__``, whose file may
+    be that of a library's program which runs the user's code: a prompt, a profiler, a notebook.
     """
     if name == "__main__":
         return USER

@@ -45,7 +45,8 @@ def conditions(
 ) -> list[Condition]:
     """Every guard and range of the tracer's shape environment, and what the places in `derived` are equal to.
 
-    ``late``: guards that the environment does not have.
+    ``late``: guards that the environment does not have. Those on anything but sizes of arguments are left out: where in a
+    larger memory an argument lies is nothing that a graph depends on.
 
     A guard that the grammar cannot express raises TraceError: the caller then fixes all dimensions.
     """
@@ -53,7 +54,8 @@ def conditions(
         rules = [["==", place, _expression(each, symbols)] for place, each in derived]
         if environment is not None:
             rules += _ranges(environment, symbols)
-            for guard in (*_guards(environment), *late):
+            sizes = set(symbols).union(*(each.free_symbols for _, each in derived))
+            for guard in (*_guards(environment), *(each for each in late if each.free_symbols <= sizes)):
                 rule = _condition(guard.xreplace(environment.replacements), symbols)
                 if rule is not True and rule not in rules:
                     rules.append(rule)
