@@ -1,8 +1,8 @@
-"""Look-ups that cost more than they bring: where what a method reads is written between its calls, each call is looked up.
+"""Look-ups that cost more than they bring: what a method reads is written between its calls, and each is looked up.
 
-A call whose route no longer holds has its layer and code looked at again, for milliseconds, whether another static model
-answers it then, the same one, or none. Where that takes longer than the eager method itself, call for call, the eager
-method answers for a while.
+A call whose route no longer holds has its layer and code looked at again, for milliseconds, whether another static
+model answers it then, the same one, or none. Where that takes longer than the eager method itself, call for call, the
+eager method answers for a while.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from hybrid_infer._errors import TraceError
@@ -45,8 +45,8 @@ def conditions(
 ) -> list[Condition]:
     """Every guard and range of the tracer's shape environment, and what the places in `derived` are equal to.
 
-    ``late``: guards that the environment does not have. Those on anything but sizes of arguments are left out: where in a
-    larger memory an argument lies is nothing that a graph depends on.
+    ``late``: guards that the environment does not have. Those on anything but sizes of arguments are left out: where in
+    a larger memory an argument lies is nothing that a graph depends on.
 
     A guard that the grammar cannot express raises TraceError: the caller then fixes all dimensions.
     """
