@@ -162,6 +162,8 @@ def _faults(model: Any) -> Iterator[str]:
             yield f"computes in float32 where {kind} gives float64"
         elif kind in _SATURATE and not types.isdisjoint(("i8", "u8")):
             yield f"saturates where {kind} of 8-bit integers wraps around"
+        elif kind in _SATURATE and not types.isdisjoint(("u32", "u64")):  # as which shifts of signed ones are written
+            yield f"computes in int32 where {kind} is one of unsigned numbers"
         elif kind in _LENGTHS and not _of_sizes(operation.input_value(_LENGTHS[kind])):
             yield f"goes on where {kind} is told that a sequence ends"
         elif _unchecked(operation, kind) and not _in_range(operation.input_value(1)):

@@ -222,3 +222,14 @@ def test_the_next_process_captures_and_builds_nothing(tmp_path: Path) -> None:
     ]
     assert runs[0].stdout.startswith("[1, 1, 0, 0]"), runs[0].stderr
     assert runs[1].stdout == "[0, 0, 1, 0] []\n", runs[1].stderr
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_shifts_of_negative_numbers(dtype: torch.dtype) -> None:
+    """First of positive ones, so that the comparison says nothing."""
+    methods = {"right": lambda x: (x >> 1) + 0, "left": lambda x: (x << 2) + 0}
+    for method in methods.values():
+        hot = inference(method, backend="openvino")
+        with torch.no_grad():
+            for x in (torch.tensor([1, 2, 7, 8], dtype=dtype), torch.tensor([-1, -2, -7, 8], dtype=dtype)):
+                assert torch.equal(hot(x), method(x))
