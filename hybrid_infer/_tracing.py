@@ -266,8 +266,8 @@ def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
 def _impure(
     request: Request, twin: Twin, reasons: Sequence[str], kind: str, remedy: str = "", carries: Sequence[Carry] = ()
 ) -> Version:
-    located = _placed(request, reasons[:3])
-    record = failure(request, twin, "; ".join(located), remedy, kind)
+    located = dict.fromkeys(_placed(request, reasons))  # of one object, several may be found on one line
+    record = failure(request, twin, "; ".join([*located][:3]), remedy, kind)
     return replace(record, carries=joined(record.carries, carries))
 
 
