@@ -33,10 +33,10 @@ from hybrid_infer._family import Family, Held
 from hybrid_infer._met import Met
 from hybrid_infer._miss import Stores, met, miss
 from hybrid_infer._pace import Pace
-from hybrid_infer._pauses import ever_longer, for_a_while
 from hybrid_infer._request import Errand, specs
 from hybrid_infer._route import Compiled, Eager
 from hybrid_infer._signature import Signatures, Unsupported
+from hybrid_infer._stumbles import Stumbles
 from hybrid_infer._subject import Subject
 from hybrid_infer._turnover import Turnover
 from hybrid_infer._types import OVERLAP
@@ -47,8 +47,6 @@ _log = logging.getLogger("hybrid_infer")
 
 _MEMO = 256  # signatures of one instance that are kept ready
 _REST = 64  # calls of a method that no engine makes faster, for which it is left alone
-_STUMBLES = 3  # failures of a program in a row after which calls of that signature are left alone
-_BREATH = 1.0  # seconds for which they are; ever longer, where it fails again
 
 _ATTRIBUTES = operator.attrgetter("__dict__")
 _chosen, _look_up, _STANCE, _EAGERLY = _stance.chosen, _stance.look_up, _stance.STANCE, _stance.EAGERLY
@@ -88,8 +86,7 @@ class State:
         self.changes = 0  # of the versions that it has a program for
         self._binding, self._patient = _fork_safe.Lock(), True
         self.in_vain: set[Any] = set()  # dimensions that were to vary, and that the tracer fixed
-        self.crowds, self.pace = Crowds(), Pace()
-        self.stumbles: dict[Any, int] = {}  # how often in a row programs failed, by what the memo looks for
+        self.crowds, self.pace, self.stumbles = Crowds(), Pace(), Stumbles()
         self.stores, self.walked = Stores(method), Walked()
         #: Ids of objects that the layer and the code hold, once a call was given an object.
         self.holds: frozenset[int] = frozenset()
@@ -203,8 +200,8 @@ class State:
                 raise result.fault
         self.counters.hits += 1
         self.pace.served += 1
-        if self.stumbles:
-            self.stumbles.pop(key, None)
+        if self.stumbles.counts:
+            self.stumbles.counts.pop(key, None)
         if given or self.boxes.carries:
             return _given.applied(result, self.frontend.write, self.boxes.assign)
         return result
@@ -217,14 +214,8 @@ class State:
         elif not route.valid():  # only the run found that a weight was changed; the next call binds it anew
             self.note(reason, "", "busy")
             return
-        elif isinstance(fault, ArgumentsRefused):  # which says nothing about other values
-            self.note(reason, "", "build")
-            return
-        if len(self.stumbles) >= _MEMO:
-            self.stumbles.clear()
-        self.stumbles[key] = times = self.stumbles.get(key, 0) + 1
-        if times >= _STUMBLES:
-            pause = for_a_while(ever_longer(_BREATH, times - _STUMBLES))
+        pause = None if isinstance(fault, ArgumentsRefused) else self.stumbles.another(key)  # other values may do
+        if pause is not None:
             self.remember(key, Eager(reason, pause, kind="build"))
         self.note(reason, "", "build")
 

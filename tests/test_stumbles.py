@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support import counts, layer_class
 
-from hybrid_infer import BackendError, _dispatch, _pauses, inference
+from hybrid_infer import BackendError, _pauses, _stumbles, inference
 from hybrid_infer._errors import EngineError
 from hybrid_infer.backends import _program
 
@@ -71,7 +71,7 @@ def test_it_is_tried_a_few_times_then_ever_more_seldom(
         faulty.runs, faulty.fault = 0, fault
         for _ in range(10):
             answered(framework, layer)
-        assert faulty.runs == _dispatch._STUMBLES
+        assert faulty.runs == _stumbles._TIMES
         for passed, runs in ((1.5, 1), (1.5, 0), (1.0, 1), (3.5, 0), (1.0, 1)):
             clock[0] += passed
             before = faulty.runs
@@ -91,7 +91,7 @@ def test_failures_that_are_not_in_a_row_do_not_count(framework: Any, faulty: Fau
     layer = layer_of(framework)
     with framework.no_grad():
         answered(framework, layer)
-        for _ in range(2 * _dispatch._STUMBLES):
+        for _ in range(2 * _stumbles._TIMES):
             faulty.fault = FAULTS["engine"]
             answered(framework, layer)
             faulty.fault, faulty.runs = None, 0
@@ -117,6 +117,6 @@ def test_each_is_an_error_where_that_is_asked_for(framework: Any, faulty: Faulty
     with framework.no_grad():
         answered(framework, layer)
         faulty.fault = FAULTS["engine"]
-        for _ in range(2 * _dispatch._STUMBLES):
+        for _ in range(2 * _stumbles._TIMES):
             with pytest.raises(BackendError, match="out of memory"):
                 layer(framework.ones([2, 4]))

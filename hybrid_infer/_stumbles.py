@@ -1,0 +1,26 @@
+"""Programs that fail where the eager method does not: tried at the next call, and after some failures in a row later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hybrid_infer._pauses import ever_longer, for_a_while
+
+_TIMES = 3  # failures in a row after which calls of a signature are left alone
+_PAUSE = 1.0  # seconds for which they are; ever longer, where the program fails again
+_KEPT = 256  # signatures of which failures are counted
+
+
+class Stumbles:
+    """Of one instance; ``counts``: how often in a row programs failed, by what the memo looks for."""
+
+    def __init__(self) -> None:
+        self.counts: dict[Any, int] = {}
+
+    def another(self, key: Any) -> Callable[[], bool] | None:
+        """Note a failure. Is the program to be left alone, then for how long; None where the next call may try it."""
+        if len(self.counts) >= _KEPT:
+            self.counts.clear()
+        self.counts[key] = times = self.counts.get(key, 0) + 1
+        return for_a_while(ever_longer(_PAUSE, times - _TIMES)) if times >= _TIMES else None
