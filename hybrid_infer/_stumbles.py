@@ -1,4 +1,4 @@
-"""Programs that fail where the eager method does not: tried at the next call, and after some failures in a row later."""
+"""Programs that fail where the eager method does not: tried at the next call; after some failures in a row, later."""
 
 from __future__ import annotations
 
