@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -57,7 +58,7 @@ def miss(
         return known, NOTHING
     if not errand.ahead and state.pace.rests() and _stance.current() != _stance.FAIL:
         return _at_its_own_pace(state, owner, args, kwargs)
-    begun, made = _pace.now(), _made(state)
+    begun, made = time.perf_counter(), _made(state)
     try:
         layout = state.layout(values)
         for tensor, place in zip(layout.tensors, layout.places, strict=True):
@@ -134,7 +135,7 @@ def miss(
             _defects.tell(state, fault, lambda: key)  # what the answer has changed must not be changed again
             return None, _given.result(invocation.answer)
     if result is NOTHING and not errand.ahead and made == _made(state):
-        state.pace.looked_up(_pace.now() - begun)
+        state.pace.looked_up(time.perf_counter() - begun)
     if route is not None:
         # Of a large program, what its code asks for is known better by now.
         state.remember(key if state.asked.names == subject.asks else state.key(values), route)
@@ -145,9 +146,9 @@ def _at_its_own_pace(state: Any, owner: tuple[Any, ...], args: Any, kwargs: Any)
     """The eager answer where look-ups take longer (see `_pace`)."""
     route = Eager(_pace.REASON, lambda: False, remedy=_pace.REMEDY, kind="busy")
     state.note(route.reason, route.remedy, route.kind)
-    begun = _pace.now()
+    begun = time.perf_counter()
     result = state.method.function(*owner, *args, **kwargs)
-    state.pace.eager_took(_pace.now() - begun)
+    state.pace.eager_took(time.perf_counter() - begun)
     return route, result
 
 

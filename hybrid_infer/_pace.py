@@ -8,7 +8,6 @@ eager method answers for a while.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 
 from hybrid_infer._pauses import ever_longer, for_a_while
@@ -67,7 +66,3 @@ class Pace:
 
     def _begin(self) -> None:
         self._seconds, self._lookups, self._calls = 0.0, 0, 0
-
-
-def now() -> float:
-    return time.perf_counter()
