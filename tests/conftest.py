@@ -13,7 +13,7 @@ import exported
 import pytest
 
 import hybrid_infer
-from hybrid_infer import _defects, _forked, _miss, _tracing, _walk
+from hybrid_infer import _defects, _forked, _miss, _pace, _tracing, _walk
 
 #: For what opens its store outside of a test, or after the test's own directory was taken back: never the user's own,
 #: where a program of an earlier run may be found.
@@ -62,6 +62,12 @@ def cache_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def not_nice(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is compiled in the background takes its turn: tests wait for it, on a machine that other tests keep busy."""
     monkeypatch.setattr(_forked, "_NICENESS", 0)
+
+
+@pytest.fixture(autouse=True)
+def looked_up_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call that is to be looked up is, whatever that takes beside the eager method: tests count."""
+    monkeypatch.setattr(_pace, "_WINDOW", 1_000_000)
 
 
 @pytest.fixture(autouse=True)

@@ -11,15 +11,18 @@ from support import counts, layer_class
 from hybrid_infer import _pace, _pauses, inference
 from hybrid_infer._pace import Pace
 
+_WINDOW = _pace._WINDOW
+
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [1000.0]
+    monkeypatch.setattr(_pace, "_WINDOW", _WINDOW)
     monkeypatch.setattr(_pauses, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 
-def looked_up(pace: Pace, seconds: float, served: int = 0, times: int = _pace._WINDOW) -> None:
+def looked_up(pace: Pace, seconds: float, served: int = 0, times: int = _WINDOW) -> None:
     for _ in range(times):
         assert not pace.rests()
         pace.served = served

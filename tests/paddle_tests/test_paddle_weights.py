@@ -12,7 +12,7 @@ paddle = pytest.importorskip("paddle")
 
 from paddle_support import Block, counts, grid, same, served, twice  # noqa: E402
 
-from hybrid_infer import _pace, inference  # noqa: E402
+from hybrid_infer import inference  # noqa: E402
 
 pytestmark = pytest.mark.paddle
 X = grid(2, 4)
@@ -193,8 +193,7 @@ CHANGES: list[Callable[[Any], None]] = [
 
 
 @pytest.mark.parametrize("weights", ["auto", "bound", "live"])
-def test_every_way_to_change_a_weight(weights: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_pace, "_WINDOW", 1000)  # served, although to look them up takes longer than so small a layer
+def test_every_way_to_change_a_weight(weights: str) -> None:
     layer = rich(weights=weights)
     twice(layer, layer.compute, X)
     for change in CHANGES:
