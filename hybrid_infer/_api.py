@@ -151,8 +151,9 @@ def inference(
     return wrap(function, options)
 
 
-def wrap(target: Any, options: _options.Options) -> Any:
-    _refuse_odd(target)
+def wrap(target: Any, options: _options.Options, asked: str = "inference") -> Any:
+    """`asked`: the function that was given the target, for what is said of it."""
+    _refuse_odd(target, asked)
     if isinstance(target, staticmethod):
         return staticmethod(_method.decorate_function(_method.undecorated(target.__func__), options))
     found = getattr(target, "__hybrid_infer__", None)
@@ -165,7 +166,7 @@ def wrap(target: Any, options: _options.Options) -> Any:
     if _method.frontend_of(target) is not None and hasattr(target, "forward"):
         return _wrap_layer(target, options)
     raise TypeError(
-        f"inference() was given {_described(target)}; it takes a function written in Python, a bound method, a "
+        f"{asked}() was given {_described(target)}; it takes a function written in Python, a bound method, a "
         "torch.nn.Module or a paddle.nn.Layer" + _hint(target)
     )
 
@@ -177,18 +178,18 @@ _ODD = (
 )
 
 
-def _refuse_odd(target: Any) -> None:
+def _refuse_odd(target: Any, asked: str) -> None:
     """Raise TypeError for functions whose calls give no results that a static graph could give."""
     if isinstance(target, classmethod):
         raise TypeError(
-            f"inference() was given the class method {target.__func__.__qualname__}: a class has no weights that could "
+            f"{asked}() was given the class method {target.__func__.__qualname__}: a class has no weights that could "
             "be served. Decorate a method of its instances, a static method or a function"
         )
     function = getattr(target, "__func__", target)
     for is_odd, what, part in _ODD:
         if is_odd(function):
             name = function.__qualname__
-            raise TypeError(f"inference() was given {name}, which {what}. Decorate the part that {part}")
+            raise TypeError(f"{asked}() was given {name}, which {what}. Decorate the part that {part}")
 
 
 def _described(target: Any) -> str:
@@ -229,14 +230,14 @@ def _wrap_layer(layer: Any, options: _options.Options) -> Any:
     return layer
 
 
-def check_forward(layer: Any) -> None:
+def check_forward(layer: Any, asked: str = "inference") -> None:
     """Raises HybridInferError where a layer's ``forward`` is nothing that could be replaced, TypeError for no layer."""
     if isinstance(layer.forward, (types.MethodType, Bound)):
         return
     maker = _callables.made_by(layer) or _callables.made_by(layer.forward)
     if maker:
         raise TypeError(
-            f"inference() was given {_described(layer)}, which is what {maker} made of a layer; it takes the layer "
+            f"{asked}() was given {_described(layer)}, which is what {maker} made of a layer; it takes the layer "
             f"itself, without {maker}"
         )
     raise HybridInferError(

@@ -203,7 +203,7 @@ def _check_path(values: dict[str, Any]) -> None:
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text:
         raise OptionError("save_model_dir", path, "None or the path of a directory")
-    values["save_model_dir"] = text
+    values["save_model_dir"] = os.path.expanduser(text)
 
 
 def _names(name: str, value: Any) -> tuple[str, ...]:
@@ -309,7 +309,7 @@ def store_root(options: Options) -> Path:
         return Path(options.save_model_dir)
     named = os.environ.get("HYBRID_INFER_CACHE_DIR")
     if named:
-        return Path(named)
+        return Path(named).expanduser()
     from platformdirs import user_cache_path
 
     return Path(user_cache_path("hybrid_infer", appauthor=False))

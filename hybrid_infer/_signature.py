@@ -40,6 +40,13 @@ class Unsupported(Exception):
         return f"{self.place} is of class {self.kind}, which a static graph can neither take nor return"
 
 
+class OfValues(Unsupported):
+    """A number that the tracer has no value for: those of a tensor decide it."""
+
+    def __str__(self) -> str:
+        return f"{self.place} is a number that is taken out of a tensor"
+
+
 def place(name: str) -> str:
     """A parameter in words, or what is carried from call to call (see `_carry`), such as ``self.state``."""
     return name if "." in name else f"argument `{name}`"
@@ -261,6 +268,8 @@ class Signatures:
             return ["c", "complex", [value.real.hex(), value.imag.hex()]]
         if isinstance(value, self.constant_types):
             return ["c", class_path(kind), str(value)]
+        if found.symbolic is not None and isinstance(value, self.frontend.numbers_of_values):
+            raise OfValues(place, value)
         if id(value) in found.given:
             return ["g", found.given[id(value)], len(found.given)]
         opened = self._opened(value, place, found, defaults)

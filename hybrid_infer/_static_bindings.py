@@ -109,6 +109,8 @@ class Bindings:
                     raise SpecError(place, f"{refused} cannot be passed to a static model")
         except Unsupported as fault:
             reason = f"an object of class {fault.kind} cannot be passed to a static model"
+            if fault.kind == "numpy.ndarray" and frontend.name:
+                reason = f"an array cannot be passed beside tensors of {frontend.name}: let all be arrays, or tensors"
             raise SpecError(fault.place, reason) from None
         return found
 

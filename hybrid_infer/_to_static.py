@@ -82,10 +82,10 @@ def _decorate(target: Any, options: _options.Options, strategy: Any) -> Any:
     frontend = _method.frontend_of(target)
     if frontend is not None and hasattr(target, "forward"):
         _refuse(strategy, frontend)
-        _api.check_forward(target)
+        _api.check_forward(target, "to_static")
         target.forward = _bound(target.forward, options, strategy)
         return target
-    served = _api.wrap(target, options)
+    served = _api.wrap(target, options, "to_static")
     if served is target:
         return target
     method: HotMethod = served.__hybrid_infer__

@@ -33,7 +33,7 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer._ran import Trail
 from hybrid_infer._reach import Reach
 from hybrid_infer._reads import Recorder
-from hybrid_infer._signature import Layout, Parameters, Signatures, Unsupported
+from hybrid_infer._signature import Layout, OfValues, Parameters, Signatures, Unsupported
 from hybrid_infer._since import Since
 
 SELF = "self"
@@ -465,6 +465,8 @@ class Twin:
         signatures = Signatures(self.frontend, traced=True)
         try:
             layout = signatures.results(value, self.frontend.is_symbolic, kept, given)
+        except OfValues as fault:
+            raise TraceError(str(fault), "Return the tensor, and take the number out of it outside") from fault
         except Unsupported as fault:
             raise TraceError(str(fault), "Return tensors, numbers, or lists, tuples and dicts of them") from fault
         computed: list[Any] = []

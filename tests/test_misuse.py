@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hybrid_infer
-from hybrid_infer import OptionError, inference, load, save, to_static
+from hybrid_infer import OptionError, _options, inference, load, save, to_static
 
 
 def test_a_misspelled_engine_in_the_environment_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,3 +154,19 @@ def test_what_dir_lists_is_the_public_interface() -> None:
     for name in dir(hybrid_infer):
         value = getattr(hybrid_infer, name)
         assert value.__doc__ and value.__doc__.strip(), f"{name} has nothing for help()"
+
+
+def test_each_function_is_named_in_what_it_refuses() -> None:
+    class Model:
+        pass
+
+    for asked in (inference, to_static):
+        with pytest.raises(TypeError, match=rf"^{asked.__name__}\(\) was given the class .*Model; .*wrap an instance"):
+            asked(Model)
+
+
+def test_a_directory_below_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HYBRID_INFER_CACHE_DIR", "~/models")
+    assert _options.store_root(_options.make({})) == tmp_path / "models"
+    assert _options.store_root(_options.make({"save_model_dir": "~/mine"})) == tmp_path / "mine"

@@ -87,6 +87,7 @@ class Frontend:
     tensor_type = Tensor
     tensor_types = frozenset({Tensor})
     traced_types = (Tensor,)
+    numbers_of_values = ()
     constant_types = ()
 
     @staticmethod

@@ -16,7 +16,8 @@ class Frontend(Protocol):
     ``internal`` the attributes that belong to the framework and say nothing about the computation;
     ``hooks`` the dict attributes whose entries run user code around a layer's forward;
     ``tensor_types`` the exact classes of tensors that an engine can be given; ``constant_types`` the framework's own
-    plain values (dtypes, devices), whose ``str`` tells them apart. Inside a trace tensors are of ``traced_types``.
+    plain values (dtypes, devices), whose ``str`` tells them apart. Inside a trace tensors are of ``traced_types``, and
+    of ``numbers_of_values`` what stands for a number that is no integer and is decided by the values of a tensor.
     ``ignored_writes`` are attributes that the tracer itself sets on layers, ``own_attributes`` those that the
     framework sets on tensors.
     """
@@ -27,6 +28,7 @@ class Frontend(Protocol):
     tensor_types: frozenset[type]
     constant_types: tuple[type, ...]
     traced_types: tuple[type, ...]
+    numbers_of_values: tuple[type, ...]
     ignored_writes: frozenset[str]
     own_attributes: frozenset[str]
     groups: tuple[str, ...]

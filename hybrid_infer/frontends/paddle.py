@@ -65,6 +65,8 @@ class PaddleFrontend:
 
         return (paddle.Tensor, paddle.base.framework.EagerParamBase, paddle.pir.Value)
 
+    numbers_of_values: tuple[type, ...] = ()  # there they are tensors
+
     def is_symbolic(self, value: Any) -> bool:
         """A size that varies is a traced tensor, as is what is computed from it."""
         from hybrid_infer.frontends import _paddle_watch

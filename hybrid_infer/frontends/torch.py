@@ -59,6 +59,12 @@ class TorchFrontend:
     def traced_types(self) -> tuple[type, ...]:
         return (self.tensor_type,)
 
+    @cached_property
+    def numbers_of_values(self) -> tuple[type, ...]:
+        import torch
+
+        return (torch.SymFloat, torch.SymBool)
+
     def is_symbolic(self, value: Any) -> bool:
         import torch
 

@@ -241,6 +241,8 @@ def test_nested_specs_and_results_keep_their_structure(own: Any, tmp_path: Path)
     close(static(*arrays).right[1], own.array(expected.right[1]))
     with pytest.raises(SpecError, match=r"`pair` of forward.*any, 4"):
         static([pair[1], pair[1]], more)
+    with pytest.raises(SpecError, match=rf"`pair`\[1\]: an array cannot be passed beside tensors of {own.name}"):
+        static([pair[0], arrays[0][1]], more)
 
 
 @pytest.mark.parametrize(

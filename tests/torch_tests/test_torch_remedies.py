@@ -38,6 +38,9 @@ class Layer(torch.nn.Module):
         y = numpy.tanh(x.numpy())  # here
         return self.linear(torch.from_numpy(y))
 
+    def gives_a_number(self, x: torch.Tensor) -> tuple[torch.Tensor, float]:
+        return x, x.max().item()
+
     def draws(self, x: torch.Tensor) -> torch.Tensor:
         return self.linear(x) + torch.rand(4)  # here
 
@@ -91,6 +94,14 @@ def test_line_construct_and_remedy(function: Callable[..., Any], construct: str,
         layer.hot(X)
     assert construct in raised.value.reason and place(function) in raised.value.reason, str(raised.value)
     assert remedy in raised.value.remedy, str(raised.value)
+
+
+def test_a_number_of_values_is_named() -> None:
+    layer = type("Hot", (Layer,), {"hot": inference(Layer.gives_a_number, fallback="error")})().eval()
+    with torch.no_grad(), pytest.raises(CaptureError) as raised:
+        layer.hot(X)
+    assert raised.value.reason == "the result[1] is a number that is taken out of a tensor"
+    assert raised.value.remedy == "Return the tensor, and take the number out of it outside"
 
 
 def test_a_hook_is_named() -> None:
