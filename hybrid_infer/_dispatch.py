@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import operator
 import os
@@ -15,12 +16,14 @@ from hybrid_infer import (
     _background,
     _choice,
     _compile,
+    _contests,
     _defects,
     _family,
     _fork_safe,
     _given,
     _gradients,
     _stance,
+    _stumbles,
     _verify,
     _written,
 )  # fmt: skip
@@ -28,7 +31,7 @@ from hybrid_infer._asking import Asked, Askings
 from hybrid_infer._busy import NOTHING, capturing
 from hybrid_infer._carry import Boxes, Carries
 from hybrid_infer._crowds import Crowds
-from hybrid_infer._errors import ArgumentsRefused, BackendError, CaptureError, EngineError
+from hybrid_infer._errors import BackendError, CaptureError, EngineError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._met import Met
 from hybrid_infer._miss import Stores, met, miss
@@ -36,7 +39,6 @@ from hybrid_infer._pace import Pace
 from hybrid_infer._request import Errand, specs
 from hybrid_infer._route import Compiled, Eager
 from hybrid_infer._signature import Signatures, Unsupported
-from hybrid_infer._stumbles import Stumbles
 from hybrid_infer._subject import Subject
 from hybrid_infer._turnover import Turnover
 from hybrid_infer._types import OVERLAP
@@ -86,7 +88,7 @@ class State:
         self.changes = 0  # of the versions that it has a program for
         self._binding, self._patient = _fork_safe.Lock(), True
         self.in_vain: set[Any] = set()  # dimensions that were to vary, and that the tracer fixed
-        self.crowds, self.pace, self.stumbles = Crowds(), Pace(), Stumbles()
+        self.crowds, self.pace, self.stumbles = Crowds(), Pace(), _stumbles.Stumbles()
         self.stores, self.walked = Stores(method), Walked()
         #: Ids of objects that the layer and the code hold, once a call was given an object.
         self.holds: frozenset[int] = frozenset()
@@ -178,20 +180,28 @@ class State:
             return self.eagerly(owner, args, kwargs, OVERLAP, "", "busy")
         if self._always:
             return self._compared(owner, args, kwargs, values, key, route)
+        recorded = self._grad() and _gradients.wanted(self.frontend, tensors, route)
+        contest = None
+        if recorded:
+            if route.written or self.boxes.carries:  # type: ignore[union-attr]
+                reason = "it writes to tensors or attributes while gradients are recorded"
+                return self.eagerly(owner, args, kwargs, reason, "Call it under no_grad()", "busy")
+            contest = _contests.of(route, key)
+            if contest is not None and contest.eager:
+                reason, remedy = _contests.REASON, _contests.REMEDY
+                return contest.timed(True, lambda: self.eagerly(owner, args, kwargs, reason, remedy, "busy"))
         try:
-            if self._grad() and _gradients.wanted(self.frontend, tensors, route):
-                if route.written or self.boxes.carries:  # type: ignore[union-attr]
-                    reason = "it writes to tensors or attributes while gradients are recorded"
-                    return self.eagerly(owner, args, kwargs, reason, "Call it under no_grad()", "busy")
+            if recorded:
                 call = _gradients.Eagerly(self, owner, values, (len(args), kwargs))
-                result = _gradients.differentiable(call, route, tensors, ints, given)
+                connect = functools.partial(_gradients.differentiable, call, route, tensors, ints, given)
+                result = connect() if contest is None else contest.timed(False, connect)
             elif route.written:  # type: ignore[union-attr]
                 result = self._write(route, tensors, ints, given)
             else:
                 result = route.run(tensors, ints, given)  # type: ignore[union-attr]
         except Exception as fault:
             result = self.method.function(*owner, *args, **kwargs)  # where it fails as well, the call is at fault
-            self._stumbled(key, route, fault)
+            _stumbles.over(self, key, route, fault)
             return result
         if route.written:  # type: ignore[union-attr]
             if result is NOTHING:
@@ -205,19 +215,6 @@ class State:
         if given or self.boxes.carries:
             return _given.applied(result, self.frontend.write, self.boxes.assign)
         return result
-
-    def _stumbled(self, key: Any, route: Any, fault: Exception) -> None:
-        """Note that a program failed where the eager method did not; where it keeps failing, it is given a rest."""
-        reason = str(fault)
-        if not isinstance(fault, EngineError):  # an argument is not what its signature tells: a sparse tensor, say
-            reason = f"its static model cannot be given these arguments: {type(fault).__name__}: {fault}"
-        elif not route.valid():  # only the run found that a weight was changed; the next call binds it anew
-            self.note(reason, "", "busy")
-            return
-        pause = None if isinstance(fault, ArgumentsRefused) else self.stumbles.another(key)  # other values may do
-        if pause is not None:
-            self.remember(key, Eager(reason, pause, kind="build"))
-        self.note(reason, "", "build")
 
     def _write(self, route: Any, tensors: Sequence[Any], ints: Sequence[int], given: Any) -> Any:
         """See ``Turn.take``."""
@@ -473,7 +470,7 @@ class State:
         Calls in flight keep theirs until they end. Versions that are in no store stay known.
         """
         self.memo, self.routes, self.seen, self.slower, self.rest = OrderedDict(), {}, {}, {}, 0
-        self.walked, self.crowds, self.pace = Walked(), Crowds(), Pace()
+        self.walked, self.crowds, self.pace, self.stumbles = Walked(), Crowds(), Pace(), _stumbles.Stumbles()
         self.changes += 1
         family = self.family
         if family is not None and not any(h.entry is None and h.version.graph for h in list(family.held)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -52,6 +52,7 @@ class Held:
         self.with_gaps: dict[int, bool] = {}
         self.ranges = Ranges()
         self.choices: dict[str, Any] = {}  # of a `Choice`, by what it was made among
+        self.contests: dict[Hashable, Any] = {}  # of a `Contest`, by engine and signature
         self.doubtful: Counter[str] = Counter()  # of those, how often one was made on a busy machine
 
     def refuse(self, among: str, reason: str) -> None:

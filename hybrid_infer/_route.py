@@ -94,7 +94,8 @@ class Compiled:
         self._build = builder(version.results, constants(frontend))
         self._simple = version.results == ["t"] and self._sources == (("y", 0),) and not live and not self.ints
         self.computed = len(graph.outputs)
-        self.scales: set[int] = set()  # of the calls for which it was chosen
+        #: The scales of the calls for which it was chosen, and the seconds of a call that it saves there, where known.
+        self.scales: dict[int, float] = {}
         self.temporary = False
         self.mark: object = None  # of the store: it keeps the entry in use for as long as this lives
         self.tensor_sources = [s for s, k in zip(self._sources, self._kinds, strict=True) if k == "t"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -115,7 +116,7 @@ def _use(
     slot = _trt.slot(request, held, _engines.engines)
     place = chosen + slot
     ready = state.routes.get((id(held), place))
-    again = _renewed(state, request, held, place, scale)
+    again = _renewed(state, request, held, place, scale, choice)
     if again is not None:
         return again, result
     graph = outcome.graph if outcome else None
@@ -219,7 +220,7 @@ def _use(
     if choice is not None and choice.name != chosen:
         place = choice.name + slot
         ready = state.routes.get((id(held), place))
-        again = _renewed(state, request, held, place, scale)
+        again = _renewed(state, request, held, place, scale, choice)
         if again is not None:  # the engine serves calls of another scale already: one program is enough
             route.close()
             return again, result
@@ -236,7 +237,7 @@ def _use(
     else:
         _drop_unmeasured(state, request, held)
     route.mark = held.hold()
-    route.scales.add(scale)
+    route.scales[scale] = _gain(choice)
     state.routes[id(held), place] = route
     _trt.bound(state, held, slot, _drop)
     state.rest = 0
@@ -254,16 +255,22 @@ def _to_compare(state: Any, request: Request, held: Held, built: Built, anew: bo
     return mode != "off" and not built.verified and not taken
 
 
-def _renewed(state: Any, request: Request, held: Held, place: str, scale: int) -> Compiled | None:
+def _renewed(
+    state: Any, request: Request, held: Held, place: str, scale: int, choice: _choice.Choice | None
+) -> Compiled | None:
     """The instance's route of a version by an engine, if its weights are unchanged; from now on for `scale` as well."""
     ready: Compiled | None = state.routes.get((id(held), place))
     if ready is None or ready.held is not held or ready.live != request.live or not ready.serves(request.call):
         return None
     again = ready if ready.valid() else ready.renewed(request.subject)
     if again is not None:
-        again.scales.add(scale)
+        again.scales[scale] = _gain(choice)
         state.routes[id(held), place] = again
     return again
+
+
+def _gain(choice: _choice.Choice | None) -> float:
+    return math.inf if choice is None else choice.gain
 
 
 def _drop_unmeasured(state: Any, request: Request, held: Held) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from hybrid_infer._errors import ArgumentsRefused, EngineError
 from hybrid_infer._pauses import ever_longer, for_a_while
+from hybrid_infer._route import Eager
 
 _TIMES = 3  # failures in a row after which calls of a signature are left alone
 _PAUSE = 1.0  # seconds for which they are; ever longer, where the program fails again
@@ -24,3 +26,17 @@ class Stumbles:
             self.counts.clear()
         self.counts[key] = times = self.counts.get(key, 0) + 1
         return for_a_while(ever_longer(_PAUSE, times - _TIMES)) if times >= _TIMES else None
+
+
+def over(state: Any, key: Any, route: Any, fault: Exception) -> None:
+    """Note that a program failed where the eager method did not; where it keeps failing, it is given a rest."""
+    reason = str(fault)
+    if not isinstance(fault, EngineError):  # an argument is not what its signature tells: a sparse tensor, say
+        reason = f"its static model cannot be given these arguments: {type(fault).__name__}: {fault}"
+    elif not route.valid():  # only the run found that a weight was changed; the next call binds it anew
+        state.note(reason, "", "busy")
+        return
+    pause = None if isinstance(fault, ArgumentsRefused) else state.stumbles.another(key)  # other values may do
+    if pause is not None:
+        state.remember(key, Eager(reason, pause, kind="build"))
+    state.note(reason, "", "build")

@@ -149,3 +149,19 @@ def test_the_backward_pass_computes_in_the_autocast_of_the_forward_pass() -> Non
         found.append([p.grad.clone() for p in layer.parameters() if p.grad is not None])
     assert found[0] and counts()["hits"]
     same(found[1:], [found[0]] * 2, 0.0)
+
+
+def test_a_method_that_writes_and_raises_is_called_once() -> None:
+    def counted(total: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        total.add_(1.0)
+        return total + x.add_(1.0)
+
+    hot = inference(counted, fallback="error")
+    total, x = torch.zeros(4), torch.ones(4)
+    with torch.no_grad():
+        hot(total, x)
+        hot(total, x)
+    assert total.tolist() == [2.0] * 4
+    with pytest.raises(RuntimeError, match="leaf Variable"):
+        hot(total, x.requires_grad_())
+    assert total.tolist() == [3.0] * 4
