@@ -11,7 +11,7 @@ from typing import Any
 
 from hybrid_infer import _code, _keys, _origin
 from hybrid_infer._namespaces import ENTRIES, Namespace
-from hybrid_infer._objects import Objects, library_of
+from hybrid_infer._objects import Objects, library_of, made_at_run_time
 from hybrid_infer._state import ABSENT, name_of
 
 #: Root classes of the frameworks' layers: a user method that replaces one of theirs is not thereby called in forward.
@@ -161,7 +161,10 @@ class Classes(Objects):
             # A class made in C may lack even that: Paddle's PyLayer.
             if str(getattr(kind, "__module__", "")).partition(".")[0] != "builtins":
                 for base in kind.__mro__:
-                    self.space(base.__dict__, name_of(base), base).library = bool(_origin.of_object(base))
+                    space = self.space(base.__dict__, name_of(base), base)
+                    space.library = bool(_origin.of_object(base)) and not made_at_run_time(base)
+                    if made_at_run_time(base):
+                        space.extra |= {name for name, held in vars(base).items() if callable(held) or name[:2] != "__"}
             return _keys.frame(b"c", token.encode())
         label = self.unique(f"class {name_of(kind)}")
         self.labels[id(kind)] = (kind, label)

@@ -75,6 +75,11 @@ def library_of(function: types.FunctionType) -> str:
     return _origin.of_file(function.__code__.co_filename, module if isinstance(module, str) else "")
 
 
+def made_at_run_time(value: types.FunctionType | type) -> bool:
+    """Is it a lambda, or made by a call of a function, so that its name says nothing about what it does?"""
+    return "<" in value.__qualname__
+
+
 def undecorated(value: Any) -> Any:
     """The function behind a wrapper of this library, whose own state has no part in a fingerprint."""
     method = getattr(value, "__hybrid_infer__", None)

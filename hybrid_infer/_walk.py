@@ -15,7 +15,7 @@ from typing import Any
 from hybrid_infer import _code, _keys, _origin
 from hybrid_infer._classes import Classes, is_root
 from hybrid_infer._namespaces import data_names
-from hybrid_infer._objects import library_of, undecorated
+from hybrid_infer._objects import library_of, made_at_run_time, undecorated
 from hybrid_infer._outline import Outline
 from hybrid_infer._state import ABSENT, cell_contents, elements, module_name, name_of
 
@@ -136,9 +136,11 @@ class Walk(Classes):
     def named_in_library(function: types.FunctionType) -> bool:
         """Is it all the library's own, so that its version says everything?
 
-        A wrapper that a library made around something else (``torch.no_grad()`` on a user's function) is not.
+        A wrapper that a library made around something else (``torch.no_grad()`` on a user's function) is not, nor are
+        lambdas and what a function of it makes at each call: others go by the same name.
         """
-        if function.__closure__ is None and "__wrapped__" not in function.__dict__:
+        own = not made_at_run_time(function)
+        if own and function.__closure__ is None and "__wrapped__" not in function.__dict__:
             return True
         found = behind(function.__module__, function.__qualname__.split("."))
         if isinstance(found, (staticmethod, classmethod)):
@@ -153,7 +155,7 @@ class Walk(Classes):
         followed = self.follows(function.__code__)
         if library:
             self.library(library)
-            self.ingredients[label] = _keys.digest(library)
+            self.ingredients[label] = _keys.digest((library, _code.mark(function.__code__)))
             self.wrappers.add(_code.mark(function.__code__))
         else:
             self.functions.append(function)
@@ -167,8 +169,7 @@ class Walk(Classes):
             self.space(function.__dict__, label, function).extra.add("__wrapped__")
         if followed:
             self.cells_of(function, label)
-            if not library or function.__closure__:
-                self.defaults(function, label)
+            self.defaults(function, label)
 
     def looked_into(self) -> bool:
         """Count more of functions that no code has run, where the code that has may look into them; was there any?"""
