@@ -16,7 +16,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
 from hybrid_infer._errors import TraceError
-from hybrid_infer.frontends import _torch_complex
+from hybrid_infer.frontends import _torch_complex, _torch_elementwise
 from hybrid_infer.frontends._own_thread import replaced
 
 _Operator = Callable[..., Any]
@@ -41,6 +41,7 @@ def known(program: Any) -> Iterator[None]:
 def _plain() -> dict[Any, _Operator]:
     aten = torch.ops.aten
     return {
+        **_torch_elementwise.decompositions(),
         aten._adaptive_avg_pool2d.default: functools.partial(_averaged, 2),
         aten._adaptive_avg_pool3d.default: functools.partial(_averaged, 3),
         aten.abs.default: _size,

@@ -17,6 +17,8 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.prod.dim_int: _product,
         aten._cdist_forward.default: _distances,
         aten.copy.default: _written,
+        aten.diagonal.default: _diagonal,
+        aten.diagonal_copy.default: _diagonal,
         aten.masked_select.default: _selected,
         aten.squeeze.dim: _squeezed,
         aten.squeeze.dims: _squeezed,
@@ -63,6 +65,24 @@ def _written(target: Any, source: Any, non_blocking: bool = False) -> Any:
     sizes = [[*each.shape.dims] if each.shape is not None else [None] for each in (target, source)]
     same = sizes[0] == sizes[1] and all(isinstance(size, int) for size in sizes[0])
     return source if same else op.Expand(source, op.Shape(target))
+
+
+def _diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """Taken from the matrix: the exporter's form multiplies what is beside it by 0, which leaves NaN of an infinity."""
+    from onnxscript import opset20 as op
+
+    rank = len(x.shape)
+    first, second = dim1 % rank, dim2 % rank
+    others = [axis for axis in range(rank) if axis not in (first, second)]
+    x = op.Transpose(x, perm=[*others, first, second])
+    if offset:
+        axis, end = (-1 if offset > 0 else -2), 2**63 - 1
+        x = op.Slice(x, *(op.Constant(value_ints=[value]) for value in (abs(offset), end, axis)))
+    rows, columns = op.Shape(x, start=rank - 2, end=rank - 1), op.Shape(x, start=rank - 1)
+    count, zero, one = op.Squeeze(op.Min(rows, columns)), op.Constant(value_int=0), op.Constant(value_int=1)
+    places = op.Mul(op.Range(zero, count, one), op.Add(columns, one))
+    flat = op.Reshape(x, op.Concat(op.Shape(x, end=rank - 2), op.Mul(rows, columns), axis=0), allowzero=True)
+    return op.Gather(flat, places, axis=-1)
 
 
 def _selected(x: Any, mask: Any) -> Any:

@@ -25,6 +25,22 @@ METHODS: dict[str, Callable[..., Any]] = {
     "adaptive_max_pool1d whole": lambda x: torch.nn.functional.adaptive_max_pool1d(x, 1),
     "adaptive_max_pool2d": lambda x: torch.nn.functional.adaptive_max_pool2d(x, (2, 3)),
     "adaptive_max_pool3d": lambda x: torch.nn.functional.adaptive_max_pool3d(x.unsqueeze(0), (2, 1, 5)),
+    "angle": lambda x: x.angle(),
+    "angle of complex numbers": lambda x: torch.complex(x, x.flip(-1) * (x > 0)).angle(),
+    "angle of whole numbers": lambda x: x.nan_to_num(0, 3, -3).long().angle(),
+    "atan2": lambda x: torch.atan2(x, x.flip(-1)),
+    "atan2 of zeros": lambda x: torch.atan2(x.nan_to_num(0, 1, -1) * 0.0, x.flip(-1)),
+    "atan2 over zeros": lambda x: torch.atan2(x, x.flip(1).nan_to_num(0, 1, -1) * 0.0),
+    "atan2 of whole numbers": lambda x: torch.atan2(x.nan_to_num(0, 3, -3).int(), x.flip(-1)),
+    "diagonal": lambda x: x.diagonal(dim1=1, dim2=2).clone(),
+    "diagonal above": lambda x: x.diagonal(1, -1, 0).clone(),
+    "diagonal below": lambda x: x.diagonal(-2, 1, 2).clone(),
+    "heaviside": lambda x: torch.heaviside(x, x.flip(-1)),
+    "logit": lambda x: x.logit(),
+    "logit with bounds": lambda x: x.logit(0.2),
+    "signbit": lambda x: torch.stack([x.signbit(), (x.nan_to_num(0, 1, -1) * 0.0).signbit()]),
+    "signbit of whole numbers": lambda x: x.nan_to_num(0, 3, -3).long().signbit(),
+    "trace": lambda x: x[0].trace(),
     "cummax": lambda x: x.cummax(1).values,
     "cummin": lambda x: x.cummin(-1)[0],
     "cumprod": lambda x: x.cumprod(1),
@@ -134,3 +150,9 @@ def test_of_single_numbers() -> None:
     for method in methods:
         hot = inference(method, backend="onnxruntime", fallback="error")
         same(hot(torch.tensor(2.5)), method(torch.tensor(2.5)))
+
+
+@pytest.mark.parametrize("method", [torch.special.erfcx, lambda x: torch.logdet(x * 1e-20)], ids=["erfcx", "logdet"])
+def test_a_form_that_holds_for_some_numbers_alone_is_not_used(method: Callable[..., Any]) -> None:
+    twice(inference(lambda x: method(x), backend="onnxruntime"), method, torch.eye(6).expand(2, 6, 6) * 3.0)
+    eagerly("for all numbers")

@@ -1,0 +1,73 @@
+"""Functions of single numbers whose form in ONNX errs for some: signs of zeros, NaN, large and small numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import torch
+
+from hybrid_infer._errors import TraceError
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """By operator; what returns NotImplemented leaves the exporter's form in its place."""
+    aten = torch.ops.aten
+    return {
+        aten.angle.default: _angle,
+        aten.atan2.default: _angle_of_sides,
+        aten.heaviside.default: _step,
+        aten.logdet.default: _without_form("logdet", "a determinant is beyond the range of numbers of which it is not"),
+        aten.logit.default: _logit,
+        aten.signbit.default: _below_zero,
+        aten.special_erfcx.default: _without_form("special_erfcx", "erfc is 0 where its scaled value is not"),
+    }
+
+
+def _without_form(name: str, why: str) -> Callable[..., NoReturn]:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise TraceError(f"ONNX has no form of torch's operator {name} for all numbers: {why}")
+
+    return refuse
+
+
+def _below_zero(x: Any) -> Any:
+    """Of -0.0 too."""
+    if not x.is_floating_point():
+        return NotImplemented if x.dtype is torch.bool else x < 0
+    return (x < 0) | ((x == 0) & (1 / x < 0))
+
+
+def _angle_of_sides(y: Any, x: Any) -> Any:
+    """Of the first quadrant's angle, by the signs of both, those of zeros among them; NaN where either is."""
+    dtype = torch.result_type(y, x)
+    if not dtype.is_floating_point:
+        dtype = torch.get_default_dtype()
+    y, x = torch.broadcast_tensors(y.to(dtype), x.to(dtype))
+    up, along = y.abs(), x.abs()
+    within = torch.where((up == torch.inf) & (along == torch.inf), math.pi / 4, torch.atan(up / along))
+    within = torch.where((up == 0) & (along == 0), 0.0, within)
+    within = torch.where(_below_zero(x), math.pi - within, within)
+    return torch.where(_below_zero(y), -within, within).to(dtype)
+
+
+def _angle(x: Any) -> Any:
+    if x.is_complex():
+        return _angle_of_sides(x.imag, x.real)
+    dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
+    x = x.to(dtype)
+    return torch.where(x < 0, torch.full_like(x, math.pi), torch.where(x.isnan(), x, 0.0))
+
+
+def _step(x: Any, values: Any) -> Any:
+    return torch.where(x == 0, values, (x > 0).to(x.dtype))
+
+
+def _logit(x: Any, eps: float | None = None) -> Any:
+    """A NaN, which no bound holds, stays one."""
+    if not x.is_floating_point():
+        x = x.to(torch.get_default_dtype())
+    if eps is not None:
+        x = torch.where(x < eps, eps, torch.where(x > 1 - eps, 1 - eps, x))
+    return torch.log(x / (1 - x))
