@@ -10,16 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hybrid_infer.backends._small_numbers import SmallNumbers
 from hybrid_infer.backends._source import replace_nodes, subgraphs
 
 _HALF = 1 << 32
-#: What passes on numbers that it is given, at its first input or at each; some of it leaves some out.
-_PASS_ON = frozenset(
-    {"Identity", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather", "GatherElements", "GatherND",
-     "Expand", "Tile", "Flatten", "Split"}
-)  # fmt: skip
-#: Sizes, and places in an array.
-_SMALL = frozenset({"Shape", "Size", "ArgMax", "ArgMin", "NonZero"})
 
 
 def split_in_halves(model: Any, kinds: Mapping[str, int]) -> None:
@@ -27,32 +21,14 @@ def split_in_halves(model: Any, kinds: Mapping[str, int]) -> None:
     from onnx import TensorProto
 
     graphs = [model.graph, *subgraphs(model.graph.node)]
-    made = {name: node for graph in graphs for node in graph.node for name in node.output}
+    small = SmallNumbers(graphs, kinds)
     for graph in graphs:
         nodes: list[Any] = []
         for node in graph.node:
             wide = node.op_type == "ReduceSum" and not node.domain and kinds.get(node.input[0]) == TensorProto.INT64
-            nodes += _halves(node) if wide and not _short(node.input[0], made, kinds) else [node]
+            nodes += _halves(node) if wide and not small.holds(node.input[0]) else [node]
         if len(nodes) > len(graph.node):
             replace_nodes(graph, nodes)
-
-
-def _short(name: str, made: Mapping[str, Any], kinds: Mapping[str, int]) -> bool:
-    """Are they numbers that 32 bits hold, as far as the graph tells? Counts are sums of such."""
-    from onnx import TensorProto
-
-    narrow = (TensorProto.BOOL, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16,
-              TensorProto.INT32)  # fmt: skip
-    for _ in range(64):
-        node = made.get(name)
-        if node is None or node.domain:
-            return False
-        if node.op_type == "Cast":
-            return kinds.get(node.input[0]) in narrow
-        if node.op_type not in _PASS_ON:
-            return node.op_type in _SMALL
-        name = node.input[0]
-    return False
 
 
 def _halves(node: Any) -> list[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import Graph
-from hybrid_infer.backends import _nonfinite
+from hybrid_infer.backends import _exact_integers, _nonfinite
 from hybrid_infer.backends._empty_means import mark
 from hybrid_infer.backends._empty_products import spare
 from hybrid_infer.backends._exact_sums import split_in_halves
@@ -55,6 +55,8 @@ def prepare(graph: Graph, optimise: bool) -> dict[str, bytes]:
     spare(model)
     kinds = _nonfinite.types(model)
     split_in_halves(model, kinds)
+    if _exact_integers.spell(model, kinds):
+        kinds = _nonfinite.types(model)
     spell_log_sigmoids(model, kinds)
     _nonfinite.open_clips(model, kinds)
     _nonfinite.keep(model, kinds)

@@ -20,7 +20,7 @@ from hybrid_infer.backends import _complex, _faults, _fork, _nonfinite, _plan, _
 NAME = "onnxruntime"
 
 #: Moves whenever `_plan.prepare` writes something else for the same graph.
-_PLAN_FORMAT = 8
+_PLAN_FORMAT = 9
 
 #: How each element type travels between NumPy and this engine.
 _WIRE = {

@@ -1,0 +1,57 @@
+"""Which int64 numbers of a graph 32 bits hold for sure, as far as the graph tells: sizes, places, what was narrow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+#: What passes on numbers that it is given, at its first input or at each; some of it leaves some out.
+_PASS_ON = frozenset(
+    {"Identity", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather", "GatherElements", "GatherND",
+     "Expand", "Tile", "Flatten", "Split"}
+)  # fmt: skip
+#: The same of all its inputs.
+_PASS_ALL_ON = frozenset({"Concat", "Max", "Min"})
+#: Sizes, and places in an array.
+_SMALL = frozenset({"Shape", "Size", "ArgMax", "ArgMin", "NonZero"})
+_DEPTH = 64
+
+
+class SmallNumbers:
+    """``graphs``: a model's, those inside others included; ``kinds``: the element types of values, by name."""
+
+    def __init__(self, graphs: Sequence[Any], kinds: Mapping[str, int]) -> None:
+        from onnx import TensorProto
+
+        self._made = {name: node for graph in graphs for node in graph.node for name in node.output}
+        self._held = {tensor.name: tensor for graph in graphs for tensor in graph.initializer}
+        self._kinds = kinds
+        self._narrow = (TensorProto.BOOL, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16,
+                        TensorProto.INT32)  # fmt: skip
+
+    def holds(self, name: str, depth: int = _DEPTH) -> bool:
+        """Do all of the numbers of a value lie between -2**31 and 2**31?"""
+        constant = self.constant(name)
+        if constant is not None and constant.dtype.kind == "i":
+            return constant.size == 0 or bool(abs(constant).max() < 2**31)
+        node = self._made.get(name)
+        if node is None or node.domain or not depth:
+            return False
+        if node.op_type == "Cast":
+            return self._kinds.get(node.input[0]) in self._narrow
+        if node.op_type in _PASS_ALL_ON:
+            return all(self.holds(each, depth - 1) for each in node.input)
+        if node.op_type in _PASS_ON:
+            return self.holds(node.input[0], depth - 1)
+        return node.op_type in _SMALL
+
+    def constant(self, name: str) -> Any:
+        """The array that a graph holds under a name; None where it holds none, or only says where it is."""
+        from onnx import TensorProto, numpy_helper
+
+        node, tensor = self._made.get(name), self._held.get(name)
+        if node is not None and node.op_type == "Constant" and not node.domain:
+            tensor = next((each.t for each in node.attribute if each.name == "value"), None)
+        if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
+            return None
+        return numpy_helper.to_array(tensor)
