@@ -186,15 +186,21 @@ def _power(written: _Written) -> None:
 
 
 def _product(written: _Written) -> None:
-    """Half of the factors with the other half, as long as there are two."""
     node, sizes = written.node, written.sizes.get(written.node.input[0])
     axes = None if sizes is None else axes_of(node, len(sizes), constants(written.graph))
-    counts = None if sizes is None or axes is None else [sizes[axis] for axis in axes]
-    if counts is None or None in counts or not all(0 < count <= _MOST_FACTORS for count in counts if count is not None):
-        raise EngineError("onnxruntime", "multiplies int64 along an axis in float64, and its size is not fixed")
-    found = node.input[0]
-    for axis, count in zip(axes or (), counts, strict=True):
-        left = count or 1
+    if sizes is None or axes is None:
+        raise EngineError("onnxruntime", "multiplies int64 in float64, along axes that the graph does not tell")
+    counts = [size for axis in axes if (size := sizes[axis]) is not None]
+    if len(counts) == len(axes) and all(0 < count <= _MOST_FACTORS for count in counts):
+        _by_halves(written, axes, counts)
+    else:
+        _one_by_one(written, axes, len(sizes))
+
+
+def _by_halves(written: _Written, axes: Sequence[int], counts: Sequence[int]) -> None:
+    """Half of the factors with the other half, as long as there are two."""
+    found = written.node.input[0]
+    for axis, left in zip(axes, counts, strict=True):
         while left > 1:
             half = left // 2
             parts = [
@@ -206,10 +212,32 @@ def _product(written: _Written) -> None:
             left -= half
             if len(parts) > 2:
                 found = written("Concat", found, parts[2], axis=axis)
-    if not next((each.i for each in node.attribute if each.name == "keepdims"), 1):
-        for axis in reversed(axes or ()):
+    if not next((each.i for each in written.node.attribute if each.name == "keepdims"), 1):
+        for axis in reversed(axes):
             found = written("Gather", found, written.number(0), axis=axis)
     written("Identity", found, last=True)
+
+
+def _one_by_one(written: _Written, axes: Sequence[int], rank: int) -> None:
+    """In a loop over all places along the axes, of results side by side."""
+    from onnx import TensorProto, helper
+
+    one = helper.make_tensor("one", TensorProto.INT64, [1], [1])
+    given, row = written.node.input[0], written.number(-1, 1)
+    shape = written("Shape", written.again(given))
+    ones = written("ConstantOfShape", written("Reshape", shape, row), value=one)
+    ones = written("Reshape", ones, row)
+    count = written("Shape", ones)
+    turns = written("Div", written("Reshape", written("Size", given), row), written("Max", count, written.number(1, 1)))
+    rows = written("Transpose", given, perm=[*axes, *(axis for axis in range(rank) if axis not in axes)])
+    rows = written("Reshape", rows, written("Concat", turns, count, axis=0), allowzero=1)
+    first = written("Reshape", ones, written("Concat", written.number(1, 1), count, axis=0), allowzero=1)
+    rows = written("Concat", first, rows, axis=0)  # a loop fails that has no turn
+    kind = TensorProto.INT64
+    values = [helper.make_tensor_value_info(name, kind, None) for name in ("before", "factor", "after")]
+    body = helper.make_graph([helper.make_node("Mul", ["before", "factor"], ["after"])], "body", values[:2], values[2:])
+    found = written("Scan", ones, rows, body=body, num_scan_inputs=1)
+    written("Reshape", found, shape, last=True, allowzero=1)
 
 
 _FORMS: dict[str, Callable[[_Written], None]] = {

@@ -53,6 +53,7 @@ def _plain() -> dict[Any, _Operator]:
         aten.logcumsumexp.default: _log_sums,
         aten.median.default: lambda x: _median(x.reshape(-1), 0, False),
         aten.nanmedian.default: lambda x: _nanmedian(x.reshape(-1), 0, False),
+        aten.scatter_reduce.two: _scattered,
         aten.searchsorted.Scalar: _place_of_number,
         aten.searchsorted.Tensor: _places,
         aten.squeeze.dim: _squeezed,
@@ -186,6 +187,20 @@ def _nanmedian(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
     found = ordered.gather(dim, ((numbers - 1) // 2).clamp(min=0))
     found = torch.where(numbers == 0, torch.nan, found)
     return found if keepdim else found.squeeze(dim)
+
+
+def _scattered(x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Any:
+    """A mean: the exporter's form has the last of what is to be averaged."""
+    if reduce != "mean":
+        return NotImplemented
+    if x.dim() == 0:
+        x, index, source = (each.reshape(1) for each in (x, index, source))
+        return _scattered(x, 0, index, source, reduce, include_self=include_self).reshape(())
+    count = torch.zeros_like(x).scatter_add(dim, index, torch.ones_like(source))
+    start = x if include_self else torch.where(count > 0, torch.zeros_like(x), x)
+    total = start.scatter_add(dim, index, source)
+    count = count + 1 if include_self else count.clamp(min=1)
+    return total / count if x.is_floating_point() else torch.div(total, count, rounding_mode="floor")
 
 
 def _place_of_number(table: Any, value: float, **options: Any) -> Any:

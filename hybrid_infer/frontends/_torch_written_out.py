@@ -20,6 +20,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.diagonal.default: _diagonal,
         aten.diagonal_copy.default: _diagonal,
         aten.masked_select.default: _selected,
+        aten.sort.stable: _sorted,
         aten.squeeze.dim: _squeezed,
         aten.squeeze.dims: _squeezed,
     }
@@ -91,6 +92,21 @@ def _selected(x: Any, mask: Any) -> Any:
 
     x = op.Expand(x, op.Shape(mask))
     return op.Compress(x, op.Reshape(op.Expand(mask, op.Shape(x)), op.Constant(value_ints=[-1])))
+
+
+def _sorted(x: Any, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
+    """TopK has equal elements in the order in which they are given."""
+    import onnx_ir as ir
+    from onnxscript import opset20 as op
+
+    if x.shape is not None and not len(x.shape):
+        return op.Identity(x), op.Constant(value_int=0)
+    own, wide = x.dtype, (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT32, ir.DataType.INT64)
+    if own not in wide:
+        x = op.Cast(x, to=ir.DataType.FLOAT if own.is_floating_point() else ir.DataType.INT32)
+    size = op.Gather(op.Shape(x), op.Constant(value_ints=[dim]))
+    values, places = op.TopK(x, size, axis=dim, largest=descending, sorted=True)
+    return values if own in wide else op.Cast(values, to=own), places
 
 
 def _squeezed(x: Any, dims: int | Sequence[int]) -> Any:

@@ -56,6 +56,15 @@ METHODS: dict[str, Callable[..., Any]] = {
     "median of whole numbers": lambda x: (x.nan_to_num(0, 3, -3) * 5).long().median(-1, keepdim=True).values,
     "nanmedian": lambda x: x.nanmedian(),
     "nanmedian along": lambda x: x.nanmedian(-1).values,
+    "scatter mean": lambda x: x.scatter_reduce(1, (x > 0).long(), x.flip(0), "mean"),
+    "scatter mean of others": lambda x: x.scatter_reduce(-1, (x > 0).long(), x * 2, "mean", include_self=False),
+    "scatter mean of whole numbers": lambda x: torch.zeros(6, dtype=torch.long).scatter_reduce(
+        0, torch.tensor([1, 1, 3, 1, 3]), (x[0, :, 0].nan_to_num(0, 3, -3) * 7).clamp(-1e6, 1e6).long(), "mean"
+    ),
+    "scatter mean of one": lambda x: x[0, 0, 0].scatter_reduce(0, torch.tensor(0), x[0, 0, 1], "mean"),
+    "sort": lambda x: x.nan_to_num(0, 3, -3).round().sort(dim=1, descending=True, stable=True),
+    "sort of halves": lambda x: (x * 2).nan_to_num(0, 3, -3).round().half().sort(stable=True),
+    "sort of masks": lambda x: (x > 0).sort(stable=True, dim=0),
     "searchsorted": lambda x: torch.searchsorted(torch.tensor([-1.0, 0.0, 0.5, 0.5, 2.0]), x),
     "searchsorted right": lambda x: torch.searchsorted(torch.tensor([-1.0, 0.0, 0.5, 0.5, 2.0]), x, right=True),
     "searchsorted rows": lambda x: torch.searchsorted(x.cumsum(-1), x, side="right", out_int32=True),
@@ -84,7 +93,8 @@ def test_the_results_are_those_of_eager(name: str) -> None:
 
 
 #: What a size along which the numbers are taken is told by its value for: the graph differs.
-VARYING = sorted(METHODS.keys() - {"adaptive_max_pool2d", "adaptive_max_pool3d"})
+FIXED = {"adaptive_max_pool2d", "adaptive_max_pool3d", "scatter mean of whole numbers"}
+VARYING = sorted(METHODS.keys() - FIXED)
 
 
 @pytest.mark.parametrize("name", VARYING)
