@@ -38,8 +38,8 @@ def spell(model: Any, kinds: Mapping[str, int]) -> bool:
         for node in graph.node:
             form = None if node.domain else _FORMS.get(node.op_type)
             kind = kinds.get(node.input[0]) if form is not None else None
-            wide = kind == TensorProto.INT64 or (node.op_type == "Pow" and kind == TensorProto.INT32)
-            if form is None or not wide or (node.op_type != "Pow" and _all_small(node, small)):
+            wide = kind == TensorProto.INT64 or (node.op_type in _WRAP_AROUND and kind == TensorProto.INT32)
+            if form is None or kind is None or not wide or (node.op_type != "Pow" and _all_small(node, small)):
                 nodes.append(node)
                 continue
             if node.op_type == "ReduceProd" and sizes is None:
@@ -51,6 +51,10 @@ def spell(model: Any, kinds: Mapping[str, int]) -> bool:
             replace_nodes(graph, nodes)
             rewritten = True
     return rewritten
+
+
+#: In int32 as well: the engine stops at the ends of the type.
+_WRAP_AROUND = frozenset({"Pow", "ReduceProd"})
 
 
 def _all_small(node: Any, small: SmallNumbers) -> bool:
@@ -77,7 +81,7 @@ class _Written:
     """The nodes that take the place of one."""
 
     def __init__(
-        self, node: Any, kind: int | None, small: SmallNumbers, sizes: Mapping[str, Sequence[int | None]], graph: Any
+        self, node: Any, kind: int, small: SmallNumbers, sizes: Mapping[str, Sequence[int | None]], graph: Any
     ) -> None:  # fmt: skip
         self.node, self.kind, self.small, self.sizes, self.graph = node, kind, small, sizes, graph
         self.nodes: list[Any] = []
@@ -91,10 +95,18 @@ class _Written:
         return name
 
     def number(self, value: int, *dims: int) -> str:
-        from onnx import TensorProto, helper
+        """Of the type of what the node is given."""
+        return self._constant(self.kind, value, dims)
 
-        tensor = helper.make_tensor("value", self.kind or TensorProto.INT64, dims, [value])
-        return self("Constant", value=tensor)
+    def size(self, value: int, *dims: int) -> str:
+        from onnx import TensorProto
+
+        return self._constant(TensorProto.INT64, value, dims)
+
+    def _constant(self, kind: int, value: int, dims: Sequence[int]) -> str:
+        from onnx import helper
+
+        return self("Constant", value=helper.make_tensor("value", kind, dims, [value]))
 
     def again(self, given: str, **attributes: Any) -> str:
         """The node itself, of something else."""
@@ -189,7 +201,7 @@ def _product(written: _Written) -> None:
     node, sizes = written.node, written.sizes.get(written.node.input[0])
     axes = None if sizes is None else axes_of(node, len(sizes), constants(written.graph))
     if sizes is None or axes is None:
-        raise EngineError("onnxruntime", "multiplies int64 in float64, along axes that the graph does not tell")
+        raise EngineError("onnxruntime", "multiplies whole numbers in float64, along axes that the graph does not tell")
     counts = [size for axis in axes if (size := sizes[axis]) is not None]
     if len(counts) == len(axes) and all(0 < count <= _MOST_FACTORS for count in counts):
         _by_halves(written, axes, counts)
@@ -204,7 +216,7 @@ def _by_halves(written: _Written, axes: Sequence[int], counts: Sequence[int]) ->
         while left > 1:
             half = left // 2
             parts = [
-                written("Slice", found, *(written.number(each, 1) for each in (start, end, axis)))
+                written("Slice", found, *(written.size(each, 1) for each in (start, end, axis)))
                 for start, end in ((0, half), (half, 2 * half), (2 * half, left))
                 if start < end
             ]
@@ -214,27 +226,26 @@ def _by_halves(written: _Written, axes: Sequence[int], counts: Sequence[int]) ->
                 found = written("Concat", found, parts[2], axis=axis)
     if not next((each.i for each in written.node.attribute if each.name == "keepdims"), 1):
         for axis in reversed(axes):
-            found = written("Gather", found, written.number(0), axis=axis)
+            found = written("Gather", found, written.size(0), axis=axis)
     written("Identity", found, last=True)
 
 
 def _one_by_one(written: _Written, axes: Sequence[int], rank: int) -> None:
     """In a loop over all places along the axes, of results side by side."""
-    from onnx import TensorProto, helper
+    from onnx import helper
 
-    one = helper.make_tensor("one", TensorProto.INT64, [1], [1])
-    given, row = written.node.input[0], written.number(-1, 1)
+    one = helper.make_tensor("one", written.kind, [1], [1])
+    given, row = written.node.input[0], written.size(-1, 1)
     shape = written("Shape", written.again(given))
     ones = written("ConstantOfShape", written("Reshape", shape, row), value=one)
     ones = written("Reshape", ones, row)
     count = written("Shape", ones)
-    turns = written("Div", written("Reshape", written("Size", given), row), written("Max", count, written.number(1, 1)))
+    turns = written("Div", written("Reshape", written("Size", given), row), written("Max", count, written.size(1, 1)))
     rows = written("Transpose", given, perm=[*axes, *(axis for axis in range(rank) if axis not in axes)])
     rows = written("Reshape", rows, written("Concat", turns, count, axis=0), allowzero=1)
-    first = written("Reshape", ones, written("Concat", written.number(1, 1), count, axis=0), allowzero=1)
+    first = written("Reshape", ones, written("Concat", written.size(1, 1), count, axis=0), allowzero=1)
     rows = written("Concat", first, rows, axis=0)  # a loop fails that has no turn
-    kind = TensorProto.INT64
-    values = [helper.make_tensor_value_info(name, kind, None) for name in ("before", "factor", "after")]
+    values = [helper.make_tensor_value_info(name, written.kind, None) for name in ("before", "factor", "after")]
     body = helper.make_graph([helper.make_node("Mul", ["before", "factor"], ["after"])], "body", values[:2], values[2:])
     found = written("Scan", ones, rows, body=body, num_scan_inputs=1)
     written("Reshape", found, shape, last=True, allowzero=1)

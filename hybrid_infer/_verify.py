@@ -8,8 +8,8 @@ from typing import Any
 #: Relative and absolute tolerance by element type; the absolute one is scaled by the largest finite eager value, since
 #: a sum of many terms errs in proportion to the terms, not to what is left of them.
 TOLERANCES = {
-    "float64": (1e-6, 1e-7),
-    "complex128": (1e-6, 1e-7),
+    "float64": (1e-9, 1e-10),
+    "complex128": (1e-9, 1e-10),
     "float32": (1e-3, 1e-4),
     "complex64": (1e-3, 1e-4),
     "float16": (1e-2, 1e-2),

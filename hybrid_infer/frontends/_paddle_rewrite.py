@@ -18,6 +18,7 @@ from hybrid_infer.frontends import (
     _paddle_settings,
     _paddle_softmax,
     _paddle_spelled,
+    _paddle_whole,
     _paddle_windows,
     _paddle_written_out,
 )
@@ -61,6 +62,7 @@ def _mean(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """No axes means all of them, which the converter takes for a missing input."""
     import paddle
 
+    _paddle_whole.refuse_mean(inputs[0])
     source = inputs[1].get_defining_op()
     if source is None or source.name() != "pd_op.full_int_array" or source.attrs().get("value") or not _axes(inputs[0]):
         return None
@@ -70,6 +72,7 @@ def _mean(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
 def _mean_all(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
+    _paddle_whole.refuse_mean(inputs[0])
     return paddle.mean(inputs[0], axis=_axes(inputs[0])) if _axes(inputs[0]) else paddle.assign(inputs[0])
 
 
@@ -305,5 +308,6 @@ _RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     **_paddle_settings.RULES,
     **_paddle_detections.RULES,
     **_paddle_spelled.RULES,
+    **_paddle_whole.RULES,
     **_paddle_written_out.RULES,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -244,6 +245,27 @@ def _rms_norm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return result + paddle.reshape(bias, tail) if bias.initialized() else result
 
 
+def _atan2(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """The first quadrant's angle, by the signs of both, those of zeros among them."""
+    import paddle
+
+    if not inputs[0].is_floating_point():
+        return None
+    y, x = inputs
+
+    def below(value: Any) -> Any:
+        return (value < 0) | ((value == 0) & (1.0 / value < 0))
+
+    up, along = paddle.abs(y), paddle.abs(x)
+    within = paddle.atan(up / along)
+    infinite, nothing = (up == math.inf) & (along == math.inf), (up == 0) & (along == 0)
+    within = paddle.where(infinite, paddle.full_like(within, math.pi / 4), within)
+    within = paddle.where(nothing, paddle.zeros_like(within), within)
+    nowhere = within > math.inf  # of the shape of both
+    within = paddle.where(below(x) | nowhere, math.pi - within, within)
+    return paddle.where(below(y) | nowhere, -within, within)
+
+
 RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "sequence_mask": _sequence_mask,
     "searchsorted": _searchsorted,
@@ -257,6 +279,7 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "eye": _eye,
     "pixel_unshuffle": _pixel_unshuffle,
     "channel_shuffle": _channel_shuffle,
+    "atan2": _atan2,
     "bilinear": _bilinear,
     "fused_rms_norm_quant": _rms_norm,
 }

@@ -119,10 +119,12 @@ def _of_all(operator: str) -> Any:
     return loaded([node(operator, ["x"], ["y"], keepdims=0)], result=())
 
 
-def test_powers_of_int32_wrap_around() -> None:
-    program = loaded([node("Pow", ["x", "seven"], ["y"])], dtype="int32", seven=np.int32(7))
-    x = np.array([3, -2, 100, 2**31 - 1], np.int32)
-    np.testing.assert_array_equal(program.run([x])[0], x**7)
+@pytest.mark.parametrize("sizes", [(4,), ("n",)])
+def test_int32_wraps_around(sizes: Any) -> None:
+    nodes = [node("Pow", ["x", "seven"], ["powers"]), node("ReduceProd", ["powers"], ["y"], keepdims=1)]
+    program = loaded(nodes, dtype="int32", sizes=sizes, result=(1,), seven=np.int32(7))
+    x = np.array([3, -7, 101, 2**31 - 1], np.int32)
+    np.testing.assert_array_equal(program.run([x])[0], [(x**7).prod(dtype=np.int32)])
 
 
 def test_what_has_no_exact_form_is_refused() -> None:

@@ -1,0 +1,102 @@
+"""Whole numbers, and float64, of which paddle2onnx would compute in types that do not hold them.
+
+It bounds, raises to powers and averages int64 in float32, and looks for the place of the largest int64 among int32
+numbers, of the largest float64 among float32 ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hybrid_infer._errors import TraceError
+
+_MOST_POWER = 64
+_EXACT = 2**24  # up to which float32 holds every whole number
+
+
+def is_whole(value: Any) -> bool:
+    import paddle
+
+    return value.dtype in (paddle.int64, paddle.int32)
+
+
+def _constant(value: Any) -> float | None:
+    """The number that an operator's input is; None where it is computed."""
+    source = value.get_defining_op()
+    return float(source.attrs()["value"]) if source is not None and source.name() == "pd_op.full" else None
+
+
+def _clip(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """With bounds that the program holds in float32, so that only small ones are known to be what was given."""
+    import paddle
+
+    value, given = inputs[0], [_constant(bound) for bound in inputs[1:3]]
+    bounds = [bound for bound in given if bound is not None]
+    if not is_whole(value) or len(bounds) < 2:
+        return None
+    # What Paddle takes where no bound is given: the ends of the type, or just within.
+    bits, short = (31, 7) if value.dtype == paddle.int32 else (63, 39)
+    ends = (-(2**bits), -(2**bits) + 2**short, 2**bits - 1 - 2**short, 2**bits - 1)
+    unbound = {float(np.float32(end)): end for end in ends}
+    found = value
+    for bound, choose in zip(bounds, (paddle.maximum, paddle.minimum), strict=True):
+        exact = unbound.get(bound, bound)
+        if exact is bound and abs(bound) >= _EXACT:
+            raise TraceError(f"paddle2onnx bounds whole numbers by {bound:g} in float32")
+        found = choose(found, paddle.full([], int(exact), value.dtype))
+    return found
+
+
+def _pow(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """By squares."""
+    import paddle
+
+    value, exponent = inputs[0], float(attributes["y"])
+    if not is_whole(value):
+        return None
+    if not exponent.is_integer() or not 0 <= exponent <= _MOST_POWER:
+        raise TraceError(f"paddle2onnx raises whole numbers to the power of {exponent:g} in float32")
+    rest, square, found = int(exponent), value, None
+    while rest:
+        if rest & 1:
+            found = square if found is None else found * square
+        rest >>= 1
+        if rest:
+            square = square * square
+    return paddle.ones_like(value) if found is None else paddle.assign(found) if found is value else found
+
+
+def _place(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """The first of those that are equal to the largest, or least."""
+    import paddle
+
+    value, axis = inputs[0], _constant(inputs[1])
+    if value.dtype == paddle.float64:
+        raise TraceError("paddle2onnx looks for the place of a float64 number among float32 ones")
+    if value.dtype != paddle.int64 or axis is None or not value.shape:
+        return None
+    rank, largest = len(value.shape), op.name().endswith("argmax")
+    along, flat = (0, paddle.reshape(value, [-1])) if attributes["flatten"] else (int(axis) % rank, value)
+    extreme = (paddle.max if largest else paddle.min)(flat, axis=along, keepdim=True)
+    kept, dtype = attributes["keepdims"], op.result(0).dtype
+    found = paddle.argmax(paddle.cast(flat == extreme, "int32"), axis=along, keepdim=kept)
+    if attributes["flatten"] and kept:
+        found = paddle.reshape(found, [1] * rank)
+    return found if dtype == paddle.int64 else paddle.cast(found, dtype)
+
+
+RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
+    "argmax": _place,
+    "argmin": _place,
+    "clip": _clip,
+    "pow": _pow,
+}
+
+
+def refuse_mean(value: Any) -> None:
+    """Raises TraceError for means of whole numbers, which no engine takes in the order in which Paddle does."""
+    if is_whole(value):
+        raise TraceError("Paddle takes the mean of whole numbers in float32, and rounds", "Cast them to float32 first")
