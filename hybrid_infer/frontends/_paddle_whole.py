@@ -99,4 +99,4 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
 def refuse_mean(value: Any) -> None:
     """Raises TraceError for means of whole numbers, which no engine takes in the order in which Paddle does."""
     if is_whole(value):
-        raise TraceError("Paddle takes the mean of whole numbers in float32, and rounds", "Cast them to float32 first")
+        raise TraceError("paddle2onnx does not round the mean of whole numbers as Paddle does", "Cast them to float32")
