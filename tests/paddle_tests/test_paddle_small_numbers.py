@@ -20,7 +20,6 @@ from hybrid_infer import inference  # noqa: E402
 pytestmark = pytest.mark.paddle
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     ("method", "exact"),
     [
@@ -31,14 +30,12 @@ pytestmark = pytest.mark.paddle
     ],
     ids=["log1p", "softplus", "log_sigmoid", "bce"],
 )  # fmt: skip
-def test_logarithms_of_small_and_large_numbers(
-    method: Callable[..., Any], exact: Callable[..., Any], dtype: str
-) -> None:
+def test_logarithms_of_small_and_large_numbers(method: Callable[..., Any], exact: Callable[..., Any]) -> None:
     hot = inference(method, backend="onnxruntime", fallback="error")
-    x = np.abs(np.random.default_rng(0).standard_normal((4, 16))).astype(dtype)
+    x = np.abs(np.random.default_rng(0).standard_normal((4, 16))).astype("float32")
     hot(paddle.to_tensor(x))
     for size in (1e-8, 1e-4, 0.1, 8.0, 1e3):
-        given = (x * size).astype(dtype)
+        given = (x * size).astype("float32")
         found = hot(paddle.to_tensor(given)).numpy()
         np.testing.assert_allclose(found, exact(given.astype("float64")), rtol=1e-4, atol=1e-30)
 
