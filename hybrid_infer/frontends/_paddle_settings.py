@@ -10,29 +10,9 @@ from hybrid_infer.frontends import _paddle_softmax
 from hybrid_infer.frontends._paddle_recurrent import parts, recurrent
 from hybrid_infer.frontends._paddle_windows import constant
 
-_INTEGERS = ("INT8", "INT16", "INT32", "INT64", "UINT8")
-
 
 def _refuse(op: Any, what: str, remedy: str = "Leave that part outside") -> TraceError:
     return TraceError(f"{op.name()} {what}, which paddle2onnx overlooks", remedy)
-
-
-def _whole(value: Any) -> bool:
-    return any(value.dtype.name == name for name in _INTEGERS)
-
-
-def _scale(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """Of integers: the converter calculates with floats, which lose digits and stop at the limits of the type."""
-    import paddle
-
-    value, factor = inputs[0], constant(inputs[1])
-    if not _whole(value):
-        return None
-    scale = paddle.full([], int(factor), value.dtype) if factor is not None else paddle.cast(inputs[1], value.dtype)
-    bias = paddle.full([], int(attributes["bias"]), value.dtype)
-    if attributes["bias_after_scale"]:
-        return paddle.multiply(value, scale) if not attributes["bias"] else paddle.multiply(value, scale) + bias
-    return paddle.multiply(paddle.add(value, bias), scale)
 
 
 def _sum(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -212,8 +192,6 @@ def _transpose(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
 
 
 RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
-    "scale": _scale,
-    "scale_": _scale,
     "sum": _sum,
     "cumsum": _cumsum,
     "cumsum_": _cumsum,

@@ -12,30 +12,30 @@ from typing import Any
 import numpy as np
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends._paddle_windows import constant
 
 _MOST_POWER = 64
 _EXACT = 2**24  # up to which float32 holds every whole number
 
 
+_INTEGERS = ("INT8", "INT16", "INT32", "INT64", "UINT8")
+
+
 def is_whole(value: Any) -> bool:
-    import paddle
-
-    return value.dtype in (paddle.int64, paddle.int32)
+    return any(value.dtype.name == name for name in _INTEGERS)
 
 
-def _constant(value: Any) -> float | None:
-    """The number that an operator's input is; None where it is computed."""
-    source = value.get_defining_op()
-    return float(source.attrs()["value"]) if source is not None and source.name() == "pd_op.full" else None
+def _is_wide(value: Any) -> bool:
+    return value.dtype.name in ("INT32", "INT64")
 
 
 def _clip(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """With bounds that the program holds in float32, so that only small ones are known to be what was given."""
     import paddle
 
-    value, given = inputs[0], [_constant(bound) for bound in inputs[1:3]]
+    value, given = inputs[0], [constant(bound) for bound in inputs[1:3]]
     bounds = [bound for bound in given if bound is not None]
-    if not is_whole(value) or len(bounds) < 2:
+    if not _is_wide(value) or len(bounds) < 2:
         return None
     # What Paddle takes where no bound is given: the ends of the type, or just within.
     bits, short = (31, 7) if value.dtype == paddle.int32 else (63, 39)
@@ -50,12 +50,33 @@ def _clip(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return found
 
 
+def _scale(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Of integers: floats lose digits, and stop at the limits of the type. Of float64: they lose digits.
+
+    The program holds the numbers in float32. What these lack, the comparison with eager finds.
+    """
+    import paddle
+
+    value, factor, bias = inputs[0], constant(inputs[1]), attributes["bias"]
+    exact = value.dtype == paddle.float64
+    if not exact and not is_whole(value):
+        return None
+
+    def number(given: float) -> Any:
+        return paddle.full([], given if exact else int(given), value.dtype)
+
+    scale = paddle.cast(inputs[1], value.dtype) if factor is None else number(factor)
+    if attributes["bias_after_scale"]:
+        return paddle.multiply(value, scale) if not bias else paddle.multiply(value, scale) + number(bias)
+    return paddle.multiply(paddle.add(value, number(bias)), scale)
+
+
 def _pow(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """By squares."""
     import paddle
 
     value, exponent = inputs[0], float(attributes["y"])
-    if not is_whole(value):
+    if not _is_wide(value):
         return None
     if not exponent.is_integer() or not 0 <= exponent <= _MOST_POWER:
         raise TraceError(f"paddle2onnx raises whole numbers to the power of {exponent:g} in float32")
@@ -73,7 +94,7 @@ def _place(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """The first of those that are equal to the largest, or least."""
     import paddle
 
-    value, axis = inputs[0], _constant(inputs[1])
+    value, axis = inputs[0], constant(inputs[1])
     if value.dtype == paddle.float64:
         raise TraceError("paddle2onnx looks for the place of a float64 number among float32 ones")
     if value.dtype != paddle.int64 or axis is None or not value.shape:
@@ -93,10 +114,12 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "argmin": _place,
     "clip": _clip,
     "pow": _pow,
+    "scale": _scale,
+    "scale_": _scale,
 }
 
 
 def refuse_mean(value: Any) -> None:
     """Raises TraceError for means of whole numbers, which no engine takes in the order in which Paddle does."""
-    if is_whole(value):
+    if _is_wide(value):
         raise TraceError("paddle2onnx does not round the mean of whole numbers as Paddle does", "Cast them to float32")
