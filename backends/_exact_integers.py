@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hybrid_infer._errors import EngineError
-from hybrid_infer.backends._long_sums import axes_of, constants
+from hybrid_infer.backends._long_sums import axes_of
 from hybrid_infer.backends._small_numbers import SmallNumbers
 from hybrid_infer.backends._source import replace_nodes, subgraphs
 
@@ -31,7 +31,7 @@ def spell(model: Any, kinds: Mapping[str, int]) -> bool:
 
     graphs = [model.graph, *subgraphs(model.graph.node)]
     small = SmallNumbers(graphs, kinds)
-    sizes: Mapping[str, Sequence[int | None]] | None = None
+    sizes: Mapping[str, Sequence[int | None] | None] | None = None
     rewritten = False
     for graph in graphs:
         nodes: list[Any] = []
@@ -44,7 +44,7 @@ def spell(model: Any, kinds: Mapping[str, int]) -> bool:
                 continue
             if node.op_type == "ReduceProd" and sizes is None:
                 sizes = _sizes(model)
-            written = _Written(node, kind, small, sizes or {}, graph)
+            written = _Written(node, kind, small, sizes or {})
             form(written)
             nodes += written.nodes
         if nodes != list(graph.node):
@@ -63,17 +63,20 @@ def _all_small(node: Any, small: SmallNumbers) -> bool:
     return all(small.holds(name) for name in node.input[:count] if name)
 
 
-def _sizes(model: Any) -> dict[str, list[int | None]]:
+def _sizes(model: Any) -> dict[str, list[int | None] | None]:
+    """By name; None for one that has several in graphs beside each other."""
     from onnx import shape_inference
 
-    found = {}
+    found: dict[str, list[int | None] | None] = {}
     inferred = shape_inference.infer_shapes(model).graph
     for graph in (inferred, *subgraphs(inferred.node)):
         for value in (*graph.input, *graph.value_info, *graph.output):
             kind = value.type.tensor_type
             if kind.HasField("shape"):
-                found[value.name] = [d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim]
-        found.update((tensor.name, list(tensor.dims)) for tensor in graph.initializer)
+                dims = [d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim]
+                found[value.name] = dims if found.get(value.name, dims) == dims else None
+        for tensor in graph.initializer:
+            found[tensor.name] = list(tensor.dims)
     return found
 
 
@@ -81,9 +84,9 @@ class _Written:
     """The nodes that take the place of one."""
 
     def __init__(
-        self, node: Any, kind: int, small: SmallNumbers, sizes: Mapping[str, Sequence[int | None]], graph: Any
+        self, node: Any, kind: int, small: SmallNumbers, sizes: Mapping[str, Sequence[int | None] | None]
     ) -> None:  # fmt: skip
-        self.node, self.kind, self.small, self.sizes, self.graph = node, kind, small, sizes, graph
+        self.node, self.kind, self.small, self.sizes = node, kind, small, sizes
         self.nodes: list[Any] = []
 
     def __call__(self, operator: str, *given: str, last: bool = False, **attributes: Any) -> str:
@@ -199,7 +202,11 @@ def _power(written: _Written) -> None:
 
 def _product(written: _Written) -> None:
     node, sizes = written.node, written.sizes.get(written.node.input[0])
-    axes = None if sizes is None else axes_of(node, len(sizes), constants(written.graph))
+    if sizes is not None and not len(sizes):
+        written("Identity", node.input[0], last=True)
+        return
+    listed = written.small.tensor(node.input[1]) if len(node.input) > 1 and node.input[1] else None
+    axes = None if sizes is None else axes_of(node, len(sizes), {} if listed is None else {node.input[1]: listed})
     if sizes is None or axes is None:
         raise EngineError("onnxruntime", "multiplies whole numbers in float64, along axes that the graph does not tell")
     counts = [size for axis in axes if (size := sizes[axis]) is not None]
@@ -245,8 +252,9 @@ def _one_by_one(written: _Written, axes: Sequence[int], rank: int) -> None:
     rows = written("Reshape", rows, written("Concat", turns, count, axis=0), allowzero=1)
     first = written("Reshape", ones, written("Concat", written.size(1, 1), count, axis=0), allowzero=1)
     rows = written("Concat", first, rows, axis=0)  # a loop fails that has no turn
-    values = [helper.make_tensor_value_info(name, written.kind, None) for name in ("before", "factor", "after")]
-    body = helper.make_graph([helper.make_node("Mul", ["before", "factor"], ["after"])], "body", values[:2], values[2:])
+    names = [f"{written.node.output[0]}::{part}" for part in ("before", "factor", "after")]
+    values = [helper.make_tensor_value_info(name, written.kind, None) for name in names]
+    body = helper.make_graph([helper.make_node("Mul", names[:2], names[2:])], "body", values[:2], values[2:])
     found = written("Scan", ones, rows, body=body, num_scan_inputs=1)
     written("Reshape", found, shape, last=True, allowzero=1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,6 @@ _PASS_ON = frozenset(
 _PASS_ALL_ON = frozenset({"Concat", "Max", "Min"})
 #: Sizes, and places in an array.
 _SMALL = frozenset({"Shape", "Size", "ArgMax", "ArgMin", "NonZero"})
-_DEPTH = 64
 
 
 class SmallNumbers:
@@ -25,33 +25,51 @@ class SmallNumbers:
 
         self._made = {name: node for graph in graphs for node in graph.node for name in node.output}
         self._held = {tensor.name: tensor for graph in graphs for tensor in graph.initializer}
+        names = Counter(name for graph in graphs for node in graph.node for name in node.output)
+        names.update(tensor.name for graph in graphs for tensor in graph.initializer)
+        self._several = {name for name, times in names.items() if times > 1}  # of graphs beside each other
         self._kinds = kinds
+        self._known: dict[str, bool] = {}
         self._narrow = (TensorProto.BOOL, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16,
                         TensorProto.INT32)  # fmt: skip
 
-    def holds(self, name: str, depth: int = _DEPTH) -> bool:
+    def holds(self, name: str) -> bool:
         """Do all of the numbers of a value lie between -2**31 and 2**31?"""
+        known = self._known.get(name)
+        if known is None:
+            self._known[name] = False  # for what leads back to itself
+            known = self._known[name] = name not in self._several and self._holds(name)
+        return known
+
+    def _holds(self, name: str) -> bool:
         constant = self.constant(name)
         if constant is not None and constant.dtype.kind == "i":
             return constant.size == 0 or bool(abs(constant).max() < 2**31)
         node = self._made.get(name)
-        if node is None or node.domain or not depth:
+        if node is None or node.domain:
             return False
         if node.op_type == "Cast":
             return self._kinds.get(node.input[0]) in self._narrow
         if node.op_type in _PASS_ALL_ON:
-            return all(self.holds(each, depth - 1) for each in node.input)
+            return all(map(self.holds, node.input))
         if node.op_type in _PASS_ON:
-            return self.holds(node.input[0], depth - 1)
+            return self.holds(node.input[0])
         return node.op_type in _SMALL
 
     def constant(self, name: str) -> Any:
         """The array that a graph holds under a name; None where it holds none, or only says where it is."""
-        from onnx import TensorProto, numpy_helper
+        from onnx import numpy_helper
 
+        tensor = self.tensor(name)
+        return None if tensor is None else numpy_helper.to_array(tensor)
+
+    def tensor(self, name: str) -> Any:
+        """The same as an onnx.TensorProto."""
+        from onnx import TensorProto
+
+        if name in self._several:
+            return None
         node, tensor = self._made.get(name), self._held.get(name)
         if node is not None and node.op_type == "Constant" and not node.domain:
             tensor = next((each.t for each in node.attribute if each.name == "value"), None)
-        if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
-            return None
-        return numpy_helper.to_array(tensor)
+        return None if tensor is None or tensor.data_location == TensorProto.EXTERNAL else tensor

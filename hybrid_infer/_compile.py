@@ -358,7 +358,7 @@ def check(
     floats = not kinds.isdisjoint(_verify.TOLERANCES)
     worst = _verify.compare(
         left, right, dtypes, from_floats=floats, rtol=options.rtol, atol=options.atol,
-        precision=_rewriting.precision(options, route.program.engine), doubles=_verify.of_doubles(kinds),
+        precision=_rewriting.precision(options, route.program.engine),
     )  # fmt: skip
     route.held.with_gaps.update(dict.fromkeys(gaps, True))
     errors, engine, name = route.held.ledger.errors, route.program.engine, version.method

@@ -2,7 +2,7 @@
 
 Engines are measured as they serve where no gradient is recorded. Connecting their results costs the same for a method
 of any size, so that one which saves little is slower than the eager method then. Both are right: the program's own
-calls are answered by each in turn, and timed.
+calls are answered by each in turn, and timed; of the backward pass nothing is known by then.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ REMEDY = "Call it under no_grad(), or decorate a larger part"
 _T = TypeVar("_T")
 _PRICE = 3e-4  # seconds that the connection costs at most
 _TURNS = 3  # of each
+_MARGIN = 1.1  # by which the eager method has to be faster: less is within the noise
 _MOST = 64  # kinds of calls of one static model
 
 
@@ -46,13 +47,13 @@ class Contest:
         self._seconds[eager].append(time.perf_counter() - begun)
         engines, eagers = self._seconds
         self.open = min(len(engines), len(eagers)) < _TURNS
-        self.eager = len(eagers) < len(engines) if self.open else min(eagers) < min(engines)
+        self.eager = len(eagers) < len(engines) if self.open else min(eagers) * _MARGIN < min(engines)
         return result
 
 
 def of(route: Any, key: Hashable) -> Contest | None:
     """That of the calls of a signature; None where the engine was named by the user, or is faster by far."""
-    if min(route.scales.values(), default=math.inf) >= _PRICE:
+    if max(route.scales.values(), default=math.inf) >= _PRICE:
         return None
     known = route.held.contests  # a route lives no longer than its weights
     found: Contest | None = known.get((route.program.engine, key))

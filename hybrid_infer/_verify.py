@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 #: Relative and absolute tolerance by element type; the absolute one is scaled by the largest finite eager value, since
@@ -15,9 +15,6 @@ TOLERANCES = {
     "float16": (1e-2, 1e-2),
     "bfloat16": (4e-2, 4e-2),
 }
-#: The same of results that are computed of these alone: in others, the digits are those of the narrower floats.
-_OF_DOUBLES = 1e-9, 1e-10
-_DOUBLES = frozenset({"float64", "complex128"})
 
 
 class Disagreement(Exception):
@@ -44,16 +41,9 @@ def of_engine(fault: Exception) -> bool:
     return isinstance(fault, Disagreement) and not isinstance(fault, Unlike)
 
 
-def of_doubles(given: Collection[str]) -> bool:
-    """Are the floats among the element types of what results are computed of all double ones?"""
-    floats = set(given) & TOLERANCES.keys()
-    return bool(floats) and floats <= _DOUBLES
-
-
 def error(
-    eager: Any, found: Any, where: str, dtype: str, rtol: float | None, atol: float | None, precision: str,
-    doubles: bool,
-) -> float:  # fmt: skip
+    eager: Any, found: Any, where: str, dtype: str, rtol: float | None, atol: float | None, precision: str
+) -> float:
     """The largest absolute difference of two arrays. Raises Disagreement."""
     import numpy as np
 
@@ -67,7 +57,7 @@ def error(
     odd = ~finite
     if odd.any() and not np.array_equal(eager[odd], found[odd], equal_nan=True):
         raise Disagreement(f"{where} holds other infinities or NaNs than the eager result")
-    relative, absolute = _OF_DOUBLES if doubles and dtype in _DOUBLES else TOLERANCES[dtype]
+    relative, absolute = TOLERANCES[dtype]
     if precision != "float32":
         relative, absolute = map(max, TOLERANCES[dtype], TOLERANCES[precision])
     relative = relative if rtol is None else rtol
@@ -100,13 +90,12 @@ def compare(
     rtol: float | None = None,
     atol: float | None = None,
     precision: str = "float32",
-    doubles: bool = False,
 ) -> float:
     """The largest difference between two lists of arrays of the given element types.
 
     Floats agree within the tolerance of their type, or of the lower ``precision`` in which float32 arithmetic is done;
     integers and booleans exactly, unless they may come from floats (``from_floats``) and few of them differ, which is
-    Inconclusive. ``doubles``: see `of_doubles`. Raises Disagreement.
+    Inconclusive. Raises Disagreement.
 
     >>> import numpy as np
     >>> compare([np.float32([1, 2])], [np.float32([1, 2.0001])], ["float32"], from_floats=True) < 2e-4
@@ -118,7 +107,7 @@ def compare(
     for i, (left, right, dtype) in enumerate(zip(eager, found, dtypes, strict=True)):
         where = f"result {i}"
         if dtype in TOLERANCES:
-            worst = max(worst, error(left, right, where, dtype, rtol, atol, precision, doubles))
+            worst = max(worst, error(left, right, where, dtype, rtol, atol, precision))
             continue
         if left.shape != right.shape:
             raise Disagreement(f"{where} has shape {right.shape}, the eager result {left.shape}")

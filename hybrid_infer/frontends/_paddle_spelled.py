@@ -254,13 +254,13 @@ def _atan2(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     y, x = inputs
 
     def below(value: Any) -> Any:
-        return (value < 0) | ((value == 0) & (1.0 / value < 0))
+        return (value < 0) | ((value == 0) & (paddle.reciprocal(value) < 0))
 
     up, along = paddle.abs(y), paddle.abs(x)
     within = paddle.atan(up / along)
     infinite, nothing = (up == math.inf) & (along == math.inf), (up == 0) & (along == 0)
-    within = paddle.where(infinite, paddle.full_like(within, math.pi / 4), within)
-    within = paddle.where(nothing, paddle.zeros_like(within), within)
+    quarter, zero = paddle.cast(infinite, y.dtype) * (math.pi / 4), paddle.cast(nothing, y.dtype) * 0.0
+    within = paddle.where(nothing, zero, paddle.where(infinite, quarter, within))
     nowhere = within > math.inf  # of the shape of both
     within = paddle.where(below(x) | nowhere, math.pi - within, within)
     return paddle.where(below(y) | nowhere, -within, within)

@@ -33,16 +33,19 @@ def _clip(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """With bounds that the program holds in float32, so that only small ones are known to be what was given."""
     import paddle
 
-    value, given = inputs[0], [constant(bound) for bound in inputs[1:3]]
-    bounds = [bound for bound in given if bound is not None]
-    if not _is_wide(value) or len(bounds) < 2:
+    value, bounds = inputs[0], inputs[1:3]
+    if not _is_wide(value):
         return None
     # What Paddle takes where no bound is given: the ends of the type, or just within.
     bits, short = (31, 7) if value.dtype == paddle.int32 else (63, 39)
     ends = (-(2**bits), -(2**bits) + 2**short, 2**bits - 1 - 2**short, 2**bits - 1)
     unbound = {float(np.float32(end)): end for end in ends}
     found = value
-    for bound, choose in zip(bounds, (paddle.maximum, paddle.minimum), strict=True):
+    for given, choose in zip(bounds, (paddle.maximum, paddle.minimum), strict=True):
+        bound = constant(given)
+        if bound is None:
+            found = choose(found, paddle.cast(given, value.dtype))
+            continue
         exact = unbound.get(bound, bound)
         if exact is bound and abs(bound) >= _EXACT:
             raise TraceError(f"paddle2onnx bounds whole numbers by {bound:g} in float32")
@@ -87,7 +90,10 @@ def _pow(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
         rest >>= 1
         if rest:
             square = square * square
-    return paddle.ones_like(value) if found is None else paddle.assign(found) if found is value else found
+    if found is None:
+        nothing, one = (paddle.full([], number, value.dtype) for number in (0, 1))
+        return value * nothing + one
+    return paddle.assign(found) if found is value else found
 
 
 def _place(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:

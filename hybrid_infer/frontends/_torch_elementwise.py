@@ -32,6 +32,11 @@ def _without_form(name: str, why: str) -> Callable[..., NoReturn]:
     return refuse
 
 
+def _number(value: float, like: Any) -> Any:
+    """Of the type of a tensor: the number as such would be one of float32."""
+    return torch.scalar_tensor(value, dtype=like.dtype, device=like.device)
+
+
 def _below_zero(x: Any) -> Any:
     """Of -0.0 too."""
     if not x.is_floating_point():
@@ -46,9 +51,9 @@ def _angle_of_sides(y: Any, x: Any) -> Any:
         dtype = torch.get_default_dtype()
     y, x = torch.broadcast_tensors(y.to(dtype), x.to(dtype))
     up, along = y.abs(), x.abs()
-    within = torch.where((up == torch.inf) & (along == torch.inf), math.pi / 4, torch.atan(up / along))
-    within = torch.where((up == 0) & (along == 0), 0.0, within)
-    within = torch.where(_below_zero(x), math.pi - within, within)
+    within = torch.where((up == torch.inf) & (along == torch.inf), _number(math.pi / 4, y), torch.atan(up / along))
+    within = torch.where((up == 0) & (along == 0), _number(0.0, y), within)
+    within = torch.where(_below_zero(x), _number(math.pi, y) - within, within)
     return torch.where(_below_zero(y), -within, within).to(dtype)
 
 
@@ -57,7 +62,7 @@ def _angle(x: Any) -> Any:
         return _angle_of_sides(x.imag, x.real)
     dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
     x = x.to(dtype)
-    return torch.where(x < 0, torch.full_like(x, math.pi), torch.where(x.isnan(), x, 0.0))
+    return torch.where(x < 0, _number(math.pi, x), torch.where(x.isnan(), x, _number(0.0, x)))
 
 
 def _step(x: Any, values: Any) -> Any:
@@ -69,5 +74,6 @@ def _logit(x: Any, eps: float | None = None) -> Any:
     if not x.is_floating_point():
         x = x.to(torch.get_default_dtype())
     if eps is not None:
-        x = torch.where(x < eps, eps, torch.where(x > 1 - eps, 1 - eps, x))
+        low, high = _number(eps, x), _number(1 - eps, x)
+        x = torch.where(x < low, low, torch.where(x > high, high, x))
     return torch.log(x / (1 - x))

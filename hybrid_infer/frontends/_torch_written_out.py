@@ -20,6 +20,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.diagonal.default: _diagonal,
         aten.diagonal_copy.default: _diagonal,
         aten.masked_select.default: _selected,
+        aten.scalar_tensor.default: _number,
         aten.sort.stable: _sorted,
         aten.squeeze.dim: _squeezed,
         aten.squeeze.dims: _squeezed,
@@ -92,6 +93,17 @@ def _selected(x: Any, mask: Any) -> Any:
 
     x = op.Expand(x, op.Shape(mask))
     return op.Compress(x, op.Reshape(op.Expand(mask, op.Shape(x)), op.Constant(value_ints=[-1])))
+
+
+def _number(value: Any, dtype: int = -1, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
+    """In its own type: the exporter's form has it in float32 first."""
+    import onnx_ir as ir
+    from onnxscript import opset20 as op
+
+    if not isinstance(value, (bool, int, float)):
+        return op.Cast(value, to=ir.DataType.FLOAT if dtype in (-1, None) else dtype)
+    kind = ir.DataType.FLOAT if dtype in (-1, None) else ir.DataType(dtype)
+    return op.Constant(value=ir.tensor(value, dtype=kind))
 
 
 def _sorted(x: Any, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:

@@ -147,3 +147,27 @@ def test_sizes_and_floats_stay_as_they_are() -> None:
     after = onnx.ModelProto.FromString(given.model)
     assert not _exact_integers.spell(after, _nonfinite.types(after))
     assert after == before
+
+
+def test_branches_that_use_the_same_names() -> None:
+    """A name in one says nothing of the same name in the other: no exponent is known, and so no form exact."""
+
+    def branch(exponent: int, name: str) -> Any:
+        held = onnx.numpy_helper.from_array(np.int64(exponent), "value")
+        nodes = [node("Constant", [], ["e"], value=held), node("Pow", ["x", "e"], ["inner"])]
+        return onnx.helper.make_graph(nodes, name, [], [onnx.helper.make_tensor_value_info("inner", INT64, ["n"])])
+
+    chosen = node("If", ["condition"], ["y"], then_branch=branch(2, "one"), else_branch=branch(3, "other"))
+    given = {"condition": ("bool", ()), "x": ("int64", ("n",))}
+    made = graph([chosen], {}, given, {"y": ("int64", ("n",))})
+    with pytest.raises(EngineError, match="powers of int64"):
+        engine("onnxruntime").load(made, [], EngineOptions())
+
+
+def test_a_long_chain_is_looked_through_once() -> None:
+    nodes, name = [node("Cast", ["x"], ["v0"], to=INT64)], "v0"
+    for n in range(60):
+        nodes.append(node("Max", [name, name], [f"v{n + 1}"]))
+        name = f"v{n + 1}"
+    nodes.append(node("Cast", [name], ["y"], to=onnx.TensorProto.INT32))
+    assert loaded(nodes, dtype="int32").run([np.int32([3, -4])])[0].tolist() == [3, -4]

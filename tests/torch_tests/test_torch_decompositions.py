@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch_support import eagerly, same, served, twice
+from torch_support import counts, eagerly, same, served, twice
 
 from hybrid_infer import inference
 from hybrid_infer.frontends import _torch_decompositions
@@ -166,3 +166,18 @@ def test_of_single_numbers() -> None:
 def test_a_form_that_holds_for_some_numbers_alone_is_not_used(method: Callable[..., Any]) -> None:
     twice(inference(lambda x: method(x), backend="onnxruntime"), method, torch.eye(6).expand(2, 6, 6) * 3.0)
     eagerly("for all numbers")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_numbers_of_the_forms_have_the_type_of_the_tensor(dtype: torch.dtype) -> None:
+    """Where the first call meets none of them."""
+    first = torch.linspace(0.1, 0.9, 8).to(dtype)
+    later = torch.tensor([0.0, 1.0, 0.5, 0.2, -0.3, 0.4, -0.0, 0.7]).to(dtype)
+    for method in (
+        lambda x: x.logit(1e-6), lambda x: x.angle(), lambda x: torch.atan2(x, x - 0.5), lambda x: x * 2.1 + 0.3,
+    ):  # fmt: skip
+        hot = inference(method, backend="onnxruntime")  # which has no arc tangent of float64
+        with torch.no_grad():
+            for x in (first, later):
+                torch.testing.assert_close(hot(x), method(x))
+    assert counts()["hits"] >= 3
