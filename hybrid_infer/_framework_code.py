@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from hybrid_infer import _origin
 from hybrid_infer._fingerprint import Fingerprint
 from hybrid_infer._objects import library_of
+from hybrid_infer._own_thread import behind
 from hybrid_infer._walk import Walk
 
 
@@ -23,7 +24,7 @@ class Named(NamedTuple):
     value: Any
 
     def holds(self) -> bool:
-        return self.space.get(self.name) is self.value
+        return behind(self.space.get(self.name)) is self.value
 
     def label(self) -> str:
         """What the name stands for, in every process."""
@@ -39,7 +40,8 @@ class Named(NamedTuple):
 def replaced(frontend: Any) -> Iterator[Named]:
     """Functions of the program, or of another library, in the framework's namespaces."""
     for where, space in frontend.namespaces().items():
-        for name, value in sorted(space.items()):
+        for name, held in sorted(space.items()):
+            value = behind(held)
             if foreign(frontend, name, value):
                 yield Named(space, where, name, value)
 
@@ -66,7 +68,7 @@ def _named(frontend: Any, code: Fingerprint) -> list[Named]:
     for module in queue:
         space = vars(module)
         for name in sorted(name for name in code.attributes if name in space):
-            value = space[name]
+            value = behind(space[name])
             if _of_framework(frontend, value):
                 if id(value) not in seen:
                     seen.add(id(value))

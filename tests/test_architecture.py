@@ -15,7 +15,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = REPOSITORY / "hybrid_infer"
 ROOMS = ("backends", "cache", "frontends", "passes")
-LEAVES = ("hybrid_infer._types", "hybrid_infer._errors", "hybrid_infer._fork_safe", "hybrid_infer._unwarned")
+LEAVES = tuple(f"hybrid_infer.{name}" for name in ("_types", "_errors", "_fork_safe", "_unwarned", "_own_thread"))
 #: From the outside in: a module imports those further right, never those further left.
 ORDERS = (
     ("_api", "_method", "_dispatch", "_miss", "_resolve", "_serve", "_router", "_compile"),
@@ -110,7 +110,7 @@ def test_modules_are_imported_in_one_direction(order: tuple[str, ...]) -> None:
 
 
 def test_leaves_import_nothing_of_ours() -> None:
-    for leaf in ("_types", "_errors", "_fork_safe"):
+    for leaf in ("_types", "_errors", "_fork_safe", "_own_thread"):
         assert not [name for name in imports(PACKAGE / f"{leaf}.py") if name.startswith("hybrid_infer")]
 
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from hybrid_infer._errors import TraceError
-from hybrid_infer.frontends._own_thread import replaced
+from hybrid_infer._own_thread import replaced
 from hybrid_infer.frontends._swallowed import Errors
 
 #: What Python or the program calls to get at values, and symbolic tensors refuse.

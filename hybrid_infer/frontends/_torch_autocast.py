@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from hybrid_infer.frontends._own_thread import replaced
+from hybrid_infer._own_thread import replaced
 
 
 @contextlib.contextmanager

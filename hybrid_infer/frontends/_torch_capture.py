@@ -14,6 +14,7 @@ import torch
 from torch.export import Dim
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer._own_thread import replaced
 from hybrid_infer._types import OVERLAP, Captured, Expr, Graph, TensorSpec, Tracee
 from hybrid_infer._unwarned import unwarned
 from hybrid_infer.frontends import (
@@ -39,7 +40,6 @@ from hybrid_infer.frontends import (
     _torch_views,
     _torch_written_out,
 )
-from hybrid_infer.frontends._own_thread import replaced
 from hybrid_infer.frontends._scopes import distinct
 from hybrid_infer.frontends._torch_reasons import NO_FORM, called_at, explained, line_of, writers_of
 

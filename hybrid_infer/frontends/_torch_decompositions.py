@@ -16,8 +16,8 @@ import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer._own_thread import replaced
 from hybrid_infer.frontends import _torch_complex, _torch_elementwise
-from hybrid_infer.frontends._own_thread import replaced
 
 _Operator = Callable[..., Any]
 _ENDLESS = 40  # halvings of a table whose length varies

@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from hybrid_infer._errors import TraceError
-from hybrid_infer.frontends._own_thread import replaced
+from hybrid_infer._own_thread import replaced
 
 _LAYERS = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.TransformerDecoder)
 

@@ -10,8 +10,8 @@ import sympy  # type: ignore[import-untyped]
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer._own_thread import replaced
 from hybrid_infer._types import Condition, Expr
-from hybrid_infer.frontends._own_thread import replaced
 
 _COMPARISONS = {"Equality": "==", "Unequality": "!=", "StrictLessThan": "<", "LessThan": "<="}
 _SWAPPED = {"StrictGreaterThan": "<", "GreaterThan": "<="}

@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hybrid_infer.frontends._own_thread import replaced
+from hybrid_infer._own_thread import replaced
 
 
 @contextlib.contextmanager

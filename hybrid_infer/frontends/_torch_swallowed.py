@@ -14,7 +14,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, f
 from torch.storage import UntypedStorage
 
 from hybrid_infer._errors import TraceError
-from hybrid_infer.frontends._own_thread import replaced
+from hybrid_infer._own_thread import replaced
 from hybrid_infer.frontends._swallowed import Errors
 from hybrid_infer.frontends._torch_reasons import explained
 

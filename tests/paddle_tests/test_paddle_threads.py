@@ -15,7 +15,7 @@ paddle = pytest.importorskip("paddle")
 
 from paddle_support import Block, counts, grid, same, served, twice  # noqa: E402
 
-from hybrid_infer import inference  # noqa: E402
+from hybrid_infer import _miss, _twin, inference  # noqa: E402
 
 pytestmark = pytest.mark.paddle
 F = paddle.nn.functional
@@ -144,6 +144,44 @@ def test_other_threads_trace_with_paddle_during_a_capture() -> None:
 
     _in_threads(2, work)
     served(captures=2)
+
+
+def test_what_a_capture_replaces_for_its_own_thread_is_no_part_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that looks up meanwhile would compile what is stored, under a key that nobody meets again."""
+
+    class Hot(Block):
+        forward = inference(fallback="error", cache_key="known")(Block.forward)
+
+    class Other(Block):
+        forward = inference(fallback="error", cache_key="new")(Block.forward)
+
+    Hot()(X)
+    late, run, subject = threading.Thread(target=Hot(), args=(X,)), _twin.Twin.run, _miss._subject
+    here, there, seen = threading.Event(), threading.Event(), threading.Event()
+
+    def looking_up(*given: Any) -> Any:
+        if threading.current_thread() is not late:
+            return subject(*given)
+        here.set()
+        assert there.wait(60)
+        try:
+            return subject(*given)
+        finally:
+            seen.set()
+
+    def running(*given: Any) -> Any:
+        there.set()
+        assert seen.wait(60)
+        return run(*given)
+
+    monkeypatch.setattr(_miss, "_subject", looking_up)
+    monkeypatch.setattr(_twin.Twin, "run", running)
+    late.start()
+    assert here.wait(60)
+    Other()(X)
+    late.join(60)
+    found = counts()
+    assert (found["captures"], found["eager_calls"]) == (2, 0)
 
 
 def test_many_threads_call_one_method_at_several_sizes() -> None:

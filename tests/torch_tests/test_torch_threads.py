@@ -14,7 +14,7 @@ import torch
 from torch_support import Block, counts, same, served, twice
 
 import hybrid_infer
-from hybrid_infer import inference
+from hybrid_infer import _miss, _twin, inference
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
@@ -173,6 +173,44 @@ def test_other_threads_run_the_live_layer_during_a_capture() -> None:
     _in_threads(3, work)
     assert min(laps[1:]) > 3
     assert counts()["captures"] == 2 and counts()["eager_calls"] == 0
+
+
+def test_what_a_capture_replaces_for_its_own_thread_is_no_part_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that looks up meanwhile would compile what is stored, under a key that nobody meets again."""
+
+    class Hot(Block):
+        forward = inference(fallback="error", cache_key="known")(Block.forward)
+
+    class Other(Block):
+        forward = inference(fallback="error", cache_key="new")(Block.forward)
+
+    Hot()(X)
+    late, run, subject = threading.Thread(target=Hot(), args=(X,)), _twin.Twin.run, _miss._subject
+    here, there, seen = threading.Event(), threading.Event(), threading.Event()
+
+    def looking_up(*given: Any) -> Any:
+        if threading.current_thread() is not late:
+            return subject(*given)
+        here.set()
+        assert there.wait(60)
+        try:
+            return subject(*given)
+        finally:
+            seen.set()
+
+    def running(*given: Any) -> Any:
+        there.set()
+        assert seen.wait(60)
+        return run(*given)
+
+    monkeypatch.setattr(_miss, "_subject", looking_up)
+    monkeypatch.setattr(_twin.Twin, "run", running)
+    late.start()
+    assert here.wait(60)
+    Other()(X)
+    late.join(60)
+    found = counts()
+    assert (found["captures"], found["eager_calls"]) == (2, 0)
 
 
 def test_many_threads_call_one_method_at_several_sizes() -> None:
