@@ -7,6 +7,7 @@ instance until it is done. The thread ends when there is nothing to do, and its 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import contextvars
 import logging
 import os
@@ -68,6 +69,12 @@ class Job:
             self._fail(fault)
         finally:
             self._done = True
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Of the instance and the copies: routes and the state ask this for good whether it is pending."""
+        self.owner, self.args, self.kwargs, self.values = (), (), {}, ()
+        self.context, self.modes = contextvars.Context(), contextlib.nullcontext
 
     def _fail(self, fault: BaseException) -> None:
         reason = f"{fault}" if isinstance(fault, _forked.Crashed) else f"compiling it in the background failed: {fault}"

@@ -14,6 +14,7 @@ from typing import Any
 
 from hybrid_infer import (
     _background,
+    _backwards,
     _choice,
     _compile,
     _contests,
@@ -190,6 +191,9 @@ class State:
             if contest is not None and contest.eager:
                 reason, remedy = _contests.REASON, _contests.REMEDY
                 return contest.timed(True, lambda: self.eagerly(owner, args, kwargs, reason, remedy, "busy"))
+            backwards = _backwards.of(route)
+            if backwards is not None and backwards.eager():
+                return self.eagerly(owner, args, kwargs, _backwards.REASON, "", "busy")
         try:
             if recorded:
                 call = _gradients.Eagerly(self, owner, values, (len(args), kwargs))

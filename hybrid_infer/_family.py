@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from hybrid_infer import _environment, _fork_safe
 from hybrid_infer._attributes import Read
+from hybrid_infer._backwards import Backwards
 from hybrid_infer._ledger import Ledger
 from hybrid_infer._ran_eagerly import NOTHING_ELSE
 from hybrid_infer._ranges import Ranges
@@ -53,6 +54,7 @@ class Held:
         self.ranges = Ranges()
         self.choices: dict[str, Any] = {}  # of a `Choice`, by what it was made among
         self.contests: dict[Hashable, Any] = {}  # of a `Contest`, by engine and signature
+        self.backwards = Backwards()  # through results of an engine that was chosen by measurement
         self.doubtful: Counter[str] = Counter()  # of those, how often one was made on a busy machine
 
     def refuse(self, among: str, reason: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import compress
 from typing import Any
 
-from hybrid_infer import _given
+from hybrid_infer import _backwards, _given
 from hybrid_infer._log import LOGGER as _log
 from hybrid_infer._signature import Signatures
 
@@ -67,9 +67,12 @@ def differentiable(call: Eagerly, route: Any, tensors: Sequence[Any], ints: Any,
             kept.extend(route.compute(tensors, ints))
         return [kept[i] for i in connected]
 
+    backwards = _backwards.of(route)
     modes = frontend.modes()  # the backward pass may be called outside of them
 
     def eagerly(*inputs: Any) -> list[Any]:
+        if backwards is not None:
+            backwards.came()
         with modes():
             return list(compress(again(*inputs), carried))
 

@@ -89,7 +89,7 @@ class Version:
         if not self.similar(call):
             return False
         if self.reason:
-            return True
+            return self._degenerate_as(call)
         for mine, given in zip(self.tensors, call.tensors, strict=True):
             if any(m is not None and m != g for m, g in zip(mine.shape, given.shape, strict=True)):
                 return False
@@ -97,6 +97,12 @@ class Version:
             if m != g if m is not None else not -(2**63) <= g < 2**63:
                 return False
         return not self.broken(call)
+
+    def _degenerate_as(self, call: Call) -> bool:
+        """Is a call as empty as the one that failed, where that was? What no engine can do with nothing says little."""
+        shapes = zip((t.shape for t in self.tensors), (t.shape for t in call.tensors), strict=True)
+        pairs = [pair for mine, given in shapes for pair in zip(mine, given, strict=True)]
+        return all(mine == given for mine, given in pairs if mine in (0, 1))
 
     def broken(self, call: Call) -> list[Condition]:
         """The conditions on sizes and integers that a similar call does not meet."""

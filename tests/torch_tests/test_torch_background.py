@@ -341,6 +341,22 @@ def test_nothing_is_kept_of_a_layer_and_no_thread_stays() -> None:
     assert not [each for each in threading.enumerate() if each.name == "hybrid_infer background"]
 
 
+def test_instances_of_a_class_are_let_go_of() -> None:
+    class Hot(Block):
+        forward = inference(background=True)(Block.forward)
+
+    gone = []
+    for _ in range(3):
+        layer = Hot()
+        layer(X)
+        done()
+        same(layer(X), Block.forward(layer, X))
+        gone.append(weakref.ref(layer))
+        del layer
+    gc.collect()
+    assert [each() for each in gone] == [None] * 3
+
+
 _PRELUDE = (
     "import os, sys, time, torch, hybrid_infer\ntorch.set_num_threads(1)\n"
     "from hybrid_infer import _forked\n_forked._NICENESS = 0\n"

@@ -224,3 +224,34 @@ def test_reductions_along_the_last_axes_of_an_empty_batch() -> None:
     hot = inference(fallback="error")(reduced)
     for n in (2, 3, 0, 5):
         twice(hot, reduced, torch.randn(n, 2, 4))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_what_no_engine_can_do_with_nothing_says_little_of_other_sizes(axis: int) -> None:
+    """Groups of an empty batch have a shape that ONNX Runtime refuses."""
+
+    def grouped(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.group_norm(x.movedim(axis, 0), 2)
+
+    hot = inference(grouped)
+    sizes = [(n, 4, 3) if axis == 0 else (4, n, 3) for n in (0, 2, 5, 0, 7)]
+    for size in sizes:
+        twice(hot, grouped, torch.randn(size))
+    found = counts()
+    assert found["hits"] >= 4 and found["captures"] <= 4
+    hot = inference(grouped)  # what is remembered of the empty batch is on disk
+    twice(hot, grouped, torch.randn(sizes[1]))
+    assert counts()["captures"] == found["captures"]
+
+
+@pytest.mark.parametrize(("sizes", "begun"), [((3, 4, 1, 0, 3), 1), ((0, 3, 4, 0, 1), 2), ((1, 3, 4, 1, 0), 2)])
+def test_a_method_that_no_trace_fits_is_tried_once(sizes: tuple[int, ...], begun: int, captures: list[str]) -> None:
+    """And once more where the first call had nothing in it, or one of a kind."""
+
+    def random(x: torch.Tensor) -> torch.Tensor:
+        return x * torch.rand(())
+
+    hot = inference(random)
+    for rows in sizes:
+        hot(torch.ones(rows, 2))
+    assert len(captures) == begun and counts()["eager_calls"] == len(sizes)
