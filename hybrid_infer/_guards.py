@@ -76,6 +76,8 @@ def text(condition: Condition, tensors: Sequence[str] = (), integers: Sequence[s
     'tensor 0 axis 1 % 3 != 0'
     >>> text(["<=", 2, ["dim", 0, 1]], ["`x`"])
     '2 <= axis 1 of `x`'
+    >>> text(["==", ["%", ["*", -1, ["+", ["dim", 0, 1], 1]], 4], 0], ["`x`"])
+    '(axis 1 of `x` + 1) % 4 == 0'
     """
     if not isinstance(condition, (list, tuple)):
         return str(condition)
@@ -85,7 +87,12 @@ def text(condition: Condition, tensors: Sequence[str] = (), integers: Sequence[s
         return f"axis {axis} of {tensors[number]}" if number < len(tensors) else f"tensor {number} axis {axis}"
     if operator == "int":
         return integers[arguments[0]] if arguments[0] < len(integers) else f"integer {arguments[0]}"
+    if operator in ("==", "!=") and arguments[1] == 0:
+        arguments = [_of_opposite(arguments[0]), 0]
     parts = [text(a, tensors, integers) for a in arguments]
+    if operator in _BINDING:
+        inner = [a[0] if isinstance(a, (list, tuple)) else "" for a in arguments]
+        parts = [f"({p})" if o in _LOOSER[operator] else p for p, o in zip(parts, inner, strict=True)]
     if operator == "not":
         return f"not ({parts[0]})"
     if operator in ("min", "max"):
@@ -93,3 +100,16 @@ def text(condition: Condition, tensors: Sequence[str] = (), integers: Sequence[s
     if operator in ("and", "or"):
         return f" {operator} ".join(f"({p})" for p in parts)
     return f" {operator} ".join(parts)
+
+
+#: Of what is written around others, those that need brackets inside of it.
+_LOOSER = {"*": ("+", "//", "%"), "//": ("+", "*", "//", "%"), "%": ("+", "*", "//", "%")}
+_BINDING = frozenset(_LOOSER)
+
+
+def _of_opposite(expression: Expr) -> Expr:
+    """Where a remainder is compared with zero, -n is as good as n."""
+    match expression:
+        case ["%", ["*", -1, inner], divisor] | ["%", ["*", inner, -1], divisor]:
+            return ["%", inner, divisor]
+    return expression

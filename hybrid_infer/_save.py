@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _busy, _model, _saved_check, _saved_sizes, _static_call, _tracing, _verify
+from hybrid_infer import _busy, _model, _saved_check, _saved_sizes, _served_sizes, _static_call, _tracing, _verify
 from hybrid_infer._errors import BackendError, CaptureError, EngineError, StaticModelError, TraceError
 from hybrid_infer._model import Method, Model, Parameter, Saved, Trained
 from hybrid_infer._saved_sizes import Wish
@@ -24,6 +24,8 @@ from hybrid_infer._subject import Subject
 from hybrid_infer._version import Call, Version, Weight
 
 _log = logging.getLogger("hybrid_infer")
+
+_SAVE_EACH = "to save the other ones too, decorate it, call it with sizes of each kind and save it without a spec"
 
 
 def model_of(target: Any, input_spec: Any, *, trainable: bool) -> Model:
@@ -111,6 +113,7 @@ def _method(target: Target, weights: _Weights, untrainable: list[str] | None) ->
     trained = None if untrainable is None else Stage(target, training=True)
     method = Method(target.name, _parameters(target), [])
     for case in target.cases:
+        known = len(method.versions)
         for each in (stage, trained):
             if each is not None:
                 each.style = case.style
@@ -126,6 +129,8 @@ def _method(target: Target, weights: _Weights, untrainable: list[str] | None) ->
                     untrainable.append(str(fault))
                     _log.info("%s is saved without a program that can be trained: %s", target.label, fault)
                     trained = None
+        if case.exact:
+            _tell_limits(stage, case, [saved.version for saved in method.versions[known:]])
     return method
 
 
@@ -272,3 +277,12 @@ def _tell(stage: Stage, case: Case, version: Version) -> None:
                     "%s: axis %d of %s was to vary, and its graph fixes it to %d", stage.target.label, axis,
                     case.places[i], size,
                 )  # fmt: skip
+
+
+def _tell_limits(stage: Stage, case: Case, versions: Sequence[Version]) -> None:
+    """Warn of sizes along axes that a spec left open, and that the graphs do not take."""
+    for (i, axis), text in _served_sizes.limits(versions).items():
+        _log.warning(
+            "%s: axis %d of %s was to vary, and its graph takes %s, as a condition of the method tells sizes apart; "
+            "%s", stage.target.label, axis, case.places[i], text, _SAVE_EACH,
+        )  # fmt: skip

@@ -16,6 +16,8 @@ from hybrid_infer._structure import builder, leaf_kinds
 from hybrid_infer._types import TensorSpec
 from hybrid_infer._version import Call
 
+_RULES = 3  # on sizes that a call does not meet, which a refusal names
+
 
 class _Signed:
     """Something callable with a given signature."""
@@ -174,7 +176,8 @@ class Bindings:
             if any(i != k and _covers(other, each) for k, other in enumerate(known)):
                 continue  # what a wider one takes as well need not be said
             rules = broken.get(id(saved), ())
-            takes.append(_spec.shown(names, each) + (f" where {' and '.join(rules)}" if rules else ""))
+            shortest = sorted(rules, key=len)[:_RULES]
+            takes.append(_spec.shown(names, each) + (f" where {' and '.join(shortest)}" if shortest else ""))
         place = f"the call of {self.method.name}"
         for i, (name, text) in enumerate(zip(names, given, strict=True)):
             if not any(compatible(values[i], each[i], bool(frontend.name)) for each in known):

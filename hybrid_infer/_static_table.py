@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from hybrid_infer import _served_sizes
 from hybrid_infer._model import Model
 from hybrid_infer._spec import InputSpec
 
@@ -19,9 +20,15 @@ def table(model: Model, specs: Mapping[str, tuple[tuple[Any, ...], Any]]) -> str
         method = model.methods[name]
         rows.append((f"method {name}", ""))
         names = [each.name for each in method.parameters]
+        wide = max((saved.version for saved in method.versions), key=lambda version: version.width)
+        alike = [saved.version for saved in method.versions if saved.version.tree == wide.tree]
+        limits, number = _served_sizes.limits(alike), 0
         for place, spec in leaves(dict(zip(names, inputs, strict=True)), ""):
             if spec is not None:  # an argument that was left out
                 rows.append(("  input", place, *_shown(spec)))
+            if isinstance(spec, InputSpec):
+                rows += [("  ", f"  axis {axis}: {text}") for (i, axis), text in limits.items() if i == number]
+                number += 1
         for place, spec in leaves(results, "") if not isinstance(results, InputSpec) else [("result", results)]:
             if spec is not None:
                 rows.append(("  output", place, *_shown(spec)))

@@ -6,10 +6,12 @@ import time
 import types
 from typing import Any, NamedTuple
 
-from hybrid_infer import _ahead, _progress, _spec
+from hybrid_infer import _ahead, _progress, _served_sizes, _spec
 from hybrid_infer._errors import SpecError
 from hybrid_infer._method import HotMethod, imported
+from hybrid_infer._spec import InputSpec
 from hybrid_infer._stance import BACKGROUND, DEFAULT, current, stance
+from hybrid_infer._version import Version
 
 
 class Warmed(NamedTuple):
@@ -17,13 +19,15 @@ class Warmed(NamedTuple):
 
     ``arguments``: types and sizes, in words. ``outcome``: "compiled" (captured now), "loaded" (from disk, or from
     another instance of the class), "ready" (nothing was left to do) or "eager" (the eager method answers: ``reason``).
-    ``seconds``: how long it took.
+    ``seconds``: how long it took. ``sizes``: of dimensions that were left open, the sizes that are served, where not
+    all are: a condition of the method tells them apart.
     """
 
     arguments: str
     outcome: str
     seconds: float
     reason: str = ""
+    sizes: str = ""
 
 
 def warmup(target: Any, *inputs: Any) -> list[Warmed]:
@@ -114,7 +118,16 @@ def _warm(method: HotMethod, owner: tuple[Any, ...], values: tuple[Any, ...]) ->
     if route.eager:
         return Warmed(text, "eager", seconds, route.reason)
     captures, bindings = (method.counters.captures - before[0], method.counters.bindings - before[1])
-    return Warmed(text, "compiled" if captures else "loaded" if bindings else "ready", seconds)
+    outcome = "compiled" if captures else "loaded" if bindings else "ready"
+    return Warmed(text, outcome, seconds, sizes=_sizes(route.held.version, values))
+
+
+def _sizes(version: Version, values: tuple[Any, ...]) -> str:
+    """What is not served of the sizes that specs among the arguments leave open."""
+    if not any(isinstance(each, InputSpec) for each in values):
+        return ""
+    found = _served_sizes.limits([version]).items()
+    return "; ".join(f"axis {axis} of tensor {i}: {text}" for (i, axis), text in found)
 
 
 def _alone(method: HotMethod, values: tuple[Any, ...]) -> Any:

@@ -1,0 +1,69 @@
+"""Which sizes static models take along their open axes, in words: a branch of a method may tell sizes apart.
+
+Conditions on sizes are exact and hard to read, so sizes near those of the example are tried on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hybrid_infer._types import TensorSpec
+from hybrid_infer._version import Call, Version
+
+_NEAR = 64  # sizes that are tried
+_PERIODS = 32  # the largest number whose multiples are looked for
+
+
+def limits(versions: Sequence[Version]) -> dict[tuple[int, int], str]:
+    """What holds of the sizes along the open axes of the widest version, by tensor and axis, where not all are taken.
+
+    `versions`: those for calls of one structure.
+    """
+    wide = max(versions, key=lambda version: version.width)
+    found = {}
+    for i, tensor in enumerate(wide.tensors):
+        for axis, size in enumerate(tensor.shape):
+            if size is None and (text := _limit(wide, versions, i, axis)):
+                found[i, axis] = text
+    return found
+
+
+def _limit(wide: Version, versions: Sequence[Version], number: int, axis: int) -> str:
+    first = max(2, wide.example[number][axis])
+    sizes = range(first, first + _NEAR)
+    taken = {size for size in sizes if any(version.fits(_call(wide, number, axis, size)) for version in versions)}
+    return _words(sizes, taken)
+
+
+def _call(wide: Version, number: int, axis: int, size: int) -> Call:
+    """That of the example, with another size at one place."""
+    shapes = [list(shape) for shape in wide.example]
+    shapes[number][axis] = size
+    tensors = tuple(TensorSpec(t.dtype, tuple(s), t.device) for t, s in zip(wide.tensors, shapes, strict=True))
+    return Call(wide.tree, tensors, tuple(2 if n is None else n for n in wide.ints), wide.ambient)
+
+
+def _words(sizes: range, taken: set[int]) -> str:
+    """Which of some sizes are taken.
+
+    >>> _words(range(4, 36), {4, 8, 12, 16, 20, 24, 28, 32})
+    'multiples of 4 alone'
+    >>> _words(range(4, 10), {4, 5, 6})
+    'sizes below 7 alone'
+    """
+    if len(taken) == len(sizes) or len(taken) <= 1:  # of one alone: it goes with the size of another axis
+        return ""
+    for period in range(2, min(_PERIODS, len(sizes) // 2) + 1):
+        rests = sorted({size % period for size in taken})
+        if len(rests) < period and taken == {size for size in sizes if size % period in rests}:
+            if rests == [0]:
+                return f"multiples of {period} alone"
+            left = " or ".join(map(str, rests)) if len(rests) <= 4 else f"one of {len(rests)} numbers"
+            return f"sizes alone that leave {left} when divided by {period}"
+    ordered = sorted(taken)
+    if ordered[-1] - ordered[0] == len(ordered) - 1:  # without gaps
+        if ordered[0] == sizes[0]:
+            return f"sizes below {ordered[-1] + 1} alone"
+        if ordered[-1] == sizes[-1]:
+            return f"sizes from {ordered[0]} alone"
+    return f"{len(taken)} of the sizes from {sizes[0]} to {sizes[-1]} alone"
