@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _cinn, _engines, _progress, _ranges, _rewriting, _trt, _verified, _verify
+from hybrid_infer import _cinn, _engines, _halves, _progress, _ranges, _rewriting, _trt, _verified, _verify
 from hybrid_infer._errors import EngineError, GraphRefused, PassingFault, StanceError
 from hybrid_infer._family import GRAPH, Family, Held, Prepared
 from hybrid_infer._log import tell
@@ -336,6 +337,7 @@ def check(
     left: list[Any] = []
     right: list[Any] = []
     dtypes: list[str] = []
+    numbers: list[int] = []  # of the graph's outputs
     gaps: set[int] = set()
     others = [*tensors, *route.weights]
     for origin, expected, own in zip(route.tensor_sources, results.tensors, mine.tensors, strict=True):
@@ -354,12 +356,14 @@ def check(
         left.append(export(expected))
         right.append(export(own))
         dtypes.append(dtype)
+        numbers.append(origin[1])
     kinds = {t.dtype for t in version.tensors} | {w.dtype for w in version.weights}
     floats = not kinds.isdisjoint(_verify.TOLERANCES)
-    worst = _verify.compare(
-        left, right, dtypes, from_floats=floats, rtol=options.rtol, atol=options.atol,
-        precision=_rewriting.precision(options, route.program.engine),
-    )  # fmt: skip
+    precision = _rewriting.precision(options, route.program.engine)
+    compare = functools.partial(
+        _verify.compare, left, right, dtypes, from_floats=floats, rtol=options.rtol, atol=options.atol
+    )
+    worst = _halves.compare(compare, precision, lambda: route.held.graph().model, numbers)
     route.held.with_gaps.update(dict.fromkeys(gaps, True))
     errors, engine, name = route.held.ledger.errors, route.program.engine, version.method
     text = "%s: largest difference from eager %.3g"
@@ -393,6 +397,7 @@ def publish(request: Request, held: Held, family: Family, outcome: Outcome) -> N
         key = [list(item) for item in request.subject.key.items]
         meta = {**held.version.to_meta(), "versions": versions, "key": key}
         held.entry = request.store.publish(family.key, meta, {GRAPH: graph.model})
+    held.unpublished = None
     if held.entry is None:
         held.version = replace(held.version, graph=graph)
     else:

@@ -37,6 +37,7 @@ class Held:
     def __init__(self, version: Version, entry: Any, *, disk: bool) -> None:
         self.version, self.entry, self.disk = version, entry, disk
         self.origin = "disk" if disk else "captured"  # `disk` ends where it was counted
+        self.unpublished: Graph | None = None  # with its bytes, while neither `version` nor the store has them
         self.ledger = Ledger()
         self.plans: dict[str, Prepared] = {}
         self.stored: set[str] = set()  # of these, the ones that are on disk
@@ -70,7 +71,7 @@ class Held:
 
     def graph(self) -> Graph:
         """The graph with its bytes; they are read from the store when an engine needs them. Raises DamagedEntry."""
-        graph = self.version.graph
+        graph = self.unpublished or self.version.graph
         assert graph is not None
         return graph if graph.model else replace(graph, model=self.entry.read(GRAPH))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _compile, _engines, _saved_sizes, _static_call, _verify
+from hybrid_infer import _compile, _engines, _halves, _saved_sizes, _static_call, _verify
 from hybrid_infer._errors import EngineError
 from hybrid_infer._model import Saved
 from hybrid_infer._saved_stage import OPTIONS, Shapes, Stage, at, examples, grown, open_dims, sized, together
@@ -49,6 +50,7 @@ class _Runner:
 
     def __init__(self, stage: Stage, case: Case, saved: Saved, subject: Subject, numbers: tuple[int, ...]) -> None:
         self.stage, self.case, self.version, self.numbers = stage, case, saved.version, numbers
+        self.model = saved.read
         graph = saved.graph()
         frontend = stage.frontend
         options = _static_call.engine_options(OPTIONS, frontend)
@@ -147,7 +149,7 @@ class _Runner:
         if _compile.without_ints(results.tree) != _compile.without_ints(version.results):
             raise _verify.Disagreement("the eager result has another structure than the captured one")
         computed = self._run(tensors)
-        left, right, dtypes = [], [], []
+        left, right, dtypes, numbers = [], [], [], []
         kinds = leaf_kinds(version.results)
         origins = [source for source, kind in zip(version.sources, kinds, strict=True) if kind == "t"]
         for (origin, index), tensor in zip(origins, results.tensors, strict=True):
@@ -161,9 +163,11 @@ class _Runner:
             left.append(frontend.exporter(dtype, wire)(tensor))
             right.append(np.asarray(computed[index]).astype(wire, copy=False))
             dtypes.append(dtype)
+            numbers.append(index)
         used = {t.dtype for t in version.tensors} | {w.dtype for w in version.weights}
         floats = not used.isdisjoint(_verify.TOLERANCES)
         try:
-            _verify.compare(left, right, dtypes, from_floats=floats, rtol=None, atol=None)
+            compare = functools.partial(_verify.compare, left, right, dtypes, from_floats=floats)
+            _halves.compare(compare, "float32", self.model, numbers)
         except _verify.Inconclusive as fault:
             _log.debug("%s: %s", version.method, fault)

@@ -119,7 +119,7 @@ def _use(
     again = _renewed(state, request, held, place, scale, choice)
     if again is not None:
         return again, result
-    graph = outcome.graph if outcome else None
+    held.unpublished = graph = outcome.graph if outcome else None
     try:
         built = _compile.build(request, held, graph, chosen)
     except _ranges.Meanwhile as fault:

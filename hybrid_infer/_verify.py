@@ -89,11 +89,12 @@ def compare(
     from_floats: bool,
     rtol: float | None = None,
     atol: float | None = None,
-    precision: str = "float32",
+    precision: str | Sequence[str] = "float32",
 ) -> float:
     """The largest difference between two lists of arrays of the given element types.
 
-    Floats agree within the tolerance of their type, or of the lower ``precision`` in which float32 arithmetic is done;
+    Floats agree within the tolerance of their type, or of the lower ``precision`` in which they are computed, which may
+    be another one for each;
     integers and booleans exactly, unless they may come from floats (``from_floats``) and few of them differ, which is
     Inconclusive. Raises Disagreement.
 
@@ -104,10 +105,11 @@ def compare(
     import numpy as np
 
     worst, ties = 0.0, 0
-    for i, (left, right, dtype) in enumerate(zip(eager, found, dtypes, strict=True)):
+    each = [precision] * len(dtypes) if isinstance(precision, str) else precision
+    for i, (left, right, dtype, computed_in) in enumerate(zip(eager, found, dtypes, each, strict=True)):
         where = f"result {i}"
         if dtype in TOLERANCES:
-            worst = max(worst, error(left, right, where, dtype, rtol, atol, precision))
+            worst = max(worst, error(left, right, where, dtype, rtol, atol, computed_in))
             continue
         if left.shape != right.shape:
             raise Disagreement(f"{where} has shape {right.shape}, the eager result {left.shape}")

@@ -1,0 +1,96 @@
+"""What is computed in half precision and returned in float32 agrees to what half precision can tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support import counts
+
+from hybrid_infer import InputSpec, _halves, _verify, inference, load, save
+
+pytestmark = pytest.mark.torch
+
+
+class Model(torch.nn.Module):
+    """Its results: in its own type, cast as logits are, and apart from all that, in float32."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.layer = torch.nn.TransformerEncoderLayer(width, 2, 2 * width, batch_first=True)
+        self.head = torch.nn.Linear(width, 200)
+
+    def forward(self, x: torch.Tensor, other: torch.Tensor) -> Any:
+        y = self.head(self.layer(x))
+        return y, y.float(), other.float().exp()
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_logits_in_float32_of_a_model_in_half_precision_are_served(name: str) -> None:
+    torch.manual_seed(0)
+    dtype = getattr(torch, name)
+    layer = Model().to(dtype).eval()
+    hot = inference(layer, fallback="error")
+    with torch.no_grad():
+        for rows in (16, 20, 24):
+            given = torch.randn(2, rows, 64, dtype=dtype), torch.randn(4)
+            expected, found = Model.forward(layer, *given), hot(*given)
+            tolerance = _verify.TOLERANCES[name][0]
+            assert [t.dtype for t in found] == [dtype, torch.float32, torch.float32]
+            torch.testing.assert_close(found[1], expected[1], rtol=tolerance, atol=tolerance)
+            torch.testing.assert_close(found[2], expected[2])
+    assert counts()["hits"] >= 1 and counts()["eager_calls"] == 0
+
+
+def test_they_are_saved_too(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layer = Model().bfloat16().eval()
+    save(layer, tmp_path / "m", [InputSpec([None, None, 64], "bfloat16"), InputSpec([None], "float32")])
+    x, other = torch.randn(2, 5, 64).bfloat16(), torch.randn(3)
+    with torch.no_grad():
+        torch.testing.assert_close(load(tmp_path / "m")(x, other)[1], layer(x, other)[1], rtol=4e-2, atol=4e-2)
+
+
+def test_a_result_that_is_computed_in_float32_alone_agrees_as_closely_as_before() -> None:
+    tried: list[Any] = []
+
+    def compare(precision: Any) -> float:
+        tried.append(precision)
+        left = [np.float32([1.0]), np.float32([1.0])]
+        right = [np.float32([1.02]), np.float32([1.0 + off])]
+        return _verify.compare(left, right, ["float32"] * 2, from_floats=True, precision=precision)
+
+    model = _model()
+    off = 0.0
+    assert _halves.compare(compare, "float32", lambda: model, [0, 1]) == pytest.approx(0.02, abs=1e-4)
+    assert tried == ["float32", ["bfloat16", "float32"]]
+    off = 0.02
+    with pytest.raises(_verify.Disagreement, match=r"result 1 .*\(float32, tolerance"):
+        _halves.compare(compare, "float32", lambda: model, [0, 1])
+    with pytest.raises(_verify.Disagreement, match="result 0"):
+        _halves.compare(compare, "float32", lambda: model, [1, 1])
+
+
+def _model() -> bytes:
+    """The first output goes through bfloat16 in a branch alone, the second one nowhere."""
+    from onnx import TensorProto as T
+    from onnx import helper as h
+
+    def value(name: str, kind: int = T.FLOAT) -> Any:
+        return h.make_tensor_value_info(name, kind, [1])
+
+    casts = [h.make_node("Cast", ["x"], ["h"], to=T.BFLOAT16), h.make_node("Cast", ["h"], ["b"], to=T.FLOAT)]
+    then, other = (
+        h.make_graph(casts, "t", [], [value("b")]),
+        h.make_graph([h.make_node("Identity", ["x"], ["i"])], "e", [], [value("i")]),
+    )
+    nodes = [
+        h.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other),
+        h.make_node("Neg", ["x"], ["z"]),
+    ]
+    given = [value("x"), h.make_tensor_value_info("c", T.BOOL, [])]
+    model: bytes = h.make_model(h.make_graph(nodes, "g", given, [value("y"), value("z")])).SerializeToString()
+    return model
