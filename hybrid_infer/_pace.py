@@ -1,4 +1,4 @@
-"""Look-ups that cost more than they bring: what a method reads is written between its calls, and each is looked up.
+"""Look-ups that cost more than they bring: calls differ, or what a method reads is written between them.
 
 A call whose route no longer holds has its layer and code looked at again, for milliseconds, whether another static
 model answers it then, the same one, or none. Where that takes longer than the eager method itself, call for call, the
@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from hybrid_infer._pauses import ever_longer, for_a_while
 
-REASON = "what it reads is written between calls, and to look at that takes longer than the eager method"
-REMEDY = "Pass what differs from call to call as an argument, a number as a tensor"
+REASON = "most of its calls have to be looked up, and that takes longer than the eager method"
+REMEDY = "Pass what differs from call to call as a tensor, and write what the method reads only when it changes"
 
 _WINDOW = 16  # look-ups over which the cost of a call is taken
 _PROBES = 2  # eager calls that are timed
