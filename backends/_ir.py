@@ -166,8 +166,16 @@ def _faults(model: Any) -> Iterator[str]:
             yield f"computes in int32 where {kind} is one of unsigned numbers"
         elif kind in _LENGTHS and not _of_sizes(operation.input_value(_LENGTHS[kind])):
             yield f"goes on where {kind} is told that a sequence ends"
+        elif kind.startswith("Gather") and any(map(_empty, (*operation.inputs(), *operation.outputs()))):
+            yield f"divides by zero where {kind} has no elements"  # while it compiles, which ends the process
         elif _unchecked(operation, kind) and not _in_range(operation.input_value(1)):
             yield f"reads or crashes past the end where an index of {kind} is out of range"
+
+
+def _empty(port: Any) -> bool:
+    """Is it known that there is nothing in it?"""
+    shape = port.get_partial_shape()
+    return shape.rank.is_static and any(size.is_static and size.get_length() == 0 for size in shape)
 
 
 #: Loops over time, and which of their inputs says how long each sequence is.

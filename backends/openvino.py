@@ -8,6 +8,7 @@ weights that it read from a file of its own.
 Refused, because the CPU plugin would compute it wrongly in silence: float64, which it computes in float32; 8-bit
 arithmetic, which saturates; int64 values beyond int32 among inputs, weights and constants, since it computes in int32;
 GatherND, and Gather from a vector of integers, whose indices it takes unseen (one out of range killed the process);
+any Gather that is known to give nothing, which ends the process while it is compiled;
 recurrent layers that are told the length of each sequence, which it overlooks where sizes vary.
 Not seen, and for verification to find: integers that overflow inside a graph or, in a division or a sum, lose digits
 past 2**24; zeros where another Gather's index, which eager code would report, is out of range; a NaN that becomes a

@@ -123,6 +123,15 @@ def test_indices_that_are_taken_unseen_are_refused(operator: str) -> None:
         load(built)
 
 
+@pytest.mark.parametrize(("table", "indices"), [((10, 3), (0, 4)), ((0, 3), (2, 4))])
+def test_rows_of_nothing_are_refused(table: tuple[int, ...], indices: tuple[int, ...]) -> None:
+    """An embedding of an empty batch: while it was compiled, the process was killed by a signal."""
+    built = graph([node("Gather", ["t", "i"], ["y"])], {}, {"t": ("float32", table), "i": ("int64", indices)},
+                  {"y": ("float32", (*indices, 3))})  # fmt: skip
+    with pytest.raises(EngineError, match="Gather has no elements"):
+        load(built)
+
+
 def test_indices_that_come_from_the_graph_are_not() -> None:
     """As in ``x[mask]``, and in what is computed from shapes."""
     built = graph(
