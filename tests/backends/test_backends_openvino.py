@@ -132,6 +132,33 @@ def test_rows_of_nothing_are_refused(table: tuple[int, ...], indices: tuple[int,
         load(built)
 
 
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_an_argument_there_and_back_is_refused(kind: int) -> None:
+    """Where sizes vary, the heap was spoilt."""
+    spec = ("float32", (2, "n"))
+    nodes = [node("Cast", ["x"], ["h"], to=kind), node("Cast", ["h"], ["y"], to=TensorProto.FLOAT)]
+    with pytest.raises(EngineError, match="spoils the heap"):
+        load(graph(nodes, {}, {"x": spec}, {"y": spec}))
+
+
+def test_a_cast_of_an_argument_to_bfloat16_leaves_the_heap_as_it_is() -> None:
+    """It was a conversion of float32 to itself, which wrote past the result: the process ended in half of the runs."""
+    script = """
+import torch
+from hybrid_infer import inference
+
+hot = inference(lambda x: x.bfloat16(), backend="openvino", fallback="error")
+with torch.no_grad():
+    for i in range(300):
+        x = torch.randn(2, (3, 7, 6, 2, 9, 31, 5)[i % 7])
+        assert torch.allclose(hot(x).float(), x, rtol=1e-2)
+"""
+    pytest.importorskip("torch")
+    environment = {**os.environ, "MALLOC_CHECK_": "3", "MALLOC_PERTURB_": "37"}
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, env=environment)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+
+
 def test_indices_that_come_from_the_graph_are_not() -> None:
     """As in ``x[mask]``, and in what is computed from shapes."""
     built = graph(
