@@ -12,9 +12,9 @@ from typing import Any
 
 REASON = "its results are taken through a backward pass, which would compute it a second time"
 
-_OFTEN = 0.25  # of the calls that an engine answered: the fewest backward passes for which it is left alone
+_OFTEN = 0.25  # of the calls that an engine answered: the fewest backward passes, two at least, of a training
 _RECENT = 64  # of these calls, those that count
-_REST = 64  # calls for which the eager method then answers, at a time
+_REST = 61  # calls for which the eager method then answers, at a time
 _PATIENCE = 2  # of the calls that an engine answers in between, those that no backward pass has to follow
 
 
@@ -22,8 +22,11 @@ class Backwards:
     """Of one static model.
 
     >>> backwards = Backwards()
-    >>> backwards.eager(), backwards.came(), backwards.eager()
-    (False, None, True)
+    >>> for _ in range(2):
+    ...     assert not backwards.eager()
+    ...     backwards.came()
+    >>> backwards.eager()
+    True
     """
 
     def __init__(self) -> None:
@@ -34,7 +37,7 @@ class Backwards:
         """A backward pass has come through a result of an engine's."""
         self._came += 1
         self._quiet = 0
-        if not self._training and self._came >= _OFTEN * self._served:
+        if not self._training and self._came >= max(2, _OFTEN * self._served):
             self._training, self._left = True, _REST
 
     def eager(self) -> bool:

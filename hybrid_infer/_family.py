@@ -104,11 +104,13 @@ class Family:
     ) -> Held | None:
         """The widest version that is valid for a call on an instance, a remembered failure last.
 
+        But first what failed at sizes of 0 or 1 that the call has too: a wider graph was never compared there.
+
         `opens` are (tensor, axis) pairs that it has to leave open as far as they can be. `scope` says what is asked of
         which engines: a failure of others says nothing about these.
         """
         with self.lock:
-            candidates = sorted(self.held, key=lambda h: (bool(h.version.reason), -h.version.width))
+            candidates = sorted(self.held, key=_order)
         records = [h.version for h in candidates if h.version.failed]
         failed = {record.failed for record in records if record.scope == scope()}
         for held in candidates:
@@ -119,6 +121,12 @@ class Family:
             if serves and (not version.scope or version.scope == scope()):
                 return held
         return None
+
+    def barred(self, call: Call) -> bool:
+        """Has a call with these sizes of 0 or 1 failed, so that no version for others may answer it unasked?"""
+        with self.lock:
+            held = list(self.held)
+        return any(h.version.degenerate and h.version.fits(call) for h in held)
 
     def suits(self, version: Version, subject: Subject) -> bool:
         """Do the instance's weights and the attributes that were read agree with a version, and the code that ran?"""
@@ -189,6 +197,10 @@ class Family:
             self.held = [h for h in self.held if h is not held]
             if held.entry is not None:
                 self._known.discard(held.entry.version)
+
+
+def _order(held: Held) -> tuple[bool, bool, int]:
+    return not held.version.degenerate, bool(held.version.reason), -held.version.width
 
 
 def _parse(meta: Any, entry: Any) -> Version | None:

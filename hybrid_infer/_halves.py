@@ -5,10 +5,13 @@ Logits of a model in bfloat16 are often returned as ``logits.float()``; what the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hybrid_infer._verify import Disagreement
+
+_log = logging.getLogger("hybrid_infer")
 
 _TYPES = ("float32", "float16", "bfloat16")  # by how little they tell
 
@@ -18,58 +21,76 @@ def compare(
 ) -> float:
     """What a comparison finds in a ``precision``; where it fails, with that of the graph for each of its results.
 
-    `outputs`: the number of the graph's output that each is. Raises what `compared` and `model` raise.
+    `outputs`: the number of the graph's output that each is. Raises what `compared` raises.
     """
     try:
         return compared(precision=precision)
-    except Disagreement:
-        types = computed_in(model())
-        lower = [max(precision, types[number], key=_TYPES.index) for number in outputs]
+    except Disagreement as fault:
+        try:
+            types = computed_in(model())
+            lower = [max(precision, types[number], key=_TYPES.index) for number in outputs]
+        except Exception:  # the store has lost it meanwhile, or onnx does not read it
+            _log.debug("what a graph computes in is not known", exc_info=True)
+            raise fault from None
         if all(each == precision for each in lower):
             raise
     return compared(precision=lower)
 
 
 def computed_in(model: bytes) -> list[str]:
-    """For each output of an ONNX graph, the type that tells least among those that it is computed in.
+    """For each output of an ONNX graph, the type that tells least among those that it was rounded to on the way.
+
+    What is in half precision from the start, and is converted to a wider type, loses nothing by that.
 
     >>> import onnx
     >>> from onnx import helper as h
     >>> x, y, z = (h.make_tensor_value_info(n, t, [2]) for n, t in (("x", 16), ("y", 1), ("z", 1)))
-    >>> nodes = [h.make_node("Cast", ["x"], ["y"], to=1), h.make_node("Shape", ["w"], ["s"]),
-    ...          h.make_node("Cast", ["s"], ["z"], to=1)]
-    >>> w = h.make_tensor_value_info("w", 1, [2])
-    >>> computed_in(h.make_model(h.make_graph(nodes, "g", [x, w], [y, z])).SerializeToString())
+    >>> nodes = [h.make_node("Exp", ["x"], ["e"]), h.make_node("Cast", ["e"], ["y"], to=1),
+    ...          h.make_node("Cast", ["x"], ["z"], to=1)]
+    >>> computed_in(h.make_model(h.make_graph(nodes, "g", [x], [y, z])).SerializeToString())
     ['bfloat16', 'float32']
     """
     import onnx
 
-    graph = onnx.load_from_string(model).graph
-    ranks = _ranks(graph, {})
-    return [_TYPES[ranks.get(output.name, 0)] for output in graph.output]
+    proto = onnx.load_from_string(model)
+    try:
+        proto = onnx.shape_inference.infer_shapes(proto)
+    except Exception:  # then what the exporter has noted has to do
+        _log.debug("the types inside a graph are not known", exc_info=True)
+    ranks = _ranks(proto.graph, {}, {})
+    return [_TYPES[ranks.get(output.name, 0)] for output in proto.graph.output]
 
 
-def _ranks(graph: Any, outer: Mapping[str, int]) -> dict[str, int]:
-    """Of each value in a graph, the place of its type in `_TYPES`; `outer`: of values around it."""
-    found = dict(outer)
-    found.update((each.name, _rank(each.type.tensor_type.elem_type)) for each in graph.input)
-    found.update((each.name, _rank(each.data_type)) for each in graph.initializer)
+#: Operations that give some of the numbers that they are given, as they are.
+_MOVES = frozenset(
+    {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Split", "Concat", "Expand",
+     "Tile", "Gather", "GatherND", "GatherElements", "Where", "Pad", "ScatterND", "ScatterElements", "DepthToSpace",
+     "SpaceToDepth", "Compress", "Neg", "Abs", "Relu", "Max", "Min", "MaxPool", "ReduceMax", "ReduceMin", "TopK",
+     "Constant", "ConstantOfShape"}
+)  # fmt: skip
+_HALVES = {10: 1, 16: 2}  # FLOAT16 and BFLOAT16 of onnx.TensorProto, by their place in `_TYPES`
+_FLOATS = frozenset({1, 11, *_HALVES})
+
+
+def _ranks(graph: Any, outer: Mapping[str, int], outer_types: Mapping[str, int]) -> dict[str, int]:
+    """Of each value in a graph, the place in `_TYPES` of what it was rounded to; `outer`: of values around it."""
+    found, types = dict(outer), dict(outer_types)
+    for each in (*graph.input, *graph.value_info, *graph.output):
+        types[each.name] = each.type.tensor_type.elem_type
+    types.update((each.name, each.data_type) for each in graph.initializer)
     for node in graph.node:
-        ranks = [found.get(name, 0) for name in node.input]
-        ranks += [rank for attribute in node.attribute for rank in _of_attribute(attribute, found)]
-        found.update(dict.fromkeys(node.output, max(ranks, default=0)))
+        given = max((found.get(name, 0) for name in node.input), default=0)
+        inner = (g for a in node.attribute for g in (*([a.g] if a.HasField("g") else []), *a.graphs))
+        results = [(_ranks(g, found, types), g) for g in inner]
+        own = [ranks.get(output.name, 0) for ranks, g in results for output in g.output]
+        for name in node.output:
+            kind = types.get(name, 0)
+            if node.op_type == "Cast":
+                types[name] = kind = next(a.i for a in node.attribute if a.name == "to")
+            if kind and kind not in _FLOATS:
+                continue  # of integers and booleans, rounding moves few, and the comparison says which
+            rounds = node.op_type not in _MOVES and not results
+            if node.op_type == "Cast" and types.get(node.input[0]) == kind:
+                rounds = False
+            found[name] = max([given, *own, _HALVES.get(kind, 0) if rounds else 0])
     return found
-
-
-def _of_attribute(attribute: Any, outer: Mapping[str, int]) -> Iterable[int]:
-    if attribute.name in ("to", "dtype"):
-        yield _rank(attribute.i)
-    if attribute.HasField("t"):
-        yield _rank(attribute.t.data_type)
-    for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-        inner = _ranks(graph, outer)
-        yield max((inner.get(output.name, 0) for output in graph.output), default=0)
-
-
-def _rank(element_type: int) -> int:
-    return {10: 1, 16: 2}.get(element_type, 0)  # FLOAT16 and BFLOAT16 of onnx.TensorProto

@@ -207,7 +207,7 @@ def _ready(state: Any, call: Call, errand: Errand, chooses: bool) -> Any:
         if scale in r.scales and r.held.version.fits(call) and r.held.version.varies(opens) and r.valid()
         and r.serves(call)
     ]  # fmt: skip
-    if not ready:
+    if not ready or (state.family is not None and state.family.barred(call)):
         return None
     route = max(ready, key=lambda r: (r.held.version.width, r.ranged))
     return route if route.ranged or not _trt.asked(state.method.options) else None

@@ -1,16 +1,18 @@
 """Which sizes static models take along their open axes, in words: a branch of a method may tell sizes apart.
 
-Conditions on sizes are exact and hard to read, so sizes near those of the example are tried on them.
+Conditions on sizes are exact and hard to read, so those on one axis alone are tried with the sizes up to the example's
+and some beyond.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from hybrid_infer._types import TensorSpec
-from hybrid_infer._version import Call, Version
+from hybrid_infer import _guards
+from hybrid_infer._version import Version
 
-_NEAR = 64  # sizes that are tried
+_NEAR = 64  # sizes that are tried beyond the example's
 _PERIODS = 32  # the largest number whose multiples are looked for
 
 
@@ -29,18 +31,28 @@ def limits(versions: Sequence[Version]) -> dict[tuple[int, int], str]:
 
 
 def _limit(wide: Version, versions: Sequence[Version], number: int, axis: int) -> str:
-    first = max(2, wide.example[number][axis])
-    sizes = range(first, first + _NEAR)
-    taken = {size for size in sizes if any(version.fits(_call(wide, number, axis, size)) for version in versions)}
+    if len(wide.example) <= number or len(wide.example[number]) <= axis:
+        return ""
+    sizes = range(2, max(2, wide.example[number][axis]) + _NEAR)
+    rules = [[rule for rule in each.conditions if _about(rule) == {(number, axis)}] for each in versions]
+    taken = set()
+    for size in sizes:
+        shapes = [list(shape) for shape in wide.example]
+        shapes[number][axis] = size
+        for version, own in zip(versions, rules, strict=True):
+            fixed = version.tensors[number].shape[axis]
+            if fixed in (None, size) and all(_guards.holds(rule, shapes, ()) for rule in own):
+                taken.add(size)
     return _words(sizes, taken)
 
 
-def _call(wide: Version, number: int, axis: int, size: int) -> Call:
-    """That of the example, with another size at one place."""
-    shapes = [list(shape) for shape in wide.example]
-    shapes[number][axis] = size
-    tensors = tuple(TensorSpec(t.dtype, tuple(s), t.device) for t, s in zip(wide.tensors, shapes, strict=True))
-    return Call(wide.tree, tensors, tuple(2 if n is None else n for n in wide.ints), wide.ambient)
+def _about(rule: Any) -> set[tuple[Any, ...]]:
+    """The (tensor, axis) pairs that a condition is about, and ("int", number) for integers of the call."""
+    if not isinstance(rule, (list, tuple)):
+        return set()
+    if rule[0] == "dim":
+        return {(rule[1], rule[2])}
+    return {("int", rule[1])} if rule[0] == "int" else set().union(*map(_about, rule[1:]))
 
 
 def _words(sizes: range, taken: set[int]) -> str:

@@ -89,7 +89,7 @@ class Version:
         if not self.similar(call):
             return False
         if self.reason:
-            return self._degenerate_as(call)
+            return bool(self.failed) or self._degenerate_as(call)
         for mine, given in zip(self.tensors, call.tensors, strict=True):
             if any(m is not None and m != g for m, g in zip(mine.shape, given.shape, strict=True)):
                 return False
@@ -97,6 +97,11 @@ class Version:
             if m != g if m is not None else not -(2**63) <= g < 2**63:
                 return False
         return not self.broken(call)
+
+    @property
+    def degenerate(self) -> bool:
+        """Has it failed at a call with a dimension of 0 or 1, so that it says nothing of others?"""
+        return bool(self.reason) and not self.failed and any(n in (0, 1) for t in self.tensors for n in t.shape)
 
     def _degenerate_as(self, call: Call) -> bool:
         """Is a call as empty as the one that failed, where that was? What no engine can do with nothing says little."""

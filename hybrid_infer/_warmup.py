@@ -11,6 +11,7 @@ from hybrid_infer._errors import SpecError
 from hybrid_infer._method import HotMethod, imported
 from hybrid_infer._spec import InputSpec
 from hybrid_infer._stance import BACKGROUND, DEFAULT, current, stance
+from hybrid_infer._static_table import leaves
 from hybrid_infer._version import Version
 
 
@@ -119,14 +120,16 @@ def _warm(method: HotMethod, owner: tuple[Any, ...], values: tuple[Any, ...]) ->
         return Warmed(text, "eager", seconds, route.reason)
     captures, bindings = (method.counters.captures - before[0], method.counters.bindings - before[1])
     outcome = "compiled" if captures else "loaded" if bindings else "ready"
-    return Warmed(text, outcome, seconds, sizes=_sizes(route.held.version, values))
+    return Warmed(text, outcome, seconds, sizes=_sizes(state, route.held.version, values))
 
 
-def _sizes(version: Version, values: tuple[Any, ...]) -> str:
+def _sizes(state: Any, version: Version, values: tuple[Any, ...]) -> str:
     """What is not served of the sizes that specs among the arguments leave open."""
-    if not any(isinstance(each, InputSpec) for each in values):
+    if not any(isinstance(each, InputSpec) and -1 in each.shape for _, each in leaves(list(values), "")):
         return ""
-    found = _served_sizes.limits([version]).items()
+    held = [] if state.family is None else [each.version for each in list(state.family.held)]
+    alike = [each for each in held if each.graph and each.tree == version.tree]
+    found = _served_sizes.limits(alike or [version]).items()
     return "; ".join(f"axis {axis} of tensor {i}: {text}" for (i, axis), text in found)
 
 

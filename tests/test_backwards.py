@@ -30,7 +30,7 @@ def test_where_no_backward_pass_comes_the_engine_answers() -> None:
 
 def test_a_program_that_trains_is_answered_eagerly_but_for_one_call_of_many() -> None:
     eager = _answers(Backwards(), [True] * 1000)
-    assert not eager[0] and all(eager[1:65]) and eager.count(False) == pytest.approx(1000 / 65, abs=1)
+    assert not any(eager[:2]) and all(eager[2:63]) and eager.count(False) == pytest.approx(1000 / 62, abs=2)
 
 
 def test_many_blocks_of_one_class_are_told_by_the_first_step() -> None:
@@ -49,6 +49,10 @@ def test_a_program_that_has_trained_is_served_again() -> None:
     assert all(_answers(backwards, [True] * 65)[30:])
 
 
+def test_a_single_backward_pass_is_no_training() -> None:
+    assert not any(_answers(Backwards(), [True] + [False] * 300))
+
+
 def test_backward_passes_of_few_calls_make_no_difference() -> None:
     eager = _answers(Backwards(), ([False] * 99 + [True]) * 20)
     assert not any(eager)
@@ -58,7 +62,7 @@ def test_backward_passes_of_few_calls_make_no_difference() -> None:
 def test_an_engine_is_asked_again_whatever_came_before(before: list[bool]) -> None:
     backwards = Backwards()
     _answers(backwards, before)
-    assert not all(_answers(backwards, [False] * 66))
+    assert not all(_answers(backwards, [False] * 63))
     assert not any(_answers(backwards, [False] * 400)[300:])
 
 
@@ -98,7 +102,7 @@ def test_a_layer_that_is_trained(framework: Any, named: bool, monkeypatch: pytes
     if named:
         assert (eager, hits) == (0, 70)
         return
-    assert after["fallbacks"] == {_backwards.REASON: eager} and (eager, hits) == (68, 2)
+    assert after["fallbacks"] == {_backwards.REASON: eager} and (eager, hits) == (67, 3)
     with framework.no_grad():
         hot(x)
     assert counts()["hits"] == after["hits"] + 1

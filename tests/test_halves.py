@@ -94,3 +94,45 @@ def _model() -> bytes:
     given = [value("x"), h.make_tensor_value_info("c", T.BOOL, [])]
     model: bytes = h.make_model(h.make_graph(nodes, "g", given, [value("y"), value("z")])).SerializeToString()
     return model
+
+
+def _computed(*nodes: Any, given: dict[str, Any], result: Any) -> str:
+    from onnx import helper as h
+
+    inputs = [h.make_tensor_value_info(name, kind, [2]) for name, kind in given.items()]
+    made = h.make_graph(list(nodes), "g", inputs, [h.make_tensor_value_info("y", result, None)])
+    (found,) = _halves.computed_in(h.make_model(made).SerializeToString())
+    return found
+
+
+def test_what_is_only_given_in_half_precision_is_computed_as_precisely_as_ever() -> None:
+    from onnx import TensorProto as T
+    from onnx.helper import make_node as node
+
+    half, wide = {"x": T.BFLOAT16}, {"x": T.BFLOAT16, "w": T.FLOAT}
+    up = node("Cast", ["x"], ["f"], to=T.FLOAT)
+    assert _computed(up, node("Exp", ["f"], ["y"]), given=half, result=T.FLOAT) == "float32"
+    assert (
+        _computed(node("Shape", ["x"], ["s"]), node("Reshape", ["w", "s"], ["y"]), given=wide, result=T.FLOAT)
+        == "float32"
+    )
+    moved = node("Transpose", ["x"], ["t"]), node("Cast", ["t"], ["y"], to=T.FLOAT)
+    assert _computed(*moved, given=half, result=T.FLOAT) == "float32"
+    mask = node("Cast", ["x"], ["m"], to=T.BOOL), node("Where", ["m", "w", "w"], ["y"])
+    assert _computed(*mask, given=wide, result=T.FLOAT) == "float32"
+    rounded = node("Mul", ["x", "x"], ["p"]), node("Cast", ["p"], ["f"], to=T.FLOAT), node("Exp", ["f"], ["y"])
+    assert _computed(*rounded, given=half, result=T.FLOAT) == "bfloat16"
+    down = node("Cast", ["w"], ["h"], to=T.FLOAT16), node("Cast", ["h"], ["y"], to=T.FLOAT)
+    assert _computed(*down, given={"w": T.FLOAT}, result=T.FLOAT) == "float16"
+
+
+def test_a_graph_that_cannot_be_read_leaves_the_disagreement() -> None:
+    def compare(precision: Any) -> float:
+        raise _verify.Disagreement("they differ")
+
+    def lost() -> bytes:
+        raise OSError("the store was cleared")
+
+    for read in (lost, lambda: b"no model"):
+        with pytest.raises(_verify.Disagreement, match="they differ"):
+            _halves.compare(compare, "float32", read, [0])
