@@ -1,7 +1,7 @@
 """Which sizes static models take along their open axes, in words: a branch of a method may tell sizes apart.
 
-Conditions on sizes are exact and hard to read, so those on one axis alone are tried with the sizes up to the example's
-and some beyond.
+Conditions on sizes are exact and hard to read, so those on one axis alone are tried with the example's size and
+some beyond.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def limits(versions: Sequence[Version]) -> dict[tuple[int, int], str]:
 def _limit(wide: Version, versions: Sequence[Version], number: int, axis: int) -> str:
     if len(wide.example) <= number or len(wide.example[number]) <= axis:
         return ""
-    sizes = range(2, max(2, wide.example[number][axis]) + _NEAR)
+    first = max(2, wide.example[number][axis])  # smaller ones may be too small for the method itself
+    sizes = range(first, first + _NEAR)
     rules = [[rule for rule in each.conditions if _about(rule) == {(number, axis)}] for each in versions]
     taken = set()
     for size in sizes:
