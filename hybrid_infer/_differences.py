@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hybrid_infer import _carry, _guards
+from hybrid_infer._attributes import Read
 from hybrid_infer._keys import Key
 from hybrid_infer._ran import Ran
 from hybrid_infer._signature import place as in_words
@@ -50,7 +51,7 @@ def guards(version: Version) -> dict[str, str]:
     found["ambient state"] = ", ".join(version.ambient)
     found |= {f"weight {w.name}": spec(TensorSpec(w.dtype, w.shape)) + _tied(w.paths) for w in version.weights}
     for read in version.reads:
-        found[f"attribute {'.'.join((*read.path, read.name))}"] = f"{read.kind} {_short(read.digest)}".rstrip()
+        found[_place(read)] = f"{read.kind} {_short(read.digest)}".rstrip()
     found |= {f"condition {_guards.text(each)}": "holds" for each in version.conditions}
     if version.scope:
         found["engines and machine"] = _short(version.scope)
@@ -79,7 +80,7 @@ def from_call(version: Version, call: Call, subject: Any) -> list[str]:
         was, now = ({w.name: w for w in each} for each in (version.weights, subject.weights))
         found += [f"weight {name}" for name in dict.fromkeys([*now, *was]) if was.get(name) != now.get(name)]
     elif (read := subject.attributes.match(version.reads, subject.census)) is not None:
-        found.append(f"attribute {'.'.join((*read.path, read.name))}")
+        found.append(_place(read))
     return found
 
 
@@ -143,6 +144,10 @@ def shown(node: Any) -> str:
     return f"{str(kind).rpartition(':')[2]}({', '.join(inside)})"
 
 
+def _place(read: Read) -> str:
+    return f"attribute {'.'.join((*read.path, read.name))}"
+
+
 def _tied(paths: tuple[str, ...]) -> str:
     return f", tied with {', '.join(paths[1:])}" if len(paths) > 1 else ""
 
@@ -159,8 +164,8 @@ def listed(words: list[str]) -> str:
     return ", ".join(words[:6]) + (f" and {len(words) - 6} more" if len(words) > 6 else "")
 
 
-def of_call(version: Version, call: Call, names: Sequence[str]) -> tuple[str, str]:
-    """What varies from call to call where a version does not serve one, and the remedy.
+def of_call(version: Version, call: Call, names: Sequence[str], subject: Any) -> tuple[str, str]:
+    """What varies from call to call where a version does not serve one on an instance, and the remedy.
 
     `names` are those of the parameters. No value is part of the text: it is the same for all calls that differ so.
     """
@@ -183,7 +188,14 @@ def of_call(version: Version, call: Call, names: Sequence[str]) -> tuple[str, st
             return f"{place} takes many values", f"Pass it as a tensor. {_MORE}"
     if version.ambient != call.ambient:
         return "what the framework answers its code, about a tensor or a mode, varies", _MORE
-    return "an attribute of the layer, or a condition on sizes, varies", _MORE
+    if version.weights != subject.weights:
+        return "which weights it reads, of which types and shapes, varies", _MORE
+    read = subject.attributes.match(version.reads, subject.census)
+    if read is not None and read.kind == "value":
+        return f"{_place(read)} takes many values", f"Pass it as an argument, as a tensor. {_MORE}"
+    if read is not None:
+        return f"{_place(read)} varies", _MORE
+    return "a condition on its sizes varies", _MORE
 
 
 _NUMBERS = ("int", "float", "complex", "str")

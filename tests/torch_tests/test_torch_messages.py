@@ -189,6 +189,47 @@ def test_an_argument_of_many_values_is_one_reason(
     assert list(counts()["fallbacks"].values()) == [4]
 
 
+class Stepped(torch.nn.Module):
+    """A layer that computes with a number of its own, which the program sets for each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Module()
+        self.inner.step = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.inner.step
+
+
+class ByRemainder(torch.nn.Module):
+    """A layer with a graph for each remainder of the batch."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] % 3 == 0:
+            return x * 2
+        return x * 3 if x.shape[0] % 3 == 1 else x * 4
+
+
+def test_an_attribute_of_many_values_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    layer = Stepped().eval()
+    hot = inference(layer, max_versions=2)
+    with caplog.at_level(logging.WARNING, "hybrid_infer"), torch.no_grad():
+        for step in range(6):
+            layer.inner.step = step
+            hot(X)
+    lines = [r.getMessage() for r in caplog.records if r.name == "hybrid_infer"]
+    assert len(lines) == 1 and "attribute self.inner.step takes many values. Pass it as an argument" in lines[0]
+
+
+def test_a_condition_that_varies_is_said_to(caplog: pytest.LogCaptureFixture) -> None:
+    hot = inference(ByRemainder().eval(), max_versions=2)
+    with caplog.at_level(logging.WARNING, "hybrid_infer"), torch.no_grad():
+        for rows in range(3, 9):
+            hot(torch.ones(rows, 2))
+    lines = [r.getMessage() for r in caplog.records if "max_versions" in r.getMessage()]
+    assert len(lines) == 1 and "a condition on its sizes varies" in lines[0]
+
+
 def test_reasons_are_counted_in_bounded_memory() -> None:
     from hybrid_infer._stats import Counters
 
