@@ -64,6 +64,13 @@ def compile_ahead(state: Any, owner: tuple[Any, ...], background: bool) -> None:
         _log.warning("%s is not compiled ahead for its input_spec (%s): %s", method.name, given, text)
 
 
+def places(state: Any, values: Sequence[Any]) -> Sequence[str]:
+    """Where each tensor of a call with `values` is, in words."""
+    made, _ = _filled(state.frontend, values, _SIZES[0])
+    found: Sequence[str] = state.layout(made).places
+    return found
+
+
 def failed(method: Any, found: Any) -> bool:
     """Is what was compiled ahead no engine's? Raises CaptureError or BackendError under ``fallback="error"``."""
     if not found.eager or found.kind in ("busy", "slower"):

@@ -12,7 +12,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _busy, _model, _saved_check, _saved_sizes, _served_sizes, _static_call, _tracing, _verify
+from hybrid_infer import (
+    _busy,
+    _model,
+    _saved_branches,
+    _saved_check,
+    _saved_sizes,
+    _served_sizes,
+    _static_call,
+    _tracing,
+    _verify,
+)
 from hybrid_infer._errors import BackendError, CaptureError, EngineError, StaticModelError, TraceError
 from hybrid_infer._model import Method, Model, Parameter, Saved, Trained
 from hybrid_infer._saved_sizes import Wish
@@ -25,7 +35,7 @@ from hybrid_infer._version import Call, Version, Weight
 
 _log = logging.getLogger("hybrid_infer")
 
-_SAVE_EACH = "to save the other ones too, decorate it, call it with sizes of each kind and save it without a spec"
+_ENOUGH = f"{_saved_branches.MOST} graphs are as many as are saved for arguments of one structure"
 
 
 def model_of(target: Any, input_spec: Any, *, trainable: bool) -> Model:
@@ -203,6 +213,24 @@ def _versions(stage: Stage, case: Case) -> Iterator[tuple[Saved, Subject, Call]]
             continue
         taken.append(again[0].version)
         yield again
+    yield from _branches(stage, case, taken)
+
+
+def _branches(stage: Stage, case: Case, taken: list[Version]) -> Iterator[tuple[Saved, Subject, Call]]:
+    """Versions for sizes that a condition of the method keeps from those that are `taken`, which grows by them."""
+    stage.unsaved = []
+    dims, numbers = open_dims(taken[0]), frozenset(i for i, n in enumerate(taken[0].ints) if n is None)
+    for shapes in _saved_branches.left_out(stage, case, taken):
+        if len(taken) >= _saved_branches.MOST:
+            return
+        try:
+            found = _first(stage, case, [Wish(shapes, dims, numbers)])
+        except (CaptureError, BackendError) as fault:
+            stage.unsaved.append(str(fault))
+            continue
+        if open_dims(found[0].version) == dims:  # else it is for few sizes: there may be no end to such
+            taken.append(found[0].version)
+            yield found
 
 
 def _others(
@@ -280,9 +308,12 @@ def _tell(stage: Stage, case: Case, version: Version) -> None:
 
 
 def _tell_limits(stage: Stage, case: Case, versions: Sequence[Version]) -> None:
-    """Warn of sizes along axes that a spec left open, and that the graphs do not take."""
-    for (i, axis), text in _served_sizes.limits(versions).items():
+    """Warn of sizes along axes that a spec left open, and that the method takes and the graphs do not."""
+    for (i, axis), (text, size) in _served_sizes.limits(versions, case.tree).items():
+        if _saved_sizes.fault(stage, case, at(versions[0].example, frozenset([(i, axis)]), size)) is not None:
+            continue
+        why = f"the others cannot be saved: {stage.unsaved[0]}" if stage.unsaved else _ENOUGH
         _log.warning(
-            "%s: axis %d of %s was to vary, and its graph takes %s, as a condition of the method tells sizes apart; "
-            "%s", stage.target.label, axis, case.places[i], text, _SAVE_EACH,
+            "%s: axis %d of %s was to vary, and what is saved takes %s, as a condition of the method tells sizes "
+            "apart; %s", stage.target.label, axis, case.places[i], text, why,
         )  # fmt: skip

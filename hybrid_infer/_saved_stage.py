@@ -39,6 +39,7 @@ class Stage:
         self.target, self.frontend = target, frontend
         self.style: Style | None = None  # of the case at hand, where it was seen
         self.told: Case | None = None  # the case that a warning was given for
+        self.unsaved: list[str] = []  # why what the method does for some sizes is not part of what is saved
         roots = {"self": target.owner} if target.owner is not None else {}
         roots.update({k: v for k, v in _roots.find(target.function, frontend).items() if v is not target.owner})
         live = _census.take(roots, frontend)

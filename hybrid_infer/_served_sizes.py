@@ -7,7 +7,7 @@ some beyond.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybrid_infer import _guards
 from hybrid_infer._version import Version
@@ -16,25 +16,32 @@ _NEAR = 64  # sizes that are tried beyond the example's
 _PERIODS = 32  # the largest number whose multiples are looked for
 
 
-def limits(versions: Sequence[Version]) -> dict[tuple[int, int], str]:
-    """What holds of the sizes along the open axes of the widest version, by tensor and axis, where not all are taken.
+class Limit(NamedTuple):
+    """What holds of the sizes along an axis, in words, and one that is not taken."""
 
-    `versions`: those for calls of one structure.
+    text: str
+    left_out: int
+
+
+def limits(versions: Sequence[Version], tree: Any) -> dict[tuple[int, int], Limit]:
+    """What holds of the sizes along open axes, by tensor and axis, where not all are taken.
+
+    It is asked of the versions for calls of one structure, `tree`, and along the open axes of the widest.
     """
-    wide = max(versions, key=lambda version: version.width)
+    alike = [version for version in versions if version.tree == tree]
+    wide = max(alike, key=lambda version: version.width)
     found = {}
     for i, tensor in enumerate(wide.tensors):
         for axis, size in enumerate(tensor.shape):
-            if size is None and (text := _limit(wide, versions, i, axis)):
-                found[i, axis] = text
+            if size is None and (limit := _limit(wide, alike, i, axis)):
+                found[i, axis] = limit
     return found
 
 
-def _limit(wide: Version, versions: Sequence[Version], number: int, axis: int) -> str:
+def _limit(wide: Version, versions: Sequence[Version], number: int, axis: int) -> Limit | None:
     if len(wide.example) <= number or len(wide.example[number]) <= axis:
-        return ""
-    first = max(2, wide.example[number][axis])  # smaller ones may be too small for the method itself
-    sizes = range(first, first + _NEAR)
+        return None
+    sizes = near(wide.example[number][axis])
     rules = [[rule for rule in each.conditions if _about(rule) == {(number, axis)}] for each in versions]
     taken = set()
     for size in sizes:
@@ -44,7 +51,13 @@ def _limit(wide: Version, versions: Sequence[Version], number: int, axis: int) -
             fixed = version.tensors[number].shape[axis]
             if fixed in (None, size) and all(_guards.holds(rule, shapes, ()) for rule in own):
                 taken.add(size)
-    return _words(sizes, taken)
+    text = _words(sizes, taken)
+    return Limit(text, min(set(sizes) - taken)) if text else None
+
+
+def near(size: int) -> range:
+    """Sizes from an example's on; smaller ones may be too small for the method itself."""
+    return range(max(2, size), max(2, size) + _NEAR)
 
 
 def _about(rule: Any) -> set[tuple[Any, ...]]:

@@ -21,13 +21,12 @@ def table(model: Model, specs: Mapping[str, tuple[tuple[Any, ...], Any]]) -> str
         rows.append((f"method {name}", ""))
         names = [each.name for each in method.parameters]
         wide = max((saved.version for saved in method.versions), key=lambda version: version.width)
-        alike = [saved.version for saved in method.versions if saved.version.tree == wide.tree]
-        limits, number = _served_sizes.limits(alike), 0
+        limits, number = _served_sizes.limits([saved.version for saved in method.versions], wide.tree), 0
         for place, spec in leaves(dict(zip(names, inputs, strict=True)), ""):
             if spec is not None:  # an argument that was left out
                 rows.append(("  input", place, *_shown(spec)))
             if isinstance(spec, InputSpec):
-                rows += [("  ", f"  axis {axis}: {text}") for (i, axis), text in limits.items() if i == number]
+                rows += [("  ", f"  axis {axis}: {limit.text}") for (i, axis), limit in limits.items() if i == number]
                 number += 1
         for place, spec in leaves(results, "") if not isinstance(results, InputSpec) else [("result", results)]:
             if spec is not None:

@@ -128,9 +128,9 @@ def _sizes(state: Any, version: Version, values: tuple[Any, ...]) -> str:
     if not any(isinstance(each, InputSpec) and -1 in each.shape for _, each in leaves(list(values), "")):
         return ""
     held = [] if state.family is None else [each.version for each in list(state.family.held)]
-    alike = [each for each in held if each.graph and each.tree == version.tree]
-    found = _served_sizes.limits(alike or [version]).items()
-    return "; ".join(f"axis {axis} of tensor {i}: {text}" for (i, axis), text in found)
+    found = _served_sizes.limits([version, *(each for each in held if each.graph)], version.tree)
+    places = _ahead.places(state, values) if found else ()
+    return "; ".join(f"axis {axis} of {places[i]}: {limit.text}" for (i, axis), limit in found.items())
 
 
 def _alone(method: HotMethod, values: tuple[Any, ...]) -> Any:
