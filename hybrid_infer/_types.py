@@ -156,10 +156,13 @@ class Memory(Protocol):
     """The tensors of a framework on one device, for engines that compute on them where they lie.
 
     ``device``: its name ("cuda:0", "gpu:0"); ``index``: its number among the GPUs of this process.
+    ``keeps_captured``: is what was asked for while the program captures a CUDA graph that graph's, for as long as it
+    lives? Elsewhere it goes back to the pool for all when it is let go.
     """
 
     device: str
     index: int
+    keeps_captured: bool
 
     def stream(self) -> int:
         """The handle of the caller's current stream; 0 for the default one."""

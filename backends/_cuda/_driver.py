@@ -6,8 +6,10 @@ function works in the context that is current in the calling thread, which a fra
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from hybrid_infer import _fork_safe
@@ -17,6 +19,7 @@ _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 _NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 _THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: other threads go on allocating
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 
 class DriverError(Exception):
@@ -73,16 +76,33 @@ class Driver:
             numbers.append(number.value)
         return Gpu(text.value.decode(errors="replace"), *numbers)
 
+    @contextlib.contextmanager
+    def relaxed(self) -> Iterator[None]:
+        """In which this thread may make and destroy things although some stream captures, its own or another thread's.
+
+        Outside, such a call fails and spoils what is captured: a graph of the program's own is captured in a mode that
+        holds for all threads, unless the program asks for another. It is safe where what is made or destroyed is no
+        part of what is captured. Source: "CUDA Driver API", cuThreadExchangeStreamCaptureMode.
+        """
+        mode = ctypes.c_int(_RELAXED)
+        self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+        try:
+            yield
+        finally:
+            self._call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))  # to what it was before
+
     def stream(self) -> int:
         """A new stream that waits for no other."""
         return self._handle("cuStreamCreate", _NON_BLOCKING)
 
     def release(self, stream: int) -> None:
         """Let go of a stream that `stream` made."""
-        self._call("cuStreamDestroy_v2", ctypes.c_void_p(stream))
+        with self.relaxed():
+            self._call("cuStreamDestroy_v2", ctypes.c_void_p(stream))
 
     def synchronize(self, stream: int) -> None:
-        self._call("cuStreamSynchronize", ctypes.c_void_p(stream))
+        with self.relaxed():
+            self._call("cuStreamSynchronize", ctypes.c_void_p(stream))
 
     def event(self) -> int:
         """A new event, which measures no time."""
@@ -96,9 +116,13 @@ class Driver:
         """Have what `stream` is given from now on wait for what `event` stands for."""
         self._call("cuStreamWaitEvent", ctypes.c_void_p(stream), ctypes.c_void_p(event), ctypes.c_uint(0))
 
-    def finish(self) -> None:
-        """Wait for all work of the current context."""
-        self._call("cuCtxSynchronize")
+    def settle(self, event: int) -> None:
+        """Wait for what `event` stands for, and let go of it."""
+        with self.relaxed():
+            try:
+                self._call("cuEventSynchronize", ctypes.c_void_p(event))
+            finally:
+                self._call("cuEventDestroy_v2", ctypes.c_void_p(event))
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
         """Between two places of device memory, in the order of `stream`."""
@@ -109,32 +133,50 @@ class Driver:
 
     def capture(self, stream: int, work: Callable[[], None]) -> int:
         """What `work` enqueues on `stream`, as a graph that can be launched; nothing of it runs now."""
-        self._call("cuStreamBeginCapture_v2", ctypes.c_void_p(stream), _THREAD_LOCAL)
+        graph, ready = ctypes.c_void_p(), ctypes.c_void_p()
         try:
-            work()
-        except BaseException:
-            # The capture is ended whatever happened: a stream that still captures refuses all other work.
-            self._library.cuStreamEndCapture(ctypes.c_void_p(stream), ctypes.byref(ctypes.c_void_p()))
-            raise
-        graph = ctypes.c_void_p()
-        self._call("cuStreamEndCapture", ctypes.c_void_p(stream), ctypes.byref(graph))
-        try:
-            ready = ctypes.c_void_p()
-            self._call("cuGraphInstantiateWithFlags", ctypes.byref(ready), graph, ctypes.c_ulonglong(0))
+            with _uncollected():
+                self._call("cuStreamBeginCapture_v2", ctypes.c_void_p(stream), _THREAD_LOCAL)
+                try:
+                    work()
+                except BaseException:
+                    # Ended whatever happened: a stream that still captures refuses all other work.
+                    self._library.cuStreamEndCapture(ctypes.c_void_p(stream), ctypes.byref(graph))
+                    raise
+                self._call("cuStreamEndCapture", ctypes.c_void_p(stream), ctypes.byref(graph))
+            with self.relaxed():
+                self._call("cuGraphInstantiateWithFlags", ctypes.byref(ready), graph, ctypes.c_ulonglong(0))
         finally:
-            self._library.cuGraphDestroy(graph)
+            if graph.value:
+                with self.relaxed():
+                    self._library.cuGraphDestroy(graph)
         return ready.value or 0
 
     def launch(self, graph: int, stream: int) -> None:
         self._call("cuGraphLaunch", ctypes.c_void_p(graph), ctypes.c_void_p(stream))
 
     def destroy(self, graph: int) -> None:
-        self._call("cuGraphExecDestroy", ctypes.c_void_p(graph))
+        """Let go of a graph; one that still runs goes once it is through ("CUDA Driver API", cuGraphExecDestroy)."""
+        with self.relaxed():
+            self._call("cuGraphExecDestroy", ctypes.c_void_p(graph))
 
     def _handle(self, name: str, flags: int) -> int:
         found = ctypes.c_void_p()
-        self._call(name, ctypes.byref(found), flags)
+        with self.relaxed():
+            self._call(name, ctypes.byref(found), flags)
         return found.value or 0
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """In which Python's collector does not run: what a framework's objects do at their end would spoil a capture."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
 
 
 _Kind = TypeVar("_Kind", bound=Driver)
@@ -165,6 +207,14 @@ def load(kind: type[_Kind]) -> _Kind:
 def driver() -> Driver:
     """The driver of this machine. Raises DriverError."""
     return load(Driver)
+
+
+def relaxed() -> contextlib.AbstractContextManager[None]:
+    """`Driver.relaxed` of this machine's driver; nothing where there is none."""
+    try:
+        return driver().relaxed()
+    except DriverError:
+        return contextlib.nullcontext()
 
 
 def missing() -> str:

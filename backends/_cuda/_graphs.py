@@ -6,12 +6,15 @@ them, on the caller's stream, which is worth it only where the copies are small 
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 from hybrid_infer import _fork_safe
-from hybrid_infer.backends._cuda._driver import Driver
+from hybrid_infer.backends._cuda._driver import Driver, DriverError
+
+_log = logging.getLogger("hybrid_infer")
 
 #: Graphs that a program keeps, each with its buffers.
 MOST = 8
@@ -19,6 +22,9 @@ MOST = 8
 AFTER = 3
 #: Bytes of arguments and results together up to which copying them is cheaper than launching kernels one by one.
 LARGEST = 1 << 22
+
+#: How often what failed is tried, and the calls in between: a thread that waits for the whole GPU spoils a capture.
+_TRIES, _AGAIN = 3, 100
 
 
 class Buffer(NamedTuple):
@@ -44,6 +50,7 @@ class Captured:
         self._kept = kept  # the execution context and its memory
         self._lock = _fork_safe.Lock()
         self._closed = False
+        self._event = 0
 
     def run(self, inputs: Sequence[int], outputs: Sequence[int], stream: int) -> bool:
         """Enqueue one run from and to these addresses; False where another thread has closed it. Raises DriverError."""
@@ -57,28 +64,41 @@ class Captured:
             for buffer, pointer in zip(self._outputs, outputs, strict=True):
                 if buffer.nbytes:
                     self._driver.copy(pointer, buffer.pointer, buffer.nbytes, stream)
+            self._enqueued(stream)
         return True
 
     def close(self) -> None:
-        """Wait for what is in flight, then let go: the buffers go back to a pool that knows nothing of the graph."""
+        """Let go, of what is kept for it too. Raises DriverError."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            self._driver.finish()
-            self._driver.destroy(self._graph)
-            self._kept = None
+            try:
+                self._settle()
+            finally:
+                self._driver.destroy(self._graph)
+                self._kept = None
+
+    def _enqueued(self, stream: int) -> None:
+        """Note where its last run ends: what is kept for it may be destroyed no earlier."""
+        self._event = self._event or self._driver.event()
+        self._driver.record(self._event, stream)
+
+    def _settle(self) -> None:
+        """Wait for its runs, and for no others: to wait for all of a GPU spoils whatever is captured there."""
+        if self._event:
+            self._driver.settle(self._event)
 
 
 class Graphs:
-    """The graphs of one program, by stream and sizes."""
+    """The graphs of one program of the engine `name`, by stream and sizes."""
 
-    def __init__(self, most: int = MOST, after: int = AFTER) -> None:
-        self._most, self._after = most, after
+    def __init__(self, name: str, most: int = MOST, after: int = AFTER) -> None:
+        self._name, self._most, self._after = name, most, after
         self._lock = _fork_safe.Lock()
         self._found: OrderedDict[Hashable, Captured] = OrderedDict()
         self._met: OrderedDict[Hashable, int] = OrderedDict()
-        self._refused: set[Hashable] = set()
+        self._failed: dict[Hashable, int] = {}
         self._making = self._closed = False
 
     def get(self, key: Hashable) -> Captured | None:
@@ -91,36 +111,39 @@ class Graphs:
     def due(self, key: Hashable) -> bool:
         """Note one run of `key`: is it time to capture it? True for one thread at a time, which then calls `add`."""
         with self._lock:
-            if key in self._refused or key in self._found or self._making:
+            failed = self._failed.get(key, 0)
+            if failed >= _TRIES or key in self._found or self._making:
                 return False
             count = self._met.get(key, 0) + 1
             self._met[key] = count
             self._met.move_to_end(key)
             if len(self._met) > 16 * self._most:
                 self._met.popitem(last=False)
-            self._making = count >= self._after
+            self._making = count >= (_AGAIN if failed else self._after)
             return self._making
 
     def add(self, key: Hashable, make: Callable[[], Captured | None]) -> Captured | None:
-        """Capture; where that fails or gives None, `key` is not tried again."""
-        captured = None
+        """Capture. What `make` raises is said, and `key` tried again some calls later; where it gives None, never."""
+        captured, failed = None, _TRIES
         try:
             captured = make()
+        except Exception as error:
+            failed = 1
+            _log.info("%s: not captured as a CUDA graph: %s", self._name, error)
         finally:
             with self._lock:
                 self._making = False
                 self._met.pop(key, None)
                 evicted = []
                 if captured is None:
-                    self._refused.add(key)
+                    self._failed[key] = self._failed.get(key, 0) + failed
                 elif self._closed:  # while it was made
                     evicted.append(captured)
                 else:
                     self._found[key] = captured
                     while len(self._found) > self._most:
                         evicted.append(self._found.popitem(last=False)[1])
-            for each in evicted:
-                each.close()
+            self._let_go(evicted)
         return captured
 
     def close(self) -> None:
@@ -128,5 +151,11 @@ class Graphs:
             self._closed = True
             found = list(self._found.values())
             self._found.clear()
-        for each in found:
-            each.close()
+        self._let_go(found)
+
+    def _let_go(self, gone: Sequence[Captured]) -> None:
+        for each in gone:
+            try:
+                each.close()
+            except DriverError as error:  # the others go all the same
+                _log.debug("%s: a CUDA graph was not let go: %s", self._name, error)

@@ -28,6 +28,12 @@ template <class T> __device__ inline T hi_max(T a, T b) { return (a > b || a != 
 template <class T> __device__ inline T hi_min(T a, T b) { return (a < b || a != a) ? a : b; }
 template <class T> __device__ inline T hi_sign(T a) { return a != a ? a : (T)((a > (T)0) - (a < (T)0)); }
 template <class T> __device__ inline T hi_quotient(T a, T b) { return b == (T)0 ? a : (T)(a / b); }
+template <class T> __device__ inline T hi_power(T a, long long n) {
+  if (n < 0) return a == (T)1 ? a : (T)-1 > (T)0 || a != (T)-1 ? (T)0 : n % 2 ? a : (T)1;
+  unsigned long long total = 1, power = (unsigned long long)a;
+  for (; n; n >>= 1, power *= power) total *= n & 1 ? power : 1;
+  return (T)total;
+}
 template <class T> __device__ inline T hi_remainder(T a, T b) {
   if (b == (T)0) return (T)0;
   T r = (T)(a % b);
@@ -106,7 +112,7 @@ def expression(op: str, values: Sequence[str], types: Sequence[str], dtype: str,
         total = _reduce(lambda a, b: f"({a} + {b})", values)
         return total if op == "Sum" else f"({total} / {literal(len(values), dtype)})"
     if op in _SPECIAL:
-        return _SPECIAL[op](_Operands(values, real, floating, single, at))
+        return _SPECIAL[op](_Operands(values, types, real, floating, single, at))
     raise KeyError(op)
 
 
@@ -128,16 +134,19 @@ def _cast(value: str, source: str, target: str) -> str:
         return f"__half2float(__float2half_rn((float){value}))"
     if target == "bfloat16":
         return f"__bfloat162float(__float2bfloat16_rn((float){value}))"
-    if inside(source) in ("float32", "float64") and target in ("int8", "uint8", "int16", "uint16", "int32", "uint32"):
-        return f"({COMPUTE[target]})(long long){value}"
+    if inside(source) in ("float32", "float64") and target == "uint8":
+        return f"({COMPUTE[target]})(long long){value}"  # as the frameworks' own kernels go about it
     return f"({COMPUTE[target]}){value}"
 
 
 class _Operands:
     """The arguments of an operator that needs more than one word."""
 
-    def __init__(self, values: Sequence[str], real: str, floating: bool, single: bool, at: Mapping[str, Any]) -> None:
-        self.x, self.values, self.real = values[0], values, real
+    def __init__(
+        self, values: Sequence[str], types: Sequence[str], real: str, floating: bool, single: bool,
+        at: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        self.x, self.values, self.types, self.real = values[0], values, types, real
         self.floating, self.single, self.at = floating, single, at
 
     def number(self, value: float) -> str:
@@ -161,7 +170,9 @@ def _pow(o: _Operands) -> str:
     exponent = o.values[1]
     if o.floating:
         return f"{'powf' if o.single else 'pow'}({o.x}, ({COMPUTE[o.real]}){exponent})"
-    return f"({COMPUTE[o.real]})pow((double){o.x}, (double){exponent})"
+    if inside(o.types[1]) in ("float32", "float64"):
+        return f"({COMPUTE[o.real]})pow((double){o.x}, (double){exponent})"
+    return f"hi_power(({COMPUTE[o.real]}){o.x}, (long long){exponent})"  # a double has no room for all of them
 
 
 def _mod(o: _Operands) -> str:

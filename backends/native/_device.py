@@ -7,6 +7,7 @@ streams and graphs are integers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 
@@ -41,8 +42,6 @@ class Device(Protocol):
         """The module of a cubin."""
         ...
 
-    def unload(self, module: int) -> None: ...
-
     def function(self, module: int, name: str, shared: int) -> int:
         """An entry point, whose blocks may ask for so many bytes of dynamic shared memory."""
         ...
@@ -52,6 +51,14 @@ class Device(Protocol):
         ...
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None: ...
+
+    def write(self, target: int, data: bytes, stream: int) -> None:
+        """A few bytes of the host's, which are read at once: nothing waits, and a stream that captures takes it."""
+        ...
+
+    def relaxed(self) -> AbstractContextManager[None]:
+        """In which things may be made and destroyed although some stream captures."""
+        ...
 
     def stream(self) -> int: ...
 

@@ -65,18 +65,25 @@ class Launcher(Driver):
 
     def load(self, cubin: bytes) -> int:
         module = ctypes.c_void_p()
-        self._call("cuModuleLoadData", ctypes.byref(module), cubin)
+        with self.relaxed():
+            self._call("cuModuleLoadData", ctypes.byref(module), cubin)
         return module.value or 0
-
-    def unload(self, module: int) -> None:
-        self._call("cuModuleUnload", ctypes.c_void_p(module))
 
     def function(self, module: int, name: str, shared: int) -> int:
         found = ctypes.c_void_p()
-        self._call("cuModuleGetFunction", ctypes.byref(found), ctypes.c_void_p(module), name.encode())
-        if shared > _FREE:
-            self._call("cuFuncSetAttribute", found, _DYNAMIC, shared)
+        with self.relaxed():  # the driver may load it only now
+            self._call("cuModuleGetFunction", ctypes.byref(found), ctypes.c_void_p(module), name.encode())
+            if shared > _FREE:
+                self._call("cuFuncSetAttribute", found, _DYNAMIC, shared)
         return found.value or 0
+
+    def write(self, target: int, data: bytes, stream: int) -> None:
+        words = not len(data) % 4
+        name, width = ("cuMemsetD32Async", 4) if words else ("cuMemsetD8Async", 1)
+        for at in range(0, len(data), width):
+            number = int.from_bytes(data[at : at + width], "little")
+            value = ctypes.c_uint(number) if words else ctypes.c_ubyte(number)
+            self._call(name, ctypes.c_uint64(target + at), value, ctypes.c_size_t(1), ctypes.c_void_p(stream))
 
     def start(self, function: int, grid: int, block: int, shared: int, stream: int, parameters: int) -> None:
         self._call(

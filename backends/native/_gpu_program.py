@@ -6,12 +6,13 @@ be copied into and out of it that launching is cheaper.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import weakref
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 from hybrid_infer import _fork_safe
 from hybrid_infer._errors import EngineError
@@ -44,6 +45,13 @@ _GRAPHS, _AFTER = 8, 2
 _PER_LAUNCH = 1 << 19
 
 
+class Key(NamedTuple):
+    """What decides the schedule of a call: the shapes of its arguments, and those of them that are integers."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    numbers: tuple[int | None, ...]
+
+
 class Program:
     """See `hybrid_infer._types.Program`. ``weights``: tensors in the order of ``graph.weights``, none if fed live."""
 
@@ -74,7 +82,7 @@ class Program:
             raise refuse(f"the plan takes {plan.inputs[:4]} where the graph gives {names[:4]}")
         self._weight_count, self._read = len(kept), set(plan.uses()) | set(plan.outputs)
         self._lock = _fork_safe.Lock()
-        self._schedules: OrderedDict[Hashable, Schedule] = OrderedDict()
+        self._schedules: OrderedDict[Key, Schedule] = OrderedDict()
         self._arenas, self._closed = Arenas(self._memory), False
         #: The graphs that were made and not let go: those of the present weights.
         self._captured: list[Graphs] = []
@@ -82,8 +90,8 @@ class Program:
         #: Where kernels are kept that the plan was made without; the modules of those that were needed after all.
         self._shelf = options.extra.get("kernels")
         self._adding, self._added = _fork_safe.Lock(), dict[str, int]()
-        self._outlived: Weights | None = None
-        with self._memory.scope():
+        self._outlived: list[object] = []
+        with self._memory.scope(), device.relaxed():
             device.enter(self._memory.index)
             self._modules = [_modules.module(device, self._memory.index, cubin) for cubin in kernels.modules]
             if wanted := _late.wanted(plan, kernels, offers):
@@ -105,7 +113,8 @@ class Program:
         self._closed = True
         with self._lock:
             self._schedules.clear()
-            self._weights = self._outlived = None
+            self._weights = None
+            self._outlived = []
         _let_go(self._captured, self.generation)
         self._arenas.clear()
 
@@ -125,49 +134,69 @@ class Program:
 
     def _run(self, arrays: Sequence[Any]) -> list[Any]:
         memory, plan = self._memory, self._plan
-        stream = memory.stream()
+        stream, capturing = memory.stream(), memory.capturing()
         weights = self._weights
         if weights is None or (self._live and not weights.same(arrays)):
             weights = self._bind(arrays[: self._fed])
-        weights.refresh(stream)
+        fresh = weights.refresh(stream)
         tensors, shapes, numbers = [], [], []
         for name, i in zip(plan.inputs[self._weight_count :], self._argument_places, strict=True):
             tensor, shape, number = self._argument(name, arrays[i], stream)
             tensors.append(tensor)
             shapes.append(shape)
             numbers.append(number)
-        key = (tuple(shapes), tuple(numbers))
-        schedule = self._schedule(key, shapes, numbers)
+        key = Key(tuple(shapes), tuple(numbers))
+        schedule = self._schedule(key)
         outputs = [
             memory.empty(shape, plan.values[name].dtype)
             for name, shape in zip(plan.outputs, schedule.shapes, strict=True)
         ]
         given = [0 if tensor is None else memory.pointer(tensor) for tensor in tensors]
         results = [memory.pointer(tensor) for tensor in outputs]
-        lane = self._arenas.on(stream)
-        if memory.capturing():
-            # The caller's own graph will run on this block whenever it likes: no other call may.
-            lane = Lane(Arena())
-            self._outlive(weights)
+        # The caller's own graph will run on its block whenever it likes: no other call may.
+        lane = Lane(Arena()) if capturing else self._arenas.on(stream)
         with lane.lock:
-            if not memory.capturing() and self._replay(lane, weights, stream, key, schedule, shapes, (given, results)):
+            if not capturing and self._replay(lane, weights, stream, key, schedule, (given, results)):
                 return outputs
+            written = [memory.empty((), dtype) for _, dtype, _ in self._numbers(key)]
+            for (i, _, data), tensor in zip(self._numbers(key), written, strict=True):
+                given[i] = memory.pointer(tensor)
+                self._device.write(given[i], data, stream)
             bound = self._bound(lane, key, schedule)
-            bound.run([*weights.addresses, *given, *results], stream)
+            with self._device.relaxed() if capturing else contextlib.nullcontext():
+                bound.run([*weights.addresses, *given, *results], stream)
+        if capturing:
+            made = [*fresh, *written, *self._copies(tensors, arrays), lane]
+            self._outlive(schedule, weights.copies, self._constants, *([] if memory.keeps_captured else made))
         return outputs
 
-    def _outlive(self, weights: Weights) -> None:
-        """The caller's graph has addresses of these in it, and may outlive this program: they stay for good."""
-        if weights is not self._outlived:
-            self._outlived = weights
-            _fork.keep((weights.copies, self._constants, self._modules))
+    def _outlive(self, *things: object) -> None:
+        """The caller's graph has these in it, and may outlive this program: they stay for good."""
+        for thing in things:
+            if all(thing is not each for each in self._outlived):
+                self._outlived.append(thing)
+                _fork.keep(thing)
+
+    def _copies(self, tensors: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
+        """Those of the arguments that are not the caller's."""
+        pointer = self._memory.pointer
+        pairs = [(tensor, arrays[i]) for tensor, i in zip(tensors, self._argument_places, strict=True)]
+        return [each for each, given in pairs if each is not None and pointer(each) != pointer(given)]
+
+    def _numbers(self, key: Key) -> list[tuple[int, str, bytes]]:
+        """The integers of a call whose values kernels read: place among the arguments, element type and bytes."""
+        found = []
+        for i, (name, number) in enumerate(zip(self._plan.inputs[self._weight_count :], key.numbers, strict=True)):
+            if number is not None and name in self._read:
+                dtype = self._plan.values[name].dtype
+                found.append((i, dtype, number.to_bytes(BYTES[dtype], "little", signed=dtype.startswith("int"))))
+        return found
 
     def _argument(self, name: str, tensor: Any, stream: int) -> tuple[Any, tuple[int, ...], int | None]:
         """A tensor that kernels can read, its shape, and the number that it is, if it is an integer of the call."""
         memory, value = self._memory, self._plan.values[name]
         if _on_host(tensor):
-            number = int(tensor)
-            return (memory.upload(tensor) if name in self._read else None), (), number
+            return None, (), int(tensor)
         tensor = aligned(memory, self._device, memory.ready(tensor), stream)
         dtype, shape = memory.describe(tensor)
         if dtype != value.dtype or (value.shape is not None and len(shape) != len(value.shape)):
@@ -182,7 +211,8 @@ class Program:
             before = self._weights
             if before is not None and before.same(given):  # by another thread, meanwhile
                 return before
-            found = Weights(self._memory, self._device, self._plan, given, self._weight_places, Graphs(_GRAPHS, _AFTER))
+            graphs = Graphs(NAME, _GRAPHS, _AFTER)
+            found = Weights(self._memory, self._device, self._plan, given, self._weight_places, graphs)
             gone: list[Graphs] = []
             if before is not None and before.addresses == found.addresses:
                 found.graphs = before.graphs
@@ -192,14 +222,15 @@ class Program:
         _let_go(gone, self.generation)
         return found
 
-    def _schedule(self, key: Hashable, shapes: Sequence[tuple[int, ...]], numbers: Sequence[int | None]) -> Schedule:
+    def _schedule(self, key: Key) -> Schedule:
         with self._lock:
             found = self._schedules.get(key)
             if found is not None:
                 self._schedules.move_to_end(key)
                 return found
-        symbols = self._symbols(shapes, numbers)
-        found = _schedule.schedule(self._plan, self._kernels, symbols, self._gpu, self._offers, self._more)
+        symbols = self._symbols(key)
+        with self._device.relaxed():  # a library may load code
+            found = _schedule.schedule(self._plan, self._kernels, symbols, self._gpu, self._offers, self._more)
         with self._lock:
             self._schedules[key] = found
             if len(self._schedules) > _SIZES:
@@ -217,21 +248,21 @@ class Program:
                     self._added[name] = len(self._modules) - 1
             return self._added
 
-    def _symbols(self, shapes: Sequence[tuple[int, ...]], numbers: Sequence[int | None]) -> dict[Atom, int]:
+    def _symbols(self, key: Key) -> dict[Atom, int]:
         """What the sizes of a call are. Raises EngineError where they contradict the plan."""
         plan, found = self._plan, dict[Atom, int]()
         names = plan.inputs[self._weight_count :]
-        for name, shape, number in zip(names, shapes, numbers, strict=True):
+        for name, shape, number in zip(names, key.shapes, key.numbers, strict=True):
             found.update({("dim", name, axis): size for axis, size in enumerate(shape)})
             if number is not None:
                 found["int", name] = number
-        for name, shape in zip(names, shapes, strict=True):
+        for name, shape in zip(names, key.shapes, strict=True):
             wanted = plan.values[name].shape
             if wanted is not None and tuple(_size.evaluate(size, found) for size in wanted) != shape:
                 raise refuse(f"{name!r} has the shape {shape} where the plan takes {wanted}")
         return found
 
-    def _bound(self, lane: Lane, key: Hashable, schedule: Schedule) -> Bound:
+    def _bound(self, lane: Lane, key: Key, schedule: Schedule) -> Bound:
         start = lane.fit(self._memory, schedule.total).pointer
         constants = self._memory.pointer(self._constants)
         return lane.bound(key, lambda: Bound(schedule, self._device, self._find, start, constants))
@@ -240,51 +271,56 @@ class Program:
         return self._modules[module].function(name, shared)
 
     def _replay(
-        self, lane: Lane, weights: Weights, stream: int, key: Hashable, schedule: Schedule,
-        shapes: Sequence[tuple[int, ...]], pointers: tuple[list[int], list[int]],
+        self, lane: Lane, weights: Weights, stream: int, key: Key, schedule: Schedule,
+        pointers: tuple[list[int], list[int]],
     ) -> bool:  # fmt: skip
         """Answer by a captured graph; False where there is none."""
         graphs, where = weights.graphs, (place(stream), key)
         captured = graphs.get(where)
         if captured is None:
-            sizes = self._sizes(schedule, shapes)
+            sizes = self._sizes(schedule, key)
             worth = max(LARGEST, len(schedule.work) * _PER_LAUNCH)
             if sum(map(sum, sizes)) > worth or not graphs.due(where):
                 return False
-            try:
-                captured = graphs.add(where, lambda: self._capture(lane, weights, key, schedule, sizes))
-            except Exception as error:
-                _log.info("%s: not captured as a CUDA graph: %s", NAME, error)
-                return False
+            captured = graphs.add(where, lambda: self._capture(lane, weights, key, schedule, sizes))
         return captured is not None and captured.run(*pointers, stream)
 
-    def _sizes(self, schedule: Schedule, shapes: Sequence[tuple[int, ...]]) -> tuple[list[int], list[int]]:
-        """Bytes of the arguments and of the results."""
+    def _sizes(self, schedule: Schedule, key: Key) -> tuple[list[int], list[int]]:
+        """Bytes of the arguments and of the results that are copied: integers are written by the graph itself."""
         plan = self._plan
         names = plan.inputs[self._weight_count :]
-        pairs = [(plan.values[n].dtype, s) for n, s in zip(names, shapes, strict=True)]
+        pairs = [(plan.values[n].dtype, s) for n, s in zip(names, key.shapes, strict=True)]
         made = [(plan.values[n].dtype, s) for n, s in zip(plan.outputs, schedule.shapes, strict=True)]
         inputs, outputs = ([math.prod(s) * BYTES[dtype] for dtype, s in part] for part in (pairs, made))
-        return [n if name in self._read else 0 for n, name in zip(inputs, names, strict=True)], outputs
+        copied = [name in self._read and number is None for name, number in zip(names, key.numbers, strict=True)]
+        return [nbytes if each else 0 for nbytes, each in zip(inputs, copied, strict=True)], outputs
 
     def _capture(
-        self, lane: Lane, weights: Weights, key: Hashable, schedule: Schedule, sizes: tuple[list[int], list[int]]
+        self, lane: Lane, weights: Weights, key: Key, schedule: Schedule, sizes: tuple[list[int], list[int]]
     ) -> Recorded:
         """Record one run as a graph, on a stream of its own, between buffers that stay where they are."""
         memory, device = self._memory, self._device
-        inputs, outputs = ([block(memory, nbytes) for nbytes in part] for part in sizes)
+        numbers = {i: data for i, _, data in self._numbers(key)}
+        inputs = [block(memory, max(nbytes, len(numbers.get(i, b"")))) for i, nbytes in enumerate(sizes[0])]
+        outputs = [block(memory, nbytes) for nbytes in sizes[1]]
         bound = self._bound(lane, key, schedule)
         bases = [*weights.addresses, *(each.pointer for each in (*inputs, *outputs))]
         stream = device.stream()
+
+        def work() -> None:
+            for i, data in numbers.items():
+                device.write(inputs[i].pointer, data, stream)
+            bound.run(bases, stream)
+
         try:
-            graph = device.capture(stream, lambda: bound.run(bases, stream))
+            graph = device.capture(stream, work)
         finally:
             device.release(stream)
         taken, given = (
             [Buffer(each.pointer, nbytes, each.owner) for each, nbytes in zip(part, counts, strict=True)]
             for part, counts in zip((inputs, outputs), sizes, strict=True)
         )
-        kept = (lane.block, bound, weights, self._constants, self._modules)
+        kept = (lane.block, bound, weights, self._constants)
         return Recorded(cast(Driver, device), graph, taken, given, kept)
 
     def _upload(self) -> Any:

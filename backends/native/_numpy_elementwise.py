@@ -90,7 +90,12 @@ def _mod(call: Call, a: Any, b: Any) -> Any:
 def _pow(_: Call, a: Any, b: Any) -> Any:
     if a.dtype.kind == "f":
         return np.power(a, b.astype(a.dtype))
-    return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
+    if b.dtype.kind == "f":
+        return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
+    # Of negative powers only those of one and minus one are integers that are not zero.
+    small = np.where(np.abs(a) == 1, np.where(b % 2 == 0, 1, a), 0)
+    large = np.power(a.astype(np.int64), np.maximum(b, 0).astype(np.int64)).astype(a.dtype)
+    return np.where(b < 0, small, large).astype(a.dtype)
 
 
 def _clip(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:

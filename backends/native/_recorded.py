@@ -1,9 +1,8 @@
 """A captured graph that is let go without waiting for the GPU.
 
-To wait for a context in which any stream captures, in any thread, fails and spoils what is captured; and a program may
-be closed, or collected, at any moment. Nothing has to be waited for: the driver frees a graph that still runs once it
-is through ("CUDA Driver API", cuGraphExecDestroy), and its buffers go back to the pool of the stream that it ran on,
-which hands them out behind it.
+A program may be closed, or collected, at any moment. Nothing has to be waited for: the driver frees a graph that still
+runs once it is through ("CUDA Driver API", cuGraphExecDestroy), and its buffers go back to the pool of the stream that
+it ran on, which hands them out behind it.
 """
 
 from __future__ import annotations
@@ -14,10 +13,6 @@ from hybrid_infer.backends._cuda._graphs import Captured
 class Recorded(Captured):
     """See `hybrid_infer.backends._cuda._graphs.Captured`; it runs on the stream that its buffers were asked for on."""
 
-    def close(self) -> None:
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            self._driver.destroy(self._graph)
-            self._kept = None
+    def _enqueued(self, stream: int) -> None: ...
+
+    def _settle(self) -> None: ...

@@ -53,11 +53,14 @@ class Weights:
         """Are these the tensors that it was made of? That they lie where they lay, the caller sees to."""
         return all(map(operator.is_, self._given, given))
 
-    def refresh(self, stream: int) -> None:
-        """Copy what is copied."""
+    def refresh(self, stream: int) -> list[Any]:
+        """Copy what is copied; gives what it was copied from, to be kept as long as that may still be read."""
+        found = []
         for address, weight, nbytes in self._copied:
             fresh = self._memory.ready(weight)
             self._device.copy(address, self._memory.pointer(fresh), nbytes, stream)
+            found.append(fresh)
+        return found
 
 
 def aligned(memory: Memory, device: Device, tensor: Any, stream: int) -> Any:

@@ -28,7 +28,7 @@ PLAN = "plan.json"
 CONSTANTS = "constants.bin"
 
 #: Moves whenever the planner or the kernels' interface write something else for the same graph.
-_FORMAT = 6
+_FORMAT = 7
 
 _NOT_HERE = ("uint16", "uint32", "uint64")
 
@@ -88,7 +88,7 @@ class NativeGpu:
         if memory is None or options.extra.get("kernels") is None:
             return set()
         try:
-            with memory.scope():
+            with memory.scope(), device.relaxed():
                 device.enter(memory.index)
                 return _libraries.taken(plan, _libraries.offers(memory.index))
         except DriverError as error:
@@ -115,7 +115,7 @@ class NativeGpu:
             raise refuse(f"its plan was compiled for {kernels.architecture}, and this GPU is {gpu.architecture}")
         plan = _plan.restore(values_of(files, PLAN), values_of(files, CONSTANTS))
         try:
-            with memory.scope():
+            with memory.scope(), device.relaxed():
                 device.enter(memory.index)
                 _memory.reserve(memory, int(options.extra.get("memory_pool_init_size_mb", 0)))
                 offers = _libraries.offers(memory.index)

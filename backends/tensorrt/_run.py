@@ -6,7 +6,6 @@ scratch memory of a run is taken for that run and given back in the stream's ord
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,8 +24,6 @@ from hybrid_infer.backends.tensorrt._profiles import Profile, Row, Rows
 
 if TYPE_CHECKING:
     import tensorrt as trt
-
-_log = logging.getLogger("hybrid_infer")
 
 NAME = "tensorrt"
 
@@ -147,7 +144,7 @@ class Program:
         self._fed = [self._of_device(name, tensor) for name, tensor in fed.items()]
         self._lock = _fork_safe.Lock()
         self._idle: OrderedDict[int, deque[Lane]] = OrderedDict()
-        self._graphs = _graphs.Graphs() if captures else None
+        self._graphs = _graphs.Graphs(NAME) if captures else None
         _fork.protect(self)
 
     # What the rest of the library asks
@@ -345,40 +342,36 @@ class Program:
     def _capture(
         self, loaded: Loaded, arguments: Sequence[Argument], rows: Rows, stream: int
     ) -> _graphs.Captured | None:
-        """These sizes as a graph; None where they cannot be one, or it would not pay."""
-        memory = self._memory
+        """These sizes as a graph; None where they cannot be one, or it would not pay. Raises where that fails."""
+        driver = _driver.driver()
+        inputs = [self._buffer(each.dtype, each.shape) for each in arguments]
+        fixed = [
+            each._replace(pointer=buffer.pointer, owner=buffer.owner)
+            for each, buffer in zip(arguments, inputs, strict=True)
+        ]
+        apart = driver.stream()
         try:
-            driver = _driver.driver()
-            inputs = [self._buffer(each.dtype, each.shape) for each in arguments]
-            fixed = [
-                each._replace(pointer=buffer.pointer, owner=buffer.owner)
-                for each, buffer in zip(arguments, inputs, strict=True)
-            ]
-            apart = driver.stream()
-            try:
+            with driver.relaxed():
                 lane = Lane(self._module, loaded.engine, apart)
-                lane.bind([*fixed, *self._fed], rows, self._outputs)
-                shapes = [shape for shape in lane.shapes if shape is not None]
-                nbytes = sum(bytes_of(d, s) for d, s in zip(self.output_dtypes, shapes, strict=False))
-                nbytes += sum(buffer.nbytes for buffer in inputs)
-                if self._host or len(shapes) < len(self._outputs) or nbytes > _graphs.LARGEST:
-                    return None
-                outputs = [self._buffer(d, s) for d, s in zip(self.output_dtypes, shapes, strict=True)]
-                for name, buffer in zip(self._outputs, outputs, strict=True):
-                    lane.place(name, buffer.pointer)
-                scratch = _memory.block(memory, lane.scratch)
-                for argument, buffer in zip(arguments, inputs, strict=True):
-                    if buffer.nbytes:
-                        driver.copy(buffer.pointer, argument.pointer, buffer.nbytes, stream)
-                memory.synchronize()
-                lane.execute(scratch, apart)  # once for real: what is made at the first run is not captured
-                driver.synchronize(apart)
-                graph = driver.capture(apart, lambda: lane.execute(scratch, apart))
-            finally:
-                driver.release(apart)
-        except (EngineError, _driver.DriverError) as error:
-            _log.debug("tensorrt: sizes %s are not captured as a graph: %s", rows, error)
-            return None
+            lane.bind([*fixed, *self._fed], rows, self._outputs)
+            shapes = [shape for shape in lane.shapes if shape is not None]
+            nbytes = sum(bytes_of(d, s) for d, s in zip(self.output_dtypes, shapes, strict=False))
+            nbytes += sum(buffer.nbytes for buffer in inputs)
+            if self._host or len(shapes) < len(self._outputs) or nbytes > _graphs.LARGEST:
+                return None
+            outputs = [self._buffer(d, s) for d, s in zip(self.output_dtypes, shapes, strict=True)]
+            for name, buffer in zip(self._outputs, outputs, strict=True):
+                lane.place(name, buffer.pointer)
+            scratch = _memory.block(self._memory, lane.scratch)
+            for argument, buffer in zip(arguments, inputs, strict=True):
+                if buffer.nbytes:
+                    driver.copy(buffer.pointer, argument.pointer, buffer.nbytes, stream)
+            driver.synchronize(stream)
+            lane.execute(scratch, apart)  # once for real: what is made at the first run is not captured
+            driver.synchronize(apart)
+            graph = driver.capture(apart, lambda: lane.execute(scratch, apart))
+        finally:
+            driver.release(apart)
         return _graphs.Captured(driver, graph, inputs, outputs, (loaded, lane, scratch), note=shapes)
 
     def _buffer(self, dtype: str, shape: Row) -> _graphs.Buffer:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid_infer._errors import EngineError, GraphRefused, PassingFault
 from hybrid_infer._types import EngineOptions, Graph, Memory
 from hybrid_infer.backends import _fork
-from hybrid_infer.backends._cuda import _memory
+from hybrid_infer.backends._cuda import _driver, _memory
 from hybrid_infer.backends.tensorrt import _keys, _probe, _profiles, _refit, _shapes
 from hybrid_infer.backends.tensorrt._progress import Progress
 
@@ -98,7 +98,7 @@ class TensorRt:
         fed: Collection[str] = ()
         while True:
             made = _model.model(graph, options.precision, fed=fed, live=options.live)
-            with _memory_of(options).scope():
+            with _memory_of(options).scope(), _driver.relaxed():
                 try:
                     built = _build.build(module, made, ranges, settings, known, progress)
                     break
@@ -148,7 +148,7 @@ class TensorRt:
             plan = files[PLAN]
         except (KeyError, ValueError, TypeError) as error:
             raise EngineError(NAME, f"its plan is not whole: {error}") from error
-        with memory.scope():
+        with memory.scope(), _driver.relaxed():
             _memory.reserve(memory, int(options.extra.get("memory_pool_init_size_mb", 0)))
             loaded = _load.load(module, plan)
             captures = bool(options.extra.get("graphs", True))

@@ -19,6 +19,8 @@ _SAMPLES = 64
 class CupyMemory:
     """See `hybrid_infer._types.Memory`. Memory comes from, and goes back to, CuPy's current allocator."""
 
+    keeps_captured = False
+
     def __init__(self, device: str) -> None:
         import cupy
 

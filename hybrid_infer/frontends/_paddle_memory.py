@@ -16,6 +16,8 @@ _BYTES = {
 class PaddleMemory:
     """See `hybrid_infer._types.Memory`. Memory comes from, and goes back to, Paddle's allocator."""
 
+    keeps_captured = True
+
     def __init__(self, device: str) -> None:
         import paddle
 

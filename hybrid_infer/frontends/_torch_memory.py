@@ -10,6 +10,8 @@ from typing import Any
 class TorchMemory:
     """See `hybrid_infer._types.Memory`. Memory comes from, and goes back to, torch's caching allocator."""
 
+    keeps_captured = True
+
     def __init__(self, device: str) -> None:
         import torch
 

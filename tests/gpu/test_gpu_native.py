@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from kernel_cases import product_cases, reduction_cases, wide_row_cases, window_cases
 from native_graphs import GRAPHS
-from native_support import sample
+from native_support import model, node, sample
 from test_native_gpu import graph_of, mlp
 from test_native_random import WIDTH
 
@@ -105,6 +106,63 @@ def test_inside_a_graph_that_the_program_captures(memory: Any) -> None:
     torch.cuda.synchronize()
     expected = _interpret.run(plan, {"x": fresh, **arrays})
     np.testing.assert_allclose(found[0].cpu().numpy(), expected[0], rtol=1e-4, atol=1e-4)
+
+
+def test_whatever_another_thread_captures_is_left_whole(memory: Any) -> None:
+    """torch captures in a mode that holds for all threads; programs are made, captured and let go meanwhile."""
+    made = mlp()
+    graph, plan = graph_of(made, ["g", "w"]), _passes.plan(made)
+    arrays = {"g": sample((WIDTH,), 1), "w": sample((WIDTH, WIDTH), 2)}
+    held = [tensor(memory, array, "float32") for array in arrays.values()]
+    capturing, done = threading.Event(), threading.Event()
+    faults, y = list[BaseException](), torch.ones(8, device="cuda")
+    doubled = torch.zeros_like(y)
+
+    def theirs() -> None:
+        try:
+            recorded = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(recorded):
+                doubled.copy_(y * 2)
+                capturing.set()
+                assert done.wait(60)
+            recorded.replay()
+            torch.cuda.synchronize()
+        except BaseException as error:
+            faults.append(error)
+        finally:
+            capturing.set()
+
+    thread = threading.Thread(target=theirs)
+    thread.start()
+    assert capturing.wait(60)
+    try:
+        x, stream = torch.randn(2, 5, WIDTH).numpy(), torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            given = torch.empty(2, 5, WIDTH, device="cuda")
+            for _ in range(2):
+                program = gpu.ENGINE.load(graph, held, EngineOptions(device=memory.device, memory=memory))
+                found = [program.run([given]) for _ in range(3)]
+                program.close()
+    finally:
+        done.set()
+        thread.join()
+    assert not faults and doubled.tolist() == [2.0] * 8 and len(found) == 3
+    program = gpu.ENGINE.load(graph, held, EngineOptions(device=memory.device, memory=memory))
+    check(plan, program, ["x"], {"x": x, **arrays}, memory)
+
+
+def test_numbers_out_of_range_are_what_the_framework_makes_of_them(memory: Any) -> None:
+    """In C it is undefined; on a GPU it is what the compiler says, for its kernels and ours."""
+    x = torch.tensor([3e9, -3e9, 300.7, -300.7, -1.5, 70000.0, float("nan"), float("inf")], device="cuda")
+    for kind, code in (("int8", 3), ("uint8", 2), ("int16", 5), ("int32", 6), ("int64", 7)):
+        plan = _passes.plan(model([node("Cast", ["x"], ["y"], to=code)], {"x": ("float32", (8,))}, ["y"]))
+        (y,) = program_of(plan, memory)[0].run([x])
+        assert y.tolist() == x.to(getattr(torch, kind)).tolist(), kind
+    base = torch.tensor([3, -3, 7, -1, 1, 0, 2, -2], device="cuda")
+    power = torch.tensor([39, 39, 22, 5, 9, 0, 63, 63], device="cuda")
+    inputs = {"a": ("int64", (8,)), "b": ("int64", (8,))}
+    plan = _passes.plan(model([node("Pow", ["a", "b"], ["y"])], inputs, ["y"]))
+    assert program_of(plan, memory)[0].run([base, power])[0].tolist() == (base**power).tolist()
 
 
 def test_products_are_computed_by_the_library_where_it_is_installed(memory: Any) -> None:

@@ -13,7 +13,7 @@ from fake_cudnn import FakeCudnn
 from kernel_support import COMPILER
 
 from hybrid_infer.backends._cuda import _memory
-from hybrid_infer.backends.native import _cublaslt, _cudnn, _driver, _libraries, _nvrtc
+from hybrid_infer.backends.native import _cublaslt, _cudnn, _driver, _libraries, _modules, _nvrtc
 
 # Static models are tested on these doubles too; Paddle's memory on the host is that of TensorRT's tests.
 sys.path.extend(str(Path(__file__).resolve().parents[1] / room) for room in ("static", "tensorrt_tests"))
@@ -33,6 +33,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeCuda]:
     for library in (_cublaslt, _cudnn):
         monkeypatch.setattr(library, "missing", lambda: "it is not wanted in this test")
     monkeypatch.setattr(_libraries, "_opened", {})
+    monkeypatch.setattr(_modules, "_loaded", {})
     monkeypatch.setattr(_memory, "_reserved", set())
     fake.compiler = compiler  # type: ignore[attr-defined]
     yield fake

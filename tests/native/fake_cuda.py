@@ -27,6 +27,14 @@ _SHARED = "extern __shared__ __align__(16) unsigned char hi_shared[];"
 #: What the real library gives for an address that cannot be: CUDA_ERROR_ILLEGAL_ADDRESS and the like.
 INVALID, NOT_FOUND, OUT_OF_MEMORY = 1, 500, 2
 
+#: What may not be called while a stream captures, but by a thread that has relaxed this for itself.
+_UNSAFE = (
+    "cuCtxSynchronize", "cuStreamSynchronize", "cuStreamCreate", "cuStreamDestroy_v2", "cuEventCreate",
+    "cuEventSynchronize", "cuEventDestroy_v2", "cuModuleLoadData", "cuModuleUnload", "cuModuleGetFunction",
+    "cuFuncSetAttribute", "cuGraphInstantiateWithFlags", "cuGraphDestroy", "cuGraphExecDestroy",
+)  # fmt: skip
+_UNSUPPORTED, _INVALIDATED = 900, 901  # CUDA_ERROR_STREAM_CAPTURE_*
+
 
 def host_compiler(folder: Path) -> Callable[..., bytes]:
     """Stands in for `_nvrtc.compile_cubin`: the path of a library of the host, as bytes. Counts in ``calls``."""
@@ -62,7 +70,11 @@ def host_compiler(folder: Path) -> Callable[..., bytes]:
 
 
 class FakeCuda:
-    """``libcuda`` for `Launcher`. ``count`` says how often each function was called; ``fail`` makes one fail once."""
+    """``libcuda`` for `Launcher`. ``count`` says how often each function was called; ``fail`` makes one fail once.
+
+    ``elsewhere``: another thread captures a graph of the program's own, in the mode that holds for all threads;
+    ``spoilt_elsewhere``: what was called that it does not survive.
+    """
 
     def __init__(self, architecture: tuple[int, int] = (9, 0), shared: int = 232448) -> None:
         self.attributes = {75: architecture[0], 76: architecture[1], 16: 2, 97: shared}
@@ -74,7 +86,10 @@ class FakeCuda:
         self._numbers = itertools.count(0x1000)
         self._allowed: dict[int, int] = {}
         self._capturing: dict[int, list[Callable[[], None]]] = {}
+        self._threads: dict[int, int] = {}  # by capturing stream
         self._spoilt: set[int] = set()
+        self._mode = threading.local()
+        self.elsewhere, self.spoilt_elsewhere = False, list[str]()
         self._running = threading.Lock()
         self._context = threading.local()
 
@@ -85,7 +100,14 @@ class FakeCuda:
             self.count[name] += 1
             if name in self.fail:
                 return self.fail.pop(name)
-            needs_none = ("cuInit", "cuGetErrorString", "cuDevice", "cuCtxGetCurrent", "cuCtxSetCurrent")
+            needs_none = ("cuInit", "cuGetErrorString", "cuDevice", "cuCtxGetCurrent", "cuCtxSetCurrent", "cuThread")
+            if name in _UNSAFE and getattr(self._mode, "value", 0) != 2:
+                mine = {stream for stream, thread in self._threads.items() if thread == threading.get_ident()}
+                self._spoilt |= mine
+                if self.elsewhere:
+                    self.spoilt_elsewhere.append(name)
+                if mine or self.elsewhere:
+                    return _UNSUPPORTED
             if not name.startswith(needs_none) and not getattr(self._context, "value", 0):
                 return 201  # CUDA_ERROR_INVALID_CONTEXT: this thread has called nothing that gives it one
             return int(function(self, *arguments) or 0)
@@ -142,9 +164,9 @@ class FakeCuda:
     def _cuModuleLoadData(self, module: Any, image: bytes) -> None:
         self._put(module, self._new("module", ctypes.CDLL(image.decode())))
 
-    def _cuModuleUnload(self, module: Any) -> None:
-        self.live["module"] -= 1
-        del self._things[module.value]
+    def _cuThreadExchangeStreamCaptureMode(self, mode: Any) -> None:
+        before, self._mode.value = getattr(self._mode, "value", 0), mode._obj.value
+        self._put(mode, before)
 
     def _cuModuleGetFunction(self, function: Any, module: Any, name: bytes) -> int:
         library = self._things[module.value]
@@ -178,6 +200,17 @@ class FakeCuda:
         self._enqueue(stream.value or 0, lambda keep=values: run(copied, gx, bx))  # type: ignore[misc]
         return 0
 
+    def _cuMemsetD32Async(self, target: Any, value: Any, count: Any, stream: Any) -> None:
+        self._memset(target, value, count, stream, 4)
+
+    def _cuMemsetD8Async(self, target: Any, value: Any, count: Any, stream: Any) -> None:
+        self._memset(target, value, count, stream, 1)
+
+    def _memset(self, target: Any, value: Any, count: Any, stream: Any, width: int) -> None:
+        assert count.value == 1 and not target.value % width and ctypes.sizeof(value) == width
+        data = int(value.value).to_bytes(width, "little")
+        self._enqueue(stream.value or 0, lambda: ctypes.memmove(target.value, data, width) and None)
+
     def _cuMemcpyDtoDAsync_v2(self, target: Any, source: Any, nbytes: Any, stream: Any) -> None:
         self._enqueue(stream.value or 0, lambda: ctypes.memmove(target.value, source.value, nbytes.value) and None)
 
@@ -193,17 +226,19 @@ class FakeCuda:
     def _cuCtxSynchronize(self) -> int:
         """Waiting for a context of which a stream captures fails, and spoils what is captured."""
         self._spoilt.update(self._capturing)
-        return 900 if self._capturing else 0
+        return _UNSUPPORTED if self._capturing else 0
 
     def _cuStreamBeginCapture_v2(self, stream: Any, mode: int) -> None:
         assert mode == 1 and stream.value not in self._capturing
         self._capturing[stream.value] = []
+        self._threads[stream.value] = threading.get_ident()
 
     def _cuStreamEndCapture(self, stream: Any, graph: Any) -> int:
         work = self._capturing.pop(stream.value)
+        assert self._threads.pop(stream.value) == threading.get_ident()
         if stream.value in self._spoilt:
             self._spoilt.remove(stream.value)
-            return 901  # CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+            return _INVALIDATED
         self._put(graph, self._new("graph", work))
         return 0
 
@@ -228,7 +263,7 @@ class HostMemory:
     ``allocated``: bytes of each tensor that was asked for.
     """
 
-    device, index = "gpu:0", 0
+    device, index, keeps_captured = "gpu:0", 0, True
 
     def __init__(self, numpy: bool = False) -> None:
         self.numpy, self.allocated = numpy, []

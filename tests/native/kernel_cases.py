@@ -34,7 +34,7 @@ OPERANDS = {**dict.fromkeys(("Add", "Sub", "Mul", "Div", "Mod", "Pow", "Max", "M
 LOGICAL = ("And", "Or", "Xor", "Not")
 BITWISE = ("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot")
 ALSO_WHOLE = ("Add", "Sub", "Mul", "Div", "Mod", "Max", "Min", "Abs", "Neg", "Sign", "Equal", "Less", "Greater",
-              "LessOrEqual", "GreaterOrEqual", "Relu")  # fmt: skip
+              "LessOrEqual", "GreaterOrEqual", "Relu", "Pow")  # fmt: skip
 #: Newer than the opset that graphs are made in, or with operands of several kinds: tested apart.
 APART = ("Cast", "Where", "Clip", "Swish")
 #: Domains outside of which two libraries differ in more than rounding.

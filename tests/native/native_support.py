@@ -131,7 +131,8 @@ def model(
 ) -> Any:
     """An onnx.ModelProto; inputs map to (dtype, shape), where a size may be a name."""
     kinds = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "int64": TensorProto.INT64,
-             "bfloat16": TensorProto.BFLOAT16, "bool": TensorProto.BOOL, "float64": TensorProto.DOUBLE}  # fmt: skip
+             "bfloat16": TensorProto.BFLOAT16, "bool": TensorProto.BOOL, "float64": TensorProto.DOUBLE,
+             "int32": TensorProto.INT32, "int16": TensorProto.INT16, "uint8": TensorProto.UINT8}  # fmt: skip
     taken = [helper.make_tensor_value_info(name, kinds[dtype], shape) for name, (dtype, shape) in inputs.items()]
     given = [onnx.ValueInfoProto(name=name) for name in outputs]
     fixed = [numpy_helper.from_array(np.asarray(array), name) for name, array in (constants or {}).items()]

@@ -20,7 +20,7 @@ from test_native_random import WIDTH
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions, Graph, TensorSpec
-from hybrid_infer.backends.native import _build, _interpret, _passes, gpu
+from hybrid_infer.backends.native import _build, _interpret, _passes, _schedule, gpu
 
 _ELEMENTS = {1: "float32", 10: "float16", 7: "int64", 16: "bfloat16", 9: "bool", 11: "float64", 6: "int32"}
 
@@ -82,7 +82,7 @@ def test_a_graph_is_computed_as_the_interpreter_does(name: str, cuda: FakeCuda) 
     program.close()
     del program
     gc.collect()
-    assert +cuda.live == {"function": cuda.live["function"]}
+    assert +cuda.live == {kind: cuda.live[kind] for kind in ("function", "module")}  # code stays loaded
 
 
 @pytest.mark.parametrize("case", [*product_cases(), *window_cases()[::4]], ids=lambda case: case[0])
@@ -222,6 +222,114 @@ def test_graphs_are_let_go_while_another_is_captured(cuda: FakeCuda, monkeypatch
     for _ in range(3):
         check(plan, program, graph, feeds)
     assert cuda.count["cuGraphLaunch"] == 1 + 2 and cuda.live["ready graph"] == 1
+
+
+def test_whatever_another_thread_captures_is_left_whole(cuda: FakeCuda) -> None:
+    """Programs are made, captured and let go while it does; its mode holds for all threads."""
+    torch = pytest.importorskip("torch")
+    memory, made = HostMemory(), mlp()
+    weights = {"g": sample((WIDTH,), 1), "w": sample((WIDTH, WIDTH), 2)}
+    cuda.elsewhere = True
+    held = list(map(torch.from_numpy, weights.values()))
+    program = gpu.ENGINE.load(graph_of(made, ["g", "w"]), held, options(memory))
+    plan = _passes.plan(made)
+    for n in (1, 2, 3, 4, 5, 6, 7, 8, 9):  # the first graph gives way to the last
+        for seed in range(3):
+            x = sample((2, n, WIDTH), seed)
+            (y, _) = program.run([torch.from_numpy(x)])
+            np.testing.assert_allclose(y, _interpret.run(plan, {"x": x, **weights})[0], rtol=2e-5, atol=2e-5)
+    assert cuda.count["cuGraphExecDestroy"] == 1 and cuda.count["cuStreamBeginCapture_v2"] == 9
+    program.close()
+    del program
+    gc.collect()
+    assert not cuda.spoilt_elsewhere and not cuda.live["ready graph"]
+
+
+def test_the_double_knows_what_spoils_a_capture(cuda: FakeCuda) -> None:
+    from hybrid_infer.backends.native import _driver
+
+    launcher = _driver.launcher()
+    launcher.enter(0)
+    cuda.elsewhere = True
+    launcher.release(launcher.stream())
+    assert not cuda.spoilt_elsewhere
+    assert cuda.cuCtxSynchronize() == 900
+    assert cuda.spoilt_elsewhere == ["cuCtxSynchronize"]
+
+
+def test_what_is_collected_during_a_capture_waits_for_its_end(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A framework's own graphs among it, which are destroyed with no regard to ours."""
+    from hybrid_infer.backends.native import _driver
+    from hybrid_infer.backends.native._bound import Bound
+
+    launcher = _driver.launcher()
+
+    class Theirs:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            cuda.cuGraphExecDestroy(None)
+
+    plan, program, graph, weights = loaded(HostMemory(numpy=True))
+    feeds, enqueue, seen = {"x": sample((2, 3, WIDTH)), **weights}, Bound.run, []
+    monkeypatch.setattr(FakeCuda, "_cuGraphExecDestroy", lambda self, graph: seen.append(dict(self._capturing)))
+
+    def work(self: Any, *arguments: Any) -> None:
+        Theirs()
+        seen.append(gc.isenabled())
+        enqueue(self, *arguments)
+
+    monkeypatch.setattr(Bound, "run", work)
+    for _ in range(2):
+        check(plan, program, graph, feeds)
+    assert seen == [True, False] and gc.isenabled() and cuda.count["cuGraphLaunch"] == 1
+    gc.collect()
+    assert seen[2:] == [{}, {}]
+    with pytest.raises(ZeroDivisionError):
+        launcher.capture(launcher.stream(), lambda: 1 // 0)
+    assert gc.isenabled() and not cuda._capturing and not cuda.live["graph"]
+
+
+def test_a_graph_that_cannot_be_destroyed_keeps_no_other(cuda: FakeCuda) -> None:
+    plan, program, graph, weights = loaded(HostMemory(numpy=True))
+    for n in (1, 2, 3):
+        for _ in range(2):
+            check(plan, program, graph, {"x": sample((2, n, WIDTH), n), **weights})
+    assert cuda.live["ready graph"] == 3
+    cuda.fail["cuGraphExecDestroy"] = 4
+    program.close()
+    assert cuda.live["ready graph"] == 1
+
+
+def test_a_capture_that_another_thread_spoils_is_tried_again_some_calls_later(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that waits for the whole GPU, as `torch.cuda.synchronize` does."""
+    from hybrid_infer.backends._cuda import _graphs
+    from hybrid_infer.backends.native._bound import Bound
+
+    monkeypatch.setattr(_graphs, "_AGAIN", 4)
+    plan, program, graph, weights = loaded(HostMemory(numpy=True))
+    feeds, enqueue, spoil = {"x": sample((2, 3, WIDTH)), **weights}, Bound.run, [True]
+
+    def work(self: Any, *arguments: Any) -> None:
+        enqueue(self, *arguments)
+        if cuda._capturing and spoil:
+            cuda.cuCtxSynchronize()
+
+    monkeypatch.setattr(Bound, "run", work)
+    with caplog.at_level("INFO", "hybrid_infer"):
+        for _ in range(2):
+            check(plan, program, graph, feeds)
+    assert "native: not captured as a CUDA graph: cuStreamEndCapture" in caplog.text
+    for _ in range(3):
+        check(plan, program, graph, feeds)
+    assert cuda.count["cuStreamBeginCapture_v2"] == 1
+    spoil.clear()
+    for _ in range(2):
+        check(plan, program, graph, feeds)
+    assert cuda.count["cuStreamBeginCapture_v2"] == 2 and cuda.count["cuGraphLaunch"] == 2
 
 
 def test_live_weights_may_be_others_at_each_call(cuda: FakeCuda) -> None:
@@ -379,7 +487,47 @@ def test_a_graph_of_the_callers_may_outlive_the_program(cuda: FakeCuda) -> None:
     assert all(each() is not None for each in kept) and cuda.live["module"]
 
 
-def test_an_integer_of_the_call_is_a_size_and_a_value(cuda: FakeCuda) -> None:
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_graph_of_the_callers_keeps_what_its_pool_does_not(
+    keeps: bool, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scratch memory, integers, copies of what lies badly: CuPy hands out again what was asked for in a capture."""
+    torch = pytest.importorskip("torch")
+    from hybrid_infer.backends import _fork
+
+    nodes = [
+        node("Cast", ["n"], ["f"], to=1),
+        node("Softmax", ["x"], ["s"], axis=-1),
+        node("MatMul", ["s", "w"], ["p"]),
+        node("Mul", ["p", "f"], ["q"]),
+        node("Softmax", ["q"], ["y"], axis=-1),
+    ]
+    inputs = {"x": ("float32", (4, WIDTH)), "n": ("int64", ()), "w": ("float32", (WIDTH, WIDTH))}
+    made, memory, kept = model(nodes, inputs, ["y"]), HostMemory(), list[Any]()
+    memory.keeps_captured = keeps
+    plan, graph, w = _passes.plan(made), graph_of(made, ["w"]), torch.from_numpy(sample((WIDTH, WIDTH), 2)).t()
+    program = gpu.ENGINE.load(graph, [w], options(memory))
+    monkeypatch.setattr(_fork, "keep", kept.append)
+    memory.users_capture = True
+    wanted = list[weakref.ref[Any]]()
+    empty = memory.empty
+    monkeypatch.setattr(memory, "empty", lambda *a: (t := empty(*a), wanted.append(weakref.ref(t)))[0])
+    x = torch.from_numpy(sample((WIDTH, 4), 1)).t()
+    (y,) = program.run([x, np.asarray(3)])
+    feeds = {"x": x.numpy(), "n": np.int64(3), "w": w.numpy()}
+    np.testing.assert_allclose(y, _interpret.run(plan, feeds)[0], rtol=1e-4)
+    schedules = [each for each in kept if isinstance(each, _schedule.Schedule)]
+    assert len(schedules) == 1  # which has libraries' plans in it
+    program.close()
+    result = weakref.ref(y)
+    del program, y
+    gc.collect()
+    alive = [each for each in wanted if each() is not None and each is not result]
+    assert len(wanted) == 3 and len(alive) == (0 if keeps else 2)
+
+
+def test_an_integer_of_the_call_is_a_size_and_a_value(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written with what is enqueued: nothing waits for it, and it may be captured."""
     nodes = [
         node("Unsqueeze", ["n", "zero"], ["one"]),
         node("Expand", ["x", "one"], ["e"]),
@@ -389,9 +537,37 @@ def test_an_integer_of_the_call_is_a_size_and_a_value(cuda: FakeCuda) -> None:
     made = model(nodes, {"x": ("float32", (1,)), "n": ("int64", ())}, ["y"], {"zero": np.array([0], np.int64)})
     graph, memory = graph_of(made), HostMemory(numpy=True)
     program = gpu.ENGINE.load(graph, [], options(memory))
+    monkeypatch.setattr(memory, "upload", None)
     for n in (2, 3, 2, 2, 3, 3):
         (y,) = program.run([Array.of(np.float32([1.5]), "float32"), np.asarray(n)])
         np.testing.assert_array_equal(y.array, np.full(n, 1.5 * n, np.float32))
+    assert cuda.count["cuStreamBeginCapture_v2"] == 2 and cuda.count["cuGraphLaunch"] == 4
+    memory.users_capture = True
+    (y,) = program.run([Array.of(np.float32([1.5]), "float32"), np.asarray(5)])
+    np.testing.assert_array_equal(y.array, np.full(5, 7.5, np.float32))
+
+
+def test_powers_of_integers_are_exact(cuda: FakeCuda) -> None:
+    """As torch has them, negative exponents and those that wrap included."""
+    torch = pytest.importorskip("torch")
+    a = np.int64([3, -3, 7, -1, -1, 1, 0, 2, -2, 2, 5, 10])
+    b = np.int64([39, 39, 22, 5, -4, -9, 0, 63, 63, -1, 40, 18])
+    made = model([node("Pow", ["a", "b"], ["y"])], {"a": ("int64", (12,)), "b": ("int64", (12,))}, ["y"])
+    expected = torch.pow(torch.from_numpy(a), torch.from_numpy(b)).numpy()
+    plan, graph = _passes.plan(made), graph_of(made)
+    np.testing.assert_array_equal(_interpret.run(plan, {"a": a, "b": b})[0], expected)
+    (y,) = gpu.ENGINE.load(graph, [], options(HostMemory(numpy=True))).run([Array.of(a, "int64"), Array.of(b, "int64")])
+    np.testing.assert_array_equal(y.array, expected)
+
+
+@pytest.mark.parametrize(("dtype", "number"), [("int64", -3), ("int64", 2**40 + 7), ("int32", -7), ("bool", 1)])
+def test_the_bytes_of_an_integer(dtype: str, number: int, cuda: FakeCuda) -> None:
+    made = model([node("Cast", ["n"], ["f"], to=11), node("Add", ["x", "f"], ["y"])],
+                 {"x": ("float64", (3,)), "n": (dtype, ())}, ["y"])  # fmt: skip
+    program = gpu.ENGINE.load(graph_of(made), [], options(HostMemory(numpy=True)))
+    for _ in range(3):
+        (y,) = program.run([Array.of(np.float64([0, 1, 2]), "float64"), np.asarray(number, dtype)])
+        np.testing.assert_array_equal(y.array, np.float64([0, 1, 2]) + number)
 
 
 def test_what_is_wrong_is_a_reason(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -349,7 +349,7 @@ def test_a_weight_that_is_written_to_is_read_where_it_lies(
 def test_everything_is_let_go_with_the_layer(
     on_a_gpu: HostMemory, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The arena, the buffers of graphs, the graphs, the kernels."""
+    """The arena, the buffers of graphs, the graphs; the kernels' code stays loaded."""
     held: list[weakref.ref[Any]] = []
     empty = on_a_gpu.empty
 
@@ -364,10 +364,10 @@ def test_everything_is_let_go_with_the_layer(
         fast = hybrid_infer.inference(copy.deepcopy(layer))
         for n in (3, 2, 3, 2, 3):
             fast(x[:n])
-    assert cuda.live["ready graph"] and cuda.live["module"] and any(each() is not None for each in held)
+    assert cuda.live["ready graph"] and any(each() is not None for each in held)
     del fast
     gc.collect()
-    assert not cuda.live["ready graph"] and not cuda.live["module"] and not cuda.live["stream"]
+    assert not cuda.live["ready graph"] and not cuda.live["stream"] and cuda.live["module"]
     assert not [each for each in held if each() is not None]
 
 

@@ -29,6 +29,7 @@ class Library:
     def __init__(self, gpus: int = 1, **codes: int) -> None:
         self.gpus, self.codes = gpus, codes
         self.called: list[str] = []
+        self.modes: list[int] = []
 
     def __getattr__(self, name: str) -> Any:
         if not hasattr(Library, f"_{name}"):
@@ -61,6 +62,10 @@ class Library:
     def _cuStreamCreate(self, stream: Any, flags: int) -> None:
         assert flags == 1
         stream._obj.value = 77
+
+    def _cuThreadExchangeStreamCaptureMode(self, mode: Any) -> None:
+        self.modes.append(mode._obj.value)
+        mode._obj.value = 0 if len(self.modes) % 2 else 2
 
     def _cuStreamBeginCapture_v2(self, stream: Any, mode: int) -> None:
         assert mode == 1
@@ -178,7 +183,8 @@ def test_a_capture_ends_whatever_happens() -> None:
 
     with pytest.raises(EngineError):
         driver.capture(77, fails)
-    assert library.called.count("cuStreamEndCapture") == 2 and library.called.count("cuGraphDestroy") == 1
+    assert library.called.count("cuStreamEndCapture") == 2 and library.called.count("cuGraphDestroy") == 2
+    assert library.modes == [2, 0] * 4  # relaxed to make a stream and a graph, and to destroy two; then as before
 
 
 def test_a_stream_waits_for_another_by_an_event() -> None:
