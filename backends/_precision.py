@@ -3,7 +3,7 @@
 The rule is that of the frameworks' autocast. Products are computed in the narrow type. What moves or scales values
 follows its operands, if all of them are narrow already, weights or numbers. Everything else (normalisations, softmax,
 reductions, powers, sums with a wide operand such as a residual or a mask) stays in float32, and so do inputs and
-outputs.
+outputs. A weight that is turned for products alone is rounded first, so that they can read it as it lies.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def lower(model: Any, precision: str, weights: Collection[str]) -> frozenset[str
     types, numbers = _types(model), _constants(model)
     names = {name for graph in _graphs(model.graph) for node in graph.node for name in (*node.input, *node.output)}
     taken = names.union(types)
-    narrow = _Narrow(precision, low, types, numbers, taken, frozenset(weights))
+    narrow = _Narrow(precision, low, types, numbers, taken, frozenset(weights), _turned(model, weights))
     narrow.rewrite(model.graph)
     return frozenset(narrow.declared)
 
@@ -50,12 +50,12 @@ class _Narrow:
 
     def __init__(
         self, precision: str, low: int, types: dict[str, int], numbers: dict[str, float], taken: set[str],
-        weights: frozenset[str],
+        weights: frozenset[str], turned: frozenset[str],
     ) -> None:  # fmt: skip
         from onnx import TensorProto
 
         self._precision, self._low, self._float = precision, low, TensorProto.FLOAT
-        self._types, self._numbers, self._taken, self._weights = types, numbers, taken, weights
+        self._types, self._numbers, self._taken, self._weights, self._turned = types, numbers, taken, weights, turned
         self.declared: list[str] = []
 
     def rewrite(self, graph: Any, outer: bool = True) -> None:
@@ -116,7 +116,7 @@ class _Narrow:
         results = [name for name in node.output if name]
         if not floats or unknown or not any(self._types.get(name) == self._float for name in results):
             return None
-        if node.op_type in _PRODUCTS:
+        if node.op_type in _PRODUCTS or node.output[0] in self._turned:
             return floats
         given = [node.input[i] for i in floats]
         if not any(name in computed for name in given):
@@ -147,6 +147,19 @@ class _Narrow:
 def _graphs(graph: Any) -> Iterator[Any]:
     yield graph
     yield from subgraphs(graph.node)
+
+
+def _turned(model: Any, weights: Collection[str]) -> frozenset[str]:
+    """Weights with their axes turned that products alone read, by the names of what is turned."""
+    given = {value.name for graph in _graphs(model.graph) for value in graph.output}
+    found, others = set(), set(given)
+    for graph in _graphs(model.graph):
+        for node in graph.node:
+            if node.op_type == "Transpose" and not node.domain and node.input[0] in weights:
+                found.add(node.output[0])
+            elif node.domain or node.op_type not in _PRODUCTS:
+                others |= reads(node)
+    return frozenset(found - others)
 
 
 def _inner(node: Any) -> Iterator[Any]:

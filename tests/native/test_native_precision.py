@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from fake_cuda import FakeCuda, HostMemory
 from native_support import model, node, ops, sample
@@ -144,3 +145,24 @@ def test_a_model_that_is_held_in_half_precision_is_left_as_it_is(cuda: FakeCuda)
     files = gpu.ENGINE.prepare(graph_of(made), options(HostMemory(numpy=True), precision="bfloat16"))
     plan = _plan.restore(files[gpu.PLAN], files[gpu.CONSTANTS])
     assert {value.dtype for value in plan.values.values()} == {"float16"}
+
+
+def test_a_weight_that_is_turned_for_a_product_is_read_as_it_lies() -> None:
+    """Rounded, not turned, rounded; one that something else reads turned keeps its own type there."""
+    nodes = [
+        node("Transpose", ["w"], ["t"], perm=[1, 0]),
+        node("MatMul", ["x", "t"], ["p"]),
+        node("Transpose", ["v"], ["s"], perm=[1, 0]),
+        node("MatMul", ["p", "s"], ["q"]),
+        node("Add", ["x", "s"], ["r"]),
+    ]
+    made = model(nodes, dict.fromkeys(("x", "w", "v"), ("float32", (6, 6))), ["q", "r"])
+    lowered = gpu._lowered(onnx.ModelProto.FromString(made.SerializeToString()), graph_of(made, ["w", "v"]), "float16")
+    plan = _passes.plan(lowered)
+    first, _ = (step for step in plan.steps if step.op in ("gemm", "matmul"))
+    assert first.attributes["trans_b"] and ops(plan).get("Transpose", 0) <= 1
+    arrays = {name: sample((6, 6), i) + 1 / 3 for i, name in enumerate("xwv")}
+    q, r = _interpret.run(plan, arrays)
+    exact = arrays["x"].astype(np.float64) @ arrays["w"].T @ arrays["v"].T
+    np.testing.assert_allclose(q, exact, rtol=1e-2, atol=1e-2)
+    np.testing.assert_array_equal(r, arrays["x"] + arrays["v"].T)
