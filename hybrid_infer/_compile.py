@@ -160,12 +160,10 @@ def _made_anew(request: Request, held: Held, engine: Any, plan: str, fresh: bool
     if _verified.passing(error):
         _verified.leave_out(request, held, engine, plan, error)
         return False
-    if not getattr(engine, "executable_plans", False):
-        return False
-    if fresh:
+    executable = getattr(engine, "executable_plans", False)
+    if fresh and executable:
         _verified.leave_out(request, held, engine, plan, error)
-        return False
-    if request.frozen:
+    if fresh or request.frozen or not (executable or getattr(engine, "machine_code", False)):
         return False
     held.plans.pop(plan, None)
     held.stored.discard(plan)

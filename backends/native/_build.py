@@ -32,9 +32,13 @@ FREE = ("view", "Identity")
 
 
 class Kernels(NamedTuple):
-    """The kernels of a plan, each with the number of its module. ``steps``: the name of each step's, empty of none."""
+    """The kernels of a plan, each with the number of its module. ``steps``: the name of each step's, empty of none.
+
+    ``compiler``: the release of the compiler that made them.
+    """
 
     architecture: str
+    compiler: str
     kernels: Mapping[str, tuple[int, Kernel]]
     modules: list[bytes]
     steps: list[str]
@@ -120,6 +124,7 @@ def restore(files: Mapping[str, bytes]) -> Kernels:
         data = json.loads(files[KERNELS])
         return Kernels(
             str(data["architecture"]),
+            str(data["compiler"]),
             {name: (int(module), Kernel.from_json(kernel)) for name, (module, kernel) in data["kernels"].items()},
             [files[MODULE.format(i)] for i in range(data["modules"])],
             [str(name) for name in data["steps"]],

@@ -34,6 +34,10 @@ class Device(Protocol):
 
     def properties(self, index: int) -> Properties: ...
 
+    def cuda(self) -> int:
+        """The release of CUDA that the driver is of, such as 13: it loads what compilers up to that one made."""
+        ...
+
     def enter(self, index: int) -> None:
         """Make that GPU the calling thread's, if it has none or another."""
         ...

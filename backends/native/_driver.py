@@ -39,6 +39,11 @@ class Launcher(Driver):
             found.append(number.value)
         return Properties(*found)
 
+    def cuda(self) -> int:
+        found = ctypes.c_int()
+        self._call("cuDriverGetVersion", ctypes.byref(found))  # 1000 times the release
+        return found.value // 1000
+
     def enter(self, index: int) -> None:
         """Give the calling thread the context of a GPU, if it has none or that of another.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib.util
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib import metadata
@@ -17,6 +18,9 @@ _REMEDY = "pip install 'hybrid_infer[cuda13]', or [cuda12] for a driver of CUDA 
 
 #: The compiler's package, by the release of CUDA: 13, then 12.
 _PACKAGES = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
+
+#: The folders of packages from CUDA 13 on.
+_SHARED = re.compile(r"cu\d+$")
 
 #: Kept: NaN and denormals as NumPy has them, exact division and roots; fused multiply-add, which errs less.
 _FLAGS = ("--std=c++17", "--fmad=true", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
@@ -36,18 +40,44 @@ def missing() -> str:
 
 
 def _files(pattern: str) -> list[Path]:
-    """Files of NVIDIA's packages, which share the folder ``nvidia/<release>``."""
-    spec = importlib.util.find_spec("nvidia")
+    """Files of NVIDIA's packages of the binding's release of CUDA: those of another may be there, for a framework.
+
+    From 13 on they share the folder ``nvidia/cu13``; before, each has its own.
+    """
+    spec, release = importlib.util.find_spec("nvidia"), _release()
     roots = [] if spec is None or spec.submodule_search_locations is None else list(spec.submodule_search_locations)
-    return sorted(path for root in roots for path in Path(root).glob(f"*/{pattern}"))
+    found = [(path, folder.name) for root in roots for folder in Path(root).glob("*") for path in folder.glob(pattern)]
+    return sorted(path for path, name in found if name == f"cu{release}" or (release < 13 and not _SHARED.match(name)))
+
+
+def _release() -> int:
+    """Of CUDA, of the binding that is installed."""
+    with contextlib.suppress(metadata.PackageNotFoundError, ValueError):
+        return int(metadata.version("cuda-bindings").partition(".")[0])
+    return 13
 
 
 def version() -> str:
     """The compiler's release, without loading it; empty where it is not installed."""
-    for name in _PACKAGES:
+    for name in _PACKAGES if _release() >= 13 else _PACKAGES[::-1]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             return metadata.version(name)
     return ""
+
+
+def too_new(compiler: str, driver: int) -> str:
+    """Why a driver of that release of CUDA does not load what a compiler made, with the remedy; empty if it does.
+
+    >>> too_new("12.9.86", 13)
+    ''
+    >>> too_new("13.0.48", 12)[:72]
+    "its kernels are compiled by CUDA 13's compiler, and the driver is of CUD"
+    """
+    release = compiler.partition(".")[0]
+    if not release.isdigit() or int(release) <= driver:
+        return ""
+    remedy = f"update it, or pip install 'hybrid_infer[cuda{driver}]' in place of the packages of CUDA {release}"
+    return f"its kernels are compiled by CUDA {release}'s compiler, and the driver is of CUDA {driver}: {remedy}"
 
 
 def compile_cubin(source: str, architecture: str, *, flags: Sequence[str] = ()) -> bytes:

@@ -17,7 +17,7 @@ from hybrid_infer._types import EngineOptions, Graph, Memory
 from hybrid_infer.backends import _precision, _source
 from hybrid_infer.backends._cuda import _memory
 from hybrid_infer.backends._cuda._driver import DriverError
-from hybrid_infer.backends.native import _build, _driver, _libraries, _plan
+from hybrid_infer.backends.native import _build, _driver, _libraries, _nvrtc, _plan
 from hybrid_infer.backends.native._device import Device, Properties, runs
 from hybrid_infer.backends.native._gpu_program import Program, values_of
 from hybrid_infer.backends.native._plan import NAME, NUMPY, Plan, refuse
@@ -39,6 +39,8 @@ class NativeGpu:
     name = NAME
     reservation = ""
     in_place = True
+    #: A stored plan that does not load, under another driver, is made anew.
+    machine_code = True
 
     def missing(self) -> str:
         return _driver.missing()
@@ -72,6 +74,8 @@ class NativeGpu:
         from hybrid_infer.backends.native import _passes
 
         device, gpu = self._gpu(options)
+        if reason := _nvrtc.too_new(_nvrtc.version(), device.cuda()):
+            raise refuse(reason)
         model = _source.read(graph, NAME, widen=False)
         if options.precision != "float32":
             model = _lowered(model, graph, options.precision)
@@ -113,6 +117,8 @@ class NativeGpu:
         kernels = _build.restore(files)
         if not runs(kernels.architecture, gpu.architecture):
             raise refuse(f"its plan was compiled for {kernels.architecture}, and this GPU is {gpu.architecture}")
+        if reason := _nvrtc.too_new(kernels.compiler, device.cuda()):
+            raise refuse(reason)
         plan = _plan.restore(values_of(files, PLAN), values_of(files, CONSTANTS))
         try:
             with memory.scope(), device.relaxed():

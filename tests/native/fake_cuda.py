@@ -89,6 +89,7 @@ class FakeCuda:
         self._threads: dict[int, int] = {}  # by capturing stream
         self._spoilt: set[int] = set()
         self._mode = threading.local()
+        self.version = 13000
         self.elsewhere, self.spoilt_elsewhere = False, list[str]()
         self._running = threading.Lock()
         self._context = threading.local()
@@ -100,7 +101,7 @@ class FakeCuda:
             self.count[name] += 1
             if name in self.fail:
                 return self.fail.pop(name)
-            needs_none = ("cuInit", "cuGetErrorString", "cuDevice", "cuCtxGetCurrent", "cuCtxSetCurrent", "cuThread")
+            needs_none = ("cuInit", "cuDriver", "cuGetError", "cuDevice", "cuCtxGetC", "cuCtxSetC", "cuThread")
             if name in _UNSAFE and getattr(self._mode, "value", 0) != 2:
                 mine = {stream for stream, thread in self._threads.items() if thread == threading.get_ident()}
                 self._spoilt |= mine
@@ -138,6 +139,9 @@ class FakeCuda:
     def _cuGetErrorString(self, code: int, text: Any) -> int:
         text._obj.value = {2: b"out of memory", 500: b"named symbol not found"}.get(code, b"invalid argument")
         return 0
+
+    def _cuDriverGetVersion(self, version: Any) -> None:
+        self._put(version, self.version)
 
     def _cuDeviceGetCount(self, count: Any) -> None:
         self._put(count, 1)

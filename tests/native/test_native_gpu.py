@@ -20,7 +20,7 @@ from test_native_random import WIDTH
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions, Graph, TensorSpec
-from hybrid_infer.backends.native import _build, _interpret, _passes, _schedule, gpu
+from hybrid_infer.backends.native import _build, _interpret, _nvrtc, _passes, _schedule, gpu
 
 _ELEMENTS = {1: "float32", 10: "float16", 7: "int64", 16: "bfloat16", 9: "bool", 11: "float64", 6: "int32"}
 
@@ -598,6 +598,14 @@ def test_what_is_wrong_is_a_reason(cuda: FakeCuda, monkeypatch: pytest.MonkeyPat
             gpu.ENGINE.load(graph, held, options(memory), {**files, **damage})
     with pytest.raises(EngineError, match="stored kernels"):
         gpu.ENGINE.load(graph, held, options(memory), {n: x for n, x in files.items() if "cubin" not in n})
+    cuda.version, words = 12040, "compiled by CUDA 13's compiler, and the driver is of CUDA 12: update it, or"
+    older = {**files, _build.KERNELS: files[_build.KERNELS].replace(b'"compiler":"', b'"compiler":"13.5 ')}
+    with pytest.raises(EngineError, match=words):
+        gpu.ENGINE.load(graph, held, options(memory), older)
+    monkeypatch.setattr(_nvrtc, "version", lambda: "13.5.37")
+    with pytest.raises(EngineError, match=words):
+        gpu.ENGINE.prepare(graph, options(memory))
+    cuda.version = 13000
     cuda.attributes[75] = 8
     with pytest.raises(EngineError, match="compiled for sm_90, and this GPU is sm_80"):
         gpu.ENGINE.load(graph, held, options(memory), files)

@@ -18,6 +18,7 @@ from native_support import ops
 from support import counts, served
 
 import hybrid_infer
+from hybrid_infer import _family
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions, Graph
 from hybrid_infer.backends.native import _driver, _nvrtc, _plan, engine, gpu
@@ -191,6 +192,27 @@ def test_a_gpu_of_another_architecture_has_a_plan_of_its_own(on_a_gpu: HostMemor
         compiled.append(cuda.compiler.calls)  # type: ignore[attr-defined]
     served(captures=1)
     assert compiled == [compiled[0], 2 * compiled[0], 2 * compiled[0], 2 * compiled[0]]
+
+
+def test_a_plan_that_the_driver_is_too_old_for_is_made_anew(
+    on_a_gpu: HostMemory, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a home directory that machines with several drivers share; by a compiler that this one knows."""
+    monkeypatch.setattr(_nvrtc, "version", lambda: "13.5.37")
+    answered(*small())
+    compiled = cuda.compiler.calls  # type: ignore[attr-defined]
+    cuda.version = 12040
+    monkeypatch.setattr(_nvrtc, "version", lambda: "12.9.86")
+    _family._FAMILIES.clear()  # as in the next process
+    with pytest.warns(hybrid_infer.CacheWarning, match="is made anew: native: its kernels are compiled by CUDA 13's"):
+        answered(*small())
+    assert cuda.compiler.calls == 2 * compiled  # type: ignore[attr-defined]
+    for version in (12040, 13000):
+        cuda.version = version
+        _family._FAMILIES.clear()
+        answered(*small())
+    assert cuda.compiler.calls == 2 * compiled  # type: ignore[attr-defined]
+    served(captures=1)
 
 
 def test_without_a_compiler_a_plan_cannot_be_made_but_one_that_is_there_is_used(

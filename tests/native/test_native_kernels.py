@@ -5,6 +5,7 @@ What the host cannot show is speed, and what a GPU's memory model allows that ta
 
 from __future__ import annotations
 
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,24 @@ def test_what_the_compiler_lacks_is_a_reason_with_the_extra_that_has_it(monkeypa
 
     monkeypatch.setattr(_nvrtc.metadata, "version", version)
     assert _nvrtc.version() == "12.9.86"
+
+
+@pytest.mark.parametrize("release", ["12", "13"])
+def test_packages_of_two_releases_of_cuda_lie_side_by_side(
+    release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The framework's and ours: the binding's release says which are meant."""
+    laid = ("cu13/lib/libnvrtc.so.13", "cu13/include/cuda_fp16.h", "cuda_nvrtc/lib/libnvrtc.so.12",
+            "cuda_runtime/include/cuda_fp16.h")  # fmt: skip
+    for path in laid:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    spec = ModuleSpec("nvidia", None, is_package=True)
+    spec.submodule_search_locations = [str(tmp_path)]
+    monkeypatch.setattr(_nvrtc.importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(_nvrtc.metadata, "version", lambda name: f"{release}.1.0")
+    found = [*_nvrtc._files("lib/libnvrtc.so.*"), *_nvrtc._files("include/cuda_fp16.h")]
+    assert [str(path.relative_to(tmp_path)) for path in found] == list(laid[:2] if release == "13" else laid[2:])
 
 
 @pytest.mark.parametrize("op", ["Gather", "Slice", "GatherElements"])
