@@ -7,7 +7,7 @@ import os
 import sys
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -103,13 +103,23 @@ class Programs:
     def _load(self, saved: Saved, frontend: Any, device: str, engine: Any) -> Program:
         options = engine_options(self.options, frontend, engine, device)
         plan = saved.plans.get(_engines.plan_name(self.options, engine, options))
-        if plan is None:
-            graph = _rewriting.rewrite(self.options, engine, saved.graph(), None)
-            files = engine.prepare(graph, options)
-        else:
+        if plan is not None:
             assert saved.version.graph is not None
             graph = replace(saved.version.graph, weights=plan.weights, inputs=plan.inputs)
-            files = plan.read()
+            try:
+                return self._bound(saved, graph, engine, options, plan.read())
+            except PassingFault:
+                raise
+            except EngineError as error:
+                if not getattr(engine, "machine_code", False):
+                    raise
+                _log.info("%s: a plan that it was saved with is made anew here: %s", self.model.path, error)
+        graph = _rewriting.rewrite(self.options, engine, saved.graph(), None)
+        return self._bound(saved, graph, engine, options, engine.prepare(graph, options))
+
+    def _bound(
+        self, saved: Saved, graph: Graph, engine: Any, options: EngineOptions, files: Mapping[str, bytes]
+    ) -> Program:
         program: Program = engine.load(graph, self._weights(saved, graph, engine, options), options, files)
         return program
 

@@ -16,7 +16,7 @@ from fake_cuda import FakeCuda
 from static_support import run
 
 from hybrid_infer import InputSpec, StaticModelError, load, save
-from hybrid_infer.backends.native import _driver
+from hybrid_infer.backends.native import _driver, _nvrtc
 from hybrid_infer.frontends import cupy as cupy_frontend
 
 torch = pytest.importorskip("torch")
@@ -288,6 +288,22 @@ def test_a_process_with_cupy_alone_compiles_nothing(
     with torch.no_grad():
         expected = layer(torch.from_numpy(points(6)))["logits"]
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected.numpy(), rtol=3e-5, atol=3e-5)
+
+
+def test_a_plan_that_the_driver_here_is_too_old_for_is_made_anew(
+    world: Any, cuda: FakeCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setattr(_nvrtc, "version", lambda: "13.5.37")
+    layer = Net().eval()
+    save(layer, tmp_path / "model", [InputSpec([None, 8])], trainable=False, plans=True)
+    cuda.version = 12040
+    monkeypatch.setattr(_nvrtc, "version", lambda: "12.9.86")
+    with caplog.at_level("INFO", "hybrid_infer"):
+        found = load(tmp_path / "model")(world.cupy.asarray(points(6)))
+    assert "is made anew here: native: its kernels are compiled by CUDA 13's compiler" in caplog.text and cuda.streams
+    with torch.no_grad():
+        expected = layer(torch.from_numpy(points(6)))["logits"]
+    np.testing.assert_allclose(world.cupy.asnumpy(found["logits"]), expected.numpy(), rtol=3e-5, atol=3e-5)
 
 
 def test_tensors_of_torch_on_a_gpu_stay_there(on_a_gpu: Any, cuda: FakeCuda, models: Any, caplog: Any) -> None:
