@@ -26,6 +26,10 @@ OPS = ("attention", "Conv")
 
 _TYPES = {"float16": "HALF", "bfloat16": "BFLOAT16"}
 
+#: Bytes of workspace that the library may choose algorithms for: all programs of a stream share it, and it counts
+#: against the promise that a method takes no more memory than the eager one.
+WORKSPACE = 256 << 20
+
 #: Sizes of heads that its attention takes.
 _HEAD, _MULTIPLE = 256, 8
 
@@ -126,6 +130,7 @@ class Graphs:
         graph.validate()
         graph.build_operation_graph()
         graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+        graph.deselect_workspace_greater_than(WORKSPACE)
         if getattr(graph, "selected_engine", None) is None:
             graph.check_support()
             graph.build_plans()

@@ -119,9 +119,15 @@ class _Graph:
         assert heuristics == ["A", "FALLBACK"]
         self._next(2)
 
+    def deselect_workspace_greater_than(self, limit: int) -> None:
+        assert self.stage == 3
+        self.limit = limit
+
     def check_support(self) -> None:
         self._next(3)
         assert self.selected_engine is None
+        if self.library.wants > self.limit:
+            raise cudnnGraphNotSupportedError("no engine with so little workspace")
         if self.library.refuses:
             raise cudnnGraphNotSupportedError("no engine")
 
@@ -129,7 +135,7 @@ class _Graph:
         self._next(4)
 
     def get_workspace_size(self) -> int:
-        return 512
+        return self.library.wants
 
     def execute(self, pack: dict[int, int], workspace: int, handle: Any) -> None:
         assert self.stage == 5 and not workspace % 256 and handle is self.library.handle
@@ -142,7 +148,7 @@ class _Graph:
 
 
 class FakeCudnn:
-    """One instance stands for the module ``cudnn``; ``refuses`` makes it support nothing.
+    """One instance stands for the module ``cudnn``; ``refuses`` makes it support nothing; ``wants``: its workspace.
 
     ``engines``: those that would serve, None for the library itself, else one that the frontend compiles.
     """
@@ -154,6 +160,7 @@ class FakeCudnn:
     def __init__(self, enqueue: Any) -> None:
         self.enqueue, self.refuses, self.count = enqueue, False, Counter[str]()
         self.engines: list[Any] = [None]
+        self.wants = 512
         self.handle = SimpleNamespace(stream=0)
 
     def create_handle(self) -> Any:

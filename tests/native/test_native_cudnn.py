@@ -101,6 +101,14 @@ def test_engines_that_are_not_the_librarys_own_are_passed_over(
     assert bool(cudnn.count["execute"]) == leads and bool(cuda.count["cuLaunchKernel"]) != leads
 
 
+def test_a_workspace_beyond_all_bounds_is_not_taken(cudnn: FakeCudnn, cuda: FakeCuda) -> None:
+    cudnn.wants = 1 << 30
+    plan, feeds = attention("float16", 16, True)
+    program, graph = program_of(plan)
+    check(plan, program, graph, feeds)
+    assert not cudnn.count["execute"] and cuda.count["cuLaunchKernel"]
+
+
 def test_a_fault_of_the_binding_costs_the_library_not_the_model(
     cudnn: FakeCudnn, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
