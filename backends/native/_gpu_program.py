@@ -158,9 +158,10 @@ class Program:
         with lane.lock:
             if not capturing and self._replay(lane, weights, stream, key, schedule, (given, results)):
                 return outputs
-            written = [memory.empty((), dtype) for _, dtype, _ in self._numbers(key)]
-            for (i, _, data), tensor in zip(self._numbers(key), written, strict=True):
-                given[i] = memory.pointer(tensor)
+            written = []
+            for i, dtype, data in self._numbers(key):
+                written.append(memory.empty((), dtype))
+                given[i] = memory.pointer(written[-1])
                 self._device.write(given[i], data, stream)
             bound = self._bound(lane, key, schedule)
             with self._device.relaxed() if capturing else contextlib.nullcontext():
@@ -196,7 +197,9 @@ class Program:
         """A tensor that kernels can read, its shape, and the number that it is, if it is an integer of the call."""
         memory, value = self._memory, self._plan.values[name]
         if _on_host(tensor):
-            return None, (), int(tensor)
+            if tensor.dtype.kind in "iub":
+                return None, (), int(tensor)
+            tensor = memory.upload(tensor)
         tensor = aligned(memory, self._device, memory.ready(tensor), stream)
         dtype, shape = memory.describe(tensor)
         if dtype != value.dtype or (value.shape is not None and len(shape) != len(value.shape)):

@@ -560,6 +560,14 @@ def test_powers_of_integers_are_exact(cuda: FakeCuda) -> None:
     np.testing.assert_array_equal(y.array, expected)
 
 
+def test_a_number_of_the_host_that_is_no_integer_keeps_its_fraction(cuda: FakeCuda) -> None:
+    made = model([node("Add", ["x", "n"], ["y"])], {"x": ("float64", (3,)), "n": ("float64", ())}, ["y"])
+    program = gpu.ENGINE.load(graph_of(made), [], options(HostMemory(numpy=True)))
+    for number in (0.5, 0.25, 0.25, 0.25):
+        (y,) = program.run([Array.of(np.float64([0, 1, 2]), "float64"), np.asarray(number)])
+        np.testing.assert_array_equal(y.array, np.float64([0, 1, 2]) + number)
+
+
 @pytest.mark.parametrize(("dtype", "number"), [("int64", -3), ("int64", 2**40 + 7), ("int32", -7), ("bool", 1)])
 def test_the_bytes_of_an_integer(dtype: str, number: int, cuda: FakeCuda) -> None:
     made = model([node("Cast", ["n"], ["f"], to=11), node("Add", ["x", "f"], ["y"])],
