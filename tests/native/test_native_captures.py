@@ -1,0 +1,226 @@
+"""What is captured as a CUDA graph, by the executor, by the caller and by other threads, on a double of a GPU."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_cuda import FakeCuda, HostMemory
+from native_support import model, node, sample
+from test_native_gpu import check, graph_of, loaded, mlp, options
+from test_native_random import WIDTH
+
+from hybrid_infer.backends import _fork
+from hybrid_infer.backends._cuda import _graphs
+from hybrid_infer.backends.native import _driver, _gpu_program, _interpret, _passes, _schedule, gpu
+from hybrid_infer.backends.native._bound import Bound
+
+
+def test_a_graph_that_is_captured_while_its_program_is_closed_is_let_go(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, program, graph, weights = loaded(HostMemory(numpy=True))
+    feeds, capture = {"x": sample((2, 3, WIDTH)), **weights}, _gpu_program.Program._capture
+
+    def closing(self: Any, *arguments: Any) -> Any:
+        found = capture(self, *arguments)
+        program.close()
+        return found
+
+    monkeypatch.setattr(_gpu_program.Program, "_capture", closing)
+    for _ in range(2):
+        check(plan, program, graph, feeds)
+    assert not cuda.live["ready graph"] and not program.usable()
+
+
+def test_graphs_are_let_go_while_another_is_captured(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when another thread closes a program, or this one's collector does: nothing waits for the whole GPU."""
+    memory = HostMemory(numpy=True)
+    plan, program, graph, weights = loaded(memory)
+    _, other, _, _ = loaded(memory)
+    feeds, enqueue = {"x": sample((2, 3, WIDTH)), **weights}, Bound.run
+    for _ in range(2):
+        check(plan, other, graph, feeds)
+    assert cuda.live["ready graph"] == 1
+
+    def closing(self: Any, *arguments: Any) -> None:
+        enqueue(self, *arguments)
+        if cuda._capturing:
+            other.close()
+
+    monkeypatch.setattr(Bound, "run", closing)
+    for _ in range(3):
+        check(plan, program, graph, feeds)
+    assert cuda.count["cuGraphLaunch"] == 1 + 2 and cuda.live["ready graph"] == 1
+
+
+def test_whatever_another_thread_captures_is_left_whole(cuda: FakeCuda) -> None:
+    """Programs are made, captured and let go while it does; its mode holds for all threads."""
+    torch = pytest.importorskip("torch")
+    memory, made = HostMemory(), mlp()
+    weights = {"g": sample((WIDTH,), 1), "w": sample((WIDTH, WIDTH), 2)}
+    cuda.elsewhere = True
+    held = list(map(torch.from_numpy, weights.values()))
+    program = gpu.ENGINE.load(graph_of(made, ["g", "w"]), held, options(memory))
+    plan = _passes.plan(made)
+    for n in (1, 2, 3, 4, 5, 6, 7, 8, 9):  # the first graph gives way to the last
+        for seed in range(3):
+            x = sample((2, n, WIDTH), seed)
+            (y, _) = program.run([torch.from_numpy(x)])
+            np.testing.assert_allclose(y, _interpret.run(plan, {"x": x, **weights})[0], rtol=2e-5, atol=2e-5)
+    assert cuda.count["cuGraphExecDestroy"] == 1 and cuda.count["cuStreamBeginCapture_v2"] == 9
+    program.close()
+    del program
+    gc.collect()
+    assert not cuda.spoilt_elsewhere and not cuda.live["ready graph"]
+
+
+def test_the_double_knows_what_spoils_a_capture(cuda: FakeCuda) -> None:
+    launcher = _driver.launcher()
+    launcher.enter(0)
+    cuda.elsewhere = True
+    launcher.release(launcher.stream())
+    assert not cuda.spoilt_elsewhere
+    assert cuda.cuCtxSynchronize() == 900
+    assert cuda.spoilt_elsewhere == ["cuCtxSynchronize"]
+
+
+def test_what_is_collected_during_a_capture_waits_for_its_end(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A framework's own graphs among it, which are destroyed with no regard to ours."""
+    from hybrid_infer.backends.native._bound import Bound
+
+    launcher = _driver.launcher()
+
+    class Theirs:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            cuda.cuGraphExecDestroy(None)
+
+    plan, program, graph, weights = loaded(HostMemory(numpy=True))
+    feeds, enqueue, seen = {"x": sample((2, 3, WIDTH)), **weights}, Bound.run, []
+    monkeypatch.setattr(FakeCuda, "_cuGraphExecDestroy", lambda self, graph: seen.append(dict(self._capturing)))
+
+    def work(self: Any, *arguments: Any) -> None:
+        Theirs()
+        seen.append(gc.isenabled())
+        enqueue(self, *arguments)
+
+    monkeypatch.setattr(Bound, "run", work)
+    for _ in range(2):
+        check(plan, program, graph, feeds)
+    assert seen == [True, False] and gc.isenabled() and cuda.count["cuGraphLaunch"] == 1
+    gc.collect()
+    assert seen[2:] == [{}, {}]
+    with pytest.raises(ZeroDivisionError):
+        launcher.capture(launcher.stream(), lambda: 1 // 0)
+    assert gc.isenabled() and not cuda._capturing and not cuda.live["graph"]
+
+
+def test_a_graph_that_cannot_be_destroyed_keeps_no_other(cuda: FakeCuda) -> None:
+    plan, program, graph, weights = loaded(HostMemory(numpy=True))
+    for n in (1, 2, 3):
+        for _ in range(2):
+            check(plan, program, graph, {"x": sample((2, n, WIDTH), n), **weights})
+    assert cuda.live["ready graph"] == 3
+    cuda.fail["cuGraphExecDestroy"] = 4
+    program.close()
+    assert cuda.live["ready graph"] == 1
+
+
+def test_a_capture_that_another_thread_spoils_is_tried_again_some_calls_later(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that waits for the whole GPU, as `torch.cuda.synchronize` does."""
+    from hybrid_infer.backends.native._bound import Bound
+
+    monkeypatch.setattr(_graphs, "_AGAIN", 4)
+    plan, program, graph, weights = loaded(HostMemory(numpy=True))
+    feeds, enqueue, spoil = {"x": sample((2, 3, WIDTH)), **weights}, Bound.run, [True]
+
+    def work(self: Any, *arguments: Any) -> None:
+        enqueue(self, *arguments)
+        if cuda._capturing and spoil:
+            cuda.cuCtxSynchronize()
+
+    monkeypatch.setattr(Bound, "run", work)
+    with caplog.at_level("INFO", "hybrid_infer"):
+        for _ in range(2):
+            check(plan, program, graph, feeds)
+    assert "native: not captured as a CUDA graph: cuStreamEndCapture" in caplog.text
+    for _ in range(3):
+        check(plan, program, graph, feeds)
+    assert cuda.count["cuStreamBeginCapture_v2"] == 1
+    spoil.clear()
+    for _ in range(2):
+        check(plan, program, graph, feeds)
+    assert cuda.count["cuStreamBeginCapture_v2"] == 2 and cuda.count["cuGraphLaunch"] == 2
+
+
+def test_inside_a_graph_of_the_programs_own_nothing_is_shared(cuda: FakeCuda) -> None:
+    memory = HostMemory(numpy=True)
+    plan, program, graph, weights = loaded(memory)
+    feeds = {"x": sample((2, 3, WIDTH)), **weights}
+    memory.users_capture = True
+    for _ in range(3):
+        check(plan, program, graph, feeds)
+    assert not cuda.count["cuStreamBeginCapture_v2"] and not program._arenas.nbytes()
+
+
+def test_a_graph_of_the_callers_may_outlive_the_program(cuda: FakeCuda) -> None:
+    """It has kernels, constants and copies of weights in it, by address."""
+    torch = pytest.importorskip("torch")
+    memory, made = HostMemory(), mlp()
+    held = [torch.from_numpy(sample((WIDTH,), 1)), torch.from_numpy(sample((WIDTH, WIDTH), 2)).t()]
+    program = gpu.ENGINE.load(graph_of(made, ["g", "w"]), held, options(memory))
+    inside = program._constants, *program._weights.copies
+    assert len(inside) == 2
+    kept = [weakref.ref(each) for each in inside]
+    del inside
+    memory.users_capture = True
+    program.run([torch.from_numpy(sample((2, 3, WIDTH)))])
+    program.close()
+    del program
+    gc.collect()
+    assert all(each() is not None for each in kept) and cuda.live["module"]
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_graph_of_the_callers_keeps_what_its_pool_does_not(
+    keeps: bool, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scratch memory, integers, copies of what lies badly: CuPy hands out again what was asked for in a capture."""
+    torch = pytest.importorskip("torch")
+    nodes = [
+        node("Cast", ["n"], ["f"], to=1),
+        node("Softmax", ["x"], ["s"], axis=-1),
+        node("MatMul", ["s", "w"], ["p"]),
+        node("Mul", ["p", "f"], ["q"]),
+        node("Softmax", ["q"], ["y"], axis=-1),
+    ]
+    inputs = {"x": ("float32", (4, WIDTH)), "n": ("int64", ()), "w": ("float32", (WIDTH, WIDTH))}
+    made, memory, kept = model(nodes, inputs, ["y"]), HostMemory(), list[Any]()
+    memory.keeps_captured = keeps
+    plan, graph, w = _passes.plan(made), graph_of(made, ["w"]), torch.from_numpy(sample((WIDTH, WIDTH), 2)).t()
+    program = gpu.ENGINE.load(graph, [w], options(memory))
+    monkeypatch.setattr(_fork, "keep", kept.append)
+    memory.users_capture = True
+    wanted = list[weakref.ref[Any]]()
+    empty = memory.empty
+    monkeypatch.setattr(memory, "empty", lambda *a: (t := empty(*a), wanted.append(weakref.ref(t)))[0])
+    x = torch.from_numpy(sample((WIDTH, 4), 1)).t()
+    (y,) = program.run([x, np.asarray(3)])
+    feeds = {"x": x.numpy(), "n": np.int64(3), "w": w.numpy()}
+    np.testing.assert_allclose(y, _interpret.run(plan, feeds)[0], rtol=1e-4)
+    schedules = [each for each in kept if isinstance(each, _schedule.Schedule)]
+    assert len(schedules) == 1  # which has libraries' plans in it
+    program.close()
+    result = weakref.ref(y)
+    del program, y
+    gc.collect()
+    alive = [each for each in wanted if each() is not None and each is not result]
+    assert len(wanted) == 3 and len(alive) == (0 if keeps else 2)
