@@ -136,7 +136,13 @@ def _loaded(
         except EngineError as error:
             if not _made_anew(request, held, engine, plan, fresh, error):
                 raise
-        prepared, fresh = _prepare(request, held, graph, engine, options, plan)
+            fault = error
+        if getattr(engine, "executable_plans", False):  # which looks for a stored one before it builds
+            _put_aside(request, held, plan, fault)
+            prepared, fresh = _prepare(request, held, graph, engine, options, plan)
+        else:  # of use to other machines, where none can be made here
+            prepared, fresh = _prepare(request, held, graph, engine, options, plan)
+            _put_aside(request, held, plan, fault)
 
 
 def _load(
@@ -153,7 +159,7 @@ def _load(
 
 
 def _made_anew(request: Request, held: Held, engine: Any, plan: str, fresh: bool, error: EngineError) -> bool:
-    """Is a plan to be made anew that its engine did not take? Then it is put aside; else the engine is left out.
+    """Is a plan to be made anew that its engine did not take? Then it is forgotten here; else the engine is left out.
 
     One may have been made under libraries or a driver of which its key says nothing.
     """
@@ -167,10 +173,13 @@ def _made_anew(request: Request, held: Held, engine: Any, plan: str, fresh: bool
         return False
     held.plans.pop(plan, None)
     held.stored.discard(plan)
+    return True
+
+
+def _put_aside(request: Request, held: Held, plan: str, error: EngineError) -> None:
     stored = None if held.entry is None else request.store.plan(held.entry, plan)
     if stored is not None:
         request.store.set_aside(stored, f"is made anew: {error}")
-    return True
 
 
 @contextlib.contextmanager

@@ -102,7 +102,7 @@ class Programs:
 
     def _load(self, saved: Saved, frontend: Any, device: str, engine: Any) -> Program:
         options = engine_options(self.options, frontend, engine, device)
-        plan = saved.plans.get(_engines.plan_name(self.options, engine, options))
+        plan, refused = saved.plans.get(_engines.plan_name(self.options, engine, options)), ""
         if plan is not None:
             assert saved.version.graph is not None
             graph = replace(saved.version.graph, weights=plan.weights, inputs=plan.inputs)
@@ -114,8 +114,14 @@ class Programs:
                 if not getattr(engine, "machine_code", False):
                     raise
                 _log.info("%s: a plan that it was saved with is made anew here: %s", self.model.path, error)
+                refused = f"{error.reason}; and made anew here: "
         graph = _rewriting.rewrite(self.options, engine, saved.graph(), None)
-        return self._bound(saved, graph, engine, options, engine.prepare(graph, options))
+        try:
+            return self._bound(saved, graph, engine, options, engine.prepare(graph, options))
+        except EngineError as error:
+            if not refused:
+                raise
+            raise EngineError(engine.name, f"{refused}{error.reason}") from error
 
     def _bound(
         self, saved: Saved, graph: Graph, engine: Any, options: EngineOptions, files: Mapping[str, bytes]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
@@ -167,16 +168,26 @@ class Driver:
         return found.value or 0
 
 
+#: The threads that capture; whether the collector was on when the first of them began.
+_resting, _was_on = list[int](), [True]
+_resting_lock = _fork_safe.Lock()
+
+
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
     """In which Python's collector does not run: what a framework's objects do at their end would spoil a capture."""
-    on = gc.isenabled()
-    gc.disable()
+    with _resting_lock:
+        if not _resting:
+            _was_on[0] = gc.isenabled()
+            gc.disable()
+        _resting.append(threading.get_ident())
     try:
         yield
     finally:
-        if on:
-            gc.enable()
+        with _resting_lock:
+            _resting.remove(threading.get_ident())
+            if not _resting and _was_on[0]:
+                gc.enable()
 
 
 _Kind = TypeVar("_Kind", bound=Driver)
@@ -187,6 +198,10 @@ _loaded: dict[str, Any] = {}  # by the name of the class
 def enter_child() -> None:
     """In a forked child: CUDA cannot be used there once the parent has, and says so when it is asked."""
     _loaded.clear()
+    if _resting:  # the threads that captured are not here to end that
+        _resting.clear()
+        if _was_on[0]:
+            gc.enable()
 
 
 def load(kind: type[_Kind]) -> _Kind:

@@ -76,8 +76,9 @@ class Captured:
             try:
                 self._settle()
             finally:
-                self._driver.destroy(self._graph)
-                self._kept = None
+                with self._driver.relaxed():
+                    self._driver.destroy(self._graph)
+                    self._kept = None
 
     def _enqueued(self, stream: int) -> None:
         """Note where its last run ends: what is kept for it may be destroyed no earlier."""
@@ -124,11 +125,11 @@ class Graphs:
 
     def add(self, key: Hashable, make: Callable[[], Captured | None]) -> Captured | None:
         """Capture. What `make` raises is said, and `key` tried again some calls later; where it gives None, never."""
-        captured, failed = None, _TRIES
+        captured, failed = None, 1
         try:
             captured = make()
+            failed = _TRIES
         except Exception as error:
-            failed = 1
             _log.info("%s: not captured as a CUDA graph: %s", self._name, error)
         finally:
             with self._lock:

@@ -6,7 +6,6 @@ be copied into and out of it that launching is cheaper.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import weakref
@@ -26,7 +25,7 @@ from hybrid_infer.backends.native._arena import Arena, Arenas, Lane, place
 from hybrid_infer.backends.native._bound import Bound
 from hybrid_infer.backends.native._build import Kernels
 from hybrid_infer.backends.native._device import Device, Properties
-from hybrid_infer.backends.native._plan import BYTES, NAME, Plan, Step, refuse
+from hybrid_infer.backends.native._plan import BYTES, FLOATS, NAME, Plan, Step, refuse
 from hybrid_infer.backends.native._recorded import Recorded
 from hybrid_infer.backends.native._schedule import Offer, Schedule
 from hybrid_infer.backends.native._size import Atom
@@ -164,11 +163,11 @@ class Program:
                 given[i] = memory.pointer(written[-1])
                 self._device.write(given[i], data, stream)
             bound = self._bound(lane, key, schedule)
-            with self._device.relaxed() if capturing else contextlib.nullcontext():
+            if capturing:
+                made = [] if memory.keeps_captured else [*fresh, *written, *self._copies(tensors, arrays), lane]
+                self._outlive(schedule, weights.copies, self._constants, *made)
+            with self._device.relaxed():  # a library, or the driver, may load code at its first run
                 bound.run([*weights.addresses, *given, *results], stream)
-        if capturing:
-            made = [*fresh, *written, *self._copies(tensors, arrays), lane]
-            self._outlive(schedule, weights.copies, self._constants, *([] if memory.keeps_captured else made))
         return outputs
 
     def _outlive(self, *things: object) -> None:
@@ -182,7 +181,10 @@ class Program:
         """Those of the arguments that are not the caller's."""
         pointer = self._memory.pointer
         pairs = [(tensor, arrays[i]) for tensor, i in zip(tensors, self._argument_places, strict=True)]
-        return [each for each, given in pairs if each is not None and pointer(each) != pointer(given)]
+        return [
+            each for each, given in pairs
+            if each is not None and each is not given and (_on_host(given) or pointer(each) != pointer(given))
+        ]  # fmt: skip
 
     def _numbers(self, key: Key) -> list[tuple[int, str, bytes]]:
         """The integers of a call whose values kernels read: place among the arguments, element type and bytes."""
@@ -197,7 +199,7 @@ class Program:
         """A tensor that kernels can read, its shape, and the number that it is, if it is an integer of the call."""
         memory, value = self._memory, self._plan.values[name]
         if _on_host(tensor):
-            if tensor.dtype.kind in "iub":
+            if tensor.dtype.kind in "iub" and value.dtype not in FLOATS:
                 return None, (), int(tensor)
             tensor = memory.upload(tensor)
         tensor = aligned(memory, self._device, memory.ready(tensor), stream)
@@ -245,7 +247,7 @@ class Program:
         with self._adding:
             new = {name: step for name, step in steps.items() if name not in self._added}
             if new:
-                cubins = _late.cubins(self._plan, new, self._kernels.architecture, self._shelf)
+                cubins = _late.cubins(self._plan, new, self._kernels.architecture, self._shelf, self._device.cuda())
                 for name, cubin in cubins.items():
                     self._modules.append(_modules.module(self._device, self._memory.index, cubin))
                     self._added[name] = len(self._modules) - 1

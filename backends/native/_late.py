@@ -24,6 +24,9 @@ _log = logging.getLogger("hybrid_infer")
 #: Bytes that the shelf holds at most: some hundred kernels.
 LIMIT = 8 << 20
 
+#: The oldest release of CUDA whose compiler is used.
+_OLDEST = 12
+
 
 class Shelf(Protocol):
     """A file that changes; an update is made while no other process makes one, and may be lost."""
@@ -54,23 +57,37 @@ def _open(plan: Plan, step: Step) -> bool:
     return any(_size.atoms(size) for shape in shapes for size in shape)
 
 
-def cubins(plan: Plan, steps: Mapping[str, Step], architecture: str, shelf: Shelf | None) -> dict[str, bytes]:
-    """The cubins of the kernels of `steps`, by name: from the shelf, or compiled and put there. Raises EngineError."""
+def cubins(
+    plan: Plan, steps: Mapping[str, Step], architecture: str, shelf: Shelf | None, driver: int
+) -> dict[str, bytes]:
+    """The cubins of the kernels of `steps`, by name: from the shelf, or compiled and put there.
+
+    `driver`: its release of CUDA; it loads what compilers up to that one made. Raises EngineError.
+    """
     sources = {name: _source(plan, step, name, architecture) for name, step in steps.items()}
-    keys = {name: hashlib.sha256(f"{architecture}\0{source}".encode()).hexdigest() for name, source in sources.items()}
-    kept = {} if shelf is None else _read(shelf.read())
-    found = {name: kept[key] for name, key in keys.items() if key in kept}
+    kept, found = {} if shelf is None else _read(shelf.read()), dict[str, bytes]()
+    for release in range(_OLDEST, driver + 1):
+        keys = {name: _key(architecture, release, source) for name, source in sources.items()}
+        found |= {name: kept[key] for name, key in keys.items() if key in kept}
     missing = [name for name in steps if name not in found]
     if not missing:
         return found
     if reason := _nvrtc.missing():
         ops = ", ".join(dict.fromkeys(steps[name].op for name in missing))
         raise refuse(f"no library computes {ops} here, and its plan was made without a kernel of its own: {reason}")
+    if reason := _nvrtc.too_new(_nvrtc.version(), driver):
+        raise refuse(reason)
+    made_by = int(_nvrtc.version().partition(".")[0] or driver)
+    keys = {name: _key(architecture, made_by, source) for name, source in sources.items()}
     _log.info("%s: %d kernels are compiled, whose steps a library was to compute", NAME, len(missing))
     made = dict(zip(missing, _build.compiled([sources[name] for name in missing], architecture), strict=True))
     if shelf is not None:
         shelf.update(lambda data: _written({**{keys[name]: cubin for name, cubin in made.items()}, **_read(data)}))
     return {**found, **made}
+
+
+def _key(architecture: str, release: int, source: str) -> str:
+    return hashlib.sha256(f"{architecture}\0{release}\0{source}".encode()).hexdigest()
 
 
 def _source(plan: Plan, step: Step, name: str, architecture: str) -> str:

@@ -76,7 +76,8 @@ def too_new(compiler: str, driver: int) -> str:
     release = compiler.partition(".")[0]
     if not release.isdigit() or int(release) <= driver:
         return ""
-    remedy = f"update it, or pip install 'hybrid_infer[cuda{driver}]' in place of the packages of CUDA {release}"
+    other = f", or pip install 'hybrid_infer[cuda{driver}]' in place of the packages of CUDA {release}"
+    remedy = "update it" + (other if driver >= 12 else "")
     return f"its kernels are compiled by CUDA {release}'s compiler, and the driver is of CUDA {driver}: {remedy}"
 
 

@@ -169,7 +169,7 @@ class Program:
         if graphs is not None and self.generation == _fork.generation():
             with self._memory.scope():
                 graphs.close()
-        with self._lock:
+        with self._lock, _driver.relaxed():  # what they hold is destroyed here
             self._loaded = None
             self._idle = OrderedDict()
 
@@ -253,7 +253,8 @@ class Program:
             if capturing:
                 # Nobody says when that graph goes. It may be launched after the weights have changed, and this program
                 # has gone with them.
-                _fork.keep((loaded, lane))
+                memory = () if self._memory.keeps_captured else (scratch, [each.owner for each in arguments], places)
+                _fork.keep((loaded, lane, *memory))
             else:
                 self._give(stream, lane)
         return [place() for place in places]
@@ -301,7 +302,8 @@ class Program:
             for place in places:
                 if waiting := self._idle.get(place):
                     return waiting.pop()
-        return Lane(self._module, loaded.engine, stream)
+        with _driver.relaxed():
+            return Lane(self._module, loaded.engine, stream)
 
     def _give(self, stream: int, lane: Lane) -> None:
         with self._lock:
@@ -367,7 +369,8 @@ class Program:
                 if buffer.nbytes:
                     driver.copy(buffer.pointer, argument.pointer, buffer.nbytes, stream)
             driver.synchronize(stream)
-            lane.execute(scratch, apart)  # once for real: what is made at the first run is not captured
+            with driver.relaxed():
+                lane.execute(scratch, apart)  # once for real: what is made at the first run is not captured
             driver.synchronize(apart)
             graph = driver.capture(apart, lambda: lane.execute(scratch, apart))
         finally:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import threading
 import weakref
 from typing import Any
 
@@ -119,6 +121,42 @@ def test_what_is_collected_during_a_capture_waits_for_its_end(cuda: FakeCuda, mo
     with pytest.raises(ZeroDivisionError):
         launcher.capture(launcher.stream(), lambda: 1 // 0)
     assert gc.isenabled() and not cuda._capturing and not cuda.live["graph"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.processes
+def test_a_child_that_is_forked_during_a_capture_collects_again(cuda: FakeCuda) -> None:
+    launcher, seen = _driver.launcher(), []
+    launcher.enter(0)
+
+    def fork() -> None:
+        if not (child := os.fork()):
+            os._exit(0 if gc.isenabled() else 1)
+        seen.append(os.waitpid(child, 0)[1])
+
+    launcher.capture(launcher.stream(), fork)
+    assert seen == [0] and gc.isenabled()
+
+
+def test_captures_that_overlap_rest_the_collector_until_the_last_ends(cuda: FakeCuda) -> None:
+    launcher, inside, done, seen = _driver.launcher(), threading.Event(), threading.Event(), []
+
+    def longer() -> None:
+        launcher.enter(0)
+        launcher.capture(launcher.stream(), lambda: [inside.set(), done.wait(30), seen.append(gc.isenabled())])
+
+    thread = threading.Thread(target=longer)
+    launcher.enter(0)
+
+    def shorter() -> None:
+        thread.start()
+        assert inside.wait(30)
+
+    launcher.capture(launcher.stream(), shorter)
+    assert not gc.isenabled()
+    done.set()
+    thread.join()
+    assert seen == [False] and gc.isenabled()
 
 
 def test_a_graph_that_cannot_be_destroyed_keeps_no_other(cuda: FakeCuda) -> None:

@@ -6,6 +6,7 @@ import copy
 import gc
 import logging
 import threading
+import warnings
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -213,6 +214,21 @@ def test_a_plan_that_the_driver_is_too_old_for_is_made_anew(
         answered(*small())
     assert cuda.compiler.calls == 2 * compiled  # type: ignore[attr-defined]
     served(captures=1)
+
+
+def test_a_plan_that_cannot_be_made_anew_stays_for_machines_that_it_is_of_use_to(
+    on_a_gpu: HostMemory, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_nvrtc, "version", lambda: "13.5.37")
+    answered(*small())
+    cuda.version = 12040
+    monkeypatch.setattr(_nvrtc, "missing", lambda: "the package cuda-bindings is not installed")
+    monkeypatch.setattr(_nvrtc, "version", lambda: "")
+    _family._FAMILIES.clear()  # as in the next process
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert "the package cuda-bindings is not installed" in answered(*small())
+    assert not [each for each in said if issubclass(each.category, hybrid_infer.CacheWarning)]
 
 
 def test_without_a_compiler_a_plan_cannot_be_made_but_one_that_is_there_is_used(

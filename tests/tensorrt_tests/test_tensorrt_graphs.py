@@ -109,6 +109,25 @@ def test_a_graph_of_the_programs_own_keeps_its_context(
     assert [engine for engine, _ in kept] == [program._loaded]  # which the graph may outlive
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_graph_of_the_programs_own_keeps_what_its_pool_does_not(
+    keeps: bool, world: World, memory: TorchHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CuPy's knows of no graphs, and hands out again what was asked for in a capture."""
+    kept: list[Any] = []
+    monkeypatch.setattr(_fork, "keep", kept.append)
+    program = loaded(memory, tensors((4, 4), (4,)))
+    program.run(tensors((5, 4)))
+    memory.under_capture, memory.keeps_captured = True, keeps
+    (x,) = tensors((4, 5))
+    program.run([x.t()])
+    (held,) = kept
+    assert len(held) == (2 if keeps else 5)
+    if not keeps:
+        scratch, (copy,), _ = held[2:]
+        assert scratch.owner is not None and copy.is_contiguous() and copy.data_ptr() != x.data_ptr()
+
+
 @pytest.mark.parametrize("fails", ["capture", "stream"])
 def test_sizes_that_cannot_be_captured_run_as_before(
     world: World, memory: TorchHost, driver: HostDriver, fails: str, monkeypatch: pytest.MonkeyPatch
