@@ -151,8 +151,7 @@ def _graphs(graph: Any) -> Iterator[Any]:
 
 def _turned(model: Any, weights: Collection[str]) -> frozenset[str]:
     """Weights with their axes turned that products alone read, by the names of what is turned."""
-    given = {value.name for graph in _graphs(model.graph) for value in graph.output}
-    found, others = set(), set(given)
+    found, others = set(), {value.name for graph in _graphs(model.graph) for value in graph.output}
     for graph in _graphs(model.graph):
         for node in graph.node:
             if node.op_type == "Transpose" and not node.domain and node.input[0] in weights:

@@ -108,10 +108,8 @@ class Programs:
             graph = replace(saved.version.graph, weights=plan.weights, inputs=plan.inputs)
             try:
                 return self._bound(saved, graph, engine, options, plan.read())
-            except PassingFault:
-                raise
             except EngineError as error:
-                if not getattr(engine, "machine_code", False):
+                if isinstance(error, PassingFault) or not getattr(engine, "machine_code", False):
                     raise
                 _log.info("%s: a plan that it was saved with is made anew here: %s", self.model.path, error)
                 refused = f"{error.reason}; and made anew here: "

@@ -169,24 +169,25 @@ class Driver:
 
 
 #: The threads that capture; whether the collector was on when the first of them began.
-_resting, _was_on = list[int](), [True]
+_resting, _was_on = set[int](), True
 _resting_lock = _fork_safe.Lock()
 
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
     """In which Python's collector does not run: what a framework's objects do at their end would spoil a capture."""
+    global _was_on
     with _resting_lock:
         if not _resting:
-            _was_on[0] = gc.isenabled()
+            _was_on = gc.isenabled()
             gc.disable()
-        _resting.append(threading.get_ident())
+        _resting.add(threading.get_ident())
     try:
         yield
     finally:
         with _resting_lock:
-            _resting.remove(threading.get_ident())
-            if not _resting and _was_on[0]:
+            _resting.discard(threading.get_ident())  # which a child that was forked meanwhile has forgotten
+            if not _resting and _was_on:
                 gc.enable()
 
 
@@ -200,7 +201,7 @@ def enter_child() -> None:
     _loaded.clear()
     if _resting:  # the threads that captured are not here to end that
         _resting.clear()
-        if _was_on[0]:
+        if _was_on:
             gc.enable()
 
 

@@ -6,7 +6,6 @@ be copied into and out of it that launching is cheaper.
 
 from __future__ import annotations
 
-import logging
 import math
 import weakref
 from collections import OrderedDict
@@ -17,7 +16,7 @@ from hybrid_infer import _fork_safe
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions, Graph, Memory
 from hybrid_infer.backends import _fork
-from hybrid_infer.backends._cuda._driver import Driver, DriverError
+from hybrid_infer.backends._cuda._driver import Driver
 from hybrid_infer.backends._cuda._graphs import LARGEST, Buffer, Graphs
 from hybrid_infer.backends._cuda._memory import block
 from hybrid_infer.backends.native import _late, _modules, _schedule, _size
@@ -30,8 +29,6 @@ from hybrid_infer.backends.native._recorded import Recorded
 from hybrid_infer.backends.native._schedule import Offer, Schedule
 from hybrid_infer.backends.native._size import Atom
 from hybrid_infer.backends.native._weights import Weights, aligned
-
-_log = logging.getLogger("hybrid_infer")
 
 #: Sizes for which a program keeps what is to be launched.
 _SIZES = 64
@@ -358,10 +355,7 @@ def _on_host(tensor: Any) -> bool:
 
 def _let_go(captured: list[Graphs], generation: int) -> None:
     while captured and generation == _fork.generation():
-        try:
-            captured.pop().close()
-        except DriverError as error:
-            _log.debug("%s: graphs were not released: %s", NAME, error)
+        captured.pop().close()
 
 
 def values_of(files: Mapping[str, bytes], name: str) -> bytes:

@@ -62,7 +62,8 @@ class Lane:
 
     def __init__(self, module: Any, engine: trt.ICudaEngine, stream: int) -> None:
         strategy = module.ExecutionContextAllocationStrategy.USER_MANAGED
-        context: trt.IExecutionContext = engine.create_execution_context(strategy)
+        with _driver.relaxed():
+            context: trt.IExecutionContext = engine.create_execution_context(strategy)
         if context is None:
             raise EngineError(NAME, "it has no memory for an execution context")
         if not context.set_optimization_profile_async(0, stream):
@@ -302,8 +303,7 @@ class Program:
             for place in places:
                 if waiting := self._idle.get(place):
                     return waiting.pop()
-        with _driver.relaxed():
-            return Lane(self._module, loaded.engine, stream)
+        return Lane(self._module, loaded.engine, stream)
 
     def _give(self, stream: int, lane: Lane) -> None:
         with self._lock:
@@ -353,8 +353,7 @@ class Program:
         ]
         apart = driver.stream()
         try:
-            with driver.relaxed():
-                lane = Lane(self._module, loaded.engine, apart)
+            lane = Lane(self._module, loaded.engine, apart)
             lane.bind([*fixed, *self._fed], rows, self._outputs)
             shapes = [shape for shape in lane.shapes if shape is not None]
             nbytes = sum(bytes_of(d, s) for d, s in zip(self.output_dtypes, shapes, strict=False))
