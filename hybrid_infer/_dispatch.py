@@ -280,12 +280,13 @@ class State:
 
     def _compared(self, owner: Any, args: Any, kwargs: Any, values: Any, key: Any, route: Any) -> Any:
         """The eager result, and a fallback counted where the program's differs from it (``verify="always"``)."""
+        unchanged = route.watched()
         found, compare = self._watched(owner, args, kwargs, values, route)
         result, options = _given.result(found), self.method.options
         try:
             compare()
         except (_verify.Disagreement, EngineError) as fault:
-            if not route.valid():  # another thread changed a weight after the eager method had read it
+            if not (unchanged() and route.valid()):  # another thread changed a weight that the eager method had read
                 return result
             self.counters.fall_back(str(fault))
             if options.fallback == "error":

@@ -47,10 +47,12 @@ class Invocation:
         self.raised = False  # by the eager method
         self._stamps: list[Any] = []
         self._marks: list[dict[str, int]] = []
+        self._watched: Callable[[], Callable[[], bool]] = lambda: self._unchanged
+        self._unchanged: Callable[[], bool] = lambda: True
 
-    def expect_writes(self, route: Compiled) -> None:
-        """Some tensors are written to: what they hold is kept, unless it is written over already."""
-        self._stored = route.stored
+    def expect(self, route: Compiled) -> None:
+        """It is to be compared with a route. What is written to is kept as it is, unless it is written over already."""
+        self._stored, self._watched = route.stored, route.watched
         if not route.written or self.answer is not NOTHING or self._before:
             return
         request, self.tensors = self._request, route.works_on(self._request.layout.tensors)
@@ -75,6 +77,7 @@ class Invocation:
             stamp, tensors = self._request.frontend.stamp, self._request.layout.tensors
             self._stamps = [*map(stamp, tensors)]
             self._marks = [_marks(each) for _, each in self._markable()]
+            self._watch()
             stage = self.stage(self.tensors) if self._request.errand.ahead else self._live()
             try:
                 self.answer = self._called(stage, self.args, self.kwargs, self._request.given, self.tensors)
@@ -82,6 +85,14 @@ class Invocation:
                 self.raised = True
                 raise
         return self.answer
+
+    def _watch(self) -> None:
+        """Watch the weights: a program may read them where they are, at any later time."""
+        self._unchanged = self._watched()
+
+    def moved(self) -> bool:
+        """Has another thread changed a weight, as far as is seen, since the eager method began to answer?"""
+        return not self._unchanged()
 
     def unseen(self, written: Sequence[int]) -> str:
         """What the eager method has done, beside writing to these tensors, that no trace shows; empty if nothing."""
@@ -104,6 +115,11 @@ class Invocation:
         weights = request.subject.census.weights().items()
         mine = ((name, slots[0].tensor) for name, slots in weights)
         return [*zip(request.call.places, request.layout.tensors, strict=True), *mine]
+
+    def anew(self) -> Answer:
+        """What `again` gives, to be compared with."""
+        self._watch()
+        return self.again()
 
     def again(self) -> Answer:
         """The same work once more, on copies of the objects that the call was given and of what it writes to."""

@@ -43,7 +43,7 @@ class Compiled:
         self.graph = graph
         self.frontend, self.held, self.family, self.program, self.live = frontend, held, family, program, live
         self.weights, kept = sight.weights, sight.kept
-        self._places = sight.places
+        self._places, self._valued = sight.places, sight.valued
         self._loose = [id(tensor) for _, _, tensor in subject.loose_tensors]
         #: Is a written weight seen by the next call, with no new program?
         self.follows = live or bool(getattr(program, "reads_weights", False))
@@ -134,6 +134,18 @@ class Compiled:
             return self._unchanged() and self._attributes() and self._code() and self._constant() and self._usable()
         except (KeyError, IndexError):  # a container lost a weight
             return False
+
+    def watched(self) -> Callable[[], bool]:
+        """Tells whether the weights are still the same, as far as is seen, though this may follow what is written."""
+        unwritten: Callable[[], bool] = self.frontend.watch(self._valued)
+
+        def unchanged() -> bool:
+            try:
+                return unwritten()
+            except (KeyError, IndexError):  # a container lost a weight
+                return False
+
+        return unchanged
 
     def only_while(self, holds: Callable[[], bool]) -> None:
         """Let this be valid no longer than something holds that no other part of a call tells."""

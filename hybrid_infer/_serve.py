@@ -134,7 +134,7 @@ def _use(
     route = _compile.bind(request, held, family, built)
     if built.meanwhile is not None:
         route.stand_in(built.meanwhile)
-    call.expect_writes(route)
+    call.expect(route)
     comparable, verdict = True, _verified.name(built.plan, request.options, request.live)
     if not route.apart(route.works_on(request.layout.tensors)):
         route.close()
@@ -177,7 +177,7 @@ def _use(
             route.close()
             return later(state, request, family, held, str(fault), _soon(held, verdict), result, outcome)
         except (_verify.Disagreement, EngineError) as fault:
-            moved = not isinstance(fault, _verify.Unseen) and not route.valid()
+            moved = not isinstance(fault, _verify.Unseen) and (call.moved() or not route.valid())
             route.close()
             if not moved:
                 return _without(state, request, family, held, built, fault, result, outcome)
@@ -313,8 +313,14 @@ def _choose(
             return
         if answer is None:  # the first engine's plan is known to be right, which says nothing about this one's
             with unheard():
-                answer = call.again()
-        _check(request, other.route, answer, call)
+                answer = call.anew()
+        try:
+            _check(request, other.route, answer, call)
+        except _verify.Disagreement as fault:
+            if not call.moved():
+                raise
+            answer = None
+            raise _verify.Inconclusive("another thread changed a weight meanwhile") from fault
         other.built.verified = True
 
     def doubt(other: Compiled) -> str:
@@ -385,7 +391,7 @@ def _compare(request: Request, route: Compiled, eager: Answer, call: Invocation)
         if not route.written:
             raise
         with transparent():
-            again = call.again()
+            again = call.anew()
         _check(request, route, again, call)
 
 

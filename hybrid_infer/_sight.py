@@ -13,21 +13,21 @@ class Sight:
     """To be taken before an engine reads a weight: what another thread writes from then on is seen by the next call.
 
     ``weights``: the tensors of all weights, in the order of the version's; ``kept``: the slots of each that the graph
-    uses, and ``state``: of those that the method writes to; ``places``: where these are held, by identity. ``held()``:
-    are they still the tensors and the memory that they were? ``unchanged()``: have the weights the values too, as far
-    as is seen?
+    uses, and ``state``: of those that the method writes to; ``places``: where these are held, by identity, and
+    ``valued``: where the former are, to be watched. ``held()``: are they still the tensors and the memory that they
+    were? ``unchanged()``: have the weights the values too, as far as is seen?
     """
 
     def __init__(self, frontend: Any, subject: Subject, graph: Graph, live: bool, state: Collection[int]) -> None:
         self.weights = [slots[0].tensor for slots in subject.census.weights().values()]
         self.kept, self.state = used(subject, graph, state)
-        valued, fed = _places(self.kept), _places(self.state)
-        self.places = [(id(box), key, id(tensor)) for box, key, tensor in valued + fed]
-        self.watched = {id(tensor) for _, _, tensor in valued + fed}
-        self.held: Callable[[], bool] = frontend.watch(valued + fed, values=False)
+        self.valued, fed = _places(self.kept), _places(self.state)
+        self.places = [(id(box), key, id(tensor)) for box, key, tensor in self.valued + fed]
+        self.watched = {id(tensor) for _, _, tensor in self.valued + fed}
+        self.held: Callable[[], bool] = frontend.watch(self.valued + fed, values=False)
         self.unchanged: Callable[[], bool] = self.held
         if not live:
-            values = frontend.watch(valued)
+            values = frontend.watch(self.valued)
             self.unchanged = _both(values, frontend.watch(fed, values=False)) if fed else values
 
 
