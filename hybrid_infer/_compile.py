@@ -308,9 +308,13 @@ def _weights(request: Request, version: Version, graph: Graph, engine: Any) -> l
 def bind(request: Request, held: Held, family: Family, built: Built) -> Compiled:
     """A route for the instance that the request is about."""
     assert built.sight is not None
-    return Compiled(
+    route = Compiled(
         request.frontend, request.subject, held, family, built.program, request.live, built.prepared.graph, built.sight
     )
+    if getattr(built.program, "heeds_tf32", False):
+        frontend, told = request.frontend, request.frontend.tf32()
+        route.only_while(lambda: frontend.tf32() == told)
+    return route
 
 
 def check(
@@ -371,7 +375,9 @@ def check(
         _verify.compare, left, right, dtypes, from_floats=floats, rtol=options.rtol, atol=options.atol
     )
     if options.rtol is None and options.atol is None:
-        worst = _halves.compare(compare, precision, lambda: route.held.graph().model, numbers)
+        on_gpu = any(spec.device != "cpu" for spec in version.tensors)
+        tf32 = frontend.tf32() if on_gpu else _halves.NONE
+        worst = _halves.compare(compare, precision, lambda: route.held.graph().model, numbers, tf32)
     else:
         worst = compare(precision=precision)
     route.held.with_gaps.update(dict.fromkeys(gaps, True))

@@ -10,7 +10,7 @@ from hybrid_infer._options import Options
 from hybrid_infer._ran_eagerly import NOTHING_ELSE, Eagerly
 from hybrid_infer._signature import Layout, Parameters
 from hybrid_infer._subject import Subject
-from hybrid_infer._types import Graph, TensorSpec
+from hybrid_infer._types import TF32, Graph, TensorSpec
 from hybrid_infer._version import Call, Version
 
 
@@ -52,6 +52,13 @@ class Request:
     given: Sequence[Any] = ()  # the objects of the call whose changes are among the results (see `_given`)
     chooses: bool = False  # the user has not said which engine: they are measured, the eager method among them
     eagerly: Eagerly = NOTHING_ELSE  # of a large program, what its eager calls were seen to run
+
+    @property
+    def tf32(self) -> TF32:
+        """What the eager method may round to TF32: nothing, where its tensors are not on a GPU."""
+        on_gpu = any(spec.device != "cpu" for spec in self.call.tensors)
+        tf32: TF32 = self.frontend.tf32() if on_gpu else TF32()
+        return tf32
 
     def in_the_background(self) -> Request:
         """The same for work that nobody waits for: it keeps neither the tensors of the call nor the instance alive."""

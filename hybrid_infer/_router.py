@@ -236,4 +236,5 @@ def _key(request: Request, held: Held) -> str:
         plans = []
     told = _engines.engine_options(request)
     terms = [*plans, f"threads {told.threads}", f"live {told.live}", f"handover {told.handover}"]
+    terms += [f"tf32 {kind}" for kind, allowed in request.tf32._asdict().items() if allowed]
     return _choice.key(terms, request.call)

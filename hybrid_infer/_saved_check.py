@@ -149,11 +149,12 @@ class _Runner:
         if _compile.without_ints(results.tree) != _compile.without_ints(version.results):
             raise _verify.Disagreement("the eager result has another structure than the captured one")
         computed = self._run(tensors)
-        left, right, dtypes, numbers = [], [], [], []
+        left, right, dtypes, numbers, on_gpu = [], [], [], [], False
         kinds = leaf_kinds(version.results)
         origins = [source for source, kind in zip(version.sources, kinds, strict=True) if kind == "t"]
         for (origin, index), tensor in zip(origins, results.tensors, strict=True):
-            dtype = frontend.describe(tensor)[0]
+            dtype, _, device = frontend.describe(tensor)
+            on_gpu = on_gpu or device != "cpu"
             if origin != "y":
                 continue
             own = version.graph.output_specs[index].dtype
@@ -168,6 +169,6 @@ class _Runner:
         floats = not used.isdisjoint(_verify.TOLERANCES)
         try:
             compare = functools.partial(_verify.compare, left, right, dtypes, from_floats=floats)
-            _halves.compare(compare, "float32", self.model, numbers)
+            _halves.compare(compare, "float32", self.model, numbers, frontend.tf32() if on_gpu else _halves.NONE)
         except _verify.Inconclusive as fault:
             _log.debug("%s: %s", version.method, fault)

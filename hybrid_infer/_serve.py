@@ -135,7 +135,7 @@ def _use(
     if built.meanwhile is not None:
         route.stand_in(built.meanwhile)
     call.expect(route)
-    comparable, verdict = True, _verified.name(built.plan, request.options, request.live)
+    comparable, verdict = True, _verified.name_for(request, built.plan)
     if not route.apart(route.works_on(request.layout.tensors)):
         route.close()
         return later(state, request, family, held, OVERLAP, _soon(held, verdict), result, outcome)
@@ -251,7 +251,7 @@ def _to_compare(state: Any, request: Request, held: Held, built: Built, anew: bo
     mode = state.method.options.verify
     if mode == "first" and anew:
         return True
-    taken = _verified.name(built.plan, request.options, request.live) in held.taken
+    taken = _verified.name_for(request, built.plan) in held.taken
     return mode != "off" and not built.verified and not taken
 
 

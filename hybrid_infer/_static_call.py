@@ -214,7 +214,9 @@ def engine_options(options: Options, frontend: Any, engine: Any = None, device: 
         device=device if in_place else "cpu",
         precision=_rewriting.precision(options, "" if engine is None else engine.name),
         memory=frontend.memory(device) if in_place else None,
-        extra={"memory_pool_init_size_mb": options.memory_pool_init_size_mb} if in_place else {},
+        extra=(
+            {"memory_pool_init_size_mb": options.memory_pool_init_size_mb, "tf32": frontend.tf32()} if in_place else {}
+        ),
     )
 
 

@@ -90,6 +90,7 @@ def engine_options(request: Request, engine: Any, profile: Any) -> EngineOptions
         "debug": asked.switch_ir_debug,
         "progress": _going_on,
         "sealed": request.sealed,
+        "tf32": request.tf32,
     }
     if profile is not None:
         extra["profile"] = profile

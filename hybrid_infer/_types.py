@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 #: An integer expression over the sizes and integers of a call, as JSON data:
 #: ``7``, ``["dim", tensor, axis]``, ``["int", index]``, ``["+", a, b, ...]``, ``["*", a, b, ...]``,
@@ -217,6 +217,14 @@ class Memory(Protocol):
     def scope(self) -> AbstractContextManager[Any]:
         """In which this device is the current one of the thread."""
         ...
+
+
+class TF32(NamedTuple):
+    """Which float32 arithmetic may be rounded to TF32, as tensor cores of NVIDIA's GPUs do: that of these operators."""
+
+    products: bool = False
+    convolutions: bool = False
+    recurrent: bool = False
 
 
 @dataclass(frozen=True)

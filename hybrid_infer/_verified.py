@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hybrid_infer import _keys, _rewriting
 from hybrid_infer._errors import EngineError, PassingFault
 from hybrid_infer._pauses import ever_longer
+from hybrid_infer._types import TF32
 
 if TYPE_CHECKING:
     from hybrid_infer._compile import Built
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from hybrid_infer._request import Request
 
 _log = logging.getLogger("hybrid_infer")
+
+_EXACT = TF32()
 
 #: Seconds until what failed for a cause that passes is tried again, and how often they are doubled at the most.
 _PAUSE, _DOUBLED = 300.0, 4
@@ -42,12 +45,19 @@ class Postponed(NamedTuple):
         return time.monotonic() < self.until
 
 
-def name(plan: str, options: Options, live: bool = False) -> str:
+def name(plan: str, options: Options, live: bool = False, tf32: TF32 = _EXACT) -> str:
     """Names the verification of a plan, which is one by its tolerances: a wider one says nothing about a closer one.
 
-    `live`: of its program that reads the weights at each call, in which an engine may compute other kernels.
+    `live`: of its program that reads the weights at each call, in which an engine may compute other kernels. `tf32`:
+    what the eager method was allowed to round, and an engine with it.
     """
-    return _keys.digest(["verified", plan, options.rtol, options.atol, *(["live"] if live else [])])
+    told = ["tf32", *tf32] if any(tf32) else []
+    return _keys.digest(["verified", plan, options.rtol, options.atol, *(["live"] if live else []), *told])
+
+
+def name_for(request: Request, plan: str) -> str:
+    """The same for a request."""
+    return name(plan, request.options, request.live, request.tf32)
 
 
 def scope(plans: Sequence[str], options: Options) -> str:
@@ -60,7 +70,7 @@ def recorded(request: Request, held: Held, plan: str) -> bool:
 
     A plan on disk never changes, so what was verified later than it was put there has a record of its own beside it.
     """
-    key = name(plan, request.options, request.live)
+    key = name_for(request, plan)
     if key not in held.verified and held.entry is not None:
         record = request.store.plan(held.entry, key)
         if record is not None:
@@ -73,7 +83,7 @@ def recorded(request: Request, held: Held, plan: str) -> bool:
 def publish(request: Request, held: Held, built: Built) -> None:
     """Put a plan that serves beside its version, and that it was verified, unless that is there already."""
     held.postponed.pop(scope([built.plan], request.options), None)
-    key = name(built.plan, request.options, request.live)
+    key = name_for(request, built.plan)
     news = built.verified and key not in held.verified
     if built.verified:
         held.verified.add(key)

@@ -12,6 +12,7 @@ TOLERANCES = {
     "complex128": (1e-6, 1e-7),
     "float32": (1e-3, 1e-4),
     "complex64": (1e-3, 1e-4),
+    "tf32": (1e-2, 1e-2),  # of float16's mantissa
     "float16": (1e-2, 1e-2),
     "bfloat16": (4e-2, 4e-2),
 }

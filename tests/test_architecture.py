@@ -133,6 +133,7 @@ ENVIRONMENT = {
     "_outside.py": "watches who reads it",
     "_objects.py": "recognises the object, and reads nothing of it",
     "backends/_cores.py": "the user's own settings of the OpenMP runtime, which are left alone",
+    "frontends/_tf32.py": "NVIDIA's own switch, which its libraries read",
     "backends/onnxruntime.py": "the engine's own switch, set around its import",
 }
 

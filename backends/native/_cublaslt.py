@@ -2,7 +2,7 @@
 
 The library thinks in columns. A matrix that lies row by row is, to it, the turned one; so ``y = a @ b`` is asked for as
 ``y.T = b.T @ a.T``: `b` is the library's first operand, and its bias, one number for each row of its result, is one for
-each column of ours. Products of float32 are computed in float32, never in TF32.
+each column of ours. Products of float32 are computed in TF32 where the framework's own may be.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from hybrid_infer import _fork_safe
+from hybrid_infer._types import TF32
 from hybrid_infer.backends.native import _size
 from hybrid_infer.backends.native._plan import FLOATS, NAME, Plan, Step
 from hybrid_infer.backends.native._size import Atom
@@ -26,12 +27,14 @@ OPS = ("gemm", "matmul")
 
 #: cudaDataType_t of an element type.
 _TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
-_COMPUTE_32F, _COMPUTE_64F = 68, 70  # cublasComputeType_t
+_COMPUTE_32F, _COMPUTE_64F, _COMPUTE_TF32 = 68, 70, 77  # cublasComputeType_t
 
 #: Bytes of workspace that the library may choose algorithms for: what it wants on Hopper.
 WORKSPACE = 32 << 20
 
 _ALIGNMENT = 16
+
+_EXACT = TF32()
 
 Run = Callable[[Sequence[int], int, int], None]
 
@@ -113,14 +116,16 @@ class Products:
         self._lt = _bindings()
         self._handle = self._lt.create()
 
-    def offer(self, plan: Plan, step: Step, symbols: Mapping[Atom, int]) -> tuple[Run, int] | None:
+    def offer(
+        self, plan: Plan, step: Step, symbols: Mapping[Atom, int], tf32: TF32 = _EXACT
+    ) -> tuple[Run, int] | None:
         """See `hybrid_infer.backends.native._schedule.Offer`."""
         if step.op not in OPS:
             return None
         problem = _problem(plan, step, symbols)
         if problem is None:
             return None
-        made = _Product(self._lt, self._handle, problem, step)
+        made = _Product(self._lt, self._handle, problem, step, tf32.products)
         if made.found:
             return made.run, made.workspace
         _log.info("%s: cuBLASLt has no %s of %s for %s: %s", NAME, step.op, problem.dtype, problem[1:], made.why)
@@ -133,14 +138,15 @@ class _Product:
     ``why``: there is not, in the library's words.
     """
 
-    def __init__(self, lt: Any, handle: int, problem: _Problem, step: Step) -> None:
+    def __init__(self, lt: Any, handle: int, problem: _Problem, step: Step, tf32: bool) -> None:
         self._lt, self._handle, self._lock = lt, handle, _fork_safe.Lock()
         at, kind = step.attributes, _TYPES[problem.dtype]
         double = problem.dtype == "float64"
         self._bias, self._addend, self._operands = at.get("bias"), at.get("addend"), len(step.inputs)
         number = ctypes.c_double if double else ctypes.c_float
         self._alpha, self._beta = number(1), number(0 if self._addend is None else 1)
-        self._descriptor = lt.matmul_desc_create(_COMPUTE_64F if double else _COMPUTE_32F, 1 if double else 0)
+        compute = _COMPUTE_TF32 if tf32 and problem.dtype == "float32" else _COMPUTE_32F
+        self._descriptor = lt.matmul_desc_create(_COMPUTE_64F if double else compute, 1 if double else 0)
         what = lt.MatmulDescAttribute
         self._set(what.TRANSA, ctypes.c_int32(problem.turned[0]))
         self._set(what.TRANSB, ctypes.c_int32(problem.turned[1]))

@@ -1,4 +1,4 @@
-"""Attention and convolutions by cuDNN, through its frontend's Python binding, in half precision.
+"""Attention in half precision and convolutions by cuDNN, through its frontend's Python binding.
 
 A graph of one operation is built for each kind of step and sizes. Whatever the library refuses, our own kernels
 compute. Its plan must be one of the library's own, built in: the frontend's Python engines compile by other packages.
@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from hybrid_infer import _fork_safe
+from hybrid_infer._types import TF32
 from hybrid_infer.backends.native import _size
 from hybrid_infer.backends.native._plan import NAME, Plan, Step
 from hybrid_infer.backends.native._size import Atom
@@ -24,7 +25,7 @@ _log = logging.getLogger("hybrid_infer")
 #: The steps that it computes.
 OPS = ("attention", "Conv")
 
-_TYPES = {"float16": "HALF", "bfloat16": "BFLOAT16"}
+_TYPES = {"float16": "HALF", "bfloat16": "BFLOAT16", "float32": "FLOAT"}
 
 #: Bytes of workspace that the library may choose algorithms for: all programs of a stream share it, and it counts
 #: against the promise that a method takes no more memory than the eager one.
@@ -35,6 +36,8 @@ _HEAD, _MULTIPLE = 256, 8
 
 #: Which operand of attention is its mask.
 _MASK = 3
+
+_EXACT = TF32()
 
 Run = Callable[[Sequence[int], int, int], None]
 
@@ -80,7 +83,9 @@ class Graphs:
         self._lock = _fork_safe.Lock()  # of the handle: one thread at a time may use it
         self._declines = (self._cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError, NotImplementedError)
 
-    def offer(self, plan: Plan, step: Step, symbols: Mapping[Atom, int]) -> tuple[Run, int] | None:
+    def offer(
+        self, plan: Plan, step: Step, symbols: Mapping[Atom, int], tf32: TF32 = _EXACT
+    ) -> tuple[Run, int] | None:
         """See `hybrid_infer.backends.native._schedule.Offer`."""
         describe = {"attention": _attention, "Conv": _convolution}.get(step.op)
         names = [name for name in (*step.inputs, *step.outputs) if name]
@@ -88,7 +93,7 @@ class Graphs:
         dtype = values[-1].dtype
         if describe is None or dtype not in _TYPES or any(value.shape is None for value in values):
             return None
-        if any(step.outputs[1:]) or "" in step.inputs:
+        if any(step.outputs[1:]) or "" in step.inputs or (step.op == "attention" and dtype == "float32"):
             return None
         # What is added to scores may be in the type in which they are summed; whether it takes that, the library says.
         wide = [step.op == "attention" and i == _MASK and value.dtype == "float32" for i, value in enumerate(values)]
@@ -103,7 +108,7 @@ class Graphs:
             return None
         with self._lock:
             try:
-                graph = self._build(describe, dtype, wide, step.attributes, shapes, strides)
+                graph = self._build(describe, dtype, wide, step.attributes, shapes, strides, tf32.convolutions)
             except self._declines as error:
                 words = " ".join(str(error).split())[:300]
                 _log.info("%s: cuDNN has no %s of %s for %s: %s", NAME, step.op, dtype, shapes, words)
@@ -115,7 +120,7 @@ class Graphs:
 
     def _build(
         self, describe: Callable[..., bool], dtype: str, wide: Sequence[bool], at: Mapping[str, Any],
-        shapes: list[list[int]], strides: list[list[int]],
+        shapes: list[list[int]], strides: list[list[int]], tf32: bool,
     ) -> Any:  # fmt: skip
         """The library's graph of one step; None for what is not asked of it. Raises what it declines with."""
         cudnn = self._cudnn
@@ -131,6 +136,9 @@ class Graphs:
         graph.build_operation_graph()
         graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
         graph.deselect_workspace_greater_than(WORKSPACE)
+        if dtype == "float32":
+            notes = cudnn.numerical_note
+            graph.deselect_numeric_notes([notes.DOWN_CONVERT_INPUTS, *([] if tf32 else [notes.TENSOR_CORE])])
         if getattr(graph, "selected_engine", None) is None:
             graph.check_support()
             graph.build_plans()

@@ -19,7 +19,7 @@ from hybrid_infer.backends import _fork
 from hybrid_infer.backends._cuda._driver import Driver
 from hybrid_infer.backends._cuda._graphs import LARGEST, Buffer, Graphs
 from hybrid_infer.backends._cuda._memory import block
-from hybrid_infer.backends.native import _late, _modules, _schedule, _size
+from hybrid_infer.backends.native import _late, _libraries, _modules, _schedule, _size
 from hybrid_infer.backends.native._arena import Arena, Arenas, Lane, place
 from hybrid_infer.backends.native._bound import Bound
 from hybrid_infer.backends.native._build import Kernels
@@ -67,6 +67,8 @@ class Program:
         self.generation = _fork.generation()
         self._memory: Memory = options.memory
         self._plan, self._kernels, self._device, self._gpu, self._offers = plan, kernels, device, gpu, offers
+        #: Does what it computes depend on whether float32 may be rounded to TF32?
+        self.heeds_tf32 = bool(offers) and _libraries.heeds_tf32(plan)
         self._live = options.live
         self._fed = len(graph.weights) if self._live else 0  # in front of the arguments of a call
         self._count = self._fed + len(graph.inputs)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from hybrid_infer import _fork_safe
+from hybrid_infer._types import TF32
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends.native import _cublaslt, _cudnn, _kernels, _size
 from hybrid_infer.backends.native._plan import NAME, Plan, Step
@@ -23,20 +25,29 @@ _ANSWERS = 256
 _SAMPLE = 16
 
 _opening = _fork_safe.Lock()
-_opened: dict[int, tuple[Offer, ...]] = {}
+_opened: dict[int, list[tuple[str, Any, Any]]] = {}
+_offers: dict[tuple[int, TF32], tuple[Offer, ...]] = {}
 
 
-def offers(index: int) -> tuple[Offer, ...]:
-    """What the libraries offer on the GPU of that number, which is current; opened once, and never closed."""
+def offers(index: int, tf32: TF32) -> tuple[Offer, ...]:
+    """What the libraries offer on the GPU of that number, which is current; opened once, and never closed.
+
+    `tf32`: which arithmetic of float32 they may round.
+    """
     with _opening:
         if index not in _opened:
             _opened[index] = _open()
-        return _opened[index]
+        if (index, tf32) not in _offers:
+            _offers[index, tf32] = tuple(
+                _Remembered(library.OPS, _careful(functools.partial(opened.offer, tf32=tf32), name))
+                for name, library, opened in _opened[index]
+            )
+        return _offers[index, tf32]
 
 
-def _open() -> tuple[Offer, ...]:
-    """Those that start; what does not is said once, with the reason."""
-    found: list[Offer] = []
+def _open() -> list[tuple[str, Any, Any]]:
+    """Those that start, each behind its name and module; what does not is said once, with the reason."""
+    found: list[tuple[str, Any, Any]] = []
     for library, name, work in (
         (_cublaslt, "cuBLASLt", "products of matrices"), (_cudnn, "cuDNN", "attention and convolutions"),
     ):  # fmt: skip
@@ -44,12 +55,12 @@ def _open() -> tuple[Offer, ...]:
             _log.info("%s: kernels of its own compute %s: %s", NAME, work, reason)
             continue
         try:
-            opened = _cublaslt.Products() if library is _cublaslt else _cudnn.Graphs()
+            opened: Any = _cublaslt.Products() if library is _cublaslt else _cudnn.Graphs()
         except Exception as error:  # of the binding: the library is there, and does not start
             _log.warning("%s: %s does not start, and kernels of its own take its place: %s", NAME, name, error)
             continue
-        found.append(_Remembered(library.OPS, _careful(opened.offer, name)))
-    return tuple(found)
+        found.append((name, library, opened))
+    return found
 
 
 class _Remembered:
@@ -100,6 +111,12 @@ def taken(plan: Plan, offers: Sequence[Offer], only: Collection[str] | None = No
     return {name for name, computed in found.items() if computed}
 
 
+def heeds_tf32(plan: Plan) -> bool:
+    """Has a plan steps of float32 that a library may round, where it is allowed to?"""
+    ops = (*_cublaslt.OPS, "Conv")
+    return any(step.op in ops and plan.values[step.outputs[0]].dtype == "float32" for step in plan.steps)
+
+
 def _careful(offer: Offer, name: str) -> Offer:
     """`offer`, whose faults cost the library, and not the model: another release may answer otherwise."""
 
@@ -114,9 +131,10 @@ def _careful(offer: Offer, name: str) -> Offer:
 
 
 def _forget() -> None:
-    for each in _opened.values():  # what they hold is the parent's to destroy
+    for each in (*_opened.values(), *_offers.values()):  # what they hold is the parent's to destroy
         _fork.keep(each)
     _opened.clear()
+    _offers.clear()
 
 
 _fork.in_child(_forget)

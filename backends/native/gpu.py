@@ -5,6 +5,7 @@ A plan is kept as JSON and cubins, so that a process that finds one compiles not
 the framework's pool is reserved at the first program on a device. ``extra["kernels"]``: a
 `hybrid_infer.backends.native._late.Shelf`; with one, a plan is made without the kernels of steps that a library
 computes, and those that are needed after all, by this process or the next, are compiled then and kept there.
+``extra["tf32"]``: which float32 arithmetic the libraries may round, as the framework's own does.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hybrid_infer._errors import EngineError, PassingFault
-from hybrid_infer._types import EngineOptions, Graph, Memory
+from hybrid_infer._types import TF32, EngineOptions, Graph, Memory
 from hybrid_infer.backends import _precision, _source
 from hybrid_infer.backends._cuda import _memory
 from hybrid_infer.backends._cuda._driver import DriverError
@@ -29,6 +30,8 @@ CONSTANTS = "constants.bin"
 
 #: Moves whenever the planner or the kernels' interface write something else for the same graph.
 _FORMAT = 7
+
+_EXACT = TF32()
 
 _NOT_HERE = ("uint16", "uint32", "uint64")
 
@@ -94,7 +97,7 @@ class NativeGpu:
         try:
             with memory.scope(), device.relaxed():
                 device.enter(memory.index)
-                return _libraries.taken(plan, _libraries.offers(memory.index))
+                return _libraries.taken(plan, _libraries.offers(memory.index, _tf32(options)))
         except DriverError as error:
             raise refuse(str(error)) from error
 
@@ -124,7 +127,7 @@ class NativeGpu:
             with memory.scope(), device.relaxed():
                 device.enter(memory.index)
                 _memory.reserve(memory, int(options.extra.get("memory_pool_init_size_mb", 0)))
-                offers = _libraries.offers(memory.index)
+                offers = _libraries.offers(memory.index, _tf32(options))
             return Program(graph, plan, kernels, weights, options, device, gpu, offers)
         except DriverError as error:
             raise refuse(str(error)) from error
@@ -158,6 +161,11 @@ def _lowered(model: Any, graph: Graph, precision: str) -> Any:
         model = inliner.inline_local_functions(model)
     _precision.lower(model, precision, [name for name in graph.weights if name is not None])
     return model
+
+
+def _tf32(options: EngineOptions) -> TF32:
+    found: TF32 = options.extra.get("tf32", _EXACT)
+    return found
 
 
 def _tensors(options: EngineOptions) -> Memory:

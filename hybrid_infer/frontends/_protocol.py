@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, S
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from hybrid_infer._types import Captured, Memory, Tracee
+from hybrid_infer._types import TF32, Captured, Memory, Tracee
 
 
 class Frontend(Protocol):
@@ -206,6 +206,10 @@ class Frontend(Protocol):
 
     def threads(self) -> int:
         """The width of the framework's own thread pool."""
+        ...
+
+    def tf32(self) -> TF32:
+        """Which float32 arithmetic the eager method may round to TF32 on a GPU."""
         ...
 
     def duplicate(self, tensor: Any) -> Any:

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from hybrid_infer.frontends import _tf32
+
 _LAYOUT = frozenset({"as_strided", "dim_order", "storage", "storage_offset", "stride", "untyped_storage"})
 _DENSITY = frozenset({"is_contiguous", "is_non_overlapping_and_dense", "view", "view_as"})
 #: What a tensor says of its gradients, by the name under which code asks for it, beside whether it requires one.
@@ -34,12 +36,12 @@ _SETTINGS: dict[str, Callable[[], Hashable]] = {
     "are_deterministic_algorithms_enabled": torch.are_deterministic_algorithms_enabled,
     "backends": lambda: (
         torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic,
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.mkldnn.enabled, torch.get_float32_matmul_precision(),
+        _tf32.of_torch(), torch.backends.mkldnn.enabled, _matmul_precision(),
     ),
     "get_default_device": lambda: str(torch.get_default_device()),
     "get_fastpath_enabled": torch.backends.mha.get_fastpath_enabled,
     "get_deterministic_debug_mode": torch.get_deterministic_debug_mode,
-    "get_float32_matmul_precision": torch.get_float32_matmul_precision,
+    "get_float32_matmul_precision": lambda: _matmul_precision(),
     "get_num_interop_threads": torch.get_num_interop_threads,
     "get_num_threads": torch.get_num_threads,
     "is_anomaly_enabled": torch.is_anomaly_enabled,
@@ -47,6 +49,14 @@ _SETTINGS: dict[str, Callable[[], Hashable]] = {
     "is_inference": torch.is_inference_mode_enabled,  # of what is computed
     "is_inference_mode_enabled": torch.is_inference_mode_enabled,
 }  # fmt: skip
+
+
+def _matmul_precision() -> str:
+    """Empty where the program has made its settings in the newer way, after which PyTorch gives no answer."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return ""
 
 
 #: The names by which code asks for any of it.

@@ -46,6 +46,12 @@ def explained(fault: BaseException) -> tuple[str, str]:
         )
     if text.startswith("Cannot access data pointer of Tensor"):
         return f"it asks where a tensor lies in memory (.data_ptr() or the like){where}", "Ask outside of the method"
+    if "mix of the legacy and new APIs" in text and "cuDNN" in text:
+        return (
+            "torch.backends.cudnn.conv.fp32_precision and torch.backends.cudnn.rnn.fp32_precision differ, with which "
+            "PyTorch's own tracer does not work",
+            "Set both to the same",
+        )
     refused = _REFUSED_CALL.search(text)
     if refused:
         name = refused[1]

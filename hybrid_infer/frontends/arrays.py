@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from hybrid_infer._fork_safe import cached_property
-from hybrid_infer._types import DTYPES, Memory
+from hybrid_infer._types import DTYPES, TF32, Memory
 
 
 class _NoLayer:
@@ -75,6 +75,10 @@ class ArrayFrontend:
         import os
 
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+    def tf32(self) -> TF32:
+        """No eager method computes on them."""
+        return TF32()
 
 
 def _rounded(array: Any) -> Any:

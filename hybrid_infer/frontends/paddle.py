@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from hybrid_infer._fork_safe import cached_property
-from hybrid_infer._types import Captured, Tracee
+from hybrid_infer._types import TF32, Captured, Tracee
 
 
 class PaddleFrontend:
@@ -337,6 +337,11 @@ class PaddleFrontend:
         from hybrid_infer.frontends._paddle_threads import threads
 
         return threads()
+
+    def tf32(self) -> TF32:
+        from hybrid_infer.frontends import _tf32
+
+        return _tf32.of_paddle()
 
     def duplicate(self, tensor: Any) -> Any:
         if not tensor._is_initialized():  # the framework's recurrent layers hold such a one

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from hybrid_infer._fork_safe import cached_property
-from hybrid_infer._types import Captured, Tracee
+from hybrid_infer._types import TF32, Captured, Tracee
 
 
 class TorchFrontend:
@@ -397,6 +397,11 @@ class TorchFrontend:
         import torch
 
         return torch.get_num_threads()
+
+    def tf32(self) -> TF32:
+        from hybrid_infer.frontends import _tf32
+
+        return _tf32.of_torch()
 
     def duplicate(self, tensor: Any) -> Any:
         found = tensor.detach().clone()

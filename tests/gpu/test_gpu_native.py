@@ -14,7 +14,7 @@ from native_support import model, node, sample
 from test_native_gpu import graph_of, mlp
 from test_native_random import WIDTH
 
-from hybrid_infer._types import EngineOptions, Graph, TensorSpec
+from hybrid_infer._types import TF32, EngineOptions, Graph, TensorSpec
 from hybrid_infer.backends.native import _build, _interpret, _passes, _plan, gpu
 
 torch = pytest.importorskip("torch")
@@ -171,4 +171,4 @@ def test_products_are_computed_by_the_library_where_it_is_installed(memory: Any)
     if missing := _cublaslt.missing():
         pytest.skip(f"cuBLASLt on a GPU: {missing}")
     with memory.scope():
-        assert _libraries.offers(memory.index)
+        assert _libraries.offers(memory.index, TF32())

@@ -39,7 +39,7 @@ def _tolerance(plan: Any, step: Any, feeds: Any) -> tuple[float, float]:
 def test_every_tiling_gives_what_the_interpreter_gives(
     family: str, memory: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_libraries, "offers", lambda index: ())  # our own kernels
+    monkeypatch.setattr(_libraries, "offers", lambda index, tf32: ())  # our own kernels
     told = EngineOptions(device=memory.device, memory=memory)
     _, properties = gpu.ENGINE._gpu(told)
     cases = tile_cases.FAMILIES[family]()

@@ -33,6 +33,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeCuda]:
     for library in (_cublaslt, _cudnn):
         monkeypatch.setattr(library, "missing", lambda: "it is not wanted in this test")
     monkeypatch.setattr(_libraries, "_opened", {})
+    monkeypatch.setattr(_libraries, "_offers", {})
     monkeypatch.setattr(_modules, "_loaded", {})
     monkeypatch.setattr(_memory, "_reserved", set())
     fake.compiler = compiler  # type: ignore[attr-defined]

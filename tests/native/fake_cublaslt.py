@@ -67,8 +67,8 @@ class FakeLt:
         return number
 
     def matmul_desc_create(self, compute: int, scale: int) -> int:
-        assert (compute, scale) in ((68, 0), (70, 1))
-        return self._new(double=scale)
+        assert (compute, scale) in ((68, 0), (70, 1), (77, 0))
+        return self._new(double=scale, tf32=int(compute == 77))
 
     def matrix_layout_create(self, kind: int, rows: int, columns: int, ld: int) -> int:
         assert rows <= ld
@@ -124,6 +124,7 @@ class FakeLt:
                stream: int) -> None:  # fmt: skip
         self.count["matmul"] += 1
         self._shapes(desc, a_layout, b_layout, d_layout)
+        self.count["tf32"] += self._things[desc]["tf32"]
         assert workspace % 256 == 0 and size == 4096
         about = dict(self._things[desc])
         number = ctypes.c_double if about["double"] else ctypes.c_float
@@ -136,6 +137,8 @@ class FakeLt:
             # (batch, columns, rows) in memory is the turned matrix to NumPy.
             x = _wide(left) if about.get(3) else _wide(left).swapaxes(1, 2)
             y = _wide(right) if about.get(4) else _wide(right).swapaxes(1, 2)
+            if about["tf32"]:
+                x, y = tf32(x), tf32(y)
             total = factors[0] * (x @ y)
             if factors[1]:
                 total = total + factors[1] * _wide(third).swapaxes(1, 2)
@@ -167,3 +170,9 @@ def _narrow(array: Any, dtype: Any) -> Any:
         return array.astype(dtype)
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def tf32(array: Any) -> Any:
+    """Float32 rounded to the 10 bits of mantissa that TF32 has."""
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    return ((bits + 0x1000) & np.uint32(0xFFFFE000)).view(np.float32)

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from fake_cublaslt import tf32
 
 
 class cudnnGraphNotSupportedError(Exception):
@@ -47,7 +48,7 @@ class _Tensor:
 class _Graph:
     def __init__(self, library: FakeCudnn) -> None:
         self.library, self.tensors, self.work, self.stage = library, {}, [], 0
-        self.chosen = 0
+        self.chosen, self.without = 0, set[str]()
 
     def tensor(self, **about: Any) -> _Tensor:
         made = _Tensor(**about)
@@ -79,9 +80,11 @@ class _Graph:
 
         def compute(at: Any) -> None:
             pads = [n for pair in zip(pre_padding[::-1], post_padding[::-1], strict=True) for n in pair]
-            x = torch.nn.functional.pad(torch.tensor(_wide(at(image))), pads)
+            single = image.data_type == "FLOAT" and "TENSOR_CORE" not in self.without
+            given, filters = (tf32(each) if single else each for each in (_wide(at(image)), _wide(at(weight))))
+            x = torch.nn.functional.pad(torch.tensor(given), pads)
             run = (torch.conv2d, torch.conv3d)[len(stride) - 2]
-            out.value = run(x, torch.tensor(_wide(at(weight))), None, stride, 0, dilation).numpy()  # type: ignore[attr-defined]
+            out.value = run(x, torch.tensor(filters), None, stride, 0, dilation).numpy()  # type: ignore[attr-defined]
             if out.output:
                 _put(at(out), out.value)  # type: ignore[attr-defined]
 
@@ -123,6 +126,10 @@ class _Graph:
         assert self.stage == 3
         self.limit = limit
 
+    def deselect_numeric_notes(self, notes: list[str]) -> None:
+        assert self.stage == 3
+        self.without |= set(notes)
+
     def check_support(self) -> None:
         self._next(3)
         assert self.selected_engine is None
@@ -154,6 +161,7 @@ class FakeCudnn:
     """
 
     data_type = SimpleNamespace(HALF="HALF", BFLOAT16="BFLOAT16", FLOAT="FLOAT")
+    numerical_note = SimpleNamespace(TENSOR_CORE="TENSOR_CORE", DOWN_CONVERT_INPUTS="DOWN_CONVERT_INPUTS")
     heur_mode = SimpleNamespace(A="A", FALLBACK="FALLBACK")
     cudnnGraphNotSupportedError = cudnnGraphNotSupportedError
 
@@ -183,7 +191,7 @@ def _wide(array: Any) -> Any:
 
 
 def _put(place: Any, value: Any) -> None:
-    if place.dtype == np.float16:
+    if place.dtype in (np.float16, np.float32):
         place[...] = value
     else:
         bits = np.ascontiguousarray(value, np.float32).view(np.uint32)

@@ -14,16 +14,17 @@ from kernel_cases import product_cases
 from native_support import model, node, sample
 from test_native_gpu import check, graph_of, options
 
-from hybrid_infer._types import Graph, TensorSpec
+from hybrid_infer._types import TF32, Graph, TensorSpec
 from hybrid_infer.backends.native import _build, _cublaslt, _passes, _plan, gpu
 
 
-def program_of(plan: Any) -> tuple[Any, Graph]:
+def program_of(plan: Any, tf32: TF32 | None = None) -> tuple[Any, Graph]:
     text, blob = _plan.dump(plan)
     specs = [[TensorSpec(plan.values[n].dtype, ()) for n in names] for names in (plan.inputs, plan.outputs)]
     graph = Graph(b"", (), tuple(plan.inputs), tuple(plan.outputs), tuple(specs[0]), tuple(specs[1]))
     files = {gpu.PLAN: text, gpu.CONSTANTS: blob, **_build.build(plan, "sm_90")}
-    return gpu.ENGINE.load(graph, [], options(HostMemory(numpy=True)), files), graph
+    extra = {} if tf32 is None else {"tf32": tf32}
+    return gpu.ENGINE.load(graph, [], options(HostMemory(numpy=True), extra=extra), files), graph
 
 
 @pytest.mark.parametrize("case", [c for c in product_cases() if c[0].startswith("products")], ids=lambda case: case[0])
@@ -68,7 +69,7 @@ def test_every_form_of_product_means_what_numpy_means(
     if problem is None:
         return
     y = np.empty((*batch, m, n), np.float32)
-    made = _cublaslt._Product(fake, 5, problem, step)
+    made = _cublaslt._Product(fake, 5, problem, step, False)
     made.run([a.ctypes.data, b.ctypes.data, y.ctypes.data], 256, 0)
     x, z = a.swapaxes(-1, -2) if turn_a else a, b.swapaxes(-1, -2) if turn_b else b
     np.testing.assert_allclose(y, x @ z, rtol=1e-5, atol=1e-5)

@@ -77,6 +77,7 @@ def taken(found: list[str]) -> list[str]:
 def absent(monkeypatch: pytest.MonkeyPatch) -> None:
     """From here on there is no library, as on another machine."""
     monkeypatch.setattr(_libraries, "_opened", {})
+    monkeypatch.setattr(_libraries, "_offers", {})
     monkeypatch.setattr(_cublaslt, "missing", lambda: "it is not installed")
 
 

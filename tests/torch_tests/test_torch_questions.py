@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -218,3 +219,44 @@ def test_a_view_that_eager_cannot_give_is_not_given() -> None:
                     hot(x)
             else:
                 same(hot(x), expected)
+
+
+@pytest.fixture
+def precisions() -> Iterator[list[Any]]:
+    """The settings of float32 on a GPU, as PyTorch's newer interface has them, which are put back."""
+    backends = torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn
+    before = [each.fp32_precision for each in backends]
+    yield [*backends]
+    for each, value in zip(backends, before, strict=True):
+        each.fp32_precision = value
+
+
+class OfBackends(torch.nn.Module):
+    @inference()
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x) + (1 if torch.backends.mha.get_fastpath_enabled() else 2)
+
+
+def test_code_that_names_the_backends_is_served_whichever_way_their_precision_was_set(precisions: list[Any]) -> None:
+    """PyTorch raises where the older of its two interfaces is asked after the newer one was used."""
+    for each in precisions:
+        each.fp32_precision = "tf32"
+    with pytest.raises(RuntimeError):
+        torch.get_float32_matmul_precision()
+    layer = OfBackends()
+    with torch.no_grad():
+        for _ in range(3):
+            same(layer(torch.ones(2, 3)), torch.full((2, 3), 2.0))
+    assert counts()["eager_calls"] == 0
+
+
+def test_what_keeps_pytorchs_own_tracer_from_working_is_said(
+    precisions: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    _, conv, rnn = precisions
+    conv.fp32_precision, rnn.fp32_precision = "ieee", "tf32"
+    layer = OfBackends()
+    with torch.no_grad():
+        for _ in range(2):
+            same(layer(torch.ones(2, 3)), torch.full((2, 3), 2.0))
+    assert re.search(r"rnn\.fp32_precision differ.*Set both to the same", caplog.text)
