@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from hybrid_infer import _fork_safe
+from hybrid_infer.backends import _fork
 
 _LIBRARY = "libcuda.so.1"
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
@@ -231,6 +232,25 @@ def relaxed() -> contextlib.AbstractContextManager[None]:
         return driver().relaxed()
     except DriverError:
         return contextlib.nullcontext()
+
+
+def let_go(holder: Any, *names: str, event: int = 0) -> None:
+    """Have attributes of what is about to go destroyed in this order, after what `event` stands for.
+
+    It may be the collector that calls, while some stream captures. Of what was made in another process nothing is
+    destroyed: ``holder.generation`` tells.
+    """
+    held = holder.__dict__
+    if held.get("generation") != _fork.generation():
+        _fork.keep([held.get(name) for name in names])
+        return
+    with contextlib.suppress(DriverError), relaxed():  # which refuses once the process ends
+        try:
+            if event:
+                driver().settle(event)
+        finally:
+            for name in names:
+                held.pop(name, None)
 
 
 def missing() -> str:

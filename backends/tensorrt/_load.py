@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import Memory
+from hybrid_infer.backends import _fork
+from hybrid_infer.backends._cuda import _driver
 from hybrid_infer.backends.tensorrt import _refit
 from hybrid_infer.backends.tensorrt._logger import ERRORS, logger
 from hybrid_infer.backends.tensorrt._model import Stub
@@ -24,7 +26,10 @@ class Loaded:
     runtime: trt.Runtime
 
     def __init__(self, engine: trt.ICudaEngine, runtime: trt.Runtime) -> None:
-        self.engine, self.runtime = engine, runtime
+        self.engine, self.runtime, self.generation = engine, runtime, _fork.generation()
+
+    def __del__(self) -> None:
+        _driver.let_go(self, "engine", "runtime")
 
     def report(self, module: Any) -> str:
         """What TensorRT tells of the engine's layers, as JSON; in detail if it was built so."""

@@ -56,19 +56,23 @@ class Result(NamedTuple):
 
 
 class Lane:
-    """An execution context, told sizes and addresses. Of one thread at a time."""
+    """An execution context, told sizes and addresses. Of one thread at a time.
+
+    It goes after its last run, and before its engine, whoever lets go of it.
+    """
 
     context: trt.IExecutionContext
 
-    def __init__(self, module: Any, engine: trt.ICudaEngine, stream: int) -> None:
+    def __init__(self, module: Any, loaded: Loaded, stream: int) -> None:
+        engine: trt.ICudaEngine = loaded.engine
+        self._loaded, self._event, self.generation = loaded, 0, _fork.generation()
         strategy = module.ExecutionContextAllocationStrategy.USER_MANAGED
         with _driver.relaxed():
-            context: trt.IExecutionContext = engine.create_execution_context(strategy)
-        if context is None:
+            self.context = engine.create_execution_context(strategy)
+        if self.context is None:
             raise EngineError(NAME, "it has no memory for an execution context")
-        if not context.set_optimization_profile_async(0, stream):
+        if not self.context.set_optimization_profile_async(0, stream):
             raise EngineError(NAME, "it does not take its own profile")
-        self.context = context
         self.rows: Rows | None = None
         self.shapes: list[Row | None] = []
         self.scratch = 0
@@ -102,6 +106,15 @@ class Lane:
         self.context.set_device_memory(scratch.pointer, scratch.nbytes)
         if not self.context.execute_async_v3(stream):
             raise EngineError(NAME, "its run could not be started")
+
+    def enqueued(self, stream: int) -> None:
+        """Note where its last run ends. Raises DriverError."""
+        driver = _driver.driver()
+        self._event = self._event or driver.event()
+        driver.record(self._event, stream)
+
+    def __del__(self) -> None:
+        _driver.let_go(self, "context", "_loaded", event=getattr(self, "_event", 0))
 
 
 class Program:
@@ -246,7 +259,7 @@ class Program:
                 lane.bind([*arguments, *self._fed], rows, self._outputs)
                 places = [self._result(lane, i) for i in range(len(self._outputs))]
                 scratch = _memory.block(self._memory, lane.scratch)
-                self._execute(lane, scratch, stream)
+                self._execute(lane, scratch, stream, capturing)
             except EngineError as error:  # and the lane is let go
                 raise EngineError(NAME, f"{error.reason}: {said}" if str(said) else error.reason) from error
             except RuntimeError as error:  # of TensorRT's own inference of sizes
@@ -260,17 +273,21 @@ class Program:
                 self._give(stream, lane)
         return [place() for place in places]
 
-    def _execute(self, lane: Lane, scratch: _memory.Block, stream: int) -> None:
+    def _execute(self, lane: Lane, scratch: _memory.Block, stream: int, capturing: bool) -> None:
         """In the order of `stream`: on the default one, TensorRT would wait for its own work at every run.
 
         All memory was taken before, in that order. Where it is taken in the run itself, it has to be the same stream.
         """
-        if stream != _aside.USUAL or None in lane.shapes:
-            lane.execute(scratch, stream)
-            return
         try:
-            with _aside.aside(_driver.driver(), self._memory.index).following() as beside:
-                lane.execute(scratch, beside)
+            try:
+                if stream != _aside.USUAL or None in lane.shapes:
+                    lane.execute(scratch, stream)
+                else:
+                    with _aside.aside(_driver.driver(), self._memory.index).following() as beside:
+                        lane.execute(scratch, beside)
+            finally:  # what failed may have begun
+                if not capturing:
+                    lane.enqueued(stream)
         except _driver.DriverError as error:
             raise EngineError(NAME, str(error)) from error
 
@@ -303,7 +320,7 @@ class Program:
             for place in places:
                 if waiting := self._idle.get(place):
                     return waiting.pop()
-        return Lane(self._module, loaded.engine, stream)
+        return Lane(self._module, loaded, stream)
 
     def _give(self, stream: int, lane: Lane) -> None:
         with self._lock:
@@ -353,7 +370,7 @@ class Program:
         ]
         apart = driver.stream()
         try:
-            lane = Lane(self._module, loaded.engine, apart)
+            lane = Lane(self._module, loaded, apart)
             lane.bind([*fixed, *self._fed], rows, self._outputs)
             shapes = [shape for shape in lane.shapes if shape is not None]
             nbytes = sum(bytes_of(d, s) for d, s in zip(self.output_dtypes, shapes, strict=False))

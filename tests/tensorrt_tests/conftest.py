@@ -17,11 +17,13 @@ sys.path.extend(str(Path(__file__).resolve().parents[1] / room) for room in ("ba
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A machine with a GPU and TensorRT, both made of the CPU; what it is to do can be changed in the test."""
     import double
 
-    return double.install(monkeypatch)
+    made = double.install(monkeypatch)
+    yield made
+    assert not made.outside, "what another thread captures would be spoilt"
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import real_bindings
 from double_behaviour import Behaviour
+from host_memory import HostDriver, in_relaxed_mode
 
 from hybrid_infer.backends._cuda import _driver
 from hybrid_infer.backends.tensorrt import _probe
@@ -33,7 +34,7 @@ class World:
     outputs that it wants on the host. ``dependent``: outputs whose sizes it does not tell before a run. ``false``:
     methods, as "Class.method", that fail, each with what it returns or raises, and ``said`` what they log as an error.
     ``wrong``: plans, by number, that compute something else. ``libraries``: of other ones it takes no plan. The rest
-    says what was asked of it.
+    says what was asked of it; ``outside``: what was made or destroyed outside of the driver's relaxed mode.
     """
 
     release: str = "11.4"
@@ -56,6 +57,14 @@ class World:
     profiles: list[dict[str, Any]] = field(default_factory=list)
     scratch: int = 1000
     streams: list[int] = field(default_factory=list)
+    driver: HostDriver = field(default_factory=lambda: HostDriver(captures=False))
+    outside: list[str] = field(default_factory=list)
+
+    def happens(self, what: str) -> None:
+        """Something that would spoil what another thread captures, were it not in the relaxed mode."""
+        self.driver.order.append((what, 0, 0))
+        if not in_relaxed_mode():
+            self.outside.append(what)
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> World:
@@ -68,6 +77,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> World:
             modules[made.release] = module(made)
         return modules[made.release]
 
+    monkeypatch.setattr(_driver, "driver", lambda: made.driver)
     monkeypatch.setattr(_probe, "missing", lambda: "")
     monkeypatch.setattr(_probe, "module", found)
     monkeypatch.setattr(_probe, "version", lambda: found().__version__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,6 +72,9 @@ class Behaviour:
     def new(self, kind: str, **state: Any) -> Any:
         made = object.__new__(getattr(self.made, kind))
         made.__dict__.update(state)
+        if kind in ("ICudaEngine", "IExecutionContext"):
+            self.world.happens(f"{kind} made")
+            weakref.finalize(made, self.world.happens, f"{kind} gone").atexit = False
         return made
 
     def read(self, kind: str, name: str, thing: Any) -> Any:

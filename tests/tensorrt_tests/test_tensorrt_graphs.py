@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -58,11 +59,13 @@ def test_work_of_the_default_stream_goes_beside_it_in_its_order(
     assert world.streams == [beside] * 2
     (_, before, _), (_, _, _), (_, after, _), (_, _, _) = made.order[:4]
     once = [("record", before, 0), ("wait", beside, before), ("record", after, beside), ("wait", 0, after)]
-    assert made.order == once * 2
+    ends = [each for each in made.order if each not in once]
+    assert [each for each in made.order if each in once] == once * 2
+    assert ends == [("record", ends[0][1], 0)] * 2  # after which its context may go
     world.false["IExecutionContext.execute_async_v3"] = False
     with pytest.raises(EngineError, match="its run could not be started"):
         program.run([x])
-    assert made.order[-1] == ("wait", 0, after)
+    assert made.order[-3:] == [("wait", 0, after), ends[0], ("settle", ends[0][1], 0)]
 
 
 def test_outputs_that_are_given_memory_in_the_run_stay_on_the_default_stream(world: World, memory: TorchHost) -> None:
@@ -163,3 +166,23 @@ def test_large_arguments_are_not_copied_for_a_graph(
     for _ in range(_graphs.AFTER + 2):
         program.run(tensors((5, 4)))
     assert not driver.graphs and driver.copied == 0
+
+
+@pytest.mark.parametrize("how", ["closed", "collected", "failed"])
+def test_a_context_goes_after_its_runs_and_before_its_engine(how: str, world: World, memory: TorchHost) -> None:
+    """TensorRT's contexts may not be destroyed while their kernels are under way."""
+    gc.collect()  # what other tests have left
+    program: Any = loaded(memory, tensors((4, 4), (4,)))
+    program.run(tensors((5, 4)))
+    ((_, event, _),) = [each for each in world.driver.order if each[0] == "record"]
+    if how == "closed":
+        program.close()
+    elif how == "failed":  # the context that failed goes at once
+        world.false["IExecutionContext.execute_async_v3"] = False
+        with pytest.raises(EngineError):
+            program.run(tensors((5, 4)))
+        assert world.driver.order[-3:] == [("record", event, 7), ("settle", event, 0), ("IExecutionContext gone", 0, 0)]
+    del program
+    gc.collect()
+    gone = [("settle", event, 0), ("IExecutionContext gone", 0, 0), ("ICudaEngine gone", 0, 0)]
+    assert [each for each in world.driver.order if each[0] != "record"][-3:] == gone
