@@ -47,8 +47,8 @@ class Invocation:
         self.raised = False  # by the eager method
         self._stamps: list[Any] = []
         self._marks: list[dict[str, int]] = []
-        self._watched: Callable[[], Callable[[], bool]] = lambda: self._unchanged
-        self._unchanged: Callable[[], bool] = lambda: True
+        self._watched: Callable[[], Callable[[], bool]] = _unwatched
+        self._unchanged = _unwatched()
 
     def expect(self, route: Compiled) -> None:
         """It is to be compared with a route. What is written to is kept as it is, unless it is written over already."""
@@ -168,6 +168,10 @@ class Invocation:
         rebuild = request.layout.rebuilder(request.frontend, request.parameters.defaults)
         values: Sequence[Any] = rebuild(tensors[: len(request.layout.tensors)])
         return values
+
+
+def _unwatched() -> Callable[[], bool]:
+    return lambda: True
 
 
 def _marks(tensor: Any) -> dict[str, int]:

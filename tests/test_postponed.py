@@ -11,12 +11,13 @@ import pytest
 from hybrid_infer import _pauses, _verified
 from hybrid_infer._errors import PassingFault
 from hybrid_infer._family import Held
+from hybrid_infer._types import TF32
 
 
 @pytest.fixture
 def request_() -> Any:
     options = types.SimpleNamespace(rtol=None, atol=None, verify="build")
-    return types.SimpleNamespace(options=options, name="method", live=False)
+    return types.SimpleNamespace(options=options, name="method", live=False, tf32=TF32())
 
 
 def held() -> Any:

@@ -15,7 +15,7 @@ nan, inf = float("nan"), float("inf")
 
 
 def agree(left: Any, right: Any, dtype: str = "float32", **options: Any) -> float:
-    kind = "float32" if dtype == "bfloat16" else dtype
+    kind = "float32" if dtype in ("bfloat16", "tf32") else dtype  # which NumPy has not
     options.setdefault("from_floats", False)
     return compare([np.asarray(left, kind)], [np.asarray(right, kind)], [dtype], **options)
 
