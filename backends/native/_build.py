@@ -71,8 +71,6 @@ def build(plan: Plan, architecture: str, without: Collection[str] = ()) -> dict[
     kernels = _kernels.kernels(plan, architecture)
     if reason := uncovered(plan, kernels):
         raise refuse(reason)
-    if missing := _nvrtc.missing():
-        raise refuse(missing)
     groups = _groups({name: kernel for name, kernel in kernels.items() if name not in without})
     modules = compiled([_kernels.unit([kernels[name] for name in group]) for group in groups], architecture)
     where = {name: i for i, group in enumerate(groups) for name in group}

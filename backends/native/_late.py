@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from hybrid_infer._errors import PassingFault
 from hybrid_infer.backends.native import _build, _kernels, _libraries, _nvrtc, _size
 from hybrid_infer.backends.native._build import ABSENT, FREE, Kernels
 from hybrid_infer.backends.native._plan import NAME, Plan, Step, refuse
@@ -72,11 +73,10 @@ def cubins(
     missing = [name for name in steps if name not in found]
     if not missing:
         return found
-    if reason := _nvrtc.missing():
+    if reason := _nvrtc.lacking(driver):
         ops = ", ".join(dict.fromkeys(steps[name].op for name in missing))
-        raise refuse(f"no library computes {ops} here, and its plan was made without a kernel of its own: {reason}")
-    if reason := _nvrtc.too_new(_nvrtc.version(), driver):
-        raise refuse(reason)
+        why = f"no library computes {ops} here, and its plan was made without a kernel of its own: {reason}"
+        raise PassingFault(NAME, why)
     made_by = int(_nvrtc.version().partition(".")[0] or driver)
     keys = {name: _key(architecture, made_by, source) for name, source in sources.items()}
     _log.info("%s: %d kernels are compiled, whose steps a library was to compute", NAME, len(missing))

@@ -65,6 +65,14 @@ def version() -> str:
     return ""
 
 
+def lacking(driver: int) -> str:
+    """Why nothing can be compiled here that a driver of that release of CUDA loads, with the remedy; empty if it can.
+
+    It is a fault that passes: something is to be installed, here, and other machines may have it.
+    """
+    return missing() or too_new(version(), driver)
+
+
 def too_new(compiler: str, driver: int) -> str:
     """Why a driver of that release of CUDA does not load what a compiler made, with the remedy; empty if it does.
 

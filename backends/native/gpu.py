@@ -77,8 +77,8 @@ class NativeGpu:
         from hybrid_infer.backends.native import _passes
 
         device, gpu = self._gpu(options)
-        if reason := _nvrtc.too_new(_nvrtc.version(), device.cuda()):
-            raise refuse(reason)
+        if reason := _nvrtc.lacking(device.cuda()):
+            raise PassingFault(NAME, reason)
         model = _source.read(graph, NAME, widen=False)
         if options.precision != "float32":
             model = _lowered(model, graph, options.precision)

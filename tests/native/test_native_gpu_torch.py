@@ -229,6 +229,25 @@ def test_a_plan_that_cannot_be_made_anew_stays_for_machines_that_it_is_of_use_to
         warnings.simplefilter("always")
         assert "the package cuda-bindings is not installed" in answered(*small())
     assert not [each for each in said if issubclass(each.category, hybrid_infer.CacheWarning)]
+    hybrid_infer.reset_stats()
+    cuda.version = 13000  # one of those machines
+    for _ in range(2):
+        _family._FAMILIES.clear()
+        answered(*small())
+    served(captures=0)
+
+
+def test_a_compiler_that_is_installed_later_is_used_by_the_next_process(
+    on_a_gpu: HostMemory, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = _nvrtc.missing
+    monkeypatch.setattr(_nvrtc, "missing", lambda: "the package cuda-bindings is not installed")
+    assert "the package cuda-bindings is not installed" in answered(*small(), times=3)
+    hybrid_infer.reset_stats()
+    monkeypatch.setattr(_nvrtc, "missing", missing)
+    _family._FAMILIES.clear()
+    answered(*small(), times=2)
+    served(captures=0)
 
 
 def test_without_a_compiler_a_plan_cannot_be_made_but_one_that_is_there_is_used(
