@@ -306,8 +306,9 @@ def _too_many(state: Any, request: Request, families: Sequence[Family]) -> Eager
     """The route past ``max_versions``, until one of them serves the call after all or makes room."""
     last = next(reversed(state.seen.values()))
     what, remedy = _differences.of_call(last, request.call, state.parameters.names, request.subject)
-    models = f"static model{'' if len(state.seen) == 1 else 's'}"
-    reason = f"it has max_versions={len(state.seen)} {models}, and this call needs another: {what}"
+    most = state.method.options.max_versions
+    models = f"static model{'' if most == 1 else 's'}"
+    reason = f"it has max_versions={most} {models}, and this call needs another: {what}"
     subject, before = request.subject, state.changes
     reads = [read for family in families for read in family.reads(request.call, subject)]
     unread = subject.attributes.arm(reads, subject.census, set())

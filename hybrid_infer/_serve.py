@@ -206,6 +206,10 @@ def _use(
     else:
         _came_from_disk(state, held)
     publish_refusals(request, family, held)
+    # Also where the eager method wins: calls of other sizes need the plan, here and in processes that may build none.
+    if built.profile is not None:
+        _ranges.settled(request, held, built.engine, built.profile)
+    _verified.publish(request, held, built)
     if choice is not None:
         _router.remember(request, held, choice)
         _chosen.note(request, held, choice)
@@ -213,9 +217,6 @@ def _use(
         if choice.name == EAGER:
             route.close()
             return _by_choice(state, request, held, choice), result
-    if built.profile is not None:
-        _ranges.settled(request, held, built.engine, built.profile)
-    _verified.publish(request, held, built)
     held.ledger.unfit.pop(built.engine.name, None)
     if choice is not None and choice.name != chosen:
         place = choice.name + slot

@@ -16,7 +16,7 @@ from router_support import Affine, X, decided, routes, undecided
 from torch_support import Block, counts, same, twice
 
 import hybrid_infer
-from hybrid_infer import _choice, _dispatch, _provisional, _router, inference, stance
+from hybrid_infer import _choice, _dispatch, _family, _provisional, _router, inference, stance
 
 pytestmark = pytest.mark.torch
 
@@ -140,7 +140,7 @@ def test_a_kept_choice_is_taken_over_and_not_measured_again(monkeypatch: pytest.
     hybrid_infer.release(layer)
     twice(layer, Block.forward.__get__(layer), X)
     assert len(times) == 1 and counts()["fallbacks"][_router.SLOWER] == 3
-    manifests = [json.loads(path.read_text()) for path in store.rglob("plans/*/*.json")]
+    manifests = [json.loads(path.read_text()) for path in store.rglob("plans/*/manifest.json")]
     assert [m["meta"]["choice"] for m in manifests if "choice" in m.get("meta", {})] == ["eager"]
 
 
@@ -162,7 +162,7 @@ def test_figures_of_a_busy_machine_are_kept_for_a_while_ever_longer(monkeypatch:
     for _ in range(2):
         twice(layer, Block.forward.__get__(layer), X)
         hybrid_infer.release(layer)
-    assert len(times) == 1 and counts()["hits"] == 3
+    assert len(times) == 1 and counts()["hits"] == 4  # compared while the eager method was ahead
 
 
 @pytest.mark.parametrize("note", [b"[1]", b"no JSON", b'{"KEY": 1}', b'{"KEY": {"choice": "onnxruntime"}}',
@@ -228,6 +228,33 @@ def test_what_served_where_nothing_may_be_measured_is_measured_later(
     with stance("fail_on_compile"):
         twice(layer, eager, X)
     assert len(times) == 1 and counts()["hits"] == 5
+
+
+def test_the_plan_of_a_method_that_stays_eager_is_kept_for_calls_of_other_sizes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the next process would have to build it anew, and could not where nothing may be compiled."""
+    monkeypatch.setattr(_dispatch, "_REST", 0)
+
+    class Hot(Block):
+        forward = inference()(Block.forward)
+
+    layer = Hot()
+    eager = Block.forward.__get__(layer)
+    decided(monkeypatch, eager=1.0, onnxruntime=2.0)
+    for rows in (40, 41):
+        twice(layer, eager, X[:1].repeat(rows, 1))
+    assert counts()["builds"] == 2 and not counts()["hits"]
+    for allowed in ("fail_on_compile", "default"):
+        hybrid_infer.release(layer)
+        _family._FAMILIES.clear()  # as in the next process
+        hybrid_infer.reset_stats()
+        times = decided(monkeypatch, eager=2.0, onnxruntime=1.0)
+        with stance(allowed):
+            for rows in (6000, 41):
+                twice(layer, eager, X[:1].repeat(rows, 1))
+        assert counts()["builds"] == 0 and counts()["hits"] and len(times) == (allowed == "default")
+        assert counts()["eager_calls"] == 2, "what was measured stays eager"
 
 
 def test_one_change_of_a_weight_counts_once_however_many_programs_it_costs(monkeypatch: pytest.MonkeyPatch) -> None:
