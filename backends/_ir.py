@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import Graph
+from hybrid_infer.backends import _scores
 from hybrid_infer.backends._source import read, subgraphs
 
 #: Layers and attributes.
@@ -72,6 +73,7 @@ def prepare(
         _drop_idle_conversions(model)
         for fault in _faults(model):
             raise EngineError(engine, fault)
+        _scores.keep_apart(model, _operations(model))
         _check_places(model, graph, engine)
         with tempfile.TemporaryDirectory() as folder:
             paths = Path(folder, XML), Path(folder, BIN)

@@ -11,6 +11,7 @@ GatherND, and Gather from a vector of integers, whose indices it takes unseen (o
 any Gather that is known to give nothing, which ends the process while it is compiled; an argument that is rounded to
 float16 or bfloat16 and is a result in float32, which spoils the heap;
 recurrent layers that are told the length of each sequence, which it overlooks where sizes vary.
+Kept from a wrong result by what `_scores` adds: attention whose number of keys is open.
 Not seen, and for verification to find: integers that overflow inside a graph or, in a division or a sum, lose digits
 past 2**24; zeros where another Gather's index, which eager code would report, is out of range; a NaN that becomes a
 number in one of the operations that `_nans` names.
@@ -43,7 +44,7 @@ from hybrid_infer.backends import _fork, _ir, _nans, _program, _threads
 NAME = "openvino"
 
 #: Moves whenever `_ir.prepare` writes something else for the same graph.
-_PLAN_FORMAT = 6
+_PLAN_FORMAT = 7
 
 #: How each element type travels between NumPy and this engine.
 _WIRE = {

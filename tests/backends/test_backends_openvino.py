@@ -159,6 +159,48 @@ with torch.no_grad():
     assert ended.returncode == 0, ended.stderr[-2000:]
 
 
+SCALED = node("Mul", ["scores", "scale"], ["scaled"])
+PLAIN = [SCALED, node("Softmax", ["scaled"], ["shares"], axis=-1)]
+WRITTEN_OUT = [
+    SCALED,
+    node("ReduceMax", ["scaled", "last"], ["most"]),
+    node("Sub", ["scaled", "most"], ["less"]),
+    node("Exp", ["less"], ["powers"]),
+    node("ReduceSum", ["powers", "last"], ["sum"]),
+    node("Div", ["powers", "sum"], ["shares"]),
+]
+
+
+@pytest.mark.parametrize("softmax", [PLAIN, WRITTEN_OUT])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_attention_to_one_key_at_first_leaves_later_calls_right(softmax: Any, precision: str) -> None:
+    """What came after a first call with one key was wrong from 16 keys on, by as much as it was large."""
+    if not ENGINE.native(precision):
+        pytest.skip(f"this processor has no {precision}")
+    queries, keys = ("float32", ("b", 4, "q", 8)), ("float32", ("b", 4, "k", 8))
+    nodes = [
+        node("Transpose", ["keys"], ["turned"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["queries", "turned"], ["scores"]),
+        *softmax,
+        node("MatMul", ["shares", "values"], ["y"]),
+    ]
+    constants = [
+        helper.make_tensor("scale", TensorProto.FLOAT, [], [0.35]),
+        helper.make_tensor("last", TensorProto.INT64, [1], [-1]),
+    ]
+    inputs: dict[str, Spec] = {"queries": queries, "keys": keys, "values": keys}
+    built = graph(nodes, {}, inputs, {"y": queries}, initializers=constants)
+    program = load(built, options=replace(OPTIONS, precision=precision))
+    random = np.random.default_rng(0)
+    for b, q, k in ((1, 1, 1), (4, 16, 16), (2, 5, 7), (3, 17, 40)):
+        shapes = [(b, 4, size, 8) for size in (q, k, k)]
+        query, key, value = (random.standard_normal(shape).astype("float32") for shape in shapes)
+        shares = np.exp(query @ key.swapaxes(-1, -2) * 0.35)
+        expected = shares / shares.sum(-1, keepdims=True) @ value
+        (y,) = program.run([query, key, value])
+        np.testing.assert_allclose(y, expected, atol=1e-5 if precision == "float32" else 0.05)
+
+
 def test_indices_that_come_from_the_graph_are_not() -> None:
     """As in ``x[mask]``, and in what is computed from shapes."""
     built = graph(
