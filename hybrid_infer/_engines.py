@@ -87,4 +87,4 @@ def scope(request: Request) -> str:
         plans = [plan_key(request, engine) for engine in engines(request)]
     except EngineError as error:
         plans = [str(error)]
-    return _verified.scope(plans, request.options)
+    return _verified.scope(plans, request)

@@ -60,9 +60,11 @@ def name_for(request: Request, plan: str) -> str:
     return name(plan, request.options, request.live, request.tf32)
 
 
-def scope(plans: Sequence[str], options: Options) -> str:
+def scope(plans: Sequence[str], request: Request) -> str:
     """What a failure of engines is true of: their plans, which name the processor, and what these are compared by."""
-    return _keys.digest([list(plans), options.rtol, options.atol, options.verify == "off"])
+    options, tf32 = request.options, request.tf32
+    told = ["tf32", *tf32] if any(tf32) else []
+    return _keys.digest([list(plans), options.rtol, options.atol, options.verify == "off", *told])
 
 
 def recorded(request: Request, held: Held, plan: str) -> bool:
@@ -82,7 +84,7 @@ def recorded(request: Request, held: Held, plan: str) -> bool:
 
 def publish(request: Request, held: Held, built: Built) -> None:
     """Put a plan that serves beside its version, and that it was verified, unless that is there already."""
-    held.postponed.pop(scope([built.plan], request.options), None)
+    held.postponed.pop(scope([built.plan], request), None)
     key = name_for(request, built.plan)
     news = built.verified and key not in held.verified
     if built.verified:
@@ -131,7 +133,7 @@ def leave_out(
     if not passing(fault):
         refuse(request, held, engine, plan, reason, level)
         return
-    key = scope([plan], request.options)
+    key = scope([plan], request)
     times = held.postponed[key].times + 1 if key in held.postponed else 0
     held.postponed[key] = Postponed(reason, time.monotonic() + ever_longer(_PAUSE, times, most=_DOUBLED), times)
     held.ledger.unfit[engine.name] = reason
@@ -140,7 +142,7 @@ def leave_out(
 
 def postponed(request: Request, held: Held, plan: str) -> Postponed | None:
     """What failed a short while ago, and is not to be tried again yet."""
-    found: Postponed | None = held.postponed.get(scope([plan], request.options)) if held.postponed else None
+    found: Postponed | None = held.postponed.get(scope([plan], request)) if held.postponed else None
     return found if found is not None and found.pending() else None
 
 
@@ -171,7 +173,7 @@ def until(fault: BaseException) -> float:
 
 def refuse(request: Request, held: Held, engine: Any, plan: str, reason: str, level: int = logging.INFO) -> None:
     """Leave an engine out for a version from now on: it takes no such graph, or what it computes is wrong."""
-    key = scope([plan], request.options)
+    key = scope([plan], request)
     if key not in held.refused:
         held.refused[key] = reason
         held.ledger.unfit[engine.name] = reason
@@ -180,7 +182,7 @@ def refuse(request: Request, held: Held, engine: Any, plan: str, reason: str, le
 
 def refusal(request: Request, held: Held, engine: Any, plan: str) -> str:
     """Why an engine is left out for a version; empty if nothing is known against it."""
-    reason = held.refused.get(scope([plan], request.options), "") if held.refused else ""
+    reason = held.refused.get(scope([plan], request), "") if held.refused else ""
     if reason:
         held.ledger.unfit.setdefault(engine.name, reason)
     return reason

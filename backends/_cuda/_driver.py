@@ -11,7 +11,7 @@ import ctypes
 import gc
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from hybrid_infer import _fork_safe
 from hybrid_infer.backends import _fork
@@ -211,6 +211,8 @@ def load(kind: type[_Kind]) -> _Kind:
 
     Raises DriverError where there is none, or where it cannot be started.
     """
+    if (ready := _loaded.get(kind.__name__)) is not None:  # the collector may ask while this thread has the lock
+        return cast(_Kind, ready)
     with _starting:
         found = _loaded.get(kind.__name__)
         if found is None:

@@ -14,8 +14,6 @@ from typing import Any
 
 import torch
 
-from hybrid_infer.frontends import _tf32
-
 _LAYOUT = frozenset({"as_strided", "dim_order", "storage", "storage_offset", "stride", "untyped_storage"})
 _DENSITY = frozenset({"is_contiguous", "is_non_overlapping_and_dense", "view", "view_as"})
 #: What a tensor says of its gradients, by the name under which code asks for it, beside whether it requires one.
@@ -36,12 +34,12 @@ _SETTINGS: dict[str, Callable[[], Hashable]] = {
     "are_deterministic_algorithms_enabled": torch.are_deterministic_algorithms_enabled,
     "backends": lambda: (
         torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic,
-        _tf32.of_torch(), torch.backends.mkldnn.enabled, _matmul_precision(),
+        torch.backends.mkldnn.enabled, _float32_precisions(), _fused_attention(),
     ),
     "get_default_device": lambda: str(torch.get_default_device()),
     "get_fastpath_enabled": torch.backends.mha.get_fastpath_enabled,
     "get_deterministic_debug_mode": torch.get_deterministic_debug_mode,
-    "get_float32_matmul_precision": lambda: _matmul_precision(),
+    "get_float32_matmul_precision": lambda: _float32_precisions(),
     "get_num_interop_threads": torch.get_num_interop_threads,
     "get_num_threads": torch.get_num_threads,
     "is_anomaly_enabled": torch.is_anomaly_enabled,
@@ -51,12 +49,32 @@ _SETTINGS: dict[str, Callable[[], Hashable]] = {
 }  # fmt: skip
 
 
-def _matmul_precision() -> str:
-    """Empty where the program has made its settings in the newer way, after which PyTorch gives no answer."""
+_PRECISIONS = tuple(
+    (backend, operator)
+    for backend in ("generic", "cuda", "mkldnn") for operator in ("all", "matmul", "conv", "rnn")
+    if backend != "generic" or operator == "all"
+)  # fmt: skip
+
+
+def _float32_precisions() -> Hashable:
+    """What float32 may be rounded to, by backend and operators.
+
+    The older interface, ``torch.get_float32_matmul_precision()``, raises where the newer one was used. It tells apart
+    "high" and "medium", which the newer one spells as a precision of mkldnn.
+    """
+    asked = torch._C._get_fp32_precision_getter
     try:
-        return torch.get_float32_matmul_precision()
+        older = torch.get_float32_matmul_precision()
     except RuntimeError:
-        return ""
+        older = ""
+    return older, *[asked(*each) for each in _PRECISIONS]
+
+
+def _fused_attention() -> Hashable:
+    return (
+        torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.mem_efficient_sdp_enabled(),
+        torch.backends.cuda.math_sdp_enabled(), torch.backends.cuda.cudnn_sdp_enabled(),
+    )  # fmt: skip
 
 
 #: The names by which code asks for any of it.

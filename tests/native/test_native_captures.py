@@ -16,6 +16,7 @@ from test_native_gpu import check, graph_of, loaded, mlp, options
 from test_native_random import WIDTH
 
 from hybrid_infer.backends import _fork
+from hybrid_infer.backends._cuda import _driver as _cuda_driver
 from hybrid_infer.backends._cuda import _graphs
 from hybrid_infer.backends.native import _driver, _gpu_program, _interpret, _passes, _schedule, gpu
 from hybrid_infer.backends.native._bound import Bound
@@ -57,6 +58,31 @@ def test_graphs_are_let_go_while_another_is_captured(cuda: FakeCuda, monkeypatch
     for _ in range(3):
         check(plan, program, graph, feeds)
     assert cuda.count["cuGraphLaunch"] == 1 + 2 and cuda.live["ready graph"] == 1
+
+
+def test_the_driver_is_there_for_the_collector_while_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes meanwhile asks for it too, in the same thread: that waited for itself."""
+
+    class Collected:
+        def __init__(self) -> None:
+            self.me = self
+
+        def __del__(self) -> None:
+            found.append(_cuda_driver.driver())
+
+    class Collecting(dict[str, Any]):
+        def get(self, name: str, default: Any = None) -> Any:
+            gc.collect()
+            return super().get(name, default)
+
+    found: list[Any] = []
+    ready = object()
+    monkeypatch.setattr(_cuda_driver, "_loaded", Collecting({"Driver": ready}))
+    Collected()
+    asks = threading.Thread(target=_cuda_driver.driver, daemon=True)
+    asks.start()
+    asks.join(30)
+    assert not asks.is_alive() and found == [ready]
 
 
 def test_whatever_another_thread_captures_is_left_whole(cuda: FakeCuda) -> None:

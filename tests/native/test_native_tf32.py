@@ -15,6 +15,7 @@ from support import counts
 from test_native_cublaslt import program_of
 
 import hybrid_infer
+from hybrid_infer import _family
 from hybrid_infer._types import TF32
 from hybrid_infer.backends.native import _passes
 
@@ -107,6 +108,24 @@ def test_the_eager_methods_own_rounding_is_no_fault_of_an_engine(
         for _ in range(3):
             fast(torch.ones(2, 3, 8, 8))
     assert bool(counts()["hits"]) == serves
+
+
+@pytest.mark.parametrize(
+    ("first", "error", "then", "less"), [(TF32(), 3e-3, PRODUCTS, 3e-3), (PRODUCTS, 3e-2, TF32(), 0.0)]
+)
+def test_a_refusal_under_one_setting_says_nothing_about_the_other(
+    first: TF32, error: float, then: TF32, less: float, allowed: Any, on_a_gpu: HostMemory
+) -> None:
+    """In the next process: it is kept on disk."""
+    for told, off, serves in ((first, error, False), (then, less, True)):
+        allowed(told)
+        hybrid_infer.reset_stats()
+        _family._FAMILIES.clear()
+        fast = decorated(off * scale())
+        with torch.no_grad():
+            for _ in range(3):
+                fast(torch.ones(2, 3, 8, 8))
+        assert bool(counts()["hits"]) == serves
 
 
 def test_on_the_host_nothing_is_rounded(allowed: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,9 @@ import pytest
 from decorated import LASTING, builds, record
 from double import World
 
-from hybrid_infer import InputSpec, StaticModelError, _background, _demanded, _trt, load, save
+from hybrid_infer import InputSpec, StaticModelError, _background, _demanded, _static_ranges, _trt, load, save
+from hybrid_infer._request import Request
+from hybrid_infer._types import TF32
 from hybrid_infer.backends._cuda import _memory
 from hybrid_infer.backends.tensorrt import _probe
 from hybrid_infer.frontends import cupy as cupy_frontend
@@ -140,6 +142,18 @@ def test_a_new_process_builds_no_plan_and_neither_does_another_training(
     kind.check(load(tmp_path / "other", with_trt=True), 3, layer=other)
     assert builds(world) == 1 and loads(world) == 3
     assert len(list(store.rglob("engine.plan"))) == 1
+
+
+@pytest.mark.parametrize("told", [TF32(), TF32(convolutions=True, recurrent=True)])
+def test_it_is_compared_once_whatever_the_framework_may_round(
+    told: TF32, world: World, host: Any, models: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Request, "tf32", property(lambda self: told))  # as for tensors of a GPU
+    compared, compare = [], _static_ranges.Ranged._compare
+    monkeypatch.setattr(_static_ranges.Ranged, "_compare", lambda *args: (compared.append(args), compare(*args))[1])
+    for _ in range(3):  # as in three processes
+        host.check(load(models(), with_trt=True), 3, 3, 3)
+    assert len(compared) == 1 and builds(world) == 1
 
 
 def test_other_weights_are_refitted(world: World, kind: Kind, models: Any) -> None:

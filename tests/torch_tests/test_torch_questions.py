@@ -250,6 +250,55 @@ def test_code_that_names_the_backends_is_served_whichever_way_their_precision_wa
     assert counts()["eager_calls"] == 0
 
 
+class Asking(torch.nn.Module):
+    """Asks one setting of the backends, of which there are many."""
+
+    @inference(backend="onnxruntime")
+    def forward(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        if name == "generic":
+            asked = torch.backends.fp32_precision == "ieee"
+        elif name == "mkldnn":
+            asked = torch.backends.mkldnn.matmul.fp32_precision == "bf16"
+        elif name == "cuda":
+            asked = torch.backends.cuda.matmul.fp32_precision == "ieee"
+        else:
+            asked = not torch.backends.cuda.flash_sdp_enabled()
+        return torch.relu(x) + (1 if asked else 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "values"),
+    [
+        ("generic", torch.backends, ("none", "ieee")),
+        ("mkldnn", torch.backends.mkldnn.matmul, ("tf32", "bf16")),
+        ("cuda", torch.backends.cuda.matmul, ("tf32", "ieee")),
+        ("fused", None, (True, False)),
+    ],
+)
+def test_each_setting_of_the_backends_is_followed(
+    name: str, setting: Any, values: tuple[Any, Any], precisions: list[Any]
+) -> None:
+    """However it was made; the older interface raises once the newer one was used."""
+    layer, x = Asking(), torch.ones(2, 3)
+
+    def make(value: Any) -> None:
+        if setting is None:
+            torch.backends.cuda.enable_flash_sdp(value)
+        else:
+            setting.fp32_precision = value
+
+    before = torch.backends.cuda.flash_sdp_enabled() if setting is None else setting.fp32_precision
+    try:
+        for value in (values[0], values[0], values[1], values[0], values[1]):
+            make(value)
+            with torch.no_grad():
+                same(layer(x, name), torch.full((2, 3), 2.0 if value == values[1] else 3.0))
+    finally:
+        make(before)
+    # PyTorch hands the general setting on to its parts, and does not take it back there.
+    assert 2 <= counts()["captures"] <= 3 and counts()["eager_calls"] == 0
+
+
 def test_what_keeps_pytorchs_own_tracer_from_working_is_said(
     precisions: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
