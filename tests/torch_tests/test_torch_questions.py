@@ -250,7 +250,7 @@ def test_code_that_names_the_backends_is_served_whichever_way_their_precision_wa
     assert counts()["eager_calls"] == 0
 
 
-class Asking(torch.nn.Module):
+class OfOneBackend(torch.nn.Module):
     """Asks one setting of the backends, of which there are many."""
 
     @inference(backend="onnxruntime")
@@ -279,7 +279,7 @@ def test_each_setting_of_the_backends_is_followed(
     name: str, setting: Any, values: tuple[Any, Any], precisions: list[Any]
 ) -> None:
     """However it was made; the older interface raises once the newer one was used."""
-    layer, x = Asking(), torch.ones(2, 3)
+    layer, x = OfOneBackend(), torch.ones(2, 3)
 
     def make(value: Any) -> None:
         if setting is None:
