@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -235,6 +236,8 @@ class _Product:
             )  # fmt: skip
 
     def __del__(self) -> None:
+        if sys.is_finalizing():  # the binding is gone by then, or goes; so does all that the process holds
+            return
         for layout in getattr(self, "_layouts", ()):
             self._lt.matrix_layout_destroy(layout)
         if hasattr(self, "_descriptor"):

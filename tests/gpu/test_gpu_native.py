@@ -132,13 +132,14 @@ def test_whatever_another_thread_captures_is_left_whole(memory: Any) -> None:
         finally:
             capturing.set()
 
+    x, stream = torch.randn(2, 5, WIDTH).numpy(), torch.cuda.Stream()
+    with torch.cuda.stream(stream):  # memory of its own, which torch cannot ask the driver for while another captures
+        given = torch.empty(2, 5, WIDTH, device="cuda")
     thread = threading.Thread(target=theirs)
     thread.start()
     assert capturing.wait(60)
     try:
-        x, stream = torch.randn(2, 5, WIDTH).numpy(), torch.cuda.Stream()
         with torch.cuda.stream(stream):
-            given = torch.empty(2, 5, WIDTH, device="cuda")
             for _ in range(2):
                 program = gpu.ENGINE.load(graph, held, EngineOptions(device=memory.device, memory=memory))
                 found = [program.run([given]) for _ in range(3)]
