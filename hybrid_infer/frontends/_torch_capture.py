@@ -37,6 +37,7 @@ from hybrid_infer.frontends import (
     _torch_repeat,
     _torch_rules,
     _torch_swallowed,
+    _torch_switches,
     _torch_views,
     _torch_written_out,
 )
@@ -209,7 +210,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
     recording = torch.is_grad_enabled()
     # No gradient is traced: the mode makes a difference to what a method is told alone.
     mode = torch.enable_grad() if recording and tracee.asks_for_gradients else torch.no_grad()
-    with _quiet(), mode, _torch_composites.quick(), _torch_views.by_shape():
+    with _quiet(), mode, _torch_switches.kept(), _torch_composites.quick(), _torch_views.by_shape():
         try:
             with _torch_collectors.by_context(), _torch_fixed.noted() as lines:
                 program = _exported(tracee, arguments, shapes, recording)

@@ -308,4 +308,5 @@ def test_what_keeps_pytorchs_own_tracer_from_working_is_said(
     with torch.no_grad():
         for _ in range(2):
             same(layer(torch.ones(2, 3)), torch.full((2, 3), 2.0))
+    assert torch.backends.mkldnn.enabled and torch.backends.cudnn.enabled  # the tracer leaves the first one off
     assert re.search(r"rnn\.fp32_precision differ.*Set both to the same", caplog.text)
