@@ -26,7 +26,7 @@ EXTRAS = {
     # Newer paddle2onnx releases decide which onnx can be installed: 2.1 needs onnx 1.17.
     "paddle": ["paddlepaddle>=3.3", "paddle2onnx>=2.1,<3"],
     "openvino": ["openvino>=2026.4"],
-    # What the native engine loads on NVIDIA GPUs; chosen from the packages' sources, not yet run on a GPU. The compiler
+    # What the native engine loads on NVIDIA GPUs; CUDA 13's were run on a GPU, but for CuPy. The compiler
     # makes plans, cuBLASLt computes products, CuPy holds arrays where there is no framework. nvidia-cudnn-frontend is
     # left out: it requires packages that are not needed here, so it is installed by hand, with --no-deps.
     # cuda12 and cuda13 exclude each other.

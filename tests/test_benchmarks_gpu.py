@@ -190,14 +190,14 @@ def test_what_was_not_run_is_listed() -> None:
 
 
 def test_the_page_holds_the_figures_and_says_what_was_not_run() -> None:
-    page = _gpu_page.PAGE.read_text(encoding="utf-8")
-    assert "Nothing on this page was run on a GPU yet" in page
+    page = f"# On a GPU\n\n{_gpu_page.BEGIN}\nBefore.\n{_gpu_page.END}\n\n## More\n"
     told = {"device": "NVIDIA H100, sm_90, 132 multiprocessors", "driver": ["NVIDIA H100, 580.1"], "cuda": "13.0",
             "date": "2026-01-01", "versions": {"torch": "2.13"}}  # fmt: skip
     once = _gpu_page.filled(page, gpu.described(told), "2026-01-01", gpu.show([row()]), ["ResNet-50, float16, batch 1"])
     for words in ("2026-01-01", "sm_90", "580.1", "torch 2.13", "**Not run:** ResNet-50, float16, batch 1."):
         assert words in once, words
-    assert "Nothing on this page" not in once
+    assert once.startswith("# On a GPU") and once.endswith("## More\n") and "Before." not in once
+    assert _gpu_page.filled(_gpu_page.PAGE.read_text(encoding="utf-8"), "", "", "", [])
     assert _gpu_page.filled(once, gpu.described(told), "2026-01-01", gpu.show([row()]), []).count("Measured by") == 1
     with pytest.raises(ValueError, match="no place for figures"):
         _gpu_page.filled("# On a GPU", "", "", "", [])
