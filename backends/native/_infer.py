@@ -73,8 +73,9 @@ def infer(plan: Plan) -> Scope:
     scope = Scope(plan)
     for step in plan.steps:
         rule = RULES.get(step.op)
-        if rule is None:
-            continue  # control flow: its results were declared
+        if rule is None:  # of control flow and of our own: the results were declared
+            _infer_contents.follow(scope, step)
+            continue
         try:
             found = rule(scope, step)
         except Unknown:

@@ -170,13 +170,17 @@ def _reduce(scope: Scope, step: Step) -> Any:
     return _array([product(x.reshape(-1))] if shape else product(x.reshape(-1)), shape)
 
 
+def _spelled(scope: Scope, step: Step) -> Any:
+    return _array(step.attributes["elements"], tuple(step.attributes["shape"]))
+
+
 def _concat(step: Step, *parts: Any) -> Any:
     return np.concatenate(parts, step.attributes["axis"])
 
 
 _FOLLOWED: dict[str, Callable[[Scope, Step], Any]] = {
     "Shape": _shape, "Size": _size, "Gather": _plain(_gather), "Slice": _plain(_slice), "Concat": _plain(_concat),
-    "Reshape": _reshape, "Squeeze": _reshape, "Unsqueeze": _reshape,
+    "Reshape": _reshape, "Squeeze": _reshape, "Unsqueeze": _reshape, "view": _reshape, "sizes": _spelled,
     "Identity": _plain(lambda step, x: x), "Cast": _plain(_cast),
     "Add": _elementwise(lambda a, b: a + b), "Sub": _elementwise(lambda a, b: a - b),
     "Mul": _elementwise(lambda a, b: a * b), "Max": _elementwise(largest), "Min": _elementwise(smallest),

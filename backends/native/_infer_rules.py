@@ -256,6 +256,10 @@ def _blocks(scope: Scope, step: Step) -> list[Value]:
     return [Value(dtype, (x[0], x[1] * (b * b), x[2] // b, x[3] // b))]
 
 
+def _spelled(scope: Scope, step: Step) -> list[Value]:
+    return [Value(step.attributes["dtype"], tuple(step.attributes["shape"]))]
+
+
 def _every(rule: Rule, names: str) -> dict[str, Rule]:
     return dict.fromkeys(names.split(), rule)
 
@@ -274,7 +278,7 @@ RULES: dict[str, Rule] = {
     **_every(_blocks, "DepthToSpace SpaceToDepth"),
     **_every(_whole, "Shape Size"),
     "MatMul": _matmul, "Gemm": _gemm, "Einsum": _einsum, "Conv": _conv, "ConvTranspose": _conv_transpose,
-    "Resize": _resize, "Flatten": _flatten, "Dropout": _dropout,
+    "sizes": _spelled, "range": _spelled, "Resize": _resize, "Flatten": _flatten, "Dropout": _dropout,
     **SELECTION,
 }  # fmt: skip
 

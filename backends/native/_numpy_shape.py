@@ -225,6 +225,15 @@ def _broadcast(call: Call, x: Any) -> Any:
     return np.broadcast_to(x, sizes(call, "shape"))
 
 
+def _sizes(call: Call) -> Any:
+    return np.array(sizes(call, "elements"), NUMPY[call.get("dtype")]).reshape(call.get("shape"))
+
+
+def _counted(call: Call) -> Any:
+    [start], [by], [count] = (sizes(call, name) for name in ("start", "by", "shape"))
+    return (start + by * np.arange(count)).astype(NUMPY[call.get("dtype")])
+
+
 TABLE: Table = {
     "Reshape": _reshape, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Flatten": _flatten, "Shape": _shape,
     "Size": lambda call, x: np.array(x.size, np.int64), "Slice": _slice, "Split": _split, "Expand": _expand,
@@ -238,6 +247,7 @@ TABLE: Table = {
         np.reshape(start, ()), np.reshape(limit, ()), np.reshape(step, ()), dtype=start.dtype
     ),
     "Dropout": _dropout,
-    # Ours, of `_views`.
+    # Ours, of `_spell_sizes` and `_views`.
+    "sizes": _sizes, "range": _counted,
     "view": _view, "broadcast": _broadcast, "convert": lambda call, x: cast(x, call.get("to")),
 }  # fmt: skip

@@ -24,6 +24,7 @@ from hybrid_infer.backends.native import (
     _read,
     _row_layout,
     _spell_batchnorm,
+    _spell_sizes,
     _views,
 )
 from hybrid_infer.backends.native._plan import Plan
@@ -35,6 +36,7 @@ Pass = Callable[[Plan], None]
 PASSES: dict[str, Pass] = {
     "fold": _fold.fold,
     "views": _views.simplify_views,
+    "sizes": _spell_sizes.spell_sizes,
     "duplicates": _duplicates.merge_duplicates,
     "rotary": _fuse_rotary.fuse_rotary,
     "attention": _fuse_attention.fuse_attention,

@@ -201,9 +201,20 @@ def broadcast(a: Dim, b: Dim) -> Dim:
         return b
     if isinstance(a, int) and isinstance(b, int):
         raise ValueError(f"sizes {a} and {b} do not broadcast")
+    for whole, part in ((a, b), (b, a)):
+        if any(part == atom("min", *pair) for n in _bounds(part) for pair in ((whole, n), (n, whole))):
+            return whole  # they meet where the bound does not bind; as does one element
     if isinstance(a, int):
         return a  # the other is this or 1
     return b if isinstance(b, int) else atom("broadcast", a, b)
+
+
+def _bounds(size: Dim) -> list[int]:
+    """The positive numbers that `size` is at most, where it is the smaller of one and something else."""
+    if isinstance(size, int) or len(size.terms) != 1 or size.terms[0][1] != 1 or len(size.terms[0][0]) != 1:
+        return []
+    one = size.terms[0][0][0]
+    return [part for part in one[1:] if isinstance(part, int) and part > 0] if one[0] == "min" else []
 
 
 def evaluate(size: Dim, symbols: Mapping[Atom, int]) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hybrid_infer.backends.native._plan import Plan, Step
-from hybrid_infer.backends.native._size import Dim, divided, edge, strides
+from hybrid_infer.backends.native._size import Dim, broadcast, divided, edge, smallest, strides
 
 
 class Window(NamedTuple):
@@ -115,8 +115,9 @@ def _turned(plan: Plan, step: Step, result: int, window: Window) -> Window:
 
 def _sliced(plan: Plan, step: Step, result: int, window: Window) -> Window | None:
     told = [plan.constants.get(name) if name else None for name in step.inputs[1:]]
-    if len(told) < 2 or told[0] is None or any(a is None and n for a, n in zip(told, step.inputs[1:], strict=True)):
-        return None
+    lacking = [a is None and bool(n) for a, n in zip(told, step.inputs[1:], strict=True)]
+    if len(told) < 2 or told[0] is None or any(lacking[2:]):
+        return None  # where it ends says the shape of the result
     shape = plan.values[step.outputs[0]].shape
     axes = range(len(told[0])) if len(told) < 3 or told[2] is None else told[2]
     steps = [1] * len(told[0]) if len(told) < 4 or told[3] is None else told[3]
@@ -161,7 +162,12 @@ def _repeated(plan: Plan, step: Step, result: int, window: Window) -> Window | N
     shape = tuple(step.attributes["shape"])
     missing = len(shape) - len(window.sizes)
     sizes, strides = (*[1] * missing, *window.sizes), (*[0] * missing, *window.strides)
-    if any(size not in (1, full) for size, full in zip(sizes, shape, strict=True)):
-        return None
-    found = [0 if size == 1 else stride for size, stride in zip(sizes, strides, strict=True)]
+    found: list[Dim] = []
+    for size, full, stride in zip(sizes, shape, strides, strict=True):
+        if size in (1, full):
+            found.append(0 if size == 1 else stride)
+        elif not isinstance(full, int) and broadcast(size, full) == full:  # 1 or the whole, which the call will tell
+            found.append(stride * smallest(size - 1, 1))
+        else:
+            return None
     return Window(shape, tuple(found), window.start)

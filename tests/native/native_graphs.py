@@ -249,6 +249,30 @@ def softmax() -> tuple[Any, dict[str, Any]]:
     return model(nodes, {"x": (FLOAT, ("n", 7))}, ["y"], constants), {"x": sample((3, 7))}
 
 
+def positions() -> tuple[Any, dict[str, Any]]:
+    """An encoder's embeddings: rows of a table for as many tokens as there are, a causal mask, a mean by the count."""
+    constants = {"zero": i64(0), "one": i64(1), "none": np.int64(0), "by": np.int64(1), "axis": i64(0), "flat": i64(-1),
+                 "column": i64(1)}  # fmt: skip
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "one"], ["t"], axis=0),
+        node("Slice", ["table", "zero", "t", "axis"], ["rows"]),
+        node("Add", ["x", "rows"], ["embedded"]),
+        node("Squeeze", ["t", "axis"], ["count"]),
+        node("Range", ["none", "count", "by"], ["at"]),
+        node("Unsqueeze", ["at", "column"], ["below"]),
+        node("LessOrEqual", ["at", "below"], ["mask"]),
+        node("Cast", ["mask"], ["weights"], to=1),
+        node("MatMul", ["weights", "embedded"], ["sums"]),
+        node("Cast", ["t"], ["n"], to=1),
+        node("Div", ["sums", "n"], ["y"]),
+        node("Mul", ["s", "s"], ["sizes"]),
+    ]
+    inputs = {"x": (FLOAT, ("b", "t", 4)), "table": (FLOAT, (9, 4))}
+    feeds = {"x": sample((2, 5, 4)), "table": sample((9, 4), 1)}
+    return model(nodes, inputs, ["y", "sizes", "at"], constants), feeds
+
+
 #: Name, graph, the steps that its plan has.
 GRAPHS: dict[str, tuple[tuple[Any, dict[str, Any]], dict[str, int]]] = {
     "attention of torch": (torch_attention(False), {"attention": 1}),
@@ -268,6 +292,7 @@ GRAPHS: dict[str, tuple[tuple[Any, dict[str, Any]], dict[str, int]]] = {
     "modulated": (modulated(), {"row": 1}),
     "convolution": (convolution(), {"Conv": 1, "view": 4, "elementwise": 1}),
     "softmax": (softmax(), {"row": 1}),
+    "positions": (positions(), {"sizes": 2, "range": 1, "Slice": 1, "view": 1, "elementwise": 3, "matmul": 1}),
     **PACKED,
     **DECODERS,
 }

@@ -77,3 +77,24 @@ def test_a_benchmarked_model_in_half_precision(
     (version,) = hybrid_infer.explain(fast).to_dict()["methods"][0]["versions"]
     fused = [each for each in version["decisions"]["native"] if "@ v is one step" in each["why"]]
     assert len(fused) == attentions
+
+
+def test_an_encoder_of_texts_of_all_lengths_and_numbers(on_a_gpu: HostMemory, cuda: FakeCuda) -> None:
+    """Positions, masks and tables that are cut to the length are no reason to answer eagerly; too long a text is."""
+    torch.manual_seed(0)
+    layer, _ = bert()
+    layer = layer.eval()
+    fast = hybrid_infer.inference(copy.deepcopy(layer))
+    with torch.no_grad():
+        for shape in ((1, 7), (1, 9), (1, 1), (2, 9), (3, 512), (2, 1), (1, 7)):
+            ids = torch.randint(0, 50, shape)
+            torch.testing.assert_close(fast(ids), layer(ids), rtol=1e-4, atol=2e-5)
+        (counted,) = hybrid_infer.stats().values()
+        assert not counted["eager_calls"] and not counted["fallbacks"], counted
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=r"must match|expanded size"):
+                fast(torch.randint(0, 50, (1, 600)))
+        (before,) = hybrid_infer.stats().values()
+        torch.testing.assert_close(fast(ids), layer(ids), rtol=1e-4, atol=2e-5)
+    (counted,) = hybrid_infer.stats().values()
+    assert counted["eager_calls"] == before["eager_calls"] and counted["fallbacks"] == before["fallbacks"], counted

@@ -73,6 +73,11 @@ def _corrupted(step: Step) -> list[tuple[str, Step]]:
                 found.append((key, replace(step, attributes={k: v for k, v in at.items() if k != key})))
         if "activation" in at:
             changed("activation", activation="")
+    elif step.op == "sizes":
+        changed("elements", elements=[each + 1 for each in at["elements"]])
+    elif step.op == "range":
+        changed("start", start=[1])
+        changed("by", by=[2])
     elif step.op in ("row", "elementwise"):
         if "epsilon" in at:
             changed("epsilon", epsilon=at["epsilon"] + 0.5)
@@ -81,8 +86,10 @@ def _corrupted(step: Step) -> list[tuple[str, Step]]:
             changed("kind", kind=other[at["kind"]])
         for part in ("before", "code"):
             swap = {"Add": "Mul", "Mul": "Add", "Sigmoid": "Tanh", "Gelu": "Relu", "Relu": "Abs", "Sqrt": "Exp",
-                    "Div": "Mul", "Sub": "Add", "Neg": "Abs"}  # fmt: skip
+                    "Div": "Mul", "Sub": "Add", "Neg": "Abs", "LessOrEqual": "Greater"}  # fmt: skip
             for i, (op, arguments, dtype, extra) in enumerate(at.get(part, ())):
+                if op == "Cast":
+                    continue
                 code = [*at[part]]
                 code[i] = [swap[op], arguments, dtype, extra]
                 changed(f"{part} {i}", **{part: code})
