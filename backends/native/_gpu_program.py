@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from hybrid_infer import _fork_safe
-from hybrid_infer._errors import EngineError
+from hybrid_infer._errors import ArgumentsRefused, EngineError
 from hybrid_infer._types import EngineOptions, Graph, Memory
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends._cuda._driver import Driver
 from hybrid_infer.backends._cuda._graphs import LARGEST, Buffer, Graphs
 from hybrid_infer.backends._cuda._memory import block
-from hybrid_infer.backends.native import _late, _libraries, _modules, _schedule, _size
+from hybrid_infer.backends.native import _conditions, _late, _libraries, _modules, _schedule, _size
 from hybrid_infer.backends.native._arena import Arena, Arenas, Lane, place
 from hybrid_infer.backends.native._bound import Bound
 from hybrid_infer.backends.native._build import Kernels
@@ -263,7 +263,9 @@ class Program:
         for name, shape in zip(names, key.shapes, strict=True):
             wanted = plan.values[name].shape
             if wanted is not None and tuple(_size.evaluate(size, found) for size in wanted) != shape:
-                raise refuse(f"{name!r} has the shape {shape} where the plan takes {wanted}")
+                raise ArgumentsRefused(NAME, f"{name!r} has the shape {shape} where the plan takes {wanted}")
+        if reason := _conditions.broken(plan.conditions, found):
+            raise ArgumentsRefused(NAME, reason)
         return found
 
     def _bound(self, lane: Lane, key: Key, schedule: Schedule) -> Bound:

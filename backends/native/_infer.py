@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hybrid_infer.backends.native import _infer_contents
+from hybrid_infer.backends.native import _conditions, _infer_contents
 from hybrid_infer.backends.native._plan import Plan, Step, Value, refuse
 from hybrid_infer.backends.native._size import Dim, Size, atom, broadcast
 
@@ -22,6 +22,8 @@ class Scope:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.contents: dict[str, Any] = {}
+        #: The operator whose rule is at work.
+        self.op = ""
         for name, array in plan.constants.items():
             _infer_contents.remember(self.contents, name, array)
         for name in plan.inputs:
@@ -50,6 +52,28 @@ class Scope:
         found = self.contents.get(name)
         return None if found is None else list(found.reshape(-1))
 
+    def require(self, kind: str, a: Dim, b: Dim) -> None:
+        """Note what the sizes of a call have to be. Raises ValueError where they never are."""
+        _conditions.ask(self.plan.conditions, _conditions.Condition(kind, a, b, self.op))
+
+    def meet(self, *shapes: Shape | None) -> Shape | None:
+        """The shape to which all of `shapes` broadcast."""
+        result: Shape = ()
+        for shape in shapes:
+            if shape is None:
+                return None
+            rank = max(len(shape), len(result))
+            a, b = ((1,) * (rank - len(each)) + tuple(each) for each in (result, shape))
+            result = tuple(broadcast(m, n) for m, n in zip(a, b, strict=True))
+            for m, n in zip(a, b, strict=True):
+                self.require("meet", m, n)
+        return result
+
+    def spread(self, shape: Shape | None, target: Shape) -> None:
+        """Note that an operand of `shape`, if that is known, is spread to `target`."""
+        for size, whole in zip(shape[::-1] if shape else (), target[::-1], strict=False):
+            self.require("spread", size, whole)
+
     def has(self, step: Step, index: int) -> bool:
         return index < len(step.inputs) and bool(step.inputs[index])
 
@@ -76,6 +100,7 @@ def infer(plan: Plan) -> Scope:
         if rule is None:  # of control flow and of our own: the results were declared
             _infer_contents.follow(scope, step)
             continue
+        scope.op = step.op
         try:
             found = rule(scope, step)
         except Unknown:
@@ -101,18 +126,6 @@ def _bounded(name: str, shape: Shape | None) -> Shape | None:
         atom("data", name, axis) if isinstance(size, Size) and size.weight > _HEAVY else size
         for axis, size in enumerate(shape)
     )
-
-
-def meet(*shapes: Shape | None) -> Shape | None:
-    """The shape to which all of `shapes` broadcast."""
-    result: Shape = ()
-    for shape in shapes:
-        if shape is None:
-            return None
-        rank = max(len(shape), len(result))
-        a, b = ((1,) * (rank - len(each)) + tuple(each) for each in (result, shape))
-        result = tuple(broadcast(m, n) for m, n in zip(a, b, strict=True))
-    return result
 
 
 def place(axis: int, rank: int) -> int:

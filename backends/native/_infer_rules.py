@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from hybrid_infer.backends.native import _numpy_elementwise
-from hybrid_infer.backends.native._infer import Rule, Scope, Shape, Unknown, meet, number, place
+from hybrid_infer.backends.native._infer import Rule, Scope, Shape, Unknown, number, place
 from hybrid_infer.backends.native._infer_selection import SELECTION
 from hybrid_infer.backends.native._plan import Step, Value
 from hybrid_infer.backends.native._size import Dim, Size, product
@@ -23,8 +23,8 @@ def _elementwise(scope: Scope, step: Step) -> list[Value]:
     if step.op == "Cast":
         return [Value(step.attributes["to"], shapes[0])]
     if step.op in _BOOLEAN:
-        return [Value("bool", meet(*shapes))]
-    return [Value(scope.dtype(step, 1 if step.op == "Where" else 0), meet(*shapes))]
+        return [Value("bool", scope.meet(*shapes))]
+    return [Value(scope.dtype(step, 1 if step.op == "Where" else 0), scope.meet(*shapes))]
 
 
 def _same(scope: Scope, step: Step) -> list[Value]:
@@ -75,9 +75,8 @@ def _matmul(scope: Scope, step: Step) -> list[Value]:
     if not a or not b:
         raise ValueError("a product of a scalar")
     left, right = (a if len(a) > 1 else (1, *a)), (b if len(b) > 1 else (*b, 1))
-    if isinstance(left[-1], int) and isinstance(right[-2], int) and left[-1] != right[-2]:
-        raise ValueError(f"a product of {a} and {b}")
-    batch = meet(left[:-2], right[:-2])
+    scope.require("same", left[-1], right[-2])
+    batch = scope.meet(left[:-2], right[:-2])
     assert batch is not None
     tail = (*left[-2:-1][: len(a) > 1], *right[-1:][: len(b) > 1])
     return [Value(dtype, (*batch, *tail))]
@@ -87,8 +86,10 @@ def _gemm(scope: Scope, step: Step) -> list[Value]:
     a, b, dtype = scope.shape(step, 0), scope.shape(step, 1), scope.dtype(step)
     if a is None or b is None:
         raise Unknown
-    rows = a[1] if step.attributes.get("transA") else a[0]
-    columns = b[0] if step.attributes.get("transB") else b[1]
+    rows, inner = a[::-1] if step.attributes.get("transA") else a
+    other, columns = b[::-1] if step.attributes.get("transB") else b
+    scope.require("same", inner, other)
+    scope.spread(scope.shape(step, 2), (rows, columns))
     return [Value(dtype, (rows, columns))]
 
 
@@ -105,6 +106,7 @@ def _einsum(scope: Scope, step: Step) -> list[Value]:
         if shape is None:
             raise Unknown
         for letter, size in zip(term, shape, strict=True):
+            scope.require("meet", sizes.get(letter, 1), size)
             if sizes.get(letter, 1) == 1:
                 sizes[letter] = size
     if not arrow:
@@ -117,12 +119,23 @@ def _layer_norm(scope: Scope, step: Step) -> list[Value]:
     if shape is None:
         raise Unknown
     axis = place(step.attributes.get("axis", -1), len(shape))
+    for i in range(1, len(step.inputs)):
+        scope.spread(scope.shape(step, i), shape[axis:])
     rest = (*shape[:axis], *(1 for _ in shape[axis:]))
     narrow = "float32" if scope.dtype(step) in ("float16", "bfloat16") else scope.dtype(step)
     return [Value(scope.dtype(step), shape), Value(narrow, rest), Value(narrow, rest)]
 
 
-def _window(step: Step, shape: Shape, kernel: Sequence[int]) -> Shape | None:
+def _by_channel(scope: Scope, step: Step) -> list[Value]:
+    """Of the shape of an image, with operands that have a number for each channel."""
+    shape = scope.shape(step)
+    for i in range(1, len(step.inputs)):
+        if shape is not None and (each := scope.shape(step, i)):
+            scope.require("same", each[0], shape[1])
+    return _same(scope, step)
+
+
+def _window(scope: Scope, step: Step, shape: Shape, kernel: Sequence[int]) -> Shape | None:
     """The places of a window along each axis."""
     count = len(shape) - 2
     stride = step.attributes.get("strides") or [1] * count
@@ -139,9 +152,11 @@ def _window(step: Step, shape: Shape, kernel: Sequence[int]) -> Shape | None:
         if step.attributes.get("ceil_mode"):
             if isinstance(size, Size) or isinstance(room, Size):
                 return None
+            scope.require("least", room, 0)
             places = -(-room // stride[i]) + 1
             found.append(places - ((places - 1) * stride[i] >= size + pads[i]))
         else:
+            scope.require("least", room, 0)
             found.append(room // stride[i] + 1)
     return tuple(found)
 
@@ -150,8 +165,9 @@ def _conv(scope: Scope, step: Step) -> list[Value]:
     x, w, dtype = scope.shape(step, 0), scope.shape(step, 1), scope.dtype(step)
     if x is None or w is None:
         raise Unknown
-    places = _window(step, x, [number(n) for n in w[2:]])
+    places = _window(scope, step, x, [number(n) for n in w[2:]])
     assert places is not None
+    scope.require("same", x[1], w[1] * step.attributes.get("group", 1))
     return [Value(dtype, (x[0], w[0], *places))]
 
 
@@ -161,6 +177,7 @@ def _conv_transpose(scope: Scope, step: Step) -> list[Value]:
         raise Unknown
     count, at = len(x) - 2, step.attributes
     channels = w[1] * at.get("group", 1)
+    scope.require("same", x[1], w[0])
     if at.get("output_shape"):
         return [Value(dtype, (x[0], channels, *at["output_shape"][-count:]))]
     stride, dilation = at.get("strides") or [1] * count, at.get("dilations") or [1] * count
@@ -178,7 +195,7 @@ def _pool(scope: Scope, step: Step) -> list[Value]:
     x, dtype = scope.shape(step), scope.dtype(step)
     if x is None:
         raise Unknown
-    places = _window(step, x, step.attributes["kernel_shape"])
+    places = _window(scope, step, x, step.attributes["kernel_shape"])
     shape = scope.unknown(step, len(x)) if places is None else (x[0], x[1], *places)
     return [Value(dtype, shape), Value("int64", shape)]
 
@@ -251,6 +268,8 @@ def _blocks(scope: Scope, step: Step) -> list[Value]:
     x, b, dtype = scope.shape(step), step.attributes["blocksize"], scope.dtype(step)
     if x is None:
         raise Unknown
+    for size, part in ((x[1], b * b),) if step.op == "DepthToSpace" else ((x[2], b), (x[3], b)):
+        scope.require("same", size % part, 0)
     if step.op == "DepthToSpace":
         return [Value(dtype, (x[0], x[1] // (b * b), x[2] * b, x[3] * b))]
     return [Value(dtype, (x[0], x[1] * (b * b), x[2] // b, x[3] // b))]
@@ -266,8 +285,9 @@ def _every(rule: Rule, names: str) -> dict[str, Rule]:
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_numpy_elementwise.TABLE, _elementwise),
-    **_every(_same, "Softmax LogSoftmax Hardmax CumSum LpNormalization InstanceNormalization GroupNormalization "
-             "BatchNormalization Trilu ScatterElements ScatterND ReverseSequence"),
+    **_every(_same, "Softmax LogSoftmax Hardmax CumSum LpNormalization GroupNormalization Trilu "
+             "ScatterElements ScatterND ReverseSequence"),
+    **_every(_by_channel, "InstanceNormalization BatchNormalization"),
     **_every(_reduce, "ReduceSum ReduceMean ReduceProd ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceSumSquare "
              "ReduceLogSum ReduceLogSumExp"),
     **_every(_arg, "ArgMax ArgMin"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hybrid_infer.backends.native._infer import Rule, Scope, Shape, Unknown, meet, number, place
+from hybrid_infer.backends.native._infer import Rule, Scope, Shape, Unknown, number, place
 from hybrid_infer.backends.native._plan import Step, Value
 from hybrid_infer.backends.native._size import Dim, Size, atom, edge, largest, never_negative, product
 
@@ -40,9 +40,7 @@ def _reshape(scope: Scope, step: Step) -> list[Value]:
     if -1 in sizes:
         rest = product(size for size in sizes if size != -1)
         sizes[sizes.index(-1)] = 0 if rest == 0 else product(shape) // rest
-    total, wanted = product(shape), product(sizes)
-    if isinstance(total, int) and isinstance(wanted, int) and total != wanted:
-        raise ValueError(f"{shape} cannot become {tuple(sizes)}")
+    scope.require("same", product(shape), product(sizes))
     return [Value(dtype, tuple(sizes))]
 
 
@@ -58,6 +56,8 @@ def _squeeze(scope: Scope, step: Step) -> list[Value]:
     if given is None:
         return [Value(dtype, None)]
     axes = {place(number(axis), len(shape)) for axis in given}
+    for i in axes:
+        scope.require("same", shape[i], 1)
     return [Value(dtype, tuple(size for i, size in enumerate(shape) if i not in axes))]
 
 
@@ -121,6 +121,7 @@ def _split(scope: Scope, step: Step) -> list[Value]:
         lengths = scope.content(step, 1)
         if lengths is None:
             lengths = [atom("data", name, axis) for name in step.outputs]
+        scope.require("same", sum(lengths), shape[axis])
     else:
         size = shape[axis]
         part = -(-size // count) if isinstance(size, int) else size // count
@@ -134,7 +135,7 @@ def _split(scope: Scope, step: Step) -> list[Value]:
 def _expand(scope: Scope, step: Step) -> list[Value]:
     shape, dtype = scope.shape(step), scope.dtype(step)
     sizes, otherwise = _by_content(scope, step, 1, dtype)
-    return otherwise if sizes is None else [Value(dtype, meet(shape, tuple(sizes)))]
+    return otherwise if sizes is None else [Value(dtype, scope.meet(shape, tuple(sizes)))]
 
 
 def _tile(scope: Scope, step: Step) -> list[Value]:
@@ -157,6 +158,10 @@ def _pad(scope: Scope, step: Step) -> list[Value]:
     for i, axis in enumerate(axes):
         at = place(number(axis), len(shape))
         result[at] = result[at] + pads[i] + pads[i + len(axes)]
+        scope.require("least", result[at], 0)
+        if step.attributes.get("mode") == "reflect":
+            for pad in (pads[i], pads[i + len(axes)]):
+                scope.require("least", shape[at] - 1, pad)
     return [Value(dtype, tuple(result))]
 
 
@@ -165,11 +170,20 @@ def _gather(scope: Scope, step: Step) -> list[Value]:
     if x is None or indices is None:
         return [Value(dtype, None)]
     axis = place(step.attributes.get("axis", 0), len(x))
+    told = scope.plan.constants.get(step.inputs[1])
+    for each in scope.content(step, 1) or ([] if told is None or not told.size else [int(told.min()), int(told.max())]):
+        scope.require("least", x[axis] - 1, each)
+        scope.require("least", x[axis] + each, 0)
     return [Value(dtype, (*x[:axis], *indices, *x[axis + 1 :]))]
 
 
 def _gather_elements(scope: Scope, step: Step) -> list[Value]:
-    return [Value(scope.dtype(step), scope.shape(step, 1))]
+    x, indices = scope.shape(step, 0), scope.shape(step, 1)
+    axis = step.attributes.get("axis", 0)
+    for i, (size, count) in enumerate(zip(x or (), indices or (), strict=False)):
+        if x is not None and i != place(axis, len(x)):
+            scope.require("least", size, count)
+    return [Value(scope.dtype(step), indices)]
 
 
 def _gather_nd(scope: Scope, step: Step) -> list[Value]:
@@ -199,6 +213,10 @@ def _concat(scope: Scope, step: Step) -> list[Value]:
     total: Dim = 0
     for shape in shapes:
         total = total + (shape[axis] if shape is not None else 0)
+    for i, size in enumerate(first):
+        for shape in shapes[1:]:
+            if i != axis and shape is not None:
+                scope.require("same", size, shape[i])
     sizes = [_agree([shape[i] for shape in shapes if shape is not None]) for i in range(len(first))]
     return [Value(dtype, (*sizes[:axis], total, *sizes[axis + 1 :]))]
 
@@ -242,6 +260,8 @@ def _top_k(scope: Scope, step: Step) -> list[Value]:
     if shape is None:
         return [Value(dtype, None), Value("int64", None)]
     axis = place(step.attributes.get("axis", -1), len(shape))
+    if k is not None:
+        scope.require("least", shape[axis], k[0])
     found: list[Value] = []
     for output, each in zip(step.outputs, (dtype, "int64"), strict=False):
         size = atom("data", output, axis) if k is None else k[0]

@@ -13,6 +13,7 @@ from typing import Any
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer.backends.native import _size
+from hybrid_infer.backends.native._conditions import Condition
 from hybrid_infer.backends.native._size import Dim, Size
 
 NAME = "native"
@@ -79,6 +80,8 @@ class Plan:
     decisions: list[dict[str, Any]] = field(default_factory=list)
     #: Lifetimes of the values between steps, see `_memory`; None before they are planned.
     memory: dict[str, Any] | None = None
+    #: What the sizes of a call have to be, each once.
+    conditions: dict[Condition, None] = field(default_factory=dict)
 
     def free(self) -> Iterator[str]:
         """Names that come from outside, for a graph inside a step."""
@@ -164,6 +167,7 @@ def _plan_data(plan: Plan, blob: bytearray) -> dict[str, Any]:
         ],
         "decisions": plan.decisions,
         "memory": encode(plan.memory),
+        "conditions": [encode(each) for each in plan.conditions],
     }
 
 
@@ -195,6 +199,7 @@ def _plan_from(data: Any, blob: bytes) -> Plan:
         opset=data["opset"],
         decisions=data["decisions"],
         memory=decode(data["memory"]),
+        conditions={Condition(*decode(each)): None for each in data["conditions"]},
     )
 
 

@@ -137,7 +137,7 @@ _sessions = _program.Sessions(_Session, threads=lambda width: 0)
 
 def _check(plan: _plan.Plan, feeds: Mapping[str, Any]) -> None:
     """Refuse arrays that do not fit: NumPy would compute something of them all the same."""
-    from hybrid_infer.backends.native import _size
+    from hybrid_infer.backends.native import _conditions, _size
     from hybrid_infer.backends.native._read import symbols_of
 
     for name in plan.inputs:
@@ -152,3 +152,5 @@ def _check(plan: _plan.Plan, feeds: Mapping[str, Any]) -> None:
         wanted = None if shape is None else tuple(_size.evaluate(size, symbols) for size in shape)
         if wanted is not None and wanted != feeds[name].shape:
             raise ValueError(f"{name!r} has the shape {feeds[name].shape} where the plan takes {wanted}")
+    if reason := _conditions.broken(plan.conditions, symbols):
+        raise _program.Unfit(reason)

@@ -127,3 +127,24 @@ def test_a_static_model(memory: Memory, cuda: FakeCuda, tmp_path: Path) -> None:
     memory.limit = 10
     with pytest.raises(StaticModelError, match="Out of memory error on GPU 0"):
         static(x)
+
+
+def test_sizes_that_do_not_fit_raise_what_eager_raises(memory: Memory) -> None:
+    """Nothing is launched on them, which would read behind the smaller of the two; later calls are served."""
+
+    @hybrid_infer.inference()
+    def fast(x: Any, w: Any) -> Any:
+        return paddle.tanh(x * w)
+
+    def given(*counts: int) -> list[Any]:
+        return [paddle.randn([count, 4]) for count in counts]
+
+    with paddle.no_grad():
+        for counts in ((3, 5), (5, 3)) * 2:
+            for fit in (3, 4, 5):
+                x, w = given(fit, fit)
+                np.testing.assert_allclose(fast(x, w).numpy(), np.tanh(x.numpy() * w.numpy()), rtol=1e-5)
+            with pytest.raises(ValueError, match="Broadcast dimension mismatch"):
+                fast(*given(*counts))
+    (counted,) = hybrid_infer.stats().values()
+    assert counted["captures"] == 2 and not counted["builds"] - 2, counted

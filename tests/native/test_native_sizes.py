@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 from fake_cuda import FakeCuda, HostMemory
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_cases import _free_model
 from kernel_support import COMPILER, build, check_kernels
-from native_graphs import GRAPHS
+from native_graphs import GRAPHS, i64
 from native_support import compare, model, node, ops, sample
-from test_native_gpu import check, graph_of, options
+from test_native_gpu import arrays_of, check, graph_of, options
 
-from hybrid_infer.backends.native import _kernels, _passes, _size, gpu
+from hybrid_infer._errors import ArgumentsRefused, EngineError
+from hybrid_infer.backends.native import _build, _conditions, _interpret, _kernels, _passes, _plan, _read, _size, gpu
+from hybrid_infer.backends.native._conditions import Condition
 
 
 def test_positions_are_written_from_the_sizes_of_each_call(cuda: FakeCuda) -> None:
@@ -71,4 +77,119 @@ def test_sizes_that_do_not_bound_each_other_meet_where_the_call_says_so() -> Non
     assert _size.broadcast(x, _size.smallest(y, 4)) not in (x, y)
     assert _size.broadcast(x, _size.smallest(x, y)) != x
 
+
+def _shape(draw: Any, *sizes: Any) -> tuple[int, ...]:
+    return tuple(draw(st.integers(0, 4)) if size is None else size for size in sizes)
+
+
+#: Graphs of one step with open sizes, and the sizes that are not open.
+_ASKING: dict[str, tuple[list[Any], dict[str, tuple[Any, ...]], dict[str, Any]]] = {
+    "add": ([node("Add", ["x", "w"], ["y"])], {"x": (None, None), "w": (None,)}, {}),
+    "add a constant": ([node("Add", ["x", "c"], ["y"])], {"x": (None,)}, {"c": np.ones(3, np.float32)}),
+    "where": ([node("Less", ["x", "w"], ["m"]), node("Where", ["m", "x", "v"], ["y"])],
+              {"x": (None, 2), "w": (None, 2), "v": (None, 1)}, {}),
+    "matmul": ([node("MatMul", ["x", "w"], ["y"])], {"x": (None, 2, None), "w": (None, None, 3)}, {}),
+    "gemm": ([node("Gemm", ["x", "w", "v"], ["y"], transB=1)],
+             {"x": (None, None), "w": (None, None), "v": (None,)}, {}),
+    "layer norm": ([node("LayerNormalization", ["x", "c"], ["y"])], {"x": (2, None)}, {"c": np.ones(3, np.float32)}),
+    "reshape": ([node("Reshape", ["x", "to"], ["r"]), node("Tanh", ["r"], ["y"])],
+                {"x": (None, None)}, {"to": i64(2, -1)}),
+    "reshape to a number": ([node("Reshape", ["x", "to"], ["y"])], {"x": (None, None)}, {"to": i64(6)}),
+    "concat": ([node("Concat", ["x", "w"], ["y"], axis=1)], {"x": (None, 2), "w": (None, 3)}, {}),
+    "split": ([node("Split", ["x", "parts"], ["y", "z"], axis=0)], {"x": (None, 2)}, {"parts": i64(1, 2)}),
+    "squeeze": ([node("Squeeze", ["x", "axes"], ["y"])], {"x": (None, 2)}, {"axes": i64(0)}),
+    "expand": ([node("Expand", ["x", "to"], ["y"])], {"x": (None, 2)}, {"to": i64(3, 2)}),
+    "gather": ([node("Gather", ["x", "at"], ["y"], axis=0)], {"x": (None, 2)}, {"at": i64(2, -3, 0)}),
+    "convolution": ([node("Conv", ["x", "c"], ["y"])], {"x": (1, None, None)}, {"c": np.ones((2, 3, 2), np.float32)}),
+    "blocks": ([node("SpaceToDepth", ["x"], ["y"], blocksize=2)], {"x": (1, 2, None, 4)}, {}),
+    "pad": ([node("Pad", ["x", "by"], ["y"], mode="reflect")], {"x": (2, None)}, {"by": i64(0, 2, 0, 1)}),
+}  # fmt: skip
+
+
+def _asked(name: str) -> tuple[Any, dict[str, tuple[Any, ...]]]:
+    nodes, inputs, constants = _ASKING[name]
+    named = {key: ("float32", tuple(f"{key}{i}" if n is None else n for i, n in enumerate(shape)))
+             for key, shape in inputs.items()}  # fmt: skip
+    graph = model(nodes, named, list(nodes[-1].output), constants)
+    return graph, inputs
+
+
+@pytest.mark.parametrize("name", _ASKING)
+def test_a_call_is_refused_where_onnx_runtime_refuses_it(name: str, cuda: FakeCuda) -> None:
+    """Else kernels would read behind their operands, and give something."""
+    made, inputs = _asked(name)
+    session = onnxruntime.InferenceSession(made.SerializeToString(), _quiet(), providers=["CPUExecutionProvider"])
+    plan, graph = _passes.plan(made), graph_of(made)
+    launched = not _build.uncovered(plan, _kernels.kernels(plan))
+    program = gpu.ENGINE.load(graph, [], options(HostMemory(numpy=True))) if launched else None
+    seen = set()
+
+    def answer(feeds: dict[str, Any]) -> list[Any]:
+        if program is not None:
+            return [each.array for each in program.run(arrays_of(plan, graph.inputs, feeds))]
+        if reason := _conditions.broken(plan.conditions, _read.symbols_of(plan, feeds)):
+            raise ArgumentsRefused("native", reason)
+        return _interpret.run(plan, feeds)
+
+    @settings(deadline=None, max_examples=60, database=None)
+    @given(st.data())
+    def compared(data: Any) -> None:
+        feeds = {key: sample(_shape(data.draw, *shape), 3) for key, shape in inputs.items()}
+        try:
+            expected = session.run(None, feeds)
+        except Exception:
+            expected = None
+        empty = any(0 in each.shape for each in feeds.values())
+        try:
+            found = answer(feeds)
+        except ArgumentsRefused as fault:
+            assert expected is None or empty, fault
+            seen.add(False)
+            return
+        if expected is None or empty:
+            assert empty  # of which ONNX Runtime refuses some, and gives others a size of 1
+            return
+        seen.add(True)
+        for ours, theirs in zip(found, expected, strict=True):
+            assert ours.shape == theirs.shape
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+    compared()
+    assert seen == {True, False}
+
+
+def _quiet() -> onnxruntime.SessionOptions:
+    told = onnxruntime.SessionOptions()
+    told.log_severity_level = 4
+    return told
+
+
+def test_conditions_are_those_that_a_call_may_break_and_are_stored() -> None:
+    (made, _), _ = GRAPHS["positions"]
+    plan = _passes.plan(made)
+    tokens = _size.atom("dim", "x", 1)
+    assert Condition("meet", tokens, _size.smallest(tokens, 9), "Add") in plan.conditions
+    assert _plan.restore(*_plan.dump(plan)).conditions == plan.conditions
+    said = _conditions.broken(plan.conditions, {("dim", "x", 0): 1, ("dim", "x", 1): 12})
+    assert said == "Add cannot broadcast 12 and 9"
+    assert not _passes.plan(_fixed(made)).conditions
+
+
+def _fixed(made: Any) -> Any:
+    """The same for sizes that are numbers."""
+    fixed = onnx.ModelProto.FromString(made.SerializeToString())
+    for size in fixed.graph.input[0].type.tensor_type.shape.dim:
+        if not size.dim_value:
+            size.dim_value = 5
+    del fixed.graph.value_info[:]
+    for value in fixed.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return fixed
+
+
+def test_a_graph_that_no_sizes_fit_is_refused_as_it_is_planned() -> None:
+    inputs = {"x": ("float32", (2, 3)), "w": ("float32", (4, 5))}
+    made = _free_model([node("MatMul", ["x", "w"], ["y"])], inputs, ["y"], {})
+    with pytest.raises(EngineError, match="MatMul needs 3 and 4 to be equal"):
+        _passes.plan(made)
 
