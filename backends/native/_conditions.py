@@ -22,19 +22,11 @@ class Condition(NamedTuple):
     b: Dim
     where: str
 
-    def holds(self, a: int, b: int) -> bool:
-        """Does it hold of these two numbers?"""
+    def holds(self, a: Dim, b: Dim) -> bool:
+        """Does it hold of these two, whatever symbols there are in them?"""
         if self.kind == "least":
-            return a >= b
+            return never_negative(a - b)
         return a == b or (a == 1 and self.kind != "same") or (b == 1 and self.kind == "meet")
-
-    def certain(self) -> bool:
-        """Does it hold whatever the symbols are?"""
-        if isinstance(self.a, int) and isinstance(self.b, int):
-            return self.holds(self.a, self.b)
-        if self.kind == "least":
-            return never_negative(self.a - self.b)
-        return self.a == self.b or (self.a == 1 and self.kind != "same") or (self.b == 1 and self.kind == "meet")
 
     def in_words(self, a: int, b: int) -> str:
         told = {
@@ -46,7 +38,7 @@ class Condition(NamedTuple):
 
 def ask(conditions: dict[Condition, None], one: Condition) -> None:
     """Add a condition that a call may break. Raises ValueError for one that every call breaks."""
-    if one.certain():
+    if one.holds(one.a, one.b):
         return
     if isinstance(one.a, int) and isinstance(one.b, int):
         raise ValueError(one.in_words(one.a, one.b))

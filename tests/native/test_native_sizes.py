@@ -193,3 +193,12 @@ def test_a_graph_that_no_sizes_fit_is_refused_as_it_is_planned() -> None:
     with pytest.raises(EngineError, match="MatMul needs 3 and 4 to be equal"):
         _passes.plan(made)
 
+
+
+def test_a_window_that_hangs_over_the_end_is_one_where_ceil_mode_says_so() -> None:
+    pool = {"kernel_shape": [2], "strides": [2]}
+    inputs = {"x": ("float32", (1, 1, 1))}
+    made = model([node("MaxPool", ["x"], ["y"], ceil_mode=1, **pool)], inputs, ["y"])
+    compare(_passes.plan(made), made, {"x": sample((1, 1, 1))})
+    with pytest.raises(EngineError, match="MaxPool needs -1 to be at least 0"):
+        _passes.plan(_free_model([node("MaxPool", ["x"], ["y"], **pool)], inputs, ["y"], {}))
