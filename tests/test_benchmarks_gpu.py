@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
 from typing import Any
@@ -213,9 +214,21 @@ def test_without_a_gpu_there_is_a_reason_and_no_figure(monkeypatch: pytest.Monke
     assert "without CUDA" in gpu.missing()
 
 
-def _launches(monkeypatch: pytest.MonkeyPatch, name: str, model: Model) -> list[str]:
+def _launches(monkeypatch: pytest.MonkeyPatch, name: str, model: Model, any_batch: bool = False) -> list[str]:
     monkeypatch.setattr(plans, "MODELS", {name: model})
-    return plans.measure(name, "float16", 2)
+    return plans.measure(name, "float16", 2, any_batch)
+
+
+@pytest.mark.parametrize("name", ["ViT-B", "BERT-base, 128 tokens"])
+def test_a_plan_of_any_batch_launches_what_one_of_a_batch_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The masks that the exporter writes for any batch, which hide nothing, cost nothing."""
+    transformers = pytest.importorskip("transformers")
+    small = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+    config = {"ViT-B": "ViTConfig"}.get(name, "BertConfig")
+    monkeypatch.setattr(transformers, config, functools.partial(getattr(transformers, config), **small))
+    alone, any_batch = (_launches(monkeypatch, name, MODELS[name], each) for each in (False, True))
+    assert int(any_batch[3]) <= int(alone[3]) + (name == "ViT-B"), (alone, any_batch)  # its token of the class, spread
+    assert int(any_batch[4]) <= 1.1 * int(alone[4]), (alone, any_batch)
 
 
 def test_a_block_of_a_diffusion_transformer_is_eight_launches(monkeypatch: pytest.MonkeyPatch) -> None:

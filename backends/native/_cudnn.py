@@ -201,10 +201,11 @@ def _attention(of: _Description, at: Mapping[str, Any], shapes: list[list[int]],
         "q": of.tensor(1, *q), "k": of.tensor(2, *k), "v": of.tensor(3, *v),
     }  # fmt: skip
     if masked:
-        shape = [*([1] * (4 - len(shapes[3]))), *shapes[3]]
-        if shape[2:] != [q[0][2], k[0][2]]:
+        shape, whole = [*([1] * (4 - len(shapes[3]))), *shapes[3]], [q[0][2], k[0][2]]
+        step = [0 if size < full else by for size, full, by in zip(shape[2:], whole, _strides(shape)[2:], strict=True)]
+        if any(size not in (1, full) for size, full in zip(shape[2:], whole, strict=True)):
             return False
-        given["bias"] = of.tensor(4, shape, _strides(shape))
+        given["bias"] = of.tensor(4, [*shape[:2], *whole], [*_strides(shape)[:2], *step])
     output, _ = of.graph.sdpa(name="attention", attn_scale=at["scale"], generate_stats=False, **given)
     of.result(output, 5 if masked else 4, *result)
     return True

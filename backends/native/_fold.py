@@ -91,7 +91,7 @@ def _fold_once(plan: Plan, contents: dict[str, Any], late: list[Step]) -> int:
 
 def _folded(plan: Plan, step: Step, contents: dict[str, Any]) -> list[Any] | None:
     """The results of a step, if they can be had now."""
-    if step.bodies:
+    if step.bodies or _open(step):
         return None
     if len(step.outputs) == 1 and step.outputs[0] in contents:
         array, value = contents[step.outputs[0]], plan.values[step.outputs[0]]
@@ -107,6 +107,12 @@ def _folded(plan: Plan, step: Step, contents: dict[str, Any]) -> list[Any] | Non
         for name, array in zip(step.outputs, found, strict=False)
     ]
     return [np.array(array, order="C") for array in rounded]
+
+
+def _open(step: Step) -> bool:
+    """Does what it does depend on the sizes of a call?"""
+    parts = [part for part in step.attributes.values() if isinstance(part, list)]
+    return any(isinstance(each, Size) for part in parts for each in part)
 
 
 def _size_of(plan: Plan, step: Step) -> int:

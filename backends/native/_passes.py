@@ -8,6 +8,7 @@ from typing import Any
 from hybrid_infer.backends.native import (
     _attention_groups,
     _attention_layout,
+    _broadcasts,
     _duplicates,
     _fold,
     _fuse_attention,
@@ -37,6 +38,7 @@ PASSES: dict[str, Pass] = {
     "fold": _fold.fold,
     "views": _views.simplify_views,
     "sizes": _spell_sizes.spell_sizes,
+    "broadcasts": _broadcasts.lift_broadcasts,
     "duplicates": _duplicates.merge_duplicates,
     "rotary": _fuse_rotary.fuse_rotary,
     "attention": _fuse_attention.fuse_attention,

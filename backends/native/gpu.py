@@ -29,7 +29,7 @@ PLAN = "plan.json"
 CONSTANTS = "constants.bin"
 
 #: Moves whenever the planner or the kernels' interface write something else for the same graph.
-_FORMAT = 8
+_FORMAT = 9
 
 _EXACT = TF32()
 

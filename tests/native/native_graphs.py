@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from native_llama import DECODERS
+from native_masks import MASKS
 from native_packed import PACKED
 from native_support import model, node, sample
 
@@ -293,6 +294,7 @@ GRAPHS: dict[str, tuple[tuple[Any, dict[str, Any]], dict[str, int]]] = {
     "convolution": (convolution(), {"Conv": 1, "view": 4, "elementwise": 1}),
     "softmax": (softmax(), {"row": 1}),
     "positions": (positions(), {"sizes": 2, "range": 1, "Slice": 1, "view": 1, "elementwise": 3, "matmul": 1}),
+    **MASKS,
     **PACKED,
     **DECODERS,
 }

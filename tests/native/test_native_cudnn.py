@@ -19,8 +19,13 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 
-def attention(dtype: str, size: int, masked: bool, laid_out: bool = True) -> tuple[Any, dict[str, Any]]:
-    """Heads as linear layers leave them, (batch, tokens, heads, size), or in front of the tokens."""
+def attention(
+    dtype: str, size: int, masked: bool, laid_out: bool = True, rows: str | int = "t"
+) -> tuple[Any, dict[str, Any]]:
+    """Heads as linear layers leave them, (batch, tokens, heads, size), or in front of the tokens.
+
+    ``rows``: of the mask, one for each query or one for all.
+    """
     nodes, names = [], {name: name for name in "qkv"}
     if laid_out:
         nodes = [node("Transpose", [n], [f"{n}h"], perm=[0, 2, 1, 3]) for n in "qkv"]
@@ -37,16 +42,16 @@ def attention(dtype: str, size: int, masked: bool, laid_out: bool = True) -> tup
     inputs: dict[str, Any] = {name: (dtype, shape) for name in "qkv"}
     feeds = {n: _held(sample([{"b": 2, "t": 5}.get(s, s) for s in shape], i) / 2, dtype) for i, n in enumerate("qkv")}
     if masked:
-        inputs["mask"] = (dtype, ("b", 1, "t", "t"))
-        feeds["mask"] = _held(np.where(sample((2, 1, 5, 5), 9) > 0, 0, -1000), dtype)
+        inputs["mask"] = (dtype, ("b", 1, rows, "t"))
+        feeds["mask"] = _held(np.where(sample((2, 1, 1 if rows == 1 else 5, 5), 9) > 0, 0, -1000), dtype)
     return _passes.plan(_free_model(nodes, inputs, ["y"], {})), feeds
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("masked", ["", "masked", "padded"])
 @pytest.mark.parametrize("laid_out", [False, True])
-def test_attention(dtype: str, masked: bool, laid_out: bool, cudnn: FakeCudnn, cuda: FakeCuda) -> None:
-    plan, feeds = attention(dtype, 16, masked, laid_out)
+def test_attention(dtype: str, masked: str, laid_out: bool, cudnn: FakeCudnn, cuda: FakeCuda) -> None:
+    plan, feeds = attention(dtype, 16, bool(masked), laid_out, 1 if masked == "padded" else "t")
     assert [step.op for step in plan.steps] == ["attention"]
     program, graph = program_of(plan)
     for _ in range(3):
@@ -154,7 +159,8 @@ def test_convolutions(bias: bool, cudnn: FakeCudnn, cuda: FakeCuda) -> None:
 
 
 @pytest.mark.parametrize("mask_kind", [lambda kinds: kinds.HALF, lambda kinds: kinds.FLOAT], ids=["half", "float"])
-def test_the_binding_describes_what_is_asked_of_it(mask_kind: Any) -> None:
+@pytest.mark.parametrize("rows", [5, 1])
+def test_the_binding_describes_what_is_asked_of_it(mask_kind: Any, rows: int) -> None:
     if _cudnn.importlib.util.find_spec("cudnn") is None:
         pytest.skip("nvidia-cudnn-frontend is not installed")
     library = _cudnn._binding()
@@ -164,7 +170,7 @@ def test_the_binding_describes_what_is_asked_of_it(mask_kind: Any) -> None:
     )
     of = _cudnn._Description(graph, [kinds.HALF] * 3 + [mask_kind(kinds), kinds.HALF], kinds.FLOAT)
     at = {"scale": 0.25, "zero_nan": False, "k_turned": False, "order": [0, 2, 1, 3]}
-    shapes = [[2, 3, 5, 16], [2, 3, 5, 16], [2, 3, 5, 16], [2, 1, 5, 5], [2, 5, 3, 16]]
+    shapes = [[2, 3, 5, 16], [2, 3, 5, 16], [2, 3, 5, 16], [2, 1, rows, 5], [2, 5, 3, 16]]
     strides = [[240, 16, 48, 1], *(_cudnn._strides(shape) for shape in shapes[1:])]
     assert _cudnn._attention(of, at, shapes, strides)
     graph.validate()

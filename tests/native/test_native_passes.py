@@ -86,12 +86,13 @@ def _corrupted(step: Step) -> list[tuple[str, Step]]:
             changed("kind", kind=other[at["kind"]])
         for part in ("before", "code"):
             swap = {"Add": "Mul", "Mul": "Add", "Sigmoid": "Tanh", "Gelu": "Relu", "Relu": "Abs", "Sqrt": "Exp",
-                    "Div": "Mul", "Sub": "Add", "Neg": "Abs", "LessOrEqual": "Greater"}  # fmt: skip
+                    "Div": "Mul", "Sub": "Add", "Neg": "Abs", "LessOrEqual": "Greater", "Where": "Where"}  # fmt: skip
             for i, (op, arguments, dtype, extra) in enumerate(at.get(part, ())):
                 if op == "Cast":
                     continue
                 code = [*at[part]]
-                code[i] = [swap[op], arguments, dtype, extra]
+                turned = [arguments[0], *arguments[:0:-1]] if op == "Where" else arguments
+                code[i] = [swap[op], turned, dtype, extra]
                 changed(f"{part} {i}", **{part: code})
     for i, window in enumerate(windows(step)):
         if window is not None:
