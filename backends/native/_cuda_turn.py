@@ -10,8 +10,12 @@ from hybrid_infer.backends.native._cuda_expressions import STORED
 from hybrid_infer.backends.native._plan import BYTES, Plan, Step
 from hybrid_infer.backends.native._size import Dim, Size, product
 
-#: Threads of a block, and bytes of a tile's lines: what side by side a GPU reads best, at least.
-THREADS, LINE = 256, 128
+#: Threads of a block, and bytes side by side of what a tile reads and writes: a line of the cache, and half of one, so
+#: that there are more tiles.
+THREADS, LINE, HALF = 256, 128, 64
+
+#: Bytes of a word of a bank of shared memory.
+_WORD = 4
 
 
 def turn(plan: Plan, step: Step, name: str, box: Box) -> Kernel:
@@ -22,14 +26,17 @@ def turn(plan: Plan, step: Step, name: str, box: Box) -> Kernel:
     reach, kind = Access([1], []), STORED[types[0]]
     last = len(box.sizes) - 1
     a, b = box.sizes[across], box.sizes[last]
-    wide, high = _tile(a, b, BYTES[types[0]])
+    nbytes = BYTES[types[0]]
+    wide, high = _tile(a, b, nbytes)
+    # Neighbours down the tile, and those of the next columns that a warp reads at once, lie in other banks.
+    pitch = wide + max(_WORD // nbytes, 1) * max(min(32, 128 // nbytes) // high, 1)
     down, along = _parts(b, high), _parts(a, wide)
     others = [axis for axis in range(last) if axis != across]
     tiles = product([down, along, *(box.sizes[axis] for axis in others)])
     term = reach.term
     lines = [
         "extern __shared__ __align__(16) unsigned char hi_shared[];",
-        f"constexpr int WIDE = {wide}, HIGH = {high}, PITCH = WIDE + 1;",
+        f"constexpr int WIDE = {wide}, HIGH = {high}, PITCH = {pitch}, EACH = {-(-wide * high // THREADS)};",
         f"{kind}* tile = ({kind}*)hi_shared;",
         f"const I a = {term(a)}, b = {term(b)}, tiles = {term(tiles)};",
         "for (I at = blockIdx.x; at < tiles; at += gridDim.x) {",
@@ -48,15 +55,26 @@ def turn(plan: Plan, step: Step, name: str, box: Box) -> Kernel:
             f"    to += c * {term(box.written[axis])}; }}",
             f"  rest /= {size};",
         ]
+    # All of a thread's loads are under way at once: none waits for what another one puts into the tile.
     lines += [
-        "  for (int e = (int)threadIdx.x; e < WIDE * HIGH; e += (int)blockDim.x) {",
-        "    const int i = e % WIDE, j = e / WIDE;",
-        f"    if (i0 + i < a && j0 + j < b) tile[j * PITCH + i] = p0[from + i + (j0 + j) * {term(box.read[last])}];",
+        f"  {kind} held[EACH];",
+        "#pragma unroll",
+        "  for (int n = 0; n < EACH; ++n) {",
+        f"    const int e = (int)threadIdx.x + n * {THREADS}, i = e % WIDE, j = e / WIDE;",
+        "    if (e < WIDE * HIGH && i0 + i < a && j0 + j < b)",
+        f"      held[n] = p0[from + i + (j0 + j) * {term(box.read[last])}];",
+        "  }",
+        "#pragma unroll",
+        "  for (int n = 0; n < EACH; ++n) {",
+        f"    const int e = (int)threadIdx.x + n * {THREADS}, i = e % WIDE, j = e / WIDE;",
+        "    if (e < WIDE * HIGH && i0 + i < a && j0 + j < b) tile[j * PITCH + i] = held[n];",
         "  }",
         "  __syncthreads();",
-        "  for (int e = (int)threadIdx.x; e < WIDE * HIGH; e += (int)blockDim.x) {",
-        "    const int j = e % HIGH, i = e / HIGH;",
-        f"    if (i0 + i < a && j0 + j < b) p1[to + j + (i0 + i) * {term(box.written[across])}] = tile[j * PITCH + i];",
+        "#pragma unroll",
+        "  for (int n = 0; n < EACH; ++n) {",
+        f"    const int e = (int)threadIdx.x + n * {THREADS}, j = e % HIGH, i = e / HIGH;",
+        "    if (e < WIDE * HIGH && i0 + i < a && j0 + j < b)",
+        f"      p1[to + j + (i0 + i) * {term(box.written[across])}] = tile[j * PITCH + i];",
         "  }",
         "  __syncthreads();",
         "}",
@@ -70,7 +88,7 @@ def turn(plan: Plan, step: Step, name: str, box: Box) -> Kernel:
     entries, points = entry_points(name, parameters, passed, indices(count), THREADS)
     return Kernel(
         head(text) + "\n" + text + points + "\n", entries, types, reach.numbers, count, 1, rows=tiles, blocks=True,
-        threads=THREADS, shared=high * (wide + 1) * BYTES[types[0]],
+        threads=THREADS, shared=high * pitch * nbytes,
     )  # fmt: skip
 
 
@@ -79,12 +97,13 @@ def _tile(a: Dim, b: Dim, nbytes: int) -> tuple[int, int]:
 
     Where one of them is short it is taken whole, and more of the other.
     """
-    line = LINE // nbytes
-    wide, high = (line if isinstance(size, Size) else max(min(size, line), 1) for size in (a, b))
-    if wide < line:
-        high = min(line * line // wide, b) if not isinstance(b, Size) else line * line // wide
-    elif high < line:
-        wide = min(line * line // high, a) if not isinstance(a, Size) else line * line // high
+    read, written = LINE // nbytes, HALF // nbytes
+    axes = ((a, read), (b, written))
+    wide, high = (most if isinstance(size, Size) else max(min(size, most), 1) for size, most in axes)
+    if wide < read:
+        high = read * written // wide if isinstance(b, Size) else min(read * written // wide, b)
+    elif high < written:
+        wide = read * written // high if isinstance(a, Size) else min(read * written // high, a)
     return wide, max(high, 1)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,9 @@ from kernel_support import build
 from test_native_tiles import H100, check, kernels_of, on_host
 
 from hybrid_infer.backends.native import _kernels, _nvrtc
-from hybrid_infer.backends.native._cuda_turn import LINE, _tile
+from hybrid_infer.backends.native._cuda_turn import HALF, LINE, _tile
 from hybrid_infer.backends.native._geometry import geometry
-from hybrid_infer.backends.native._plan import Plan, Step
+from hybrid_infer.backends.native._plan import BYTES, Plan, Step
 from hybrid_infer.backends.native._size import atom
 
 #: Shapes and orders of axes: a matrix, an image to channels last and back, a convolution's weights, one short axis.
@@ -79,11 +81,28 @@ def test_turns_compile_for_gpus(architecture: str) -> None:
 
 
 def test_a_tile_has_whole_lines_where_an_axis_is_long_enough() -> None:
-    assert _tile(1024, 640, 2) == (LINE // 2, LINE // 2) and _tile(1024, 640, 4) == (LINE // 4, LINE // 4)
-    assert _tile(9, 640, 2) == (9, 455)  # a convolution's weights: 9 by 455 of the 640 channels
-    assert _tile(640, 3, 4) == (341, 3) and _tile(9, 2, 8) == (9, 2)
+    assert _tile(1024, 640, 2) == (LINE // 2, HALF // 2) and _tile(1024, 640, 4) == (LINE // 4, HALF // 4)
+    assert _tile(9, 640, 2) == (9, 227)  # a convolution's weights: 9 by 227 of the 640 channels
+    assert _tile(640, 3, 4) == (170, 3) and _tile(9, 2, 8) == (9, 2)
     size = atom("dim", "x", 0)
-    assert _tile(size, 640, 2) == _tile(640, size, 2) == (64, 64)
+    assert _tile(size, 640, 2) == _tile(640, size, 2) == (64, 32)
     plan = turn_plan((640, 640, 3, 3), [0, 2, 3, 1], "float16")
     [kernel] = kernels_of([("", plan, [])]).values()
-    assert geometry(kernel, {}, H100)[1:] == (640 * 2, 256, 455 * 10 * 2, False)
+    assert geometry(kernel, {}, H100)[1:] == (640 * 3, 256, 227 * 11 * 2, False)
+    assert kernel.source.count("#pragma unroll") == 3 and "EACH = 8;" in kernel.source
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_neighbours_down_a_tile_lie_in_other_banks(dtype: str) -> None:
+    """A warp that reads down a tile asks each of the 32 banks of shared memory for one word."""
+    plan = turn_plan((1024, 640), [1, 0], dtype)
+    [kernel] = kernels_of([("", plan, [])]).values()
+    found = re.search(r"WIDE = (\d+), HIGH = (\d+), PITCH = (\d+)", kernel.source)
+    assert found is not None
+    wide, high, pitch = map(int, found.groups())
+    nbytes = BYTES[dtype]
+    at_once = min(32, 128 // nbytes)  # of 8 bytes, half a warp
+    for first in range(0, wide * high, at_once):
+        places = [(e % high * pitch + e // high) * nbytes for e in range(first, first + at_once)]
+        words = {place + byte & ~3 for place in places for byte in range(nbytes)}
+        assert max(Counter(word // 4 % 32 for word in words).values()) == 1
