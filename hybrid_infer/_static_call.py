@@ -19,7 +19,7 @@ from hybrid_infer._signature import Layout, Signatures, Unsupported
 from hybrid_infer._static_bindings import Bindings
 from hybrid_infer._static_ranges import Passed, Ranged, Served
 from hybrid_infer._structure import builder, constants, leaf_kinds
-from hybrid_infer._types import EngineOptions, Graph, Program
+from hybrid_infer._types import TF32, EngineOptions, Graph, Program
 from hybrid_infer.frontends._uploads import uploaded
 
 _log = logging.getLogger("hybrid_infer")
@@ -34,6 +34,8 @@ class Programs:
     def __init__(self, model: Model, options: Options) -> None:
         self.model, self.options = model, options
         self._programs: dict[tuple[int, str, str, bool], Program] = {}
+        #: What was allowed as programs were made that heed it.
+        self._tf32: weakref.WeakKeyDictionary[Program, TF32] = weakref.WeakKeyDictionary()
         self._arrays: dict[str, Any] = {}
         self._ranged = Ranged(model, options)
         self._lock = _fork_safe.Lock()
@@ -65,6 +67,8 @@ class Programs:
             try:
                 if not getattr(engine, "ranged", False):
                     program = self._program(saved, frontend, device, copying, engine, reasons)
+                    if getattr(program, "heeds_tf32", False):
+                        waiting.append(self._same_tf32(program, frontend))
                     return Served(program, _while(program.usable, waiting))
                 if layout is not None:
                     return self._ranged.program(saved, frontend, layout, engine, self._transient)
@@ -87,11 +91,14 @@ class Programs:
         key = (id(saved), frontend.name, device, copying)
         with self._lock:
             found = self._programs.get(key)
-            if found is not None and found.usable():
+            if found is not None and found.usable() and self._same_tf32(found, frontend)():
                 if found.engine == engine.name:
                     return found
                 raise EngineError(engine.name, f"could not run it, and {found.engine} does")
+            told = frontend.tf32()
             self._programs[key] = program = self._load(saved, frontend, device, engine)
+            if getattr(program, "heeds_tf32", False):
+                self._tf32[program] = told
         _rewriting.announce(self.options, engine)
         in_place = getattr(engine, "in_place", False)
         if device != "cpu" and not in_place and not copying and self.options.device != "cpu":
@@ -99,6 +106,11 @@ class Programs:
             text = "%s: %s computes on the CPU, and tensors on %s are copied there and back: %s"
             _log.warning(text, self.model.path, engine.name, device, why)
         return program
+
+    def _same_tf32(self, program: Program, frontend: Any) -> Callable[[], bool]:
+        """Tells whether a program that heeds what may be rounded to TF32 was made under the present setting."""
+        told = self._tf32.get(program)
+        return lambda: told is None or frontend.tf32() == told
 
     def _load(self, saved: Saved, frontend: Any, device: str, engine: Any) -> Program:
         options = engine_options(self.options, frontend, engine, device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -152,6 +153,23 @@ def test_a_setting_that_changes_is_followed(
             assert (cublaslt.count["tf32"] > before) == bool(times)
             assert (float((found - exact).abs().max()) > 1e-5) == bool(times)
     assert counts()["captures"] == 1 and counts()["builds"] == 1
+
+
+def test_a_static_model_follows_a_setting_that_changes(
+    allowed: Any, on_a_gpu: HostMemory, cublaslt: FakeLt, cudnn: FakeCudnn, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    layer, x = Rounding().eval(), torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        exact = layer(x)
+        hybrid_infer.save(layer, str(tmp_path / "model"), input_spec=[x])
+        static = hybrid_infer.load(str(tmp_path / "model"))
+        for told in (TF32(), TF32(True, True), TF32(True, True), TF32()):
+            allowed(told)
+            before = cublaslt.count["tf32"]
+            found = static(x)
+            assert (float((found - exact).abs().max()) > 1e-5) == told.products
+            assert (cublaslt.count["tf32"] > before) == told.products
 
 
 def test_the_settings_of_pytorch_are_read_whichever_way_they_were_made() -> None:
