@@ -8,6 +8,7 @@ layout that the next product reads.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from hybrid_infer.backends.native import _code, _fold
 from hybrid_infer.backends.native._plan import Plan, Step, Value
 from hybrid_infer.backends.native._rewrite import Finder, bypass, repeat, splice
-from hybrid_infer.backends.native._size import Dim, never_negative
+from hybrid_infer.backends.native._size import Dim, broadcast, never_negative
 
 #: Steps that spread each of their operands to the size of their result, or are no larger than these.
 ELEMENTWISE = _code.FUSABLE - {"Clip", "PRelu"}
@@ -140,10 +141,8 @@ def _compute_before(finder: Finder, step: Step) -> bool:
     if step.op in _REDUCTIONS:
         kept = _reduced(finder, step, sources[0])
     else:
-        kept = tuple(
-            next((size for each in shapes if (size := _at(each, axis)) != 1), 1)
-            for axis in range(-max(map(len, shapes)), 0)
-        )
+        rank = max(map(len, shapes))
+        kept = tuple(functools.reduce(broadcast, [_at(each, axis) for each in shapes]) for axis in range(-rank, 0))
     if kept is None or kept == result.shape:
         return False
     name = plan.fresh(f"{step.outputs[0]}:before")
@@ -161,30 +160,41 @@ def _source(finder: Finder, name: str) -> str:
 
 
 def _pays(finder: Finder, name: str) -> bool:
-    """Will all who read `name` read what it was before it was spread, as another operand spreads it?"""
-    if name in finder.outputs:
-        return False
-    for user in finder.users.get(name, ()):
-        if user.op in _REDUCTIONS and user.inputs[0] == name:
-            spreads = False
-        elif user.op in ELEMENTWISE:
-            whole = finder.shape(user.outputs[0])
-            others = [each for each in user.inputs if each and each != name and finder.shape(each) == whole]
-            spreads = not all(_was_spread(finder, each) for each in others)
-        else:
+    """Will all who read `name` read what it was before it was spread, as another operand spreads it?
+
+    They, or those who read what they make of it: each value is met once, however many ways lead to it.
+    """
+    met, left = {name}, [name]
+    while left:
+        here = left.pop()
+        if here in finder.outputs:
             return False
-        if not spreads and not _pays(finder, user.outputs[0]):
-            return False
+        for user in finder.users.get(here, ()):
+            if user.op in ELEMENTWISE:
+                whole = finder.shape(user.outputs[0])
+                others = [each for each in user.inputs if each and each != here and finder.shape(each) == whole]
+                if not all(_was_spread(finder, each) for each in others):
+                    continue
+            elif user.op not in _REDUCTIONS or user.inputs[0] != here:
+                return False
+            if user.outputs[0] not in met:
+                met.add(user.outputs[0])
+                left.append(user.outputs[0])
     return True
 
 
 def _was_spread(finder: Finder, name: str) -> bool:
     """Is it so large only because something was spread?"""
-    step = finder.maker.get(name)
-    if step is None or step.op not in ELEMENTWISE:
-        return step is not None and step.op == "broadcast"
-    whole = finder.shape(name)
-    return all(_was_spread(finder, each) for each in step.inputs if each and finder.shape(each) == whole)
+    whole, met, left = finder.shape(name), {name}, [name]
+    while left:
+        step = finder.maker.get(left.pop())
+        if step is None or step.op not in (*ELEMENTWISE, "broadcast"):
+            return False
+        if step.op != "broadcast":
+            more = {each for each in step.inputs if each and finder.shape(each) == whole} - met
+            met |= more
+            left += more
+    return True
 
 
 def _fixed(finder: Finder, name: str) -> bool:

@@ -84,6 +84,42 @@ def test_comparisons_of_counts_with_numbers(op: str, number: int, first: int, sw
     assert ("range" not in ops(plan)) == known
 
 
+@pytest.mark.timeout(60)
+def test_long_chains_of_what_is_spread_are_planned_in_no_time() -> None:
+    """Each step is read twice: ways through the graph are far more than it has values."""
+    depth = 40
+    nodes = [
+        node("Shape", ["x"], ["b"], start=0, end=1), node("Concat", ["b", "three"], ["whole"], axis=0),
+        node("Expand", ["row", "whole"], ["v0"]),
+    ]  # fmt: skip
+    for i in range(depth):
+        nodes += [node("Mul", [f"v{i}", f"v{i}"], [f"u{i}"]), node("Sub", [f"u{i}", f"v{i}"], [f"v{i + 1}"])]
+    nodes.append(node("Add", ["x", f"v{depth}"], ["y"]))
+    inputs = {"x": (FLOAT, ("b", 3)), "row": (FLOAT, ("b", 1))}
+    made = model(nodes, inputs, ["y"], {"three": np.array([3])})
+    plan = _passes.plan(made)
+    assert "broadcast" not in ops(plan)
+    compare(plan, made, {"x": sample((2, 3)), "row": sample((2, 1), 1) / 9})
+
+
+def test_what_is_cut_at_a_bound_meets_the_whole_before_it_is_spread() -> None:
+    """Sizes that are no numbers: of two that meet, the first is not the size of both."""
+    nodes = [
+        node("Shape", ["x"], ["shape"]), node("Shape", ["x"], ["n"], start=1, end=2),
+        node("Slice", ["table", "zero", "n", "zero"], ["cut"]),
+        node("Unsqueeze", ["cut", "zero"], ["row"]),
+        node("Expand", ["row", "shape"], ["a"]), node("Expand", ["other", "shape"], ["c"]),
+        node("Mul", ["a", "c"], ["u"]), node("Tanh", ["u"], ["v"]), node("Add", ["v", "x"], ["y"]),
+    ]  # fmt: skip
+    inputs = {"x": (FLOAT, ("b", "n")), "table": (FLOAT, (6,)), "other": (FLOAT, (1, "n"))}
+    made = model(nodes, inputs, ["y"], {"zero": np.array([0])})
+    plan = _passes.plan(made)
+    for batch, count in ((2, 5), (1, 6), (3, 1), (0, 4)):
+        feeds = {"x": sample((batch, count)), "table": sample((6,), 1), "other": sample((1, count), 2)}
+        compare(plan, made, feeds)
+        run_and_check_shapes(plan, feeds)
+
+
 KINDS = ("float32", "bool")
 #: What is spread, as it is before and after.
 SMALL = [(1, 1), (1, 4), (3, 1), (3, 4), (4,), ()]
@@ -111,8 +147,8 @@ class _Grower:
             name = {"bool": "flags", "float32": "row"}[kind]
         else:
             name, shape = f"c{len(self.nodes)}", self.draw(st.sampled_from(SMALL))
-            if shape and self.draw(st.booleans()):
-                shape = (1, *shape) if len(shape) == 2 else shape
+            if len(shape) == 2 and self.draw(st.booleans()):
+                shape = (1, *shape)
             numbers = sample(shape, len(self.nodes))
             least = self.draw(st.sampled_from([0, -9]))
             self.constants[name] = np.asarray(numbers if kind == "float32" else numbers > least)
