@@ -14,6 +14,7 @@ from hybrid_infer.backends.native._broadcasts import ELEMENTWISE
 from hybrid_infer.backends.native._plan import Plan, Step
 from hybrid_infer.backends.native._rewrite import Finder, drop_dead, repeat, splice
 from hybrid_infer.backends.native._size import Dim
+from hybrid_infer.backends.native._views import keeps_order
 
 
 def absorb_turns(plan: Plan) -> None:
@@ -45,12 +46,12 @@ def _turn_first(finder: Finder, step: Step) -> bool:
     for name in user.inputs:
         given = finder.shape(name) or ()
         apart, after = _orders(given, order)
-        if apart == after and _same_order(apart, order):
+        if apart == after and keeps_order(apart, order):
             inputs.append(name)
             continue
         inputs.append(plan.fresh(f"{name}:turned"))
         plan.values[inputs[-1]] = replace(plan.values[name], shape=after)
-        if name != step.outputs[0] and _same_order(apart, order):
+        if name != step.outputs[0] and keeps_order(apart, order):
             made.append(Step("view", (name,), (inputs[-1],), {"shape": list(after)}))
             continue
         if apart != given:
@@ -67,12 +68,6 @@ def _orders(shape: tuple[Dim, ...], order: Sequence[int]) -> tuple[tuple[Dim, ..
     """A shape with all axes, and that with them in another order."""
     apart = (*([1] * (len(order) - len(shape))), *shape)
     return apart, tuple(apart[axis] for axis in order)
-
-
-def _same_order(shape: tuple[Dim, ...], order: Sequence[int]) -> bool:
-    """Does a turn leave all axes longer than 1 in the order in which they are?"""
-    long = [axis for axis in order if shape[axis] != 1]
-    return long == sorted(long)
 
 
 def _absorb(finder: Finder, step: Step) -> bool:

@@ -202,10 +202,11 @@ def _attention(of: _Description, at: Mapping[str, Any], shapes: list[list[int]],
     }  # fmt: skip
     if masked:
         shape, whole = [*([1] * (4 - len(shapes[3]))), *shapes[3]], [q[0][2], k[0][2]]
-        step = [0 if size < full else by for size, full, by in zip(shape[2:], whole, _strides(shape)[2:], strict=True)]
         if any(size not in (1, full) for size, full in zip(shape[2:], whole, strict=True)):
             return False
-        given["bias"] = of.tensor(4, [*shape[:2], *whole], [*_strides(shape)[:2], *step])
+        full = [*shape[:2], *whole]
+        steps = [by if size == n else 0 for size, n, by in zip(shape, full, _strides(shape), strict=True)]
+        given["bias"] = of.tensor(4, full, steps)
     output, _ = of.graph.sdpa(name="attention", attn_scale=at["scale"], generate_stats=False, **given)
     of.result(output, 5 if masked else 4, *result)
     return True

@@ -6,13 +6,14 @@ Squeeze, Unsqueeze, Flatten, Expand, ConstantOfShape, Identity and Dropout.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from hybrid_infer.backends.native._plan import NUMPY, Plan, Step, Value
 from hybrid_infer.backends.native._rewrite import Finder, bypass, drop_dead, exchange, repeat
-from hybrid_infer.backends.native._size import Dim, Size, atoms, product
+from hybrid_infer.backends.native._size import Dim, atoms, product
 
 #: Poolings over whole images are reductions.
 _GLOBAL = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
@@ -147,8 +148,13 @@ def _turn_is_view(finder: Finder, step: Step) -> bool:
     result = finder.shape(step.outputs[0])
     if shape is None or order is None or result is None:
         return False
-    long = [axis for axis in order if isinstance(shape[axis], Size) or shape[axis] != 1]
-    if long != sorted(long):
+    if not keeps_order(shape, order):
         return False
     exchange(finder.plan, [step], Step("view", step.inputs, step.outputs, {"shape": list(result)}))
     return True
+
+
+def keeps_order(shape: Sequence[Dim], order: Sequence[int]) -> bool:
+    """Does a turn leave all axes longer than 1 in the order in which they are?"""
+    long = [axis for axis in order if shape[axis] != 1]
+    return long == sorted(long)

@@ -8,13 +8,9 @@ import numpy as np
 from native_llama import DECODERS
 from native_masks import MASKS
 from native_packed import PACKED
-from native_support import model, node, sample
+from native_support import i64, model, node, sample
 
 FLOAT = "float32"
-
-
-def i64(*numbers: int) -> Any:
-    return np.array(numbers, np.int64)
 
 
 def torch_attention(mask: bool) -> tuple[Any, dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from native_support import model, node, sample
+from native_support import i64, model, node, sample
 
 FLOAT = "float32"
 HEADS, WIDTH = 3, 4
@@ -14,10 +14,9 @@ HEADS, WIDTH = 3, 4
 def guarded(mask: str) -> tuple[Any, dict[str, Any]]:
     """``mask``: all (hides nothing), causal, positions (none is below zero) or padding, which the caller gives."""
     tokens: int | str = 5 if mask in ("all", "causal") else "s"
-    i64 = lambda *numbers: np.array(numbers, np.int64)  # noqa: E731
     constants: dict[str, Any] = {
         "zero": np.float32(0), "least": np.float32(-np.inf), "scale": np.float32(WIDTH**-0.5), "last": i64(-1),
-        "one": i64(1), "none": np.int64(0), "step": np.int64(1), "ends": i64(0, 2, 3), "first": i64(0),
+        "one": i64(1), "none": np.int64(0), "step": np.int64(1), "first": i64(0),
     }  # fmt: skip
     nodes = [node("Shape", ["q"], ["b"], start=0, end=1), node("Shape", ["q"], ["s"], start=1, end=2)]
     inputs: dict[str, Any] = {name: (FLOAT, ("b", tokens, HEADS, WIDTH)) for name in "qkv"}

@@ -175,5 +175,9 @@ def compare(plan: Plan, made: Any, feeds: Mapping[str, Any], rtol: float = 1e-5,
             np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol)
 
 
+def i64(*numbers: int) -> Any:
+    return np.array(numbers, np.int64)
+
+
 def sample(shape: Sequence[int], seed: int = 0, dtype: str = "float32") -> Any:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
