@@ -279,6 +279,7 @@ def _stored_plan(request: Request, held: Held, plan: str, engine: Any) -> Prepar
     held.stored.add(plan)
     if stored.meta.get("verified"):
         held.verified.add(str(stored.meta["verified"]))
+        held.compared[plan] += 1
     return prepared
 
 
@@ -311,20 +312,21 @@ def bind(request: Request, held: Held, family: Family, built: Built) -> Compiled
     route = Compiled(
         request.frontend, request.subject, held, family, built.program, request.live, built.prepared.graph, built.sight
     )
+    route.built = built
     if getattr(built.program, "heeds_tf32", False):
         frontend, told = request.frontend, request.frontend.tf32()
-        route.only_while(lambda: frontend.tf32() == told)
+        route.only_while("what may be rounded to TF32", lambda: frontend.tf32() == told)
     return route
 
 
 def check(
     frontend: Any, route: Compiled, tensors: Any, ints: Any, eager: Any, options: Options, given: Any = (),
-    before: Any = None,
+    before: Any = None, again: bool = False,
 ) -> None:  # fmt: skip
     """Compare a route with the eager result of the same call, and note how far they are apart.
 
     `tensors`: those that the eager method worked on; `given`: the objects that it was given (see `_given`); `before`:
-    the tensors as they were before that, where it has written to some.
+    the tensors as they were before that, where it has written to some; `again`: the plan was right at other sizes.
 
     Raises Disagreement, Inconclusive or EngineError.
     """
@@ -375,6 +377,8 @@ def check(
         _verify.compare, left, right, dtypes, from_floats=floats, rtol=options.rtol, atol=options.atol
     )
     if options.rtol is None and options.atol is None:
+        if again:
+            compare = functools.partial(compare, terms=lambda: _terms(frontend, before or tensors))
         on_gpu = any(spec.device != "cpu" for spec in version.tensors)
         tf32 = frontend.tf32() if on_gpu else _halves.NONE
         worst = _halves.compare(compare, precision, lambda: route.held.graph().model, numbers, tf32)
@@ -385,6 +389,20 @@ def check(
     text = "%s: largest difference from eager %.3g"
     tell(logging.DEBUG, "verified", name, text, name, worst, engine=engine, error=worst)
     errors[engine] = max(worst, errors.get(engine, 0.0))
+
+
+def _terms(frontend: Any, tensors: Any) -> tuple[int, float]:
+    """The number of elements of the largest tensor of floats, and the largest finite value of any."""
+    import numpy as np
+
+    number, largest = 0, 0.0
+    for tensor in tensors:
+        dtype = frontend.describe(tensor)[0]
+        if dtype in _verify.TOLERANCES:
+            values = np.abs(frontend.exporter(dtype, carrier(dtype))(tensor))
+            number = max(number, values.size)
+            largest = max(largest, float(np.max(values, initial=0.0, where=np.isfinite(values))))
+    return number, largest
 
 
 def _is_int(value: Any) -> bool:

@@ -42,12 +42,17 @@ class Held:
         self.plans: dict[str, Prepared] = {}
         self.stored: set[str] = set()  # of these, the ones that are on disk
         self.verified: set[str] = set()  # by `_verified.name`
+        self.compared: Counter[str] = Counter()  # of a plan, how often that was done in this process
         self.taken: set[str] = set()  # the same, of plans that are used although no comparison told anything
         self.ties: Counter[str] = Counter()  # the same: comparisons that told nothing
         self.unfit: Counter[str] = Counter()  # the same: calls that it refused for their values
+        self.moves: Counter[str] = Counter()  # the same: comparisons in a row that a changed weight spoiled
         self.refused: dict[str, str] = {}  # why an engine is not used, by `_verified.scope` of its plan
         self.told: set[str] = set()  # of these, the ones that are on disk
         self.postponed: dict[str, Any] = {}  # what failed for a cause that passes, likewise; on no disk
+        #: Eager routes of calls that a plan did not answer as the eager method does, though it is right at other sizes:
+        #: by the kind of the program, and the magnitudes of their sizes.
+        self.resting: dict[tuple[str, tuple[int, ...]], Any] = {}
         #: Which results carry a gradient, by which arguments and weights require one.
         self.carried: dict[tuple[tuple[bool, ...], tuple[bool, ...]], tuple[bool, ...]] = {}
         #: Arguments that are results too, by number: do they come back as they are where they have gaps in memory?

@@ -12,7 +12,19 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hybrid_infer import _background, _choice, _cinn, _defects, _family, _given, _pace, _progress, _stance, _trt
+from hybrid_infer import (
+    _background,
+    _choice,
+    _cinn,
+    _defects,
+    _family,
+    _given,
+    _magnitudes,
+    _pace,
+    _progress,
+    _stance,
+    _trt,
+)
 from hybrid_infer._busy import NOTHING
 from hybrid_infer._carry import Found, joined
 from hybrid_infer._invocation import Invocation
@@ -205,7 +217,7 @@ def _ready(state: Any, call: Call, errand: Errand, chooses: bool) -> Any:
     ready = [
         r for r in list(state.routes.values())
         if scale in r.scales and r.held.version.fits(call) and r.held.version.varies(opens) and r.valid()
-        and r.serves(call)
+        and r.serves(call) and _magnitudes.of(r.held.version, call) in r.magnitudes
     ]  # fmt: skip
     if not ready or (state.family is not None and state.family.barred(call)):
         return None

@@ -42,6 +42,7 @@ class Compiled:
         version = held.version
         self.graph = graph
         self.frontend, self.held, self.family, self.program, self.live = frontend, held, family, program, live
+        self.built: Any = None  # what it was bound from, a `Built`
         self.weights, kept = sight.weights, sight.kept
         self._places, self._valued = sight.places, sight.valued
         self._loose = [id(tensor) for _, _, tensor in subject.loose_tensors]
@@ -53,6 +54,7 @@ class Compiled:
         self._attributes = subject.attributes.arm(version.reads, subject.census, sight.watched)
         self._code = subject.code_unchanged
         self._usable = program.usable
+        self._terms: dict[str, Callable[[], bool]] = {}  # of what else it is valid only while it holds
         self.in_place = in_place = bool(getattr(program, "in_place", False))
         #: Does its plan reach as far as a call? Some are built for ranges of sizes.
         self._reaches: Callable[[Any], bool] | None = getattr(program, "serves", None)
@@ -96,6 +98,8 @@ class Compiled:
         self.computed = len(graph.outputs)
         #: The scales of the calls for which it was chosen, and the seconds of a call that it saves there, where known.
         self.scales: dict[int, float] = {}
+        #: The magnitudes of the sizes at which it was compared with the eager method, or need not be (`_magnitudes`).
+        self.magnitudes: set[tuple[int, ...]] = set()
         self.temporary = False
         self.mark: object = None  # of the store: it keeps the entry in use for as long as this lives
         self.tensor_sources = [s for s, k in zip(self._sources, self._kinds, strict=True) if k == "t"]
@@ -125,8 +129,7 @@ class Compiled:
     def stand_in(self, while_: Callable[[], bool]) -> None:
         """It is valid no longer than `while_` says."""
         self.temporary = True
-        usable = self.program.usable
-        self._usable = lambda: usable() and while_()
+        self.only_while("the plan that stood in for its own", while_)
 
     def valid(self) -> bool:
         """Are the weights, the attributes that were read and the code as they were when this was made?"""
@@ -147,17 +150,18 @@ class Compiled:
 
         return unchanged
 
-    def only_while(self, holds: Callable[[], bool]) -> None:
-        """Let this be valid no longer than something holds that no other part of a call tells."""
+    def only_while(self, what: str, holds: Callable[[], bool]) -> None:
+        """Let this be valid no longer than something holds, called `what`, that no other part of a call tells."""
         usable = self._usable
         self._usable = lambda: holds() and usable()
+        self._terms = {**self._terms, what: holds}
 
     def broken(self) -> str:
         """What changed since this was made, where `valid` says that something did."""
         if getattr(self.program, "outdated", False):
             return "a weight"
         checks = {"an attribute": self._attributes, "code": self._code, "a constant tensor": self._constant,
-                  "its process": self.program.usable, "the stance": self._usable}  # fmt: skip
+                  "its process": self.program.usable, **self._terms}  # fmt: skip
         try:
             return next((what for what, holds in checks.items() if not holds()), "a weight")
         except (KeyError, IndexError):

@@ -11,6 +11,7 @@ from typing import Any
 
 from hybrid_infer import (
     _choice,
+    _comparison,
     _compile,
     _engines,
     _fork_safe,
@@ -110,16 +111,16 @@ def choose(
     found = [first]
     best: Candidate | None = first
     try:
-        _join(found, request, held, family, graph, verify)
+        passed_over = _join(found, request, held, family, graph, verify)
         measuring = _progress.working(f"measuring engines for {request.name}")
         with held.ledger.timed("measure"), _without_gradients(request), measuring, unheard():
             ended = _ended(request, first)
             runs = {each.built.engine.name: ended(timed(each.route)) for each in found}
             figures = _choice.measure(ended(eager), runs)
         choice = _allowed(request, held, figures, {each.built.engine.name: each for each in found}, doubt)
-        key = _key(request, held)
-        if not choice.steady:
-            choice = replace(choice, until=time.monotonic() + _provisional.pause(held.doubtful[key]))
+        key, busy = _key(request, held), "" if choice.steady else "on a busy machine"
+        if busy or passed_over:
+            choice = replace(choice, steady=False, until=time.monotonic() + _provisional.pause(held.doubtful[key]))
             held.doubtful[key] += 1
         held.choices[key] = choice
         held.ledger.scales[key] = _choice.scale(request.call)
@@ -129,10 +130,10 @@ def choose(
             if each is not best:
                 each.route.close()
     kept = "stays eager" if choice.name == EAGER else f"is served by {choice.name}"
-    busy = "" if choice.steady else " (on a busy machine: measured again later)"
+    why = "" if choice.steady else f" ({busy or f'without {passed_over} for now'}: measured again later)"
     text, figures_by = "%s %s; a call in turn with eager work takes: %s%s", dict(choice.seconds)
     name = request.name
-    tell(logging.INFO, "chosen", name, text, name, kept, choice, busy, engine=choice.name, figures=figures_by)
+    tell(logging.INFO, "chosen", name, text, name, kept, choice, why, engine=choice.name, figures=figures_by)
     return choice, best or first
 
 
@@ -184,8 +185,10 @@ def _allowed(
 def _join(
     found: list[Candidate], request: Request, held: Held, family: Family, graph: Graph | None,
     verify: Callable[[Candidate], None],
-) -> None:  # fmt: skip
-    """Add the other engines that serve the call to the first one. Raises DamagedEntry."""
+) -> str:  # fmt: skip
+    """Add the other engines that serve the call to the first one; names one that may do so later. Raises DamagedEntry.
+    """
+    passed_over = ""
     for engine in measured(request, held):
         if engine.name == found[0].built.engine.name:
             continue
@@ -194,6 +197,8 @@ def _join(
         except EngineError as fault:
             _log.debug("%s: %s", request.name, fault)
             held.ledger.unfit[engine.name] = str(fault)
+            if _verified.passing(fault):
+                passed_over = engine.name
             continue
         candidate = Candidate(built, _compile.bind(request, held, family, built))
         found.append(candidate)
@@ -202,11 +207,15 @@ def _join(
         except (_verify.Disagreement, _verify.Inconclusive, EngineError) as fault:
             _log.debug("%s: %s is not considered: %s", request.name, engine.name, fault)
             held.ledger.unfit[engine.name] = str(fault)
-            # Unless another thread changed a weight meanwhile.
-            if _verify.of_engine(fault) and candidate.route.valid():
+            wrong = _verify.of_engine(fault) and _comparison.wrong(request, held, built, fault)
+            moved = wrong and not candidate.route.valid()  # another thread changed a weight meanwhile
+            if wrong and not moved:
                 _verified.leave_out(request, held, engine, built.plan, fault)
+            elif moved or isinstance(fault, _verify.Inconclusive) or _verified.passing(fault):
+                passed_over = engine.name
             found.remove(candidate)
             candidate.route.close()
+    return passed_over
 
 
 def measured(request: Request, held: Held | None = None) -> list[Any]:

@@ -17,10 +17,12 @@ from hybrid_infer import (
     _carry,
     _choice,
     _chosen,
+    _comparison,
     _compile,
     _engines,
     _given,
     _gradients,
+    _magnitudes,
     _probes,
     _ran_eagerly,
     _ranges,
@@ -38,7 +40,7 @@ from hybrid_infer._family import Family, Held
 from hybrid_infer._invocation import Answer, Invocation
 from hybrid_infer._log import tell
 from hybrid_infer._outcomes import later, publish, publish_refusals, refused, unchanged, unserved
-from hybrid_infer._pauses import before, ever_longer, for_a_while
+from hybrid_infer._pauses import before, for_a_while
 from hybrid_infer._ran import Trail
 from hybrid_infer._ran_eagerly import MoreRan
 from hybrid_infer._request import Outcome, Request
@@ -51,7 +53,10 @@ _log = logging.getLogger("hybrid_infer")
 _WAIT = 1.0  # seconds for which a call waits for another thread that binds, or measures what was captured just now
 _AHEAD = 60.0  # the same where no call waits
 _RETRY = 0.2  # seconds after which a call that the eager method answered meanwhile looks again
-_TIES = 3  # inconclusive verifications after which a plan is taken
+
+
+#: The kind of a program, as `State.routes` has it, and the magnitudes of a call's sizes.
+_At = tuple[str, tuple[int, ...]]
 
 
 class _Another(Exception):
@@ -115,10 +120,14 @@ def _use(
     _trt.note(request, held)
     slot = _trt.slot(request, held, _engines.engines)
     place = chosen + slot
+    magnitudes = _magnitudes.of(held.version, request.call)
+    resting = held.resting.get((place, magnitudes))
+    if resting is not None and resting.valid():
+        return resting, result
     ready = state.routes.get((id(held), place))
     again = _renewed(state, request, held, place, scale, choice)
     if again is not None:
-        return again, result
+        return _further(state, request, family, held, again, call, result, (place, magnitudes))
     held.unpublished = graph = outcome.graph if outcome else None
     try:
         built = _compile.build(request, held, graph, chosen)
@@ -135,57 +144,21 @@ def _use(
     if built.meanwhile is not None:
         route.stand_in(built.meanwhile)
     call.expect(route)
-    comparable, verdict = True, _verified.name_for(request, built.plan)
     if not route.apart(route.works_on(request.layout.tensors)):
         route.close()
-        return later(state, request, family, held, OVERLAP, _soon(held, verdict), result, outcome)
-    compared = _to_compare(state, request, held, built, ready is None)
+        return later(state, request, family, held, OVERLAP, _comparison.pause(request, held, built), result, outcome)
+    comparable, compares = True, _comparison.due(request, held, built, ready is None)
     trail = Trail(request.subject.caches()) if outcome is not None and held.version.ran is not None else None
-    if compared or trail is not None:
-        try:
-            if result is NOTHING:
-                with transparent(), held.ledger.timed("verify"), _ran_eagerly.noted(trail):
-                    result = call.run()
-        except RuntimeError as fault:
-            if not _lacks_kernel(request, fault):
-                raise
-            comparable = False
-            held.taken.add(verdict)
-            _log.info("%s: not compared with the eager method, which fails for this element type", state.method.name)
+    if compares or trail is not None:
+        result, comparable = _comparison.eager(request, held, built, call, result, trail)
         if trail is not None and (more := _ran_eagerly.more(trail, request.subject)) is not None:
             route.close()
             family.eagerly, state.stores.family = more, family
             raise MoreRan("the eager method runs other code than its trace did, which is to count as well")
-    if compared:
-        try:
-            if result is not NOTHING:
-                unseen = call.unseen(route.written)
-                if unseen:
-                    raise _verify.Unseen(unseen)
-                _compare(request, route, Answer(result, request.given, call.tensors), call)
-                built.verified = True
-        except _verify.Inconclusive as fault:
-            held.ties[verdict] += 1
-            _log.debug("%s: verification was inconclusive: %s", state.method.name, fault)
-            if held.ties[verdict] < _TIES:
-                route.close()
-                if outcome is not None:
-                    publish(request, family, held, outcome)
-                return None, result
-            held.taken.add(verdict)
-        except ArgumentsRefused as fault:
-            route.close()
-            return later(state, request, family, held, str(fault), _soon(held, verdict), result, outcome)
-        except (_verify.Disagreement, EngineError) as fault:
-            moved = not isinstance(fault, _verify.Unseen) and (call.moved() or not route.valid())
-            route.close()
-            if not moved:
-                return _without(state, request, family, held, built, fault, result, outcome)
-            # Another thread changed a weight meanwhile: each result is right for its moment. Verified next time.
-            _log.debug("%s: changed while it was verified: %s", state.method.name, fault)
-            if outcome is not None:
-                publish(request, family, held, outcome)
-            return None, result
+    unlike = _comparison.fault(request, held, built, route, call, result) if compares and comparable else None
+    if unlike is not None:
+        route.close()
+        return _unused(state, request, family, held, built, unlike, result, outcome, (place, magnitudes))
     if built.fresh:
         state.counters.count("builds")
     if request.chooses and choice is None and comparable and not request.frozen:
@@ -193,7 +166,8 @@ def _use(
             choice, built, route = _choose(state, request, held, family, built, route, graph, call, result)
         except ArgumentsRefused as fault:
             route.close()
-            return later(state, request, family, held, str(fault), _soon(held, verdict), result, outcome)
+            pause = _comparison.pause(request, held, built)
+            return later(state, request, family, held, str(fault), pause, result, outcome)
         except EngineError as fault:
             route.close()
             return unserved(state, request, family, held, str(fault), result)
@@ -201,6 +175,7 @@ def _use(
             route.close()
             family.drop(held)
             raise
+        _drop_wrong(state, request, held)
     if outcome is not None:
         publish(request, family, held, outcome)
     else:
@@ -224,6 +199,8 @@ def _use(
         again = _renewed(state, request, held, place, scale, choice)
         if again is not None:  # the engine serves calls of another scale already: one program is enough
             route.close()
+            if again.built.plan == built.plan:
+                again.magnitudes.add(magnitudes)
             return again, result
     state.counters.count("bindings")
     if ready is not None:
@@ -234,26 +211,18 @@ def _use(
         _drop(state, ready)
     _drop_covered(state, held)
     if request.chooses and choice is None and request.frozen:
-        route.only_while(_stance.frozen)  # where compiling is allowed, it is measured first
+        route.only_while("the stance", _stance.frozen)  # where compiling is allowed, it is measured first
     else:
         _drop_unmeasured(state, request, held)
     route.mark = held.hold()
     route.scales[scale] = _gain(choice)
+    route.magnitudes.add(magnitudes)
     state.routes[id(held), place] = route
     _trt.bound(state, held, slot, _drop)
     state.rest = 0
     state.seen[held.version.identity] = held.version
     state.changes += 1
     return route, result
-
-
-def _to_compare(state: Any, request: Request, held: Held, built: Built, anew: bool) -> bool:
-    """Is a program to be compared with the eager method? `anew`: the instance has none of the kind yet."""
-    mode = state.method.options.verify
-    if mode == "first" and anew:
-        return True
-    taken = _verified.name_for(request, built.plan) in held.taken
-    return mode != "off" and not built.verified and not taken
 
 
 def _renewed(
@@ -279,6 +248,13 @@ def _drop_unmeasured(state: Any, request: Request, held: Held) -> None:
     unmeasured = state.routes.get((id(held), "")) if request.chooses else None
     if unmeasured is not None:
         _drop(state, unmeasured)
+
+
+def _drop_wrong(state: Any, request: Request, held: Held) -> None:
+    """Let go of programs that were right at other sizes, of an engine that is left out by now."""
+    for route in list(state.routes.values()):
+        if route.held is held and _verified.refusal(request, held, route.built.engine, route.built.plan):
+            _drop(state, route)
 
 
 def _came_from_disk(state: Any, held: Held) -> None:
@@ -309,14 +285,18 @@ def _choose(
 
     def verify(other: _router.Candidate) -> None:
         nonlocal answer
-        if not _to_compare(state, request, held, other.built, True):
+        if not _comparison.due(request, held, other.built, True):
             other.route.compute(call.before, request.layout.ints)  # if it fails, then here
             return
         if answer is None:  # the first engine's plan is known to be right, which says nothing about this one's
             with unheard():
                 answer = call.anew()
         try:
-            _check(request, other.route, answer, call)
+            _comparison.check(request, other.route, answer, call)
+        except _verify.Inconclusive:
+            if not _comparison.tied(request, held, other.built):
+                raise
+            return
         except _verify.Disagreement as fault:
             if not call.moved():
                 raise
@@ -354,20 +334,10 @@ def _choose(
                 request, held, family, _router.Candidate(built, route), graph, call.again, as_called, verify, doubt
             )
     except RuntimeError as fault:
-        if not _lacks_kernel(request, fault):
+        if not _comparison.lacks_kernel(request, fault):
             raise
         return None, built, route
     return choice, best.built, best.route
-
-
-def _lacks_kernel(request: Request, fault: RuntimeError) -> bool:
-    """Has the framework no kernel for a type? Weights of it that meet others are the program's mistake."""
-    arguments, weights = ({each.dtype for each in group} for group in (request.call.tensors, request.subject.weights))
-    mixed = bool(weights & _HALVES) and not arguments & _HALVES
-    return not mixed and bool(request.frontend.lacks_kernel(fault))
-
-
-_HALVES = frozenset({"float16", "bfloat16"})
 
 
 def _by_choice(state: Any, request: Request, held: Held, choice: _choice.Choice) -> Eager:
@@ -384,24 +354,49 @@ def _by_choice(state: Any, request: Request, held: Held, choice: _choice.Choice)
     return loser
 
 
-def _compare(request: Request, route: Compiled, eager: Answer, call: Invocation) -> None:
-    """See ``_check``; other threads may write to the same tensors while the eager method does, but not to copies."""
-    try:
-        _check(request, route, eager, call)
-    except _verify.Disagreement:
-        if not route.written:
-            raise
-        with transparent():
-            again = call.anew()
-        _check(request, route, again, call)
+def _further(
+    state: Any, request: Request, family: Family, held: Held, route: Compiled, call: Invocation, result: Any, at: _At
+) -> tuple[Any, Any]:
+    """A route that serves calls already, for one of whose sizes nobody knows yet that it is right there."""
+    built, (_, magnitudes) = route.built, at
+    if magnitudes in route.magnitudes:
+        return route, result
+    built.fresh, built.verified = False, _verified.recorded(request, held, built.plan)
+    if _comparison.due(request, held, built, True):
+        call.expect(route)
+        if not route.apart(route.works_on(request.layout.tensors)):
+            return later(state, request, family, held, OVERLAP, _comparison.pause(request, held, built), result, None)
+        result, comparable = _comparison.eager(request, held, built, call, result)
+        unlike = _comparison.fault(request, held, built, route, call, result) if comparable else None
+        if unlike is not None:
+            if _comparison.wrong(request, held, built, unlike):
+                _drop(state, route)
+            return _unused(state, request, family, held, built, unlike, result, None, at)
+        _verified.publish(request, held, built)
+    route.magnitudes.add(magnitudes)
+    return route, result
 
 
-def _check(request: Request, route: Compiled, eager: Answer, call: Invocation) -> None:
-    ints, options = request.layout.ints, request.options
-    with route.held.ledger.timed("verify"):
-        _compile.check(
-            request.frontend, route, eager.tensors, ints, eager.result, options, eager.given, call.before
-        )  # fmt: skip
+def _unused(
+    state: Any, request: Request, family: Family, held: Held, built: Built, unlike: Exception, result: Any,
+    outcome: Outcome | None, at: _At,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Where a call goes that was not found to be computed as the eager method does."""
+    if isinstance(unlike, _verify.Inconclusive):
+        if outcome is not None:
+            publish(request, family, held, outcome)
+        rest = _comparison.rest(request, held, built) if isinstance(unlike, _comparison.Moved) else None
+        if rest is None:
+            return None, result
+        held.resting[at] = Eager(str(unlike), rest, kind="busy")
+        return held.resting[at], result
+    if _comparison.wrong(request, held, built, unlike):
+        return _without(state, request, family, held, built, unlike, result, outcome)
+    pause = _comparison.pause(request, held, built)
+    route, result = later(state, request, family, held, str(unlike), pause, result, outcome)
+    if not isinstance(unlike, ArgumentsRefused):  # which says nothing about other values of such sizes
+        held.resting[at] = route
+    return route, result
 
 
 def _without(
@@ -428,12 +423,6 @@ def _without(
         reason = _verified.together(reasons)
         return later(state, request, family, held, reason, before(min(ends)), result, outcome)
     return unserved(state, request, family, held, _verified.together(reasons), result)
-
-
-def _soon(held: Held, verdict: str) -> Callable[[], bool]:
-    """Waits for a call with other arguments, twice as long after each that was refused: they may all be like it."""
-    held.unfit[verdict] += 1
-    return for_a_while(ever_longer(_RETRY, held.unfit[verdict]))
 
 
 def _drop(state: Any, route: Compiled) -> None:

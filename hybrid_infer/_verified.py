@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybrid_infer import _keys, _rewriting
+from hybrid_infer import _keys, _magnitudes, _rewriting
 from hybrid_infer._errors import EngineError, PassingFault
 from hybrid_infer._pauses import ever_longer
 from hybrid_infer._types import TF32
@@ -45,19 +45,23 @@ class Postponed(NamedTuple):
         return time.monotonic() < self.until
 
 
-def name(plan: str, options: Options, live: bool = False, tf32: TF32 = _EXACT) -> str:
+def name(
+    plan: str, options: Options, live: bool = False, tf32: TF32 = _EXACT, magnitudes: Sequence[int] = ()
+) -> str:
     """Names the verification of a plan, which is one by its tolerances: a wider one says nothing about a closer one.
 
     `live`: of its program that reads the weights at each call, in which an engine may compute other kernels. `tf32`:
-    what the eager method was allowed to round, and an engine with it.
+    what the eager method was allowed to round, and an engine with it. `magnitudes`: see `_magnitudes`.
     """
     told = ["tf32", *tf32] if any(tf32) else []
-    return _keys.digest(["verified", plan, options.rtol, options.atol, *(["live"] if live else []), *told])
+    sizes = ["sizes", *magnitudes] if magnitudes else []
+    return _keys.digest(["verified", plan, options.rtol, options.atol, *(["live"] if live else []), *told, *sizes])
 
 
-def name_for(request: Request, plan: str) -> str:
-    """The same for a request."""
-    return name(plan, request.options, request.live, request.tf32)
+def name_for(request: Request, held: Held, plan: str) -> str:
+    """The same for a request, at the sizes of its call."""
+    magnitudes = _magnitudes.of(held.version, request.call)
+    return name(plan, request.options, request.live, request.tf32, magnitudes)
 
 
 def scope(plans: Sequence[str], request: Request) -> str:
@@ -68,27 +72,28 @@ def scope(plans: Sequence[str], request: Request) -> str:
 
 
 def recorded(request: Request, held: Held, plan: str) -> bool:
-    """Was the plan verified on this machine, by whichever process?
+    """Was the plan verified on this machine at such sizes, by whichever process?
 
     A plan on disk never changes, so what was verified later than it was put there has a record of its own beside it.
     """
-    key = name_for(request, plan)
+    key = name_for(request, held, plan)
     if key not in held.verified and held.entry is not None:
         record = request.store.plan(held.entry, key)
         if record is not None:
             held.verified.add(key)
             if isinstance(error := record.meta.get("error"), float):
                 held.ledger.errors.setdefault(str(record.meta.get("engine")), error)
-    return key in held.verified
+    return key in held.verified or held.compared[plan] >= _magnitudes.MOST
 
 
 def publish(request: Request, held: Held, built: Built) -> None:
     """Put a plan that serves beside its version, and that it was verified, unless that is there already."""
     held.postponed.pop(scope([built.plan], request), None)
-    key = name_for(request, built.plan)
+    key = name_for(request, held, built.plan)
     news = built.verified and key not in held.verified
-    if built.verified:
+    if news:
         held.verified.add(key)
+        held.compared[built.plan] += 1
     if held.entry is None:
         return
     error = held.ledger.errors.get(built.engine.name)

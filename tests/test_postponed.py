@@ -17,11 +17,12 @@ from hybrid_infer._types import TF32
 @pytest.fixture
 def request_() -> Any:
     options = types.SimpleNamespace(rtol=None, atol=None, verify="build")
-    return types.SimpleNamespace(options=options, name="method", live=False, tf32=TF32())
+    call = types.SimpleNamespace(shapes=[], ints=())
+    return types.SimpleNamespace(options=options, name="method", live=False, tf32=TF32(), call=call)
 
 
 def held() -> Any:
-    version: Any = None
+    version: Any = types.SimpleNamespace(tensors=(), ints=())
     return Held(version, None, disk=False)
 
 

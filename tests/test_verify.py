@@ -90,6 +90,34 @@ def test_other_numbers_of_results_are_no_comparison() -> None:
         compare([np.zeros(1)], [], ["float64"], from_floats=True)
 
 
+def test_what_is_left_of_larger_terms_tells_nothing_where_that_is_said() -> None:
+    left, right = np.float32([0.0]), np.float32([3e-7])
+    with pytest.raises(Disagreement):
+        agree(left, right)
+    with pytest.raises(Inconclusive, match="what is left of larger terms"):
+        agree(left, right, terms=lambda: (4, 1.0))
+    with pytest.raises(Inconclusive):  # whatever comes behind it is compared
+        compare([left, left], [right, left], ["float32"] * 2, from_floats=False, terms=lambda: (4, 1.0))
+    with pytest.raises(Disagreement, match="result 1"):
+        compare([left, left], [right, left + 1], ["float32"] * 2, from_floats=False, terms=lambda: (4, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "terms"),
+    [
+        ([0.0], [3e-6], (4, 1.0)),  # by more than rounding
+        ([0.0], [3e-7], (4, 0.1)),
+        ([0.0, 0.0], [3e-7, 0.0], (3, 1.0)),  # no fewer elements
+        ([nan], [0.0], (4, 1.0)),
+        ([[0.0]], [3e-7], (4, 1.0)),
+        ([], [1.0], (4, 1.0)),
+    ],
+)
+def test_other_differences_are_what_they_were(left: Any, right: Any, terms: tuple[int, float]) -> None:
+    with pytest.raises(Disagreement):
+        agree(left, right, terms=lambda: terms)
+
+
 floats = st.lists(st.floats(width=32), min_size=1, max_size=8)
 
 

@@ -5,6 +5,7 @@ Each of the two is right for its moment: the engine is not at fault, and is comp
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from support import counts
 
-from hybrid_infer import _compile, _router, inference, stats
+from hybrid_infer import _comparison, _compile, _router, inference, stats
 from hybrid_infer._route import Compiled
 
 torch = pytest.importorskip("torch")
@@ -123,3 +124,19 @@ def test_another_engine_is_not_left_out_for_good(monkeypatch: pytest.MonkeyPatch
         layer(X)
     assert len(built) >= 2 and left_out == []
     right(layer)
+
+
+def test_while_weights_keep_moving_there_is_a_pause_between_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_comparison, "_RETRY", 1.0)
+    layer = adder(weights="live", backend="onnxruntime")
+    seen = before_each(monkeypatch, lambda: write(layer), times=3)
+    with torch.no_grad():
+        for _ in range(20):
+            layer(X)
+    assert len(seen) == 3
+    assert any("another thread changes" in reason for reason in reasons(layer))
+    time.sleep(1.1)
+    for _ in range(3):
+        right(layer)
+    assert len(seen) == 4
+    assert stats()[f"{__name__}.adder.<locals>.Adder.forward"]["hits"] == 2

@@ -153,6 +153,7 @@ def test_a_setting_that_changes_is_followed(
             assert (cublaslt.count["tf32"] > before) == bool(times)
             assert (float((found - exact).abs().max()) > 1e-5) == bool(times)
     assert counts()["captures"] == 1 and counts()["builds"] == 1
+    assert "what may be rounded to TF32 had changed (2 times)" in str(hybrid_infer.explain(fast))
 
 
 def test_a_static_model_follows_a_setting_that_changes(

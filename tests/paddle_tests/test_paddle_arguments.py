@@ -151,7 +151,7 @@ def test_an_integer_behind_others_that_stay_becomes_an_input() -> None:
     for b, c in [(3, 1), (4, 1), (5, 1), (6, 1), (7, 2), (8, 3), (9, 4)]:
         same(function(X, 2, b, c), affine(X, 2, b, c))
     served(captures=3)
-    assert counts()["hits"] == 4
+    assert counts()["hits"] == 3  # at 8, which is four times 2, it is compared once more
 
 
 def of_sizes(x: Any, n: int) -> Any:

@@ -43,4 +43,5 @@ def test_the_option_with_several_inputs_of_one_open_size() -> None:
     same(model(x, ids), x + 1)
     with stance("fail_on_compile"):
         same(model(grid(3, 7, 8), paddle.ones([3, 7], "int64")), grid(3, 7, 8) + 1)
-    assert counts()["captures"] == 1 and counts()["hits"] == 2, counts()
+    # The first call is compared: the sizes that it was compiled at ahead are of another magnitude.
+    assert counts()["captures"] == 1 and counts()["hits"] == 1, counts()

@@ -240,7 +240,7 @@ def test_saved_ranges_make_the_profile(world: World, kind: Kind, models: Any) ->
     model = load(models(spec), with_trt=True)
     kind.check(model, 5, 2, 32)
     assert list(world.profiles[0].values()) == [((2, 4), (8, 4), (32, 4))]
-    assert builds(world) == 1 and runs(world) == 4
+    assert builds(world) == 1 and runs(world) == 5  # compared at 5 rows, and again at 32
 
 
 def test_beyond_the_profile_the_next_engine_answers_while_a_wider_plan_is_built(
@@ -253,7 +253,7 @@ def test_beyond_the_profile_the_next_engine_answers_while_a_wider_plan_is_built(
     _background.wait()
     assert builds(world) == 2
     kind.check(model, 5, 8, 4)
-    assert builds(world) == 2 and runs(world) == 6
+    assert builds(world) == 2 and runs(world) == 7  # compared at 4 and 5 rows, by each plan, and at 8
     assert [[[4, 4], [5, 4], [8, 4]]] in [each["profile"] for each in record(store)]
     assert not [each for each in warned(caplog) if "TensorRT" in each]
     again = load(models(), with_trt=True)  # as the next process, which knows the range

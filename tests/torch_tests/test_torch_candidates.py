@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ from router_support import Affine, X, decided, routes, spoil, undecided
 from torch_support import Block, counts, same, twice
 
 import hybrid_infer
-from hybrid_infer import _choice, _family, _probes, inference
+from hybrid_infer import _choice, _compile, _family, _probes, _provisional, inference
 from hybrid_infer._errors import EngineError
+from hybrid_infer._verify import Inconclusive
 
 pytestmark = pytest.mark.torch
 
@@ -200,3 +203,56 @@ def test_an_engine_that_takes_too_long_to_examine_is_not_considered(monkeypatch:
     layer = Hot()
     twice(layer, Affine.forward.__get__(layer), X)
     assert [route.program.engine for route in routes(layer)] == ["onnxruntime"]
+
+
+def told_nothing(monkeypatch: pytest.MonkeyPatch, times: int, fault: Exception) -> list[int]:
+    """What the first comparisons of OpenVINO end with; the list grows by one at each of them."""
+    check, found = _compile.check, []
+
+    def checked(frontend: Any, route: Any, *args: Any) -> None:
+        if route.program.engine == "openvino":
+            found.append(1)
+            if len(found) <= times:
+                raise fault
+        check(frontend, route, *args)
+
+    monkeypatch.setattr(_compile, "check", checked)
+    return found
+
+
+@pytest.mark.parametrize("fault", [Inconclusive("a near-tie"), EngineError("openvino", "out of memory")])
+def test_an_engine_that_could_not_be_compared_is_measured_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: Exception
+) -> None:
+    pytest.importorskip("openvino")
+
+    class Hot(Affine):
+        forward = inference(fallback="error")(Affine.forward)
+
+    decided(monkeypatch, eager=3.0, onnxruntime=2.0, openvino=1.0)
+    monkeypatch.setattr(_provisional, "_AGAIN", 0.2)
+    found, layer = told_nothing(monkeypatch, 1, fault), Hot()
+    with caplog.at_level(logging.INFO, "hybrid_infer"):
+        twice(layer, lambda x: Affine.forward(layer, x), X)
+    assert [route.program.engine for route in routes(layer)] == ["onnxruntime"]
+    assert "(without openvino for now: measured again later)" in caplog.text
+    time.sleep(0.3)
+    again = Hot()
+    twice(again, lambda x: Affine.forward(again, x), X)
+    assert [route.program.engine for route in routes(again)] == ["openvino"] and len(found) == 2
+
+
+def test_one_whose_comparisons_never_tell_anything_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openvino")
+
+    class Hot(Affine):
+        forward = inference(fallback="error")(Affine.forward)
+
+    decided(monkeypatch, eager=3.0, onnxruntime=2.0, openvino=1.0)
+    monkeypatch.setattr(_provisional, "_AGAIN", 0.0)
+    found = told_nothing(monkeypatch, 1000, Inconclusive("a near-tie"))
+    with torch.no_grad():
+        for _ in range(20):
+            another = Hot()
+            another(X)
+    assert [route.program.engine for route in routes(another)] == ["openvino"] and len(found) == 3

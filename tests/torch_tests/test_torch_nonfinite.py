@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch_support import counts, same, served
 
 import hybrid_infer
-from hybrid_infer import StaticModelError, _serve, inference
+from hybrid_infer import StaticModelError, _comparison, inference
 
 ODD = [float("nan"), float("inf"), float("-inf")]
 
@@ -117,7 +117,7 @@ def test_what_the_engine_has_no_exact_form_of_is_answered_eagerly(method: Callab
 def test_a_first_call_that_the_engine_refuses_says_nothing_about_others(
     monkeypatch: pytest.MonkeyPatch, method: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(_serve, "_RETRY", 0.0)
+    monkeypatch.setattr(_comparison, "_RETRY", 0.0)
     eager = method.forward if isinstance(method, torch.nn.Module) else method
     hot = inference(method, backend="onnxruntime")
     x = torch.randn(2, 4, 6)

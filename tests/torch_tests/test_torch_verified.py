@@ -14,7 +14,7 @@ from router_support import Affine, X, decided, spoil
 from torch_support import counts, same
 
 import hybrid_infer
-from hybrid_infer import _compile, _miss, _serve, _verify, inference
+from hybrid_infer import _comparison, _compile, _miss, _serve, _verify, inference
 from hybrid_infer._errors import EngineError
 
 pytestmark = pytest.mark.torch
@@ -167,7 +167,7 @@ def test_what_the_eager_method_cannot_compute_is_not_verified(monkeypatch: pytes
     layer = Affine()
     with monkeypatch.context() as patched:
         patched.setattr(_serve.Invocation, "run", fail)
-        patched.setattr(_serve, "_lacks_kernel", lambda *_: True)
+        patched.setattr(_comparison, "lacks_kernel", lambda *_: True)
         assert right(layer, process(layer))
         assert not checks and counts()["hits"] == 2
     process(layer)
