@@ -224,7 +224,7 @@ def test_nor_for_what_rounding_leaves_of_a_sum(monkeypatch: pytest.MonkeyPatch, 
     def total(x: torch.Tensor) -> torch.Tensor:
         return x.sum()
 
-    spoil(monkeypatch, lambda arrays: [each + np.float32(2e-7) for each in arrays], "onnxruntime")
+    spoil(monkeypatch, lambda arrays: [np.asarray(each + np.float32(2e-7)) for each in arrays], "onnxruntime")
     hot = inference(backend="onnxruntime", fallback="error")(total)
     call(hot, total, 3, 4, 5)
     x = torch.linspace(-1, 1, 64).reshape(16, 4)
