@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from hybrid_infer import _compile, _magnitudes, _ran_eagerly, _verified, _verify
+from hybrid_infer import _agreement, _magnitudes, _ran_eagerly, _verified, _verify
 from hybrid_infer._busy import NOTHING, transparent
 from hybrid_infer._compile import Built
 from hybrid_infer._errors import ArgumentsRefused, EngineError
@@ -126,7 +126,7 @@ def check(request: Request, route: Compiled, eager: Answer, call: Invocation) ->
     """Raises Disagreement, Inconclusive or EngineError."""
     ints, options, again = request.layout.ints, request.options, route.held.compared[route.built.plan] > 0
     with route.held.ledger.timed("verify"):
-        _compile.check(
+        _agreement.check(
             request.frontend, route, eager.tensors, ints, eager.result, options, eager.given, call.before, again
         )  # fmt: skip
 

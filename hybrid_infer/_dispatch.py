@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hybrid_infer import (
+    _agreement,
     _background,
     _backwards,
     _choice,
-    _compile,
     _contests,
     _defects,
     _family,
@@ -311,7 +311,7 @@ class State:
         found = _given.called(
             self.method.function, (*owner, *args), kwargs, given, changing, copy, self.boxes, route.stored
         )
-        check, options = _compile.check, self.method.options
+        check, options = _agreement.check, self.method.options
         return found, lambda: check(self.frontend, route, tensors, layout.ints, found, options, given, before)
 
     def _with_gaps(self, owner: Any, args: Any, kwargs: Any, values: Any, route: Any, unknown: Sequence[int]) -> Any:

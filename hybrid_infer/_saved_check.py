@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _compile, _engines, _halves, _saved_sizes, _static_call, _verify
+from hybrid_infer import _agreement, _engines, _halves, _saved_sizes, _static_call, _verify
 from hybrid_infer._errors import EngineError
 from hybrid_infer._model import Saved
 from hybrid_infer._saved_stage import OPTIONS, Shapes, Stage, at, examples, grown, open_dims, sized, together
@@ -146,7 +146,7 @@ class _Runner:
             results = Signatures(frontend).results(expected, lambda leaf: type(leaf) is int)
         except Unsupported as fault:
             raise _verify.Disagreement(str(fault)) from fault
-        if _compile.without_ints(results.tree) != _compile.without_ints(version.results):
+        if _agreement.without_ints(results.tree) != _agreement.without_ints(version.results):
             raise _verify.Disagreement("the eager result has another structure than the captured one")
         computed = self._run(tensors)
         left, right, dtypes, numbers, on_gpu = [], [], [], [], False

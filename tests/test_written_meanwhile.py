@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support import counts
 
-from hybrid_infer import _comparison, _compile, _router, inference, stats
+from hybrid_infer import _agreement, _comparison, _compile, _router, inference, stats
 from hybrid_infer._route import Compiled
 
 torch = pytest.importorskip("torch")
@@ -45,7 +45,7 @@ def replace(layer: Any) -> None:
 
 def before_each(monkeypatch: pytest.MonkeyPatch, change: Callable[[], None], times: int = 1) -> list[int]:
     """Have the first comparisons meet a change; the list grows by one with each comparison."""
-    check, seen = _compile.check, []
+    check, seen = _agreement.check, []
 
     def changed(*given: Any, **named: Any) -> None:
         seen.append(1)
@@ -53,7 +53,7 @@ def before_each(monkeypatch: pytest.MonkeyPatch, change: Callable[[], None], tim
             change()
         check(*given, **named)
 
-    monkeypatch.setattr(_compile, "check", changed)
+    monkeypatch.setattr(_agreement, "check", changed)
     return seen
 
 

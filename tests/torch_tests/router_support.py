@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch_support import Block
 
-from hybrid_infer import _choice, _provisional, backends
+from hybrid_infer import _agreement, _choice, _provisional, backends
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
@@ -53,6 +53,19 @@ def spoil(monkeypatch: pytest.MonkeyPatch, spoiled: Callable[[Any], Any], name: 
 
     monkeypatch.setattr(engine, "load", loaded)
     return loads
+
+
+def comparisons(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A list that grows by the name of the engine at each comparison with the eager method."""
+    found: list[str] = []
+    real = _agreement.check
+
+    def check(frontend: Any, route: Any, *args: Any) -> None:
+        found.append(route.program.engine)
+        real(frontend, route, *args)
+
+    monkeypatch.setattr(_agreement, "check", check)
+    return found
 
 
 def routes(layer: Any) -> list[Any]:

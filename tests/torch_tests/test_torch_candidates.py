@@ -13,7 +13,7 @@ from router_support import Affine, X, decided, routes, spoil, undecided
 from torch_support import Block, counts, same, twice
 
 import hybrid_infer
-from hybrid_infer import _choice, _compile, _family, _probes, _provisional, inference
+from hybrid_infer import _agreement, _choice, _family, _probes, _provisional, inference
 from hybrid_infer._errors import EngineError
 from hybrid_infer._verify import Inconclusive
 
@@ -207,7 +207,7 @@ def test_an_engine_that_takes_too_long_to_examine_is_not_considered(monkeypatch:
 
 def told_nothing(monkeypatch: pytest.MonkeyPatch, times: int, fault: Exception) -> list[int]:
     """What the first comparisons of OpenVINO end with; the list grows by one at each of them."""
-    check, found = _compile.check, []
+    check, found = _agreement.check, []
 
     def checked(frontend: Any, route: Any, *args: Any) -> None:
         if route.program.engine == "openvino":
@@ -216,7 +216,7 @@ def told_nothing(monkeypatch: pytest.MonkeyPatch, times: int, fault: Exception) 
                 raise fault
         check(frontend, route, *args)
 
-    monkeypatch.setattr(_compile, "check", checked)
+    monkeypatch.setattr(_agreement, "check", checked)
     return found
 
 

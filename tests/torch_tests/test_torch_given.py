@@ -13,7 +13,7 @@ import torch
 from given_objects import CHANGES, Cache, Parts
 from torch_support import Block, counts, eagerly, same, served
 
-from hybrid_infer import CaptureError, _compile, _defects, explain, inference, load, save
+from hybrid_infer import CaptureError, _agreement, _defects, explain, inference, load, save
 from hybrid_infer.backends import onnxruntime
 
 OURS = _defects.ours  # before a fixture takes it away
@@ -137,7 +137,7 @@ def test_a_defect_behind_the_eager_answer_changes_nothing_twice(monkeypatch: pyt
         raise ValueError("broken")
 
     monkeypatch.setattr(_defects, "ours", OURS)
-    monkeypatch.setattr(_compile, "check", failing)
+    monkeypatch.setattr(_agreement, "check", failing)
     method, mine, eager = inference()(given_objects.grows), Cache(Joins), Cache(Joins)
     with torch.no_grad():
         for n in range(3):
@@ -157,7 +157,7 @@ def test_a_defect_in_the_comparison_of_every_call_changes_nothing_twice(monkeypa
             raise ValueError("broken")
 
         monkeypatch.setattr(_defects, "ours", OURS)
-        monkeypatch.setattr(_compile, "check", failing)
+        monkeypatch.setattr(_agreement, "check", failing)
         same(method(X, mine), given_objects.grows(X, eager))
     same_state(mine, eager)
     assert "a defect of hybrid_infer: ValueError: broken" in str(counts()["fallbacks"])

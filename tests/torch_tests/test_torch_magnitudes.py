@@ -11,30 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from router_support import Affine, decided, routes, spoil
+from router_support import Affine, comparisons, decided, routes, spoil
 from torch_support import counts, same
 
 import hybrid_infer
-from hybrid_infer import _comparison, _compile, _magnitudes, inference
+from hybrid_infer import _comparison, _magnitudes, inference
 from hybrid_infer._errors import EngineError
 
 pytestmark = pytest.mark.torch
 
-Checks = list[str]
-
 
 @pytest.fixture
-def checks(monkeypatch: pytest.MonkeyPatch) -> Checks:
-    """The engines that were compared with the eager method, one after the other."""
-    found: Checks = []
-    real = _compile.check
-
-    def check(frontend: Any, route: Any, *args: Any) -> None:
-        found.append(route.program.engine)
-        real(frontend, route, *args)
-
-    monkeypatch.setattr(_compile, "check", check)
-    return found
+def checks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    return comparisons(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +83,7 @@ def test_another_engine_takes_its_calls(monkeypatch: pytest.MonkeyPatch, large: 
     assert counts()["eager_calls"] == 0 and counts()["captures"] == 2
 
 
-def test_one_comparison_for_each_magnitude_and_machine(checks: Checks) -> None:
+def test_one_comparison_for_each_magnitude_and_machine(checks: list[str]) -> None:
     layer = Affine()
     process(layer, 2, 3, backend="onnxruntime")
     assert len(checks) == 2  # of sizes that are fixed, and of those that vary
@@ -110,20 +99,20 @@ def test_one_comparison_for_each_magnitude_and_machine(checks: Checks) -> None:
     assert len(checks) == 7 and counts()["eager_calls"] == 0
 
 
-def test_each_instance_once_where_that_is_asked_for(checks: Checks) -> None:
+def test_each_instance_once_where_that_is_asked_for(checks: list[str]) -> None:
     layer = Affine()
     for n in range(1, 3):
         process(layer, 2, 3, 4, 9, 10, 3, backend="onnxruntime", verify="first")
         assert len(checks) == 1 + 2 * n
 
 
-def test_never_where_that_is_asked_for(checks: Checks) -> None:
+def test_never_where_that_is_asked_for(checks: list[str]) -> None:
     layer = Affine()
     process(layer, 2, 3, 9, 40, backend="onnxruntime", verify="off")
     assert not checks
 
 
-def test_sizes_of_many_magnitudes_are_not_compared_for_ever(monkeypatch: pytest.MonkeyPatch, checks: Checks) -> None:
+def test_sizes_of_many_magnitudes_are_not_compared_for_ever(monkeypatch: pytest.MonkeyPatch, checks: list[str]) -> None:
     monkeypatch.setattr(_magnitudes, "MOST", 3)
     process(Affine(), 2, 3, 9, 40, 150, 600, 2400, backend="onnxruntime")
     assert len(checks) == 4
@@ -135,7 +124,7 @@ def part(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_result_that_is_a_view_at_some_sizes_costs_the_others_nothing(
-    monkeypatch: pytest.MonkeyPatch, checks: Checks
+    monkeypatch: pytest.MonkeyPatch, checks: list[str]
 ) -> None:
     monkeypatch.setattr(_comparison, "_RETRY", 1000.0)
     hot = inference(backend="onnxruntime")(part)
@@ -156,7 +145,7 @@ def test_a_result_that_is_a_view_at_some_sizes_costs_the_others_nothing(
     assert counts()["hits"] == 4
 
 
-def test_nor_does_a_view_that_is_found_first(checks: Checks) -> None:
+def test_nor_does_a_view_that_is_found_first(checks: list[str]) -> None:
     hot = inference(backend="onnxruntime")(part)
     call(hot, part, 8, 9, 40, 41)
     x = torch.rand(8, 4)
@@ -192,7 +181,7 @@ def test_nor_is_an_engine_left_out_for_results_of_nothing(monkeypatch: pytest.Mo
     assert counts()["hits"] == 2
 
 
-def test_integers_that_vary_count_as_well(monkeypatch: pytest.MonkeyPatch, checks: Checks) -> None:
+def test_integers_that_vary_count_as_well(monkeypatch: pytest.MonkeyPatch, checks: list[str]) -> None:
     def first(x: torch.Tensor, n: int) -> torch.Tensor:
         return x[:n] * 2
 
@@ -203,7 +192,7 @@ def test_integers_that_vary_count_as_well(monkeypatch: pytest.MonkeyPatch, check
     assert len(checks) == 3 and counts()["captures"] == 2
 
 
-def test_what_a_method_changes_is_changed_once(checks: Checks) -> None:
+def test_what_a_method_changes_is_changed_once(checks: list[str]) -> None:
     class Counts(Affine):
         def __init__(self) -> None:
             super().__init__()
@@ -220,7 +209,7 @@ def test_what_a_method_changes_is_changed_once(checks: Checks) -> None:
     assert len(checks) == 5 and counts()["hits"] == 2
 
 
-def test_nor_for_what_rounding_leaves_of_a_sum(monkeypatch: pytest.MonkeyPatch, checks: Checks) -> None:
+def test_nor_for_what_rounding_leaves_of_a_sum(monkeypatch: pytest.MonkeyPatch, checks: list[str]) -> None:
     def total(x: torch.Tensor) -> torch.Tensor:
         return x.sum()
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from router_support import Affine, X, decided, spoil
+from router_support import Affine, X, comparisons, decided, spoil
 from torch_support import counts, same
 
 import hybrid_infer
-from hybrid_infer import _comparison, _compile, _miss, _serve, _verify, inference
+from hybrid_infer import _agreement, _comparison, _miss, _serve, _verify, inference
 from hybrid_infer._errors import EngineError
 
 pytestmark = pytest.mark.torch
@@ -24,16 +24,7 @@ Checks = list[str]
 
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch) -> Checks:
-    """The engines that were compared with the eager method, one after the other."""
-    found: Checks = []
-    real = _compile.check
-
-    def check(frontend: Any, route: Any, *args: Any) -> None:
-        found.append(route.program.engine)
-        real(frontend, route, *args)
-
-    monkeypatch.setattr(_compile, "check", check)
-    return found
+    return comparisons(monkeypatch)
 
 
 def plus_one(arrays: list[Any]) -> list[Any]:
@@ -249,7 +240,7 @@ def test_what_no_engine_computes_is_no_reason_to_try_another(monkeypatch: pytest
         checks.append("")
         raise _verify.Unlike("a class of the result does not keep what it is given")
 
-    monkeypatch.setattr(_compile, "check", check)
+    monkeypatch.setattr(_agreement, "check", check)
     pytest.importorskip("openvino")
     layer = Affine()
     assert right(layer, process(layer, backend=["openvino", "onnxruntime"]))
