@@ -227,7 +227,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             return _capture(tracee, dynamic, dynamic_ints)
         if impure:
             return Captured(Graph(b"", (), (), (), (), ()), impure=impure)
-        captured = replace(_describe(program, tracee, dynamic, dynamic_ints, lines), constants=_constants(program))
+        captured, sizes = _described(program, tracee, dynamic, dynamic_ints, lines)
         if not captured.graph.outputs:
             raise TraceError("it computes nothing from its arguments")
         try:
@@ -253,9 +253,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             outside = "Leave that operator outside: decorate the part before or after it"
             raise TraceError(reason, remedy or outside) from fault
     assert exported is not None
-    if late:
-        described = _describe(program, tracee, dynamic, dynamic_ints, lines, late)
-        captured = replace(captured, conditions=described.conditions)
+    captured = replace(captured, conditions=tuple(sizes.with_late(captured.conditions, late)))
     return _with_model(captured, exported.model_proto)
 
 
@@ -388,14 +386,11 @@ def _draws(named: Mapping[str, Any]) -> bool:
     return True
 
 
-def _describe(
+def _described(
     program: Any, tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int],
-    lines: _torch_fixed.Lines, late: Sequence[Any] = (),
-) -> Captured:  # fmt: skip
-    """Names, element types, sizes and conditions of an exported program; `lines`: where sizes became numbers.
-
-    ``late``: see ``_torch_guards.late``.
-    """
+    lines: _torch_fixed.Lines,
+) -> tuple[Captured, _torch_guards.Sizes]:  # fmt: skip
+    """Names, element types, sizes and conditions of an exported program; `lines`: where sizes became numbers."""
     placeholders = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
     placeholders = placeholders[len(placeholders) - len(tracee.weights) - len(tracee.tensors) - len(tracee.ints) :]
     values = placeholders[len(tracee.weights) :]
@@ -432,7 +427,7 @@ def _describe(
             symbols.setdefault(value.node.expr, ["int", number])
             ints.add(number)
         specs.append(TensorSpec("int64", ()))
-    rules = _torch_guards.conditions(environment, symbols, derived, late)
+    sizes = _torch_guards.Sizes(environment, symbols, derived)
     outputs = next(n for n in program.graph.nodes if n.op == "output").args[0]
     results = [n.meta.get("val") if hasattr(n, "meta") else n for n in outputs]
     result_specs = tuple(
@@ -450,7 +445,8 @@ def _describe(
         result_specs,
     )
     why = _torch_fixed.of_sizes(lines, values[: len(tracee.tensors)], fixed)
-    return Captured(graph, tuple(rules), frozenset(varying), frozenset(fixed), why, frozenset(ints))
+    found = Captured(graph, tuple(sizes.conditions()), frozenset(varying), frozenset(fixed), why, frozenset(ints))
+    return replace(found, constants=_constants(program)), sizes
 
 
 def _dtype(tensor: Any) -> str:

@@ -40,28 +40,54 @@ def late() -> Iterator[list[Any]]:
         yield found
 
 
-def conditions(
-    environment: Any, symbols: Mapping[Any, Expr], derived: Sequence[tuple[Expr, Any]], late: Sequence[Any] = ()
-) -> list[Condition]:
-    """Every guard and range of the tracer's shape environment, and what the places in `derived` are equal to.
+class Sizes:
+    """What a trace left open: ``symbols`` of sizes and integers with their places, and others that are ``derived``.
 
-    ``late``: guards that the environment does not have. Those on anything but sizes of arguments are left out: where in
-    a larger memory an argument lies is nothing that a graph depends on.
-
-    A guard that the grammar cannot express raises TraceError: the caller then fixes all dimensions.
+    Of the tracer's shape environment it holds what that knew when this was made: what it assumes later it puts in place
+    of a size everywhere, so that what it had assumed before comes to say nothing.
     """
+
+    def __init__(self, environment: Any, symbols: Mapping[Any, Expr], derived: Sequence[tuple[Expr, Any]]) -> None:
+        self._environment, self._symbols, self._derived = environment, symbols, derived
+        self._replacements = {} if environment is None else dict(environment.replacements)
+
+    def conditions(self) -> list[Condition]:
+        """Every guard and range of the environment, and what the places that are derived are equal to.
+
+        A guard that the grammar cannot express raises TraceError: the caller then fixes all dimensions.
+        """
+        with _as_data():
+            rules = [["==", place, _expression(each, self._symbols)] for place, each in self._derived]
+            if self._environment is not None:
+                rules += _ranges(self._environment, self._symbols)
+                self._add(rules, _guards(self._environment))
+        return rules
+
+    def with_late(self, rules: Sequence[Condition], late: Sequence[Any]) -> list[Condition]:
+        """`rules`, which `conditions` gave, and guards that the environment does not have (see ``late``).
+
+        Those on anything but sizes of arguments are left out: where in a larger memory an argument lies is nothing that
+        a graph depends on. Raises TraceError.
+        """
+        found = list(rules)
+        sizes = set(self._symbols).union(*(each.free_symbols for _, each in self._derived))
+        with _as_data():
+            self._add(found, [each for each in late if each.free_symbols <= sizes])
+        return found
+
+    def _add(self, rules: list[Condition], guards: Sequence[Any]) -> None:
+        for guard in guards:
+            rule = _condition(guard.xreplace(self._replacements), self._symbols)
+            if rule is not True and rule not in rules:
+                rules.append(rule)
+
+
+@contextlib.contextmanager
+def _as_data() -> Iterator[None]:
     try:
-        rules = [["==", place, _expression(each, symbols)] for place, each in derived]
-        if environment is not None:
-            rules += _ranges(environment, symbols)
-            sizes = set(symbols).union(*(each.free_symbols for _, each in derived))
-            for guard in (*_guards(environment), *(each for each in late if each.free_symbols <= sizes)):
-                rule = _condition(guard.xreplace(environment.replacements), symbols)
-                if rule is not True and rule not in rules:
-                    rules.append(rule)
+        yield
     except _OutsideGrammar as fault:
         raise TraceError(f"a condition on sizes cannot be kept as data: {fault}") from fault
-    return rules
 
 
 def _ranges(environment: Any, symbols: Mapping[Any, Expr]) -> list[Condition]:

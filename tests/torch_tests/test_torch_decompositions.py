@@ -106,7 +106,8 @@ def test_sizes_that_vary(name: str) -> None:
         for sizes in ((3, 5, 6), (2, 7, 8), (4, 6, 9), (2, 9, 11), (3, 4, 16)):
             x = torch.randn(sizes)
             same(hot(x), method(x))
-    served(captures=2)
+    # Whether a diagonal has one element alone, as that of the second call, is asked while its form is written.
+    served(captures=3 if name == "diagonal above" else 2)
 
 
 def test_what_an_operators_form_assumes_of_sizes_is_a_condition(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -255,3 +255,35 @@ def test_a_method_that_no_trace_fits_is_tried_once(sizes: tuple[int, ...], begun
     for rows in sizes:
         hot(torch.ones(rows, 2))
     assert len(captures) == begun and counts()["eager_calls"] == len(sizes)
+
+
+def by_a_largest(x: torch.Tensor) -> torch.Tensor:
+    return torch.full((max(2 - x.shape[1] // 3, 1),), 2.0) + x.sum()
+
+
+def by_a_least(x: torch.Tensor) -> torch.Tensor:
+    return x.sum(1, keepdim=True).repeat(1, min(3, x.shape[1]))
+
+
+@pytest.mark.parametrize("function", [by_a_largest, by_a_least])
+@pytest.mark.parametrize("sizes", [(3, 2), (2, 3), (2, 7), (7, 2), (4, 5), (5, 4), (7, 3), (3, 7)])
+def test_what_is_assumed_while_a_graph_is_written_hides_no_condition(
+    function: Callable[[torch.Tensor], torch.Tensor], sizes: tuple[int, ...]
+) -> None:
+    """The exporter asks once more what the tracer had asked, and may find that a size has one value alone."""
+    hot = inference(fallback="error")(function)
+    with torch.no_grad():
+        for n in (*sizes, *range(1, 9), *sizes):
+            x = torch.arange(4.0 * n).reshape(4, n)
+            same(hot(x), function(x))
+    assert counts()["captures"] <= 6
+
+
+def test_nor_does_it_hide_one_of_an_integer() -> None:
+    def repeated(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x.repeat(max(n, 1), 1)
+
+    hot, x = inference(fallback="error")(repeated), torch.ones(2, 3)
+    with torch.no_grad():
+        for n in (0, 4, 0, 1, 2, 5, 4, 0, -3):
+            same(hot(x, n), repeated(x, n))
