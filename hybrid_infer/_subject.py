@@ -28,7 +28,7 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer._fingerprint import External, Fingerprint
 from hybrid_infer._given import is_object
 from hybrid_infer._reach import Reach
-from hybrid_infer._version import FORMAT, Weight
+from hybrid_infer._version import FORMAT, TRACES, Weight
 from hybrid_infer._walked import Known, Walked
 
 _FUNCTIONS = (FunctionType, BuiltinFunctionType)
@@ -220,7 +220,7 @@ class Subject:
         from hybrid_infer import __version__
 
         found: dict[str, Any] = {
-            "format": FORMAT,
+            "format": f"{FORMAT}.{TRACES}",
             "hybrid_infer": __version__,
             **{f"version {name}": version for name, version in self.frontend.versions().items()},
             "method": self.name,

@@ -13,8 +13,10 @@ from hybrid_infer._carry import Carry
 from hybrid_infer._ran import Ran
 from hybrid_infer._types import Condition, Graph, TensorSpec
 
-#: Raised when the meaning of a field changes, or where one may have been wrong; another number is never read.
-FORMAT = 3
+#: Raised when the meaning of a field changes; another number is never read.
+FORMAT = 2
+#: Raised where what earlier traces gave may be wrong: methods are captured anew, while saved models can be read.
+TRACES = 1
 
 
 @dataclass(frozen=True)
