@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hybrid_infer import _differences
+from hybrid_infer import _differences, _magnitudes
 from hybrid_infer._errors import HybridInferError
 from hybrid_infer._version import Version
 
@@ -83,7 +83,10 @@ def _engine(meta: Mapping[str, Any], is_plan: bool) -> str:
         return str(meta.get("engine", "?"))
     if "left_out" in meta:
         return f"(left out: {', '.join(meta['left_out'])})"
-    return f"(verified: {meta.get('engine', '?')})" if "verified" in meta else f"(choice: {meta.get('choice', '?')})"
+    if "verified" not in meta:
+        return f"(choice: {meta.get('choice', '?')})"
+    sizes = _magnitudes.text(meta.get("magnitudes", ()))
+    return f"(verified: {meta.get('engine', '?')}{f', at {sizes}' if sizes else ''})"
 
 
 def details(store: Any, entry: Any) -> dict[str, Any]:

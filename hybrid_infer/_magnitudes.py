@@ -7,6 +7,8 @@ it is four times as large.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hybrid_infer._version import Call, Version
 
 #: Of one plan in one process: past that, sizes are too many to compare at each of them.
@@ -19,6 +21,20 @@ def of(version: Version, call: Call) -> tuple[int, ...]:
     sizes = [n for mine, given in shapes for known, n in zip(mine.shape, given, strict=True) if known is None]
     ints = [n for known, n in zip(version.ints, call.ints, strict=True) if known is None]
     return (*map(of_size, sizes), *map(of_int, ints))
+
+
+def text(magnitudes: Sequence[int]) -> str:
+    """The sizes that such calls have, each once.
+
+    >>> text((1, 2, 4, 2)), text(())
+    ('1, 2 to 7, 32 to 127', '')
+    """
+    return ", ".join(dict.fromkeys(map(_range, magnitudes)))
+
+
+def _range(found: int) -> str:
+    least = 2 * 4 ** (abs(found) - 2) if abs(found) > 1 else 0
+    return f"{'-' * (found < 0)}{least} to {'-' * (found < 0)}{4 * least - 1}" if least else str(found)
 
 
 def of_size(size: int) -> int:

@@ -102,7 +102,8 @@ def publish(request: Request, held: Held, built: Built) -> None:
         # Another process may have been faster, and may not have verified it.
         news = news and stored is not None and stored.meta.get("verified") != key
     if news:
-        meta = {"verified": built.plan, "engine": built.engine.name, "error": error}
+        magnitudes = _magnitudes.of(held.version, request.call)
+        meta = {"verified": built.plan, "engine": built.engine.name, "error": error, "magnitudes": list(magnitudes)}
         request.store.publish_plan(held.entry, key, meta, {})
 
 

@@ -15,7 +15,7 @@ from router_support import Affine, comparisons, decided, routes, spoil
 from torch_support import counts, same
 
 import hybrid_infer
-from hybrid_infer import _comparison, _magnitudes, inference
+from hybrid_infer import _comparison, _magnitudes, cli, inference
 from hybrid_infer._errors import EngineError
 
 pytestmark = pytest.mark.torch
@@ -222,3 +222,12 @@ def test_nor_for_what_rounding_leaves_of_a_sum(monkeypatch: pytest.MonkeyPatch, 
     assert len(checks) == 5  # after three that told nothing it is taken
     call(hot, total, 6, 17)
     assert counts()["hits"] == 4
+
+
+def test_the_cache_tells_at_which_sizes_a_plan_was_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    process(Affine(), 2, 3, 9, 40, backend="onnxruntime")
+    assert cli.main(["cache", "list"]) == 0
+    (wide,) = [line for line in capsys.readouterr().out.splitlines() if "(any, 4)" in line]
+    assert cli.main(["cache", "show", wide.split()[0]]) == 0
+    told = capsys.readouterr().out
+    assert "(verified: onnxruntime, at 8 to 31)" in told and "(verified: onnxruntime, at 32 to 127)" in told
