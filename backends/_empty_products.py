@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hybrid_infer.backends._source import replace_nodes, subgraphs
+from hybrid_infer.backends._source import kinds_of, replace_nodes, subgraphs
 
 
 def spare(model: Any) -> None:
@@ -16,15 +16,7 @@ def spare(model: Any) -> None:
     graphs = [graph for graph in (model.graph, *subgraphs(model.graph.node)) if any(map(_sums, graph.node))]
     if not graphs:
         return
-    from onnx import shape_inference
-
-    inferred = shape_inference.infer_shapes(model).graph
-    kinds: dict[str, Any] = {}
-    for inner in (inferred, *subgraphs(inferred.node)):
-        for value in (*inner.input, *inner.value_info, *inner.output):
-            kinds.setdefault(value.name, value.type.tensor_type)
-    for weight in inferred.initializer:
-        kinds.setdefault(weight.name, _kind(weight))
+    kinds = kinds_of(model)
     for graph in graphs:
         nodes: list[Any] = []
         for node in graph.node:
@@ -35,12 +27,6 @@ def spare(model: Any) -> None:
 
 def _sums(node: Any) -> bool:
     return node.op_type == "Einsum" and not node.domain and len(node.input) > 1
-
-
-def _kind(weight: Any) -> Any:
-    from onnx import helper
-
-    return helper.make_tensor_type_proto(weight.data_type, list(weight.dims)).tensor_type
 
 
 def _spared(node: Any, kinds: Sequence[Any]) -> list[Any]:

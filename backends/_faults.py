@@ -1,7 +1,6 @@
 """Patterns that ONNX Runtime 1.31 computes wrongly in silence, written so that it computes them rightly.
 
-Each was seen to be wrong with the engine's optimisations on and right without them. And operators with which it ends
-the process.
+Each was seen to be wrong with the engine's optimisations on and right without them.
 """
 
 from __future__ import annotations
@@ -11,19 +10,6 @@ from typing import Any
 
 from hybrid_infer.backends._long_sums import constants
 from hybrid_infer.backends._source import replace_nodes
-
-#: ``op_type`` of a node as it is written: the field's tag, the length, the name.
-_RECURRENT = (b'"\x04LSTM', b'"\x03GRU')
-
-
-def ends_when_empty(model: bytes) -> bool:
-    """May a serialised model end the process when it is given an array without elements?
-
-    Its recurrent kernels divide a batch among threads, and terminate where there is nothing to divide. The bytes are
-    searched, since the ``onnx`` package is not imported for a plan: a name that only looks like one costs an answer to
-    an empty batch.
-    """
-    return any(operator in model for operator in _RECURRENT)
 
 
 def avoid_faults(model: Any) -> None:

@@ -12,9 +12,8 @@ from typing import Any
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import Graph
-from hybrid_infer.backends import _exact_integers, _nonfinite
+from hybrid_infer.backends import _empty_products, _empty_recurrences, _exact_integers, _nonfinite
 from hybrid_infer.backends._empty_means import mark
-from hybrid_infer.backends._empty_products import spare
 from hybrid_infer.backends._exact_sums import split_in_halves
 from hybrid_infer.backends._faults import avoid_faults, spell_log_sigmoids
 from hybrid_infer.backends._long_sums import split
@@ -52,7 +51,8 @@ def prepare(graph: Graph, optimise: bool) -> dict[str, bytes]:
     count_from_the_front(model)
     split(model)
     mark(model)
-    spare(model)
+    _empty_products.spare(model)
+    _empty_recurrences.spare(model)
     kinds = _nonfinite.types(model)
     split_in_halves(model, kinds)
     if _exact_integers.spell(model, kinds):

@@ -64,6 +64,22 @@ def subgraphs(nodes: Any) -> Iterator[Any]:
                 yield from subgraphs(inner.node)
 
 
+def kinds_of(model: Any) -> dict[str, Any]:
+    """Element types and sizes, as ``TypeProto.Tensor``, of the values of `model` by name, as far as they can be told.
+    """
+    from onnx import helper, shape_inference
+
+    inferred = shape_inference.infer_shapes(model).graph
+    found: dict[str, Any] = {}
+    for inner in (inferred, *subgraphs(inferred.node)):
+        for value in (*inner.input, *inner.value_info, *inner.output):
+            found.setdefault(value.name, value.type.tensor_type)
+    for weight in inferred.initializer:
+        kind = helper.make_tensor_type_proto(weight.data_type, list(weight.dims))
+        found.setdefault(weight.name, kind.tensor_type)
+    return found
+
+
 def reads(node: Any) -> set[str]:
     """The names that a node reads, and those that graphs inside of it do."""
     names = set(node.input)

@@ -15,12 +15,12 @@ from typing import Any
 from hybrid_infer import _fork_safe
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions, Graph
-from hybrid_infer.backends import _complex, _faults, _fork, _nonfinite, _plan, _program, _threads
+from hybrid_infer.backends import _complex, _fork, _nonfinite, _plan, _program, _threads
 
 NAME = "onnxruntime"
 
 #: Moves whenever `_plan.prepare` writes something else for the same graph.
-_PLAN_FORMAT = 9
+_PLAN_FORMAT = 10
 
 #: How each element type travels between NumPy and this engine.
 _WIRE = {
@@ -164,8 +164,6 @@ class _Session(_program.Session):
         # cost of a small graph's run. Attributes are let go in this order, so that the session, which does not keep
         # the weights alive, goes before them.
         self.run = getattr(getattr(session, "_sess", None), "run", session.run)
-        if _faults.ends_when_empty(model[0]):
-            self.run = _wary(self.run)
         self._session = session
         self._watched = _Watched(self.run, model[2], weights, options) if len(model) > 2 else None
         if self._watched is not None:
@@ -209,15 +207,6 @@ class _Watched:
                 settings = _settings(runtime, self._options, 1)
                 self._session = runtime.InferenceSession(self._mended, settings, providers=["CPUExecutionProvider"])
             return self._session
-
-
-def _wary(run: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
-    def wary(outputs: list[str], feeds: dict[str, Any], settings: None) -> Sequence[Any]:
-        if any(array.size == 0 for array in feeds.values()):
-            raise _program.Unfit("an empty input of a graph with recurrent layers would end the process")
-        return run(outputs, feeds, settings)
-
-    return wary
 
 
 _sessions = _program.Sessions(_Session, threads=lambda width: width - 1)
