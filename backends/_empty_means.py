@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hybrid_infer.backends._long_sums import axes_of, constants
-from hybrid_infer.backends._source import replace_nodes
+from hybrid_infer.backends._source import kinds_of, replace_nodes
 
 
 def mark(model: Any) -> None:
@@ -17,12 +17,11 @@ def mark(model: Any) -> None:
     graph = model.graph
     if not any(node.op_type == "ReduceMean" for node in graph.node):
         return
-    from onnx import TensorProto, shape_inference
+    from onnx import TensorProto
 
     floats = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
 
-    inferred = shape_inference.infer_shapes(model).graph
-    given = {value.name: value.type.tensor_type for value in (*inferred.input, *inferred.value_info)}
+    given = kinds_of(model)
     known = constants(graph)
     nodes: list[Any] = []
     for node in graph.node:

@@ -37,3 +37,14 @@ def test_others_stay_as_they_are(shape: Sequence[int | str], axes: Sequence[int]
     before = len(model.graph.node)
     _empty_means.mark(model)
     assert (len(model.graph.node) > before) is marked
+
+
+def test_a_mean_of_what_is_a_result_too() -> None:
+    nodes = [node("Relu", ["x"], ["r"]), node("ReduceMean", ["r"], ["y"], keepdims=0)]
+    made = graph(nodes, {}, {"x": ("float32", ("n",))}, {"r": ("float32", ("n",)), "y": ("float32", ())})
+    loaded = engine("onnxruntime").load(made, [], EngineOptions())
+    for rows in (0, 2):
+        x = np.arange(rows, dtype=np.float32)
+        whole, found = loaded.run([x])
+        np.testing.assert_array_equal(whole, x)
+        np.testing.assert_array_equal(found, x.mean() if rows else np.nan)
