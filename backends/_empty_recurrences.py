@@ -55,8 +55,11 @@ def _spared(node: Any, kinds: Mapping[str, Any]) -> list[Any]:
         value = helper.make_tensor(name(part), TensorProto.INT64, [1] * rank, [number])
         return helper.make_node("Constant", [], [name(part)], value=value)
 
-    made = [
-        helper.make_node("Shape", [node.input[0]], [name("sizes")], start=0, end=2),
+    first_two = helper.make_tensor(name("first two"), TensorProto.INT64, [2], [0, 1])
+    made = [  # in the forms of every opset from 9 on: a file may be of any
+        helper.make_node("Shape", [node.input[0]], [name("all sizes")]),
+        helper.make_node("Constant", [], [name("first two")], value=first_two),
+        helper.make_node("Gather", [name("all sizes"), name("first two")], [name("sizes")]),
         helper.make_node("ReduceProd", [name("sizes")], [name("count")], keepdims=0),
         constant("nothing", 0, rank=0),
         helper.make_node("Equal", [name("count"), name("nothing")], [name("none")]),

@@ -78,9 +78,9 @@ def fault(
     except _verify.Inconclusive as found:
         _log.debug("%s: verification was inconclusive: %s", request.name, found)
         if not tied(request, held, built):
-            return found
+            return _bare(found)
     except ArgumentsRefused as found:
-        return found
+        return _bare(found)
     except (_verify.Disagreement, EngineError) as found:
         if isinstance(found, _verify.Unseen) or not (call.moved() or not route.valid()):
             return _bare(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,23 @@ def test_a_layer_of_which_the_last_state_alone_is_read(kind: str) -> None:
     for length, batch in ((0, 2), (4, 0), (3, 2)):
         found = loaded.run(called(kind, 1, length, batch, False))
         assert [each.shape for each in found] == [(1, batch, HIDDEN)] * STATES[kind]
+
+
+@pytest.mark.parametrize("opset", [9, 11, 13, 17])
+def test_a_layer_of_an_older_file(opset: int) -> None:
+    made = layer("LSTM", 1, ("length", "batch"))
+    model = onnx.ModelProto.FromString(made.model)
+    if opset < 10:  # whose Slice is another one
+        model.graph.node.remove(model.graph.node[0])
+        model.graph.node[0].input[0] = "x"
+    model.opset_import[0].version = opset
+    loaded = engine("onnxruntime").load(
+        dataclasses.replace(made, model=model.SerializeToString()), [*weights("LSTM", 1).values()], EngineOptions()
+    )
+    for length, batch in ((0, 2), (4, 0), (3, 2)):
+        x, *slices = called("LSTM", 1, length, batch, False)
+        y, *_ = loaded.run([x[1:, 1:] if opset < 10 else x, *slices])
+        assert y.shape == (length, 1, batch, HIDDEN)
 
 
 @pytest.mark.parametrize("kind", GATES)
