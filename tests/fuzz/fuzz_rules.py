@@ -5,7 +5,8 @@ A slot ``<a:F>`` is filled with a float tensor, ``<i:I>`` with one of integers, 
 `fuzz_grammar` has them all. ``<a>`` stands for the same again. ``lib`` is the framework, ``DIM`` its word for an axis;
 where the two are spelled in other ways, a rule is a pair (PyTorch's, Paddle's), of which one may be empty.
 
-Left out is what ends the process eagerly, such as Paddle's ``split`` into fewer than no parts.
+Left out is what ends the process eagerly, or reads what is not there: Paddle's ``split`` into fewer than no parts, its
+indices out of range.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ class Rule:
 
 def _rules(*spellings: Spelling, **facts: bool) -> list[Rule]:
     return [Rule(each, **facts) for each in spellings]
+
+
+def _indexed(index: str) -> Spelling:
+    """A tensor at what `index` says; for Paddle a copy of it, whose kernel reads past the end of some strided views."""
+    return f"<a:F>[{index}]", f"(<a:F> * 1)[{index}]"
 
 
 ELEMENTWISE = _rules(
@@ -122,8 +128,8 @@ PARTS = _rules(
     "<a:F>[<l:L>]", "<a:F>[-1]", "<a:F>[:, -1]", "<a:F>[..., -1]", "<a:F>[<n:N>]", "<a:F>[:, <n:N>]",
     "<a:F>[<a>.shape[0] // 2]", "<a:F>[..., None]", "<a:F>[::<k:K>]", ("", "<a:F>[::-1]"), ("", "<a:F>[:, ::-<k:K>]"),
     ("", "<a:F>[<n:N>::-1]"), "<a:F>[<a>.shape[0] // 2:]", "<a:F>[<a>.shape[0] - <k:K>:]", "<i:I>[<n:N>:]",
-    "<m:B>[:<n:N>]", "<i:I>[..., -1]", "<a:F>[<i:I> % <a>.shape[0]]", "<a:F>[:, <i:I> % <a>.shape[1]]",
-    "<a:F>[<m:B>]", "<a:F>[<i:I> % <a>.shape[0], <j:I> % <a>.shape[1]]", "<a:F>[<i:I>]",
+    "<m:B>[:<n:N>]", "<i:I>[..., -1]", _indexed("<i:I> % <a>.shape[0]"), _indexed(":, <i:I> % <a>.shape[1]"),
+    _indexed("<m:B>"), _indexed("<i:I> % <a>.shape[0], <j:I> % <a>.shape[1]"), ("<a:F>[<i:I>]", ""),
     ("torch.gather(<a:F>, <d:AX(a)>, <i:I> % <a>.shape[<d>])",
      "paddle.gather(<a:F>, <i:I> % <a>.shape[<d:AX(a)>], <d>)"),
     ("torch.index_select(<a:F>, <d:AX(a)>, <i:I>.flatten() % <a>.shape[<d>])",
@@ -133,8 +139,9 @@ PARTS = _rules(
     ("torch.zeros_like(<a:F>).scatter_add(<d:AX(a)>, torch.zeros_like(<a>).long(), <a>)",
      "paddle.scatter(<a:F>, paddle.arange(<a>.shape[0]), <a> * 2)"),
     "F.one_hot(<i:I> % <k:K>, <k>)", "lib.nonzero(<m:B>)", "lib.masked_select(<a:F>, <m:B>)",
-    "<a:F>[:, None] - <a>[None]", "<i:I>[:, None] == lib.arange(<n:P>)", "<a:F>[:, lib.arange(<n:P>) % <a>.shape[1]]",
-    "<a:F>[lib.arange(<n:N>)]",
+    "<a:F>[:, None] - <a>[None]", "<i:I>[:, None] == lib.arange(<n:P>)",
+    _indexed(":, lib.arange(<n:P>) % <a>.shape[1]"),
+    ("<a:F>[torch.arange(<n:N>)]", "(<a:F> * 1)[paddle.arange(<n:N>) % <a>.shape[0]]"),
 )  # fmt: skip
 
 MAKERS = _rules(

@@ -5,7 +5,7 @@ weights; `fuzz_grow` says how it comes to be, `fuzz_check` what it has to do. By
 same ones in every run. ``HYBRID_INFER_FUZZ=200`` in the environment tries so many drawn by chance instead, which takes
 some seconds each (``HYBRID_INFER_FUZZ_SEED=5`` names the first of them)::
 
-    HYBRID_INFER_FUZZ=200 python -m pytest tests/fuzz/test_fuzz_torch.py -s
+    HYBRID_INFER_FUZZ=200 python -m pytest tests/fuzz/test_fuzz_torch.py -s -o faulthandler_timeout=0
 
 One that goes wrong is made small and printed as the text of a file, which shows the difference when it is run.
 """
