@@ -43,6 +43,10 @@ SECTIONS: tuple[Section, ...] = (
     ),
     Section("hooks", r"has a hook \("),
     Section(
+        "batch-statistics", r"updates running statistics whatever the mode",
+        "Leave use_global_stats at None, or set it to True",
+    ),
+    Section(
         "training-mode", r"in training mode|(dropout|rrelu)\w* draws|batch_norm.* in place",
         "Pass training=self.training to it (in a function, training=False)",
     ),

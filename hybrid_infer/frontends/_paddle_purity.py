@@ -74,8 +74,12 @@ def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str], resul
         elif base in _EFFECTS:
             note(f"the operator {base} {_EFFECTS[base]}")
         elif base in ("batch_norm", "sync_batch_norm"):
-            if not inference and not attributes.get("use_global_stats", False):
+            if attributes.get("use_global_stats", False):
+                continue
+            if not inference:
                 note(f"the operator {base} updates running statistics in training mode")
+            elif attributes.get("trainable_statistics", False):  # then ``is_test`` is not heeded
+                note(f"the operator {base} updates running statistics whatever the mode, as it is told to")
         elif name == "array_write_":
             note("a list grows in a loop or branch that is part of the graph")
         elif name == "increment_" and lists:

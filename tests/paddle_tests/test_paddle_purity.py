@@ -309,6 +309,49 @@ def test_a_layer_in_training_runs_eagerly_and_says_to_call_eval(
     assert counts()["eager_calls"] == 3
 
 
+def _told_later(norm: Any) -> Any:
+    norm._use_global_stats = False
+    return norm
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: paddle.nn.BatchNorm1D(4, use_global_stats=False), (3, 4)),
+        (lambda: paddle.nn.BatchNorm2D(4, use_global_stats=False), (2, 4, 3, 3)),
+        (lambda: paddle.nn.BatchNorm3D(4, use_global_stats=False), (2, 4, 2, 2, 2)),
+        (lambda: _told_later(paddle.nn.BatchNorm2D(4)), (2, 4, 3, 3)),
+        (lambda: paddle.nn.BatchNorm(4, trainable_statistics=True), (2, 4, 3, 3)),
+    ],
+    ids=["1d", "2d", "3d", "told later", "trainable"],
+)
+def test_batch_statistics_after_eval_are_written_at_each_call(
+    make: Callable[[], Any], shape: tuple[int, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    layer, plain = make(), make()
+    for each in (layer, plain):
+        each.eval()
+    hot = inference(layer, verify="off")
+    x = grid(*shape)
+    with caplog.at_level(logging.WARNING, "hybrid_infer"), paddle.no_grad():
+        for scale in (1.0, 3.0, -2.0):
+            same(hot(x * scale), plain(x * scale))
+    assert counts()["eager_calls"] == 3
+    assert np.array_equal(layer._mean.numpy(), plain._mean.numpy()) and layer._mean.numpy().any()
+    assert np.array_equal(layer._variance.numpy(), plain._variance.numpy())
+    lines = [r.getMessage() for r in caplog.records if r.name == "hybrid_infer"]
+    assert len(lines) == 1 and "use_global_stats" in lines[0] and "eval()" not in lines[0]
+
+
+@pytest.mark.parametrize("told", [None, True])
+def test_running_statistics_are_served(told: bool | None) -> None:
+    layer, plain = paddle.nn.BatchNorm2D(4, use_global_stats=told), paddle.nn.BatchNorm2D(4, use_global_stats=told)
+    for each in (layer, plain):
+        each.eval()
+    twice(inference(layer, fallback="error"), plain, grid(2, 4, 3, 3))
+    assert counts()["captures"] == 1 and counts()["eager_calls"] == 0
+
+
 def test_dropout_of_probability_zero_is_no_reason() -> None:
     class Hot(Trained):
         forward = inference(fallback="error")(Trained.compute)
