@@ -8,7 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import xxhash
 
@@ -69,6 +70,19 @@ def check_directory(path: str, owners: frozenset[int]) -> Identity:
         raise Damage(f"is not a directory ({path})")
     _check_trust(path, status, owners)
     return identity(status)
+
+
+@contextmanager
+def opened(directory: str) -> Iterator[tuple[Identity, list[str]]]:
+    """Identity of a directory, no other's while this is open, and the names in it; raises OSError."""
+    if os.listdir not in os.supports_fd:  # Windows, where an inode is not given to another so soon
+        yield identity(os.lstat(directory)), os.listdir(directory)
+        return
+    fd = os.open(directory, READ | getattr(os, "O_DIRECTORY", 0))
+    try:
+        yield identity(os.fstat(fd)), os.listdir(fd)
+    finally:
+        os.close(fd)
 
 
 def private(path: str, top: str) -> bool:

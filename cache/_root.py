@@ -168,9 +168,9 @@ class Root:
         except _manifest.Newer as error:
             raise DamagedEntry(directory, f"was written by a newer release ({error})", absent=True) from error
         except (FileNotFoundError, NotADirectoryError) as error:
-            if identity is None or not os.path.lexists(directory):
+            if identity is None or not self._set_aside_bare(directory):
                 raise DamagedEntry(directory, "is not in the store", absent=True) from error
-            reason = "has no manifest"
+            raise DamagedEntry(directory, "has no manifest") from error
         except _files.Damage as error:
             reason = error.reason
         except OSError as error:
@@ -179,6 +179,22 @@ class Root:
             raise DamagedEntry(directory, reason) from error
         self.set_aside(directory, identity, reason)
         raise DamagedEntry(directory, reason)
+
+    def _set_aside_bare(self, directory: str) -> bool:
+        """Set aside a directory without a manifest; False: it went, and may have come again since it was looked at.
+
+        A new directory may be given the inode of the old one, so what is looked into is held open until it is moved.
+        """
+        try:
+            with _files.opened(directory) as (identity, names):
+                # In what is on its way out the manifest is there until it has left its place.
+                if _layout.MANIFEST in names or _files.identity(os.lstat(directory)) != identity:
+                    return False
+                self.set_aside(directory, identity, "has no manifest")
+        except OSError as error:
+            logger.debug("%s changed while it was looked at: %s", directory, explain(error))
+            return False
+        return True
 
     # Writing
 
@@ -252,12 +268,12 @@ class Root:
                 _files.sync_directory(stage)
             mark = _in_use.mark_staged(staged, os.path.join(target, _layout.MANIFEST), self.owners)
             for last in (*[False] * _ATTEMPTS, True):
-                make_parent(os.path.dirname(target))
                 try:
+                    make_parent(os.path.dirname(target))
                     self.check_way(os.path.dirname(target))
                     return self._move_in(stage, target, mark)
                 except FileNotFoundError:
-                    # An eviction elsewhere found the directory empty, and removed it before we put something there.
+                    # An eviction elsewhere found a directory empty, and removed it before we put something there.
                     if last or not os.path.lexists(stage):
                         raise
             raise AssertionError("unreachable")

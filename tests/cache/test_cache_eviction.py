@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cache_support import FILES, META, METHOD, OTHER, await_line, finish, held, left_in, python
 
-from hybrid_infer.cache import CacheWarning, DamagedEntry, Entry, Store, _damaged, _evict, _in_use
+from hybrid_infer.cache import CacheWarning, DamagedEntry, Entry, Store, _damaged, _evict, _files, _in_use
 
 KILO = 1000
 DAY = 86_400
@@ -268,6 +268,72 @@ def test_what_is_published_where_an_entry_went_is_not_taken_for_its_rest(
         assert again[0] is not None and {name: again[0].read(name) for name in FILES} == FILES
     else:
         assert not path.exists()
+
+
+@pytest.mark.parametrize("again", [True, False])
+@pytest.mark.parametrize("of", ["entry", "plan"])
+def test_what_is_published_where_an_entry_went_is_not_taken_for_damaged(
+    store: Store, monkeypatch: pytest.MonkeyPatch, of: str, again: bool
+) -> None:
+    """An entry goes, and comes again, between the looks at its directory and at its manifest.
+
+    The new directory may be given the inode of the old one, so all of them are the same here.
+    """
+    other = Store(store.root, sync=False)
+
+    def publish() -> None:
+        entry = other.publish(METHOD, META, FILES)
+        assert entry is not None
+        assert of == "entry" or other.publish_plan(entry, "engine", {}, FILES)
+
+    publish()
+    (entry,) = store.versions(METHOD)
+    path = entry.path if of == "entry" else entry.path / "plans" / "engine"
+    real, asked = os.open, []
+
+    def opening(name: str, *arguments: int, **more: int) -> int:
+        if name == str(path / "manifest.json") and not asked:
+            asked.append(name)
+            entry.path.rename(store.root / "away")
+            if again:
+                publish()
+            raise FileNotFoundError(name)
+        return real(name, *arguments, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", opening)
+        patch.setattr(_files, "identity", lambda status: (0, 0))
+        if of == "entry":
+            assert store.versions(METHOD) == []
+        else:
+            assert store.plan(entry, "engine") is None
+    assert asked and left_in(store.root, "damaged") == []
+    assert len(store.versions(METHOD)) == again
+    assert bool(store.plan(entry, "engine")) == (again and of == "plan")
+
+
+def test_a_directory_that_evictions_remove_again_and_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evictions elsewhere find the directories that a publication makes empty, between any two of its steps."""
+    fill(store, 1)
+    real, removed = os.mkdir, []
+
+    def making(name: str, *arguments: int) -> None:
+        if name.endswith(METHOD) and len(removed) < 9:
+            removed.append(name)
+            with contextlib.suppress(OSError):
+                os.rmdir(os.path.dirname(name))
+            if len(removed) % 3:
+                raise FileNotFoundError(name)
+            real(os.path.dirname(name))
+            real(name, *arguments)
+            os.rmdir(name)
+            return
+        real(name, *arguments)
+
+    assert store.prune(0).removed == 1
+    monkeypatch.setattr(os, "mkdir", making)
+    assert store.publish(METHOD, META, FILES) is not None
+    assert len(removed) == 9
 
 
 @pytest.mark.processes
