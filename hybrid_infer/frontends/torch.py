@@ -189,6 +189,8 @@ class TorchFrontend:
             return f"the {kind} mode {name} is on, which is to see every operation"
         if torch.nn.modules.module._has_any_global_hook():
             return "hooks for every module are registered, which are to see those inside"
+        if torch.nn.utils.parametrize._cache_enabled:
+            return "torch.nn.utils.parametrize.cached() is on, in which weights stay as they were first computed"
         return ""
 
     def _stepping_aside(self, functions: Callable[[], int]) -> Callable[[], bool]:
@@ -197,12 +199,12 @@ class TorchFrontend:
         modes = torch._C._len_torch_dispatch_stack
         transforms, tracing = torch._C._functorch.peek_interpreter_stack, torch._C._get_tracing_state
         compiling, hooked = torch.compiler.is_compiling, torch.nn.modules.module._has_any_global_hook
-        duals = torch.autograd.forward_ad
+        duals, computed = torch.autograd.forward_ad, torch.nn.utils.parametrize
 
         def step_aside() -> bool:
             return bool(
                 compiling() or modes() or functions() or transforms() is not None or tracing() is not None or hooked()
-                or duals._current_level >= 0
+                or duals._current_level >= 0 or computed._cache_enabled
             )
 
         return step_aside

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 from torch_support import Block, counts, same, twice
@@ -113,3 +114,31 @@ def test_so_is_what_sees_every_operation_or_every_module() -> None:
     assert counter.get_total_flops() and counts()["captures"] == 0
     [reasons] = [each["fallbacks"] for each in stats().values()]
     assert any("the dispatch mode" in each for each in reasons) and any("hooks for every" in each for each in reasons)
+
+
+def test_so_are_weights_that_are_computed_once_for_several_calls() -> None:
+    """Inside of `parametrize.cached()` a changed weight counts from its end on."""
+    hot, twin = made(), made()
+    twin.load_state_dict(hot.state_dict())
+    for layer in (hot, twin):
+        parametrize.register_parametrization(layer.linear, "weight", Halved())
+    weights = [layer.linear.parametrizations.weight.original for layer in (hot, twin)]
+    with torch.no_grad():
+        same(hot(X), Counting.forward(twin, X))
+        before = counts()["hits"] + counts()["captures"]
+        assert counts()["captures"] == 1
+        with parametrize.cached():
+            for _ in range(3):
+                same(hot(X), Counting.forward(twin, X))
+                for weight in weights:
+                    weight.mul_(3)
+        assert counts()["hits"] + counts()["captures"] == before
+        same(hot(X), Counting.forward(twin, X))
+    assert counts()["hits"] + counts()["captures"] == before + 1
+    [reasons] = [each["fallbacks"] for each in stats().values()]
+    assert any("parametrize.cached()" in each for each in reasons)
+
+
+class Halved(torch.nn.Module):
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight / 2
