@@ -113,11 +113,12 @@ class Classes(Objects):
     @staticmethod
     def patched(value: Any) -> bool:
         """Was this member of a library put there by the user?"""
-        if isinstance(value, (staticmethod, classmethod)):
+        # By type, since `isinstance` reads `__class__`, of which a member may warn.
+        if issubclass(type(value), (staticmethod, classmethod)):
             value = value.__func__
-        if isinstance(value, property):
+        if issubclass(type(value), property):
             value = value.fget
-        return isinstance(value, types.FunctionType) and library_of(value) == _origin.USER
+        return issubclass(type(value), types.FunctionType) and library_of(value) == _origin.USER
 
     def layer_class(self, kind: type, *, entry: bool = True) -> None:
         """A class of the layer tree: its layers exist, and their ``forward`` is called unless `entry` is false."""

@@ -51,6 +51,13 @@ def test_a_library_s_wrapper_does_not_hide_the_user_s_function(tmp_path: Path) -
     assert base["digest"] != install(tmp_path / "b", "1.0", LIBRARY, own="x * 6")["digest"]
 
 
+def test_members_of_a_library_are_not_asked_for_their_class(tmp_path: Path) -> None:
+    """`torch.distributed.reduce_op` warns of every attribute that is read."""
+    odd = "class Odd:\n def __getattribute__(self, name): raise RuntimeError(name)\nodd = Odd()\n"
+    base = install(tmp_path / "a", "1.0", LIBRARY + odd, own="[lib, x.odd]")
+    assert base["opaque"] == []
+
+
 @pytest.mark.parametrize(
     ("direct_url", "by_content"),
     [
