@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions
-from hybrid_infer.backends import _threads, engine
+from hybrid_infer.backends import engine
 
 pytest.importorskip("openvino", reason="openvino is not installed")
 
@@ -254,30 +254,49 @@ def test_a_run_after_one_that_failed() -> None:
     np.testing.assert_array_equal(program.run([x])[0], x)
 
 
+THREADS = f"""
+import os, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import numpy as np
+from backend_graphs import linear
+from hybrid_infer._types import EngineOptions
+from hybrid_infer.backends import _threads, engine
+
+served = engine("openvino")
+files = served.prepare(linear(), EngineOptions(threads=2))
+weights = [[np.full((4, 4), seed, "float32"), np.zeros(4, "float32")] for seed in range(24)]
+x = np.ones((2, 4), "float32")
+
+def added(options, weights=weights):
+    before = len(os.listdir("/proc/self/task"))
+    programs = [served.load(linear(), each, options, files) for each in weights]
+    for seed, program in enumerate(programs):
+        np.testing.assert_array_equal(program.run([x])[0], np.full((2, 4), 4 * seed))
+    shared = sum(program.shared for program in programs)
+    after = len(os.listdir("/proc/self/task"))
+    for program in programs:
+        program.close()
+    return after - before, shared
+
+added(EngineOptions(threads=1), weights[:1])  # what OpenVINO starts of its own, once
+print(added(EngineOptions(threads=1)))
+used = _threads.BUDGET.used
+many, shared = added(EngineOptions(threads=2, extra={{"workers": used + 16}}))
+# Those of earlier models are taken up again, and TBB's pool has as many as the machine has cores.
+print(many <= 16 + (os.cpu_count() or 1) and shared >= 16, _threads.BUDGET.used == used)
+"""
+
+
+@pytest.mark.processes
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads Linux's /proc")
 def test_threads_stay_bounded_whatever_the_number_of_programs() -> None:
-    """Two for each model that has its own, within the budget; the others share one model, or the calling thread."""
-    files = ENGINE.prepare(linear(), OPTIONS)
-    weights = [[np.full((4, 4), seed, "float32"), np.zeros(4, "float32")] for seed in range(24)]
-    x = np.ones((2, 4), "float32")
+    """Two for each model that has its own, within the budget; the others share one model, or the calling thread.
 
-    def added(options: EngineOptions) -> tuple[int, int]:
-        before = len(os.listdir("/proc/self/task"))
-        programs = [ENGINE.load(linear(), each, options, files) for each in weights]
-        for seed, program in enumerate(programs):
-            np.testing.assert_array_equal(program.run([x])[0], np.full((2, 4), 4 * seed))
-        shared = sum(program.shared for program in programs)
-        after = len(os.listdir("/proc/self/task"))
-        for program in programs:
-            program.close()
-        return after - before, shared
-
-    assert added(EngineOptions(threads=1)) == (0, 0)
-    used = _threads.BUDGET.used
-    many, shared = added(EngineOptions(threads=2, extra={"workers": used + 16}))
-    # Those of earlier models are taken up again, and TBB's pool has as many as the machine has cores.
-    assert many <= 16 + (os.cpu_count() or 1) and shared >= 16
-    assert _threads.BUDGET.used == used
+    In a process of its own, since threads of other tests may end meanwhile.
+    """
+    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:2] == ["(0, 0)", "True True"], done.stdout
 
 
 FORK = f"""
