@@ -15,9 +15,8 @@ _ASKS = "is_torchdynamo_compiling"
 def by_context() -> Iterator[None]:
     """Have them gathered in a context variable, which this thread's trace has to itself.
 
-    torch.compile cannot follow one, so transformers takes a global variable wherever torch says that it compiles. It
-    says so to all threads: the results of models that others run would go into the trace's collector and miss in their
-    own, and a model inside of another one would end the collection of both. The tracer here runs the code as it is.
+    torch.compile cannot follow one, so transformers takes a global variable wherever torch says that it compiles, and a
+    model inside of another one ends the collection of both. The tracer here runs the code as it is.
     """
     module: Any = sys.modules.get(_MODULE)
     asks = getattr(module, _ASKS, None)

@@ -1,0 +1,108 @@
+"""While one thread captures, torch does not tell the others that it compiles: models of theirs would go other ways."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch_support import Block, same
+
+from hybrid_infer import inference, stats
+from hybrid_infer.frontends import _torch_compiling
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+
+
+class Asking(Block):
+    """Goes another way to the same result where torch compiles."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        asked = torch.compiler.is_compiling(), torch.compiler.is_exporting()
+        return super().forward(x) * 1 if asked == (True, True) else super().forward(x)
+
+
+@contextmanager
+def beside(work: Callable[[], Any]) -> Iterator[list[Any]]:
+    """What `work` gives on another thread, again and again."""
+    found: list[Any] = []
+    done, begun = threading.Event(), threading.Event()
+
+    def run() -> None:
+        with torch.no_grad():
+            while not done.is_set():
+                found.append(work())
+                begun.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    begun.wait()
+    try:
+        yield found
+    finally:
+        done.set()
+        thread.join()
+
+
+def asked() -> tuple[Any, Any]:
+    return torch.compiler.is_compiling(), torch.compiler.is_exporting()
+
+
+def test_other_threads_are_told_nothing_of_it() -> None:
+    layer = Asking()
+    before = torch.compiler.is_compiling.__code__, torch.compiler.is_exporting.__code__
+    with torch.no_grad(), beside(asked) as answers:
+        hot = inference(layer.forward, fallback="error")
+        same(hot(X), layer(X))
+    assert set(answers) == {(False, False)}
+    assert asked() == (False, False)
+    assert (torch.compiler.is_compiling.__code__, torch.compiler.is_exporting.__code__) == before
+
+
+def test_nor_kept_from_an_engine() -> None:
+    warm, cold = Block(), Asking()
+    with torch.no_grad():
+        hot = inference(warm.forward, fallback="error", backend="onnxruntime")
+        hot(X)
+        with beside(lambda: hot(X)) as answers:
+            inference(cold.forward, fallback="error")(X)
+        expected = Block.forward(warm, X)
+    for each in answers:
+        same(each, expected)
+    assert stats()["torch_support.Block.forward"]["hits"] == len(answers)
+
+
+def test_several_threads_are_told_at_once() -> None:
+    first, second = threading.Event(), threading.Event()
+
+    def hold() -> tuple[Any, Any, Any]:
+        with _torch_compiling.here():
+            outside = asked()
+            with torch.export._trace._compiling_state_context():
+                inside = asked()
+                first.set()
+                second.wait()
+            return outside, inside, asked()
+
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(hold()))
+    thread.start()
+    first.wait()
+    assert asked() == (False, False)
+    with _torch_compiling.here(), torch.export._trace._compiling_state_context():
+        assert asked() == (True, True)
+        second.set()
+        thread.join()
+        assert asked() == (True, True)
+    assert asked() == (False, False)
+    assert found == [((False, False), (True, True), (False, False))]
+
+
+def test_a_trace_of_the_program_is_told_as_before() -> None:
+    program = torch.export.export(Asking(), (X,))
+    with _torch_compiling.here():
+        again = torch.export.export(Asking(), (X,))
+    assert [node.target for node in again.graph.nodes] == [node.target for node in program.graph.nodes]
+    assert any("mul" in str(node.target) for node in program.graph.nodes)
