@@ -22,6 +22,7 @@ from hybrid_infer.frontends import (
     _torch_arithmetic,
     _torch_attention,
     _torch_autocast,
+    _torch_builtins,
     _torch_collectors,
     _torch_compiling,
     _torch_composites,
@@ -213,8 +214,8 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
     mode = torch.enable_grad() if recording and tracee.asks_for_gradients else torch.no_grad()
     with contextlib.ExitStack() as stack:
         for each in (
-            _quiet(), mode, _torch_compiling.here(), _torch_switches.kept(), _torch_composites.quick(),
-            _torch_views.by_shape(),
+            _quiet(), mode, _torch_compiling.here(), _torch_builtins.here(), _torch_switches.kept(),
+            _torch_composites.quick(), _torch_views.by_shape(),
         ):  # fmt: skip
             stack.enter_context(each)
         try:

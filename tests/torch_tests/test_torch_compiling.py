@@ -1,17 +1,20 @@
-"""While one thread captures, torch does not tell the others that it compiles: models of theirs would go other ways."""
+"""While one thread captures, the others are not told that torch compiles, and have Python's own functions."""
 
 from __future__ import annotations
 
+import builtins
+import contextlib
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch_support import Block, same
+from torch_support import Block, counts, same
 
 from hybrid_infer import inference, stats
-from hybrid_infer.frontends import _torch_compiling
+from hybrid_infer.frontends import _torch_builtins, _torch_compiling
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
@@ -106,3 +109,55 @@ def test_a_trace_of_the_program_is_told_as_before() -> None:
         again = torch.export.export(Asking(), (X,))
     assert [node.target for node in again.graph.nodes] == [node.target for node in program.graph.nodes]
     assert any("mul" in str(node.target) for node in program.graph.nodes)
+
+
+class Counting(Block):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * math.pow(max(x.shape[0], 2), min(1, x.shape[1]))
+
+
+def computed() -> tuple[Any, ...]:
+    with contextlib.suppress(ValueError):
+        return ("not an error", math.pow(-8, 1 / 3))
+    return (repr(math.pow(2, 3)), max("ab"), max([], default=7), torch.equal(min(X, key=torch.sum), X[0]))
+
+
+@contextmanager
+def exchanged() -> Iterator[list[bool]]:
+    """Another thread is in the middle of an export; whether it has torch's functions there."""
+    found: list[bool] = []
+    begun, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with _torch_builtins.here(), torch.export._trace._override_builtin_ops():
+            found.append(type(math.pow(2, 3)) is int)
+            found.append(torch.equal(max(X, X + 1), X + 1))
+            begun.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    begun.wait()
+    try:
+        yield found
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_python_s_own_functions_stay_those_of_other_threads() -> None:
+    """With Python's ``max`` a size that varies would be compared, and become a condition of the graph."""
+    own = builtins.max, builtins.min, math.pow
+    with exchanged() as there:
+        assert computed() == ("8.0", "b", 7, True)
+    assert there == [True, True]
+    assert (builtins.max, builtins.min, math.pow) == own
+
+
+def test_code_counts_the_same_meanwhile() -> None:
+    first, second = Counting(), Counting()
+    with torch.no_grad():
+        with exchanged():
+            inference(first.forward)(X)
+        inference(second.forward)(X)
+    assert counts()["captures"] == 1
