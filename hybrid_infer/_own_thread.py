@@ -1,4 +1,4 @@
-"""Methods and functions of libraries that are others for a while, on one thread alone."""
+"""Methods and functions of libraries that are others for a while, on one thread alone, or on all but one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,24 @@ _BEHIND: weakref.WeakKeyDictionary[types.FunctionType, Any] = weakref.WeakKeyDic
 @contextlib.contextmanager
 def replaced(where: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
     """For calls of this thread: `function`, given what the class or module has itself first."""
-    method, thread = vars(where)[name], threading.get_ident()
+    with _replaced(where, name, function, threading.get_ident().__eq__):
+        yield
+
+
+@contextlib.contextmanager
+def elsewhere(where: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """For calls of all other threads: `function`, given what the class or module has itself first."""
+    with _replaced(where, name, function, threading.get_ident().__ne__):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(where: Any, name: str, function: Callable[..., Any], on: Callable[[int], bool]) -> Iterator[None]:
+    method = vars(where)[name]
 
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if threading.get_ident() == thread:
+        if on(threading.get_ident()):
             return function(method, *args, **kwargs)
         return method(*args, **kwargs)
 

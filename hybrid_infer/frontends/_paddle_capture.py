@@ -9,6 +9,7 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Captured, Graph, TensorSpec, Tracee
+from hybrid_infer.frontends._paddle_apart import undisturbed
 from hybrid_infer.frontends._paddle_compare import compare
 from hybrid_infer.frontends._paddle_cut import Gap, cut, joined
 from hybrid_infer.frontends._paddle_onnx import convert, finish
@@ -28,7 +29,8 @@ def capture(tracee: Tracee, dynamic: _Dims, dynamic_ints: frozenset[int], dtype_
     as a condition: the answers to the method's own questions (see `_paddle_sizes`). What needs the number fails, and
     that dim is fixed to the example's size instead. Static dims are the caller's to compare.
     """
-    captured, run = _widest(tracee, dynamic, dynamic_ints, dtype_of)
+    with undisturbed():
+        captured, run = _widest(tracee, dynamic, dynamic_ints, dtype_of)
     tracee.recall(run)
     return captured
 

@@ -13,6 +13,7 @@ import paddle
 from hybrid_infer import _fork_safe
 from hybrid_infer._errors import StaticModelError, TraceError
 from hybrid_infer._types import Tracee
+from hybrid_infer.frontends._paddle_apart import undisturbed
 from hybrid_infer.frontends._paddle_quiet import quiet
 from hybrid_infer.frontends._paddle_trace import trace
 
@@ -21,6 +22,11 @@ _RESULT = "result_"  # names of the results in a program, each with its number
 
 def program(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> bytes:
     """See ``Frontend.program``. Weights are its inputs, so that it holds none."""
+    with undisturbed():
+        return _program(tracee, dynamic, dynamic_ints)
+
+
+def _program(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> bytes:
     from paddle.base import framework
 
     traced = trace(tracee, dynamic, dynamic_ints, gradients=True)
