@@ -18,6 +18,11 @@ TOLERANCES = {
 }
 #: The distance of 1 to the next number of a type.
 _NEXT = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+#: The smallest normal number of a type; what lies below it kernels take for zero, or round, each in its own way.
+_SMALLEST = {
+    "float64": 2.0**-1022, "complex128": 2.0**-1022, "float32": 2.0**-126, "complex64": 2.0**-126,
+    "bfloat16": 2.0**-126,
+}  # fmt: skip
 _ROUNDINGS = 4.0  # of terms, by which sums in another order are apart at most; times the root of their number
 
 
@@ -70,7 +75,8 @@ def error(
     if not left.size:
         return 0.0
     size = np.abs(left)
-    limit = (absolute * float(size.max()) if atol is None else atol) + relative * size
+    least = absolute * float(size.max()) + _SMALLEST.get(dtype, 0.0) if atol is None else atol
+    limit = least + relative * size
     difference = np.abs(left - right)
     worst = int(np.argmax(difference - limit))
     if difference[worst] > limit[worst]:

@@ -36,6 +36,20 @@ def test_what_is_left_of_a_large_sum_may_err_by_its_terms() -> None:
         agree([1.0, 1e-3], [1.0, 2e-3])
 
 
+@pytest.mark.parametrize(("dtype", "exponent"), [("float64", -1022), ("float32", -126), ("bfloat16", -126)])
+def test_numbers_too_small_to_be_normal_may_be_taken_for_zero(dtype: str, exponent: int) -> None:
+    """An untrained network's results may be no larger; many kernels take them for zero, each in its own place."""
+    smallest = 2.0**exponent
+    agree([smallest / 2, 0.0], [0.0, smallest / 4], dtype)
+    with pytest.raises(Disagreement):
+        agree([smallest * 4, 0.0], [0.0, 0.0], dtype)
+
+
+def test_small_numbers_of_half_precision_are_as_good_as_others() -> None:
+    with pytest.raises(Disagreement):
+        agree([2.0**-15], [0.0], "float16")
+
+
 @pytest.mark.parametrize(
     ("left", "right"),
     [([nan, 1], [1, nan]), ([inf, 1], [-inf, 1]), ([inf, 1], [nan, 1]), ([1, 1], [1, inf]), ([nan, nan], [nan, 0])],
