@@ -18,6 +18,8 @@ FAULTS = [
     ValueError("I/O operation on closed file."),
     AttributeError("module 'torch._dynamo' has no attribute 'exc'"),
     TraceError("partially initialized module 'sympy' has no attribute 'core' (most likely due to a circular import)"),
+    AssertionError("Trying to pop empty mode stack"),
+    RuntimeError("(PreconditionNotMet) The block obtained before and after calling the static API x is inconsistent."),
 ]
 
 
