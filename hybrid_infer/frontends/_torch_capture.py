@@ -212,12 +212,10 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
     recording = torch.is_grad_enabled()
     # No gradient is traced: the mode makes a difference to what a method is told alone.
     mode = torch.enable_grad() if recording and tracee.asks_for_gradients else torch.no_grad()
-    with contextlib.ExitStack() as stack:
-        for each in (
-            _quiet(), mode, _torch_compiling.here(), _torch_builtins.here(), _torch_switches.kept(),
-            _torch_composites.quick(), _torch_views.by_shape(),
-        ):  # fmt: skip
-            stack.enter_context(each)
+    with (
+        _quiet(), mode, _torch_compiling.here(), _torch_builtins.here(), _torch_switches.kept(),
+        _torch_composites.quick(), _torch_views.by_shape(),
+    ):  # fmt: skip
         try:
             with _torch_collectors.by_context(), _torch_fixed.noted() as lines:
                 program = _exported(tracee, arguments, shapes, recording)

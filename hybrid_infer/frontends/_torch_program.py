@@ -26,8 +26,9 @@ def program(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: f
 
 def _program(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> bytes:
     arguments, shapes = given(tracee, dynamic)
-    apart = _torch_compiling.here(), _torch_builtins.here()
-    with _quiet(), torch.enable_grad(), apart[0], apart[1], _torch_switches.kept():
+    with (
+        _quiet(), torch.enable_grad(), _torch_compiling.here(), _torch_builtins.here(), _torch_switches.kept()
+    ):  # fmt: skip
         try:
             made = torch.export.export(_Call(tracee), arguments, dynamic_shapes=shapes, strict=False)
         except Exception as error:
