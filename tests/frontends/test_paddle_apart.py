@@ -83,3 +83,37 @@ def test_an_optimiser_of_another_thread_steps_meanwhile(begins, ends):
     (result,) = run(captured.graph, [], [x])
     np.testing.assert_allclose(result, F.tanh(F.relu(x * 2) + 3) + 1, rtol=1e-5)
     check(Call(paddle.nn.Linear(8, 4), paddle.randn([3, 8])), [paddle.randn([5, 8])], dynamic={(0, 0)})
+
+
+def building(inside, go_on, found):
+    """Builds a program in static mode, stopping in the middle; gives the names of its operators."""
+    with paddle.base.framework._dygraph_guard(None):
+        program = paddle.static.Program()
+        with paddle.static.program_guard(program, paddle.static.Program()):
+            x = paddle.static.data("x", [2, 3], "float32")
+            inside.set()
+            go_on.wait(60)
+            F.tanh(x)
+    found.append([op.name() for op in program.global_block().ops])
+
+
+@pytest.mark.parametrize("begins", ["before", "meanwhile"])
+def test_a_program_that_another_thread_builds_is_built_before_or_afterwards(begins):
+    inside, go_on, found = threading.Event(), threading.Event(), []
+    thread = threading.Thread(target=building, args=(inside, go_on, found))
+
+    def meanwhile(x):
+        if not thread.ident:
+            thread.start()
+            assert not inside.wait(0.5)
+        return F.relu(x)
+
+    if begins == "before":
+        thread.start()
+        assert inside.wait(60)
+        threading.Timer(0.3, go_on.set).start()
+    else:
+        go_on.set()
+    check(Call(layer(lambda self, x: meanwhile(x) + 3), paddle.randn([3, 8])), [paddle.randn([5, 8])], dynamic={(0, 0)})
+    thread.join()
+    assert found == [["pd_op.data", "pd_op.tanh"]]
