@@ -14,8 +14,6 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from torch.export import _trace
-
 from hybrid_infer._own_thread import behind, replaced
 
 _CONTEXT = "_override_builtin_ops"
@@ -24,6 +22,8 @@ _CONTEXT = "_override_builtin_ops"
 @contextlib.contextmanager
 def here() -> Iterator[None]:
     """Where torch exports inside, on this thread, it exchanges them for this thread."""
+    from torch.export import _trace  # see `_torch_groups`
+
     steps = getattr(behind(getattr(_trace, _CONTEXT, None)), "__wrapped__", None)
     if type(steps) is not types.FunctionType or steps.__closure__:  # a release may do it otherwise
         yield

@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._export import utils
-from torch.export import _trace
 from torch.fx import _symbolic_trace
 
 from hybrid_infer import _fork_safe
@@ -36,7 +34,6 @@ _LOCK = _fork_safe.Lock()
 #: How many threads are inside of `here`, how many of them export; what torch has itself meanwhile.
 _COUNTS = {"traces": 0, "exports": 0}
 _ITS_OWN: list[tuple[Any, Any]] = []
-_own_context = getattr(utils, _CONTEXT, contextlib.nullcontext)
 
 # In the three functions below, these are the variables of torch's modules.
 _is_compiling_flag = _is_exporting_flag = _is_fx_tracing_flag = False
@@ -78,6 +75,12 @@ def any_exports() -> bool:
     return _COUNTS["exports"] > 0
 
 
+def _own_context() -> Any:
+    from torch._export import utils
+
+    return getattr(utils, _CONTEXT)
+
+
 @contextlib.contextmanager
 def here() -> Iterator[None]:
     """Where torch exports inside, it says so to this thread alone."""
@@ -98,6 +101,8 @@ def here() -> Iterator[None]:
 
 def _exchange() -> None:
     """Nothing, where a release of torch has other functions than those that are known."""
+    from torch.export import _trace  # see `_torch_groups`
+
     functions = [getattr(module, name, None) for module, name, _ in _ASKED]
     if not hasattr(_trace, _CONTEXT) or any(type(each) is not types.FunctionType for each in functions):
         return
@@ -110,8 +115,10 @@ def _exchange() -> None:
 
 
 def _put_back() -> None:
+    from torch.export import _trace
+
     if _ITS_OWN:
-        setattr(_trace, _CONTEXT, _own_context)
+        setattr(_trace, _CONTEXT, _own_context())
     while _ITS_OWN:
         function, code = _ITS_OWN.pop()
         function.__code__ = code
@@ -121,7 +128,7 @@ def _put_back() -> None:
 def _exporting() -> Iterator[None]:
     """In place of torch's own context, which sets the variables of the process."""
     if not _THREAD.traces:  # another thread exports by itself
-        with _own_context():
+        with _own_context()():
             yield
         return
     with _LOCK:
