@@ -118,7 +118,7 @@ class Classes(Objects):
             value = value.__func__
         if issubclass(type(value), property):
             value = value.fget
-        return issubclass(type(value), types.FunctionType) and library_of(value) == _origin.USER
+        return type(value) is types.FunctionType and library_of(value) == _origin.USER
 
     def layer_class(self, kind: type, *, entry: bool = True) -> None:
         """A class of the layer tree: its layers exist, and their ``forward`` is called unless `entry` is false."""

@@ -103,15 +103,18 @@ def _exchange() -> None:
     """Nothing, where a release of torch has other functions than those that are known."""
     from torch.export import _trace  # see `_torch_groups`
 
-    functions = [getattr(module, name, None) for module, name, _ in _ASKED]
-    if not hasattr(_trace, _CONTEXT) or any(type(each) is not types.FunctionType for each in functions):
+    functions: list[Any] = [getattr(module, name, None) for module, name, _ in _ASKED]
+    if not hasattr(_trace, _CONTEXT) or not all(map(_plain, functions)):
         return
     for function, (_, _, ours) in zip(functions, _ASKED, strict=True):
-        assert isinstance(function, types.FunctionType)
-        if not function.__code__.co_freevars:
-            _ITS_OWN.append((function, function.__code__))
-            function.__code__ = ours.__code__
+        _ITS_OWN.append((function, function.__code__))
+        function.__code__ = ours.__code__
     setattr(_trace, _CONTEXT, _exporting)
+
+
+def _plain(function: Any) -> bool:
+    """Can it run other code that has no variables of a function around it?"""
+    return type(function) is types.FunctionType and not function.__code__.co_freevars
 
 
 def _put_back() -> None:

@@ -1,4 +1,4 @@
-"""Eager optimisers of other threads and the program that one thread builds leave each other alone."""
+"""What one thread captures, and optimisers and programs of other threads, leave each other alone."""
 
 from __future__ import annotations
 

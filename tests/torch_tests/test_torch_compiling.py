@@ -28,25 +28,32 @@ class Asking(Block):
 
 
 @contextmanager
+def another_thread(run: Callable[[threading.Event, threading.Event], None]) -> Iterator[None]:
+    """Runs `run`, from when it says that it has begun until it is told that it is done."""
+    begun, done = threading.Event(), threading.Event()
+    thread = threading.Thread(target=run, args=(begun, done))
+    thread.start()
+    begun.wait()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@contextmanager
 def beside(work: Callable[[], Any]) -> Iterator[list[Any]]:
     """What `work` gives on another thread, again and again."""
     found: list[Any] = []
-    done, begun = threading.Event(), threading.Event()
 
-    def run() -> None:
+    def run(begun: threading.Event, done: threading.Event) -> None:
         with torch.no_grad():
             while not done.is_set():
                 found.append(work())
                 begun.set()
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    begun.wait()
-    try:
+    with another_thread(run):
         yield found
-    finally:
-        done.set()
-        thread.join()
 
 
 def asked() -> tuple[Any, Any]:
@@ -112,6 +119,8 @@ def test_a_trace_of_the_program_is_told_as_before() -> None:
 
 
 class Counting(Block):
+    """Mentions all that torch exchanges."""
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x) * math.pow(max(x.shape[0], 2), min(1, x.shape[1]))
 
@@ -126,27 +135,19 @@ def computed() -> tuple[Any, ...]:
 def exchanged() -> Iterator[list[bool]]:
     """Another thread is in the middle of an export; whether it has torch's functions there."""
     found: list[bool] = []
-    begun, done = threading.Event(), threading.Event()
 
-    def hold() -> None:
+    def hold(begun: threading.Event, done: threading.Event) -> None:
         with _torch_builtins.here(), torch.export._trace._override_builtin_ops():
             found.append(type(math.pow(2, 3)) is int)
             found.append(torch.equal(max(X, X + 1), X + 1))
             begun.set()
             done.wait()
 
-    thread = threading.Thread(target=hold)
-    thread.start()
-    begun.wait()
-    try:
+    with another_thread(hold):
         yield found
-    finally:
-        done.set()
-        thread.join()
 
 
 def test_python_s_own_functions_stay_those_of_other_threads() -> None:
-    """With Python's ``max`` a size that varies would be compared, and become a condition of the graph."""
     own = builtins.max, builtins.min, math.pow
     with exchanged() as there:
         assert computed() == ("8.0", "b", 7, True)
