@@ -215,8 +215,9 @@ class Twin:
             function = clones.of(self.function)
             with (
                 _outside.watch(
-                    clocks=self._clocks, origin=self.frontend.origin, trail=self.trail, tokens=self.tokens
-                ) as outside,
+                    clocks=self._clocks or bool(reach.barred), origin=self.frontend.origin, trail=self.trail,
+                    tokens=self.tokens, barred=reach.barred,
+                ) as outside,  # fmt: skip
                 _tensor_attributes.lookups(looked, self.frontend.tensor_types),
                 self._carried.holding(self.parameters.carried(values)),
             ):
