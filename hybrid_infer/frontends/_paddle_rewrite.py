@@ -174,6 +174,16 @@ def _softplus(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return paddle.where(scaled > threshold, inputs[0], _log1p(paddle.exp(clipped)) / beta)
 
 
+def _tile(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """The converter gives the result the rank of the value, where more repeats are given than that has axes."""
+    import paddle
+
+    more = len(op.result(0).shape) - len(inputs[0].shape)
+    if more > 0:
+        op.operand(0).set_source(paddle.unsqueeze(inputs[0], list(range(more))))
+    return None
+
+
 def _repeat_interleave(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
@@ -292,6 +302,7 @@ _RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "trunc": _trunc,
     "softplus": _softplus,
     "repeat_interleave": _repeat_interleave,
+    "tile": _tile,
     "frobenius_norm": _frobenius_norm,
     "masked_fill": _masked_fill,
     "celu": _celu,

@@ -82,8 +82,8 @@ def places(self: Any, x: Any) -> Any:
         ],
         paddle.put_along_axis(x, index[:, :2], 9.0, 2, broadcast=False),
         paddle.repeat_interleave(x, 3, 1), paddle.repeat_interleave(x, paddle.to_tensor([1, 2, 0, 3]), 2),
-        x.masked_fill(x > 0, -1.0), x[:, :1].expand_as(x),
-        (x > 0).any(1), (x > 0).all([1, 2], True),
+        x.masked_fill(x > 0, -1.0), x[:, :1].expand_as(x), x.tile([2]), x.tile([2, 1, 1, 1]),
+        x[0].tile([x.shape[0], 2, 1]), (x > 0).any(1), (x > 0).all([1, 2], True),
     ]  # fmt: skip
 
 
