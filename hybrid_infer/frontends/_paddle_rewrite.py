@@ -18,6 +18,7 @@ from hybrid_infer.frontends import (
     _paddle_settings,
     _paddle_softmax,
     _paddle_spelled,
+    _paddle_split,
     _paddle_whole,
     _paddle_windows,
     _paddle_written_out,
@@ -319,6 +320,7 @@ _RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     **_paddle_settings.RULES,
     **_paddle_detections.RULES,
     **_paddle_spelled.RULES,
+    **_paddle_split.RULES,
     **_paddle_whole.RULES,
     **_paddle_written_out.RULES,
 }

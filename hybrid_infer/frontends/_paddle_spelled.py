@@ -266,7 +266,18 @@ def _atan2(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return paddle.where(below(y) | nowhere, -within, within)
 
 
+def _arange(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """The converter takes bounds of another type than the result's for no scalars."""
+    import paddle
+
+    for place, value in enumerate(inputs):
+        if value.dtype != op.result(0).dtype:
+            op.operand(place).set_source(paddle.cast(value, op.result(0).dtype))
+    return None
+
+
 RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
+    "arange": _arange,
     "sequence_mask": _sequence_mask,
     "searchsorted": _searchsorted,
     "cumprod": _cumprod,

@@ -54,19 +54,20 @@ def _clip(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
 
 
 def _scale(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """Of integers: floats lose digits, and stop at the limits of the type. Of float64: they lose digits.
+    """Of integers: floats lose digits, and stop at the limits of the type. Of float64: they lose digits. Scalars become
+    vectors of one element.
 
     The program holds the numbers in float32. What these lack, the comparison with eager finds.
     """
     import paddle
 
     value, factor, bias = inputs[0], constant(inputs[1]), attributes["bias"]
-    exact = value.dtype == paddle.float64
-    if not exact and not is_whole(value):
+    whole, scalar = is_whole(value), value.dtype == paddle.float32 and not value.shape
+    if not whole and not scalar and value.dtype != paddle.float64:
         return None
 
     def number(given: float) -> Any:
-        return paddle.full([], given if exact else int(given), value.dtype)
+        return paddle.full([], int(given) if whole else given, value.dtype)
 
     scale = paddle.cast(inputs[1], value.dtype) if factor is None else number(factor)
     if attributes["bias_after_scale"]:

@@ -227,6 +227,25 @@ def lacking(self: Any, x: Any) -> Any:
     ]  # fmt: skip
 
 
+def parts(self: Any, x: Any) -> Any:
+    flat, twice = x.reshape([x.shape[0], -1]), paddle.concat([x, x])
+    return [
+        *flat.chunk(5, -1), *twice.chunk(2), *twice.unbind(2), *flat.split([3, -1], 1), *flat.split([-1, 4, 2], -1),
+        *twice.split([1, -1], 0), *paddle.split(twice, [-1, 1]), *paddle.split(x, [0, 2, 3], 1),
+        *paddle.split(twice, [0, -1]), *paddle.split(x, [0, -1, 3], 1), *x.split([2, 3], -2),
+    ]  # fmt: skip
+
+
+def scalars(self: Any, x: Any) -> Any:
+    first, places = x.sum() * 0.0, paddle.arange(0, x.shape[0], dtype="float32")
+    last = places[0] - places[-1] - 1
+    return [
+        paddle.arange(first + 3, last, -1, dtype="int64"), paddle.arange(places[0] + 5, last, -2.5, dtype="int64"),
+        paddle.arange(first + 2.5), paddle.arange(0, first * 2 + 3, 1, dtype="int32"), x.sum() * 2 + 1,
+        paddle.stack([x.sum() + 1, x.max() * 3 - 2]), paddle.scale(x.min(), 2.0, 1.0, bias_after_scale=False),
+    ]  # fmt: skip
+
+
 ROWS, IMAGE = (5, 4), (4, 6, 7)
 
 
@@ -234,7 +253,7 @@ ROWS, IMAGE = (5, 4), (4, 6, 7)
     ("function", "shape"),
     [(activations, ROWS), (numbers, ROWS), (places, ROWS), (norms, ROWS), (convolutions, IMAGE), (windows, IMAGE),
      (resizing, IMAGE), (recurrent, ROWS), (lacking, ROWS),
-     (lengths, ROWS), (cells, ROWS), (vision, ROWS)],
+     (lengths, ROWS), (cells, ROWS), (vision, ROWS), (parts, ROWS), (scalars, ROWS)],
     ids=lambda value: getattr(value, "__name__", ""),
 )  # fmt: skip
 def test_served_as_eagerly_without_verification(function: Callable[..., Any], shape: tuple[int, ...]) -> None:

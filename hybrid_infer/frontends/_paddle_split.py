@@ -1,0 +1,59 @@
+"""``split`` along an axis whose size the converter does not know, since it varies or a ``reshape`` has left it open.
+
+paddle2onnx refuses both forms there, the one by a number of equal parts and the one by sizes of which one is left open,
+and a part of no size beside such a one anywhere. It takes sizes that are computed, and engines look whether they fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_OPEN = -1
+
+
+def _by_number(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    value, axis = inputs[0], _constant(inputs[1])
+    if axis is None or value.shape[axis] != _OPEN:
+        return None
+    number = int(attributes["num"])
+    step = paddle.floor_divide(paddle.shape(value)[axis], paddle.full([], number, "int64"))
+    _put(op, paddle.split(value, [step] * number, axis))
+    return None
+
+
+def _by_sizes(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    value, sizes, axis = inputs[0], _constants(inputs[1]), _constant(inputs[2])
+    if axis is None or sizes is None or sizes.count(_OPEN) != 1 or (value.shape[axis] != _OPEN and 0 not in sizes):
+        return None
+    whole = paddle.shape(value)[axis]
+    rest = whole - (sum(sizes) - _OPEN)
+    # Among computed sizes the converter has no constant as the first one.
+    _put(op, paddle.split(value, [rest if size == _OPEN else whole * 0 + size for size in sizes], axis))
+    return None
+
+
+def _put(op: Any, parts: list[Any]) -> None:
+    """Have the parts take the place of an operator's results, which are one value of several tensors."""
+    for user in op.result(0).all_used_ops():
+        if user.name() == "builtin.split":
+            for result, part in zip(user.results(), parts, strict=True):
+                result.replace_all_uses_with(part)
+
+
+def _constant(value: Any) -> int | None:
+    source = value.get_defining_op()
+    return None if source is None or source.name() != "pd_op.full" else int(source.attrs()["value"])
+
+
+def _constants(value: Any) -> list[int] | None:
+    source = value.get_defining_op()
+    known = source is not None and source.name() == "pd_op.full_int_array"
+    return [*map(int, source.attrs()["value"])] if known else None
+
+
+RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {"split": _by_sizes, "split_with_num": _by_number}
