@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from hybrid_infer._errors import TraceError
@@ -78,13 +79,23 @@ def _compare_numbers(open_sizes: Trace, fixed: Trace) -> None:
     else:
         known = {number for number, _ in wanted}
         loops = "pd_op.while" in names[0] or "pd_op.if" in names[0]
-        lost = {name.removeprefix("pd_op.") for name in names[1]} - {name.removeprefix("pd_op.") for name in names[0]}
+        # A branch on sizes is decided where they are left open: they are known by their names (`_paddle_sizes`).
+        kept = {op.name() for op in _outside_of_branches(fixed.program.global_block())}
+        lost = {name.removeprefix("pd_op.") for name in kept} - {name.removeprefix("pd_op.") for name in names[0]}
         if lost - _OF_CONSTANTS and not loops:
             raise TraceError(f"Paddle leaves {min(lost - _OF_CONSTANTS)} out where sizes vary")
         strange = [value for value in given if value[0] not in known and not (loops and value[0] in (0, 1))]
     for number, value in strange:
         if not all(any(_is_size(v) for v in operands) for operands in _beside(value)):
             raise TraceError(f"Paddle takes a size that varies for a number ({number:g})")
+
+
+def _outside_of_branches(block: Any) -> Iterator[Any]:
+    for op in block.ops:
+        if op.name() != "pd_op.if":
+            yield op
+            for inner in op.blocks():
+                yield from _outside_of_branches(inner)
 
 
 def _beside(value: Any) -> list[list[Any]]:

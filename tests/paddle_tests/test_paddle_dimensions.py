@@ -221,6 +221,25 @@ def _averaged(x: Any) -> Any:
     return x.mean(0), x.mean() + x.shape[0]
 
 
+def test_a_branch_on_sizes_that_are_known_by_their_names_alone() -> None:
+    """The causal mask of T5's decoder, whose sizes are tensors where they are those of the example, too."""
+
+    def masked(x: Any) -> Any:
+        rows, length = paddle.shape(x)
+        places, mask = paddle.arange(length, dtype="int64"), paddle.ones([rows, length])
+        causal = paddle.tile(places.unsqueeze([0, 1]), [rows, length, 1]) <= places.unsqueeze([0, 2])
+        causal = causal.astype(mask.dtype)
+        if causal.shape[1] < mask.shape[1]:
+            before = paddle.ones([rows, length, mask.shape[1] - causal.shape[1]], mask.dtype)
+            causal = paddle.concat([before, causal], axis=-1)
+        return causal * mask.unsqueeze(1) + x.sum()
+
+    hot = inference(masked, fallback="error")
+    for rows, length in ((2, 4), (3, 6), (3, 7), (1, 3), (2, 9)):
+        twice(hot, masked, grid(rows, length))
+    served(captures=2)
+
+
 def test_a_batch_that_is_empty_at_a_later_call() -> None:
     """A mean of nothing is NaN; sizes of 0 are no static model of their own, whose first call would be compared."""
     hot = inference(fallback="error")(_averaged)
