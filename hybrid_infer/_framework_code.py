@@ -62,12 +62,12 @@ def named(frontend: Any, codes: Iterable[Fingerprint]) -> list[Named]:
 
 def _named(frontend: Any, code: Fingerprint) -> list[Named]:
     held = [value for _, _, value in code.globals] + [value for _, value in code.cells]
-    held += [vars(module).get(name) for module in code.modules for name in code.attributes]
+    held += [space[name] for space in map(vars, code.modules) for name in code.attributes.intersection(space)]
     queue = list({id(each): each for each in held if _of_framework(frontend, each)}.values())
     found, seen = [], set(map(id, queue))
     for module in queue:
         space = vars(module)
-        for name in sorted(name for name in code.attributes if name in space):
+        for name in sorted(code.attributes.intersection(space)):
             value = behind(space[name])
             if _of_framework(frontend, value):
                 if id(value) not in seen:

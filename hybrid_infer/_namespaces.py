@@ -80,6 +80,8 @@ class Mentions:
         self.widened = False
         self.on_self: dict[type | None, set[str]] = {}
         self.classes: set[type] = set()
+        self._families: dict[type, set[type]] = {}
+        self._known: set[type] = set()  # of the classes, those that have their place in the families
         self.makes_classes = False
 
     def computed_on(self, kind: type | None) -> tuple[str, ...]:
@@ -87,16 +89,24 @@ class Mentions:
 
         None: of what is no class.
         """
-        bases = {base for each in self.classes if kind in each.__mro__ for base in each.__mro__}
+        bases = self._family(kind)
         anything = self.makes_classes
         homes = [home for home in self.on_self if anything or home is None or home in bases or self._hands_on(home)]
         return tuple(text for home in homes for text in self.on_self[home])
 
     def _hands_on(self, home: type) -> bool:
         """May an object with the methods of a class look for names on others, by an accessor of the program's?"""
-        family = [each for each in self.classes if home in each.__mro__]
-        bases = {base for each in family for base in each.__mro__ if not _origin.of_object(base)}
-        return any(not _ACCESSORS.isdisjoint(vars(base)) for base in bases)
+        bases = self._family(home)
+        return any(not _ACCESSORS.isdisjoint(vars(base)) for base in bases if not _origin.of_object(base))
+
+    def _family(self, kind: type | None) -> set[type]:
+        """All that the classes derive from that derive from this one."""
+        if len(self._known) < len(self.classes):
+            for each in self.classes - self._known:
+                for base in each.__mro__:
+                    self._families.setdefault(base, set()).update(each.__mro__)
+            self._known |= self.classes
+        return self._families.get(kind, set()) if kind is not None else set()
 
 
 class Namespace:

@@ -42,8 +42,9 @@ class Entries:
 
     def _now(self) -> dict[Any, Any]:
         if self._only is not None:
-            keys = self._native.keys(self._box) & self._only
-            return {key: self._native.__getitem__(self._box, key) for key in keys if key not in self._but}
+            # By the dict's keys, which are fewer: `&` with a frozenset goes through that one's.
+            keys = [key for key in self._native.keys(self._box) if key in self._only and key not in self._but]
+            return {key: self._native.__getitem__(self._box, key) for key in keys}
         found = dict(self._native.items(self._box))
         for key in self._but:
             found.pop(key, None)
