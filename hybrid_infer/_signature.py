@@ -20,7 +20,7 @@ from typing import Any
 from hybrid_infer import _state
 from hybrid_infer._given import is_object
 from hybrid_infer._state import PLAIN
-from hybrid_infer._structure import builder, class_path, constants, imported, name_of
+from hybrid_infer._structure import builder, class_path, constants, lasts, name_of
 
 _POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
 _POSITIONAL_OR_KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -321,14 +321,10 @@ class Signatures:
         if isinstance(value, enum.Enum) and self.objects and value.name in kind.__members__:
             found.note(kind)
             return ["c", "enum", [name_of(kind), value.name]]
-        if (
-            isinstance(value, type)
-            and (found.symbolic is not None or self.objects)
-            and imported(class_path(value)) is value
-        ):
+        if isinstance(value, type) and (found.symbolic is not None or self.objects) and lasts(path := name_of(value)):
             if found.symbolic is None:
                 found.note(value)
-            return ["c", "type", class_path(value)]
+            return ["c", "type", path]
         raise Unsupported(place, value)
 
     def _kept(self, value: Any, found: Layout) -> bool:
@@ -395,9 +391,8 @@ class Layout:
     def note(self, kind: type) -> None:
         if kind not in (list, tuple) and kind not in self.kinds:
             self.kinds.append(kind)
-        path = class_path(kind)
-        if not self.local and imported(path) is not kind:
-            self.local = path
+        if not self.local and not lasts(name_of(kind)):
+            self.local = class_path(kind)
 
 
 def _among(value: Any, defaults: Sequence[Any]) -> bool:

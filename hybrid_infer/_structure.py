@@ -21,7 +21,10 @@ from hybrid_infer._given import is_object
 
 #: Classes to which no import path leads, by what stands for each in the trees of this process.
 _LOCAL: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
+#: Import paths of classes that lead to them by other names than their own.
+_ELSEWHERE: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
 _numbers = count()
+_DEPTH = 3  # of classes in classes that are looked through for another
 
 
 def class_path(kind: type) -> str:
@@ -38,18 +41,51 @@ def imported(path: str) -> Any:
 
 
 def name_of(kind: type) -> str:
-    """What a tree calls a class: its import path or, where that leads elsewhere, a name that only this process knows.
+    """What a tree calls a class: its import path or, where none leads to it, a name that only this process knows.
 
     So a class made by each call of a function, and one that was defined anew since, are told from their namesakes.
     """
     path = class_path(kind)
     if imported(path) is kind:
         return path
+    known = _ELSEWHERE.get(kind)
+    if known is not None and imported(known) is kind:
+        return known
     known = next((name for name, each in list(_LOCAL.items()) if each is kind), None)
-    if known is None:
-        known = f"{path}#{os.getpid()}.{next(_numbers)}"  # a tree that a forked child made may come back to its parent
-        _LOCAL[known] = kind
+    if known is not None:
+        return known
+    if (known := _elsewhere(kind)) is not None:
+        _ELSEWHERE[kind] = known
+        return known
+    known = f"{path}#{os.getpid()}.{next(_numbers)}"  # a tree that a forked child made may come back to its parent
+    _LOCAL[known] = kind
     return known
+
+
+def lasts(name: str) -> bool:
+    """Does what a tree calls a class mean something to other processes?"""
+    return "#" not in name
+
+
+def _elsewhere(kind: type) -> str | None:
+    """A path to a class from its module by other names than its own, if there is one.
+
+    Such is that of a named tuple in a class (``class Attention: Cache = namedtuple("Cache", "k v")``).
+    """
+    module = kind.__module__
+    left: list[tuple[str, Any]] = [(f"{module}:", sys.modules.get(module))]
+    seen: set[int] = set()
+    for _ in range(_DEPTH):
+        inner = []
+        for path, holder in left:
+            for name, value in sorted([*getattr(holder, "__dict__", {}).items()], key=lambda item: str(item[0])):
+                if value is kind and imported(f"{path}{name}") is kind:
+                    return f"{path}{name}"
+                if isinstance(value, type) and value.__module__ == module and id(value) not in seen:
+                    seen.add(id(value))
+                    inner.append((f"{path}{name}.", value))
+        left = inner
+    return None
 
 
 def class_of(name: str) -> type:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support import counts, layer_class, served
 
-from hybrid_infer import inference
+from hybrid_infer import _structure, inference
 
 OUT = """
 from typing import Any, NamedTuple
@@ -126,3 +126,33 @@ def test_an_argument_of_a_namesake_is_another_call(framework: Any) -> None:
     for factor in (2, 3, 2, 3):
         for _ in range(2):
             np.testing.assert_allclose(layer(make(factor)).numpy(), [factor, factor])
+
+
+HOLDERS = """
+import collections
+
+class Attention(Base):
+    Cache = collections.namedtuple("Cache", "k v")
+
+    class Inner:
+        Pair = collections.namedtuple("Cache", "k v")
+
+class Layer(Attention):
+    @inference(verify=verify)
+    def forward(self, cache):
+        return self.Cache(cache.k * 2, Attention.Inner.Pair(cache.v, cache.v + 1))
+"""
+
+
+@pytest.mark.parametrize("verify", ["build", "off"])
+def test_named_tuples_that_stand_in_classes_are_known_by_their_place(framework: Any, cells: Any) -> None:
+    for _ in range(2):
+        run(cells, HOLDERS)
+        layer, one = cells.Layer(), framework.ones([2])
+        for _ in range(3):
+            found = layer(cells.Attention.Cache(one, one))
+            assert type(found) is cells.Attention.Cache and type(found.v) is cells.Attention.Inner.Pair
+            np.testing.assert_allclose(found.v.v.numpy(), [2, 2])
+    assert _structure.name_of(cells.Attention.Inner.Pair) == f"{cells.__name__}:Attention.Inner.Pair"
+    assert _structure.class_of(f"{cells.__name__}:Attention.Cache") is cells.Attention.Cache
+    assert not _structure.lasts(_structure.name_of(type("Cache", (), {"__module__": cells.__name__})))

@@ -179,3 +179,39 @@ result = counts()
     first, second = program.run(script), program.run(script)
     assert (first["captures"], first["bindings"]) == (1, 12)
     assert second == {**WARM, "bindings": 12}
+
+def test_a_cache_whose_class_stands_in_another_class(program: Program) -> None:
+    """``MultiHeadAttention.Cache`` is a named tuple that calls itself ``Cache``: no import path leads to that."""
+    program.write(
+        """
+import paddle
+from hybrid_infer import inference
+
+class Layer(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        paddle.seed(0)
+        self.attention = paddle.nn.MultiHeadAttention(8, 2)
+
+    @inference(fallback="error")
+    def forward(self, x, cache):
+        return self.attention(x, x, x, None, cache)
+"""
+    )
+    script = """
+from layers import Layer
+layer = Layer()
+layer.eval()
+x = paddle.rand([2, 1, 8])
+with paddle.no_grad():
+    cache = layer.attention.gen_cache(x)
+    for _ in range(4):
+        found, expected = layer(x, cache), type(layer).forward.__wrapped__(layer, x, cache)
+        assert type(found[1]) is paddle.nn.MultiHeadAttention.Cache and found[1].k.shape == expected[1].k.shape
+        assert paddle.allclose(found[0], expected[0], 1e-4, 1e-5)
+        cache = found[1]
+result = counts()
+"""
+    first, second = program.run(script), program.run(script)
+    assert first["captures"] > 0 and second["attempts"] == second["builds"] == second["eager_calls"] == 0, second
+    assert second["disk_loads"] > 0
