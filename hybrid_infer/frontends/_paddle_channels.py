@@ -56,8 +56,7 @@ def _call(name: str, inputs: list[Any], attributes: dict[str, Any], order: str) 
 
 
 def _convolution(name: str, value: Any, rest: list[Any], attributes: dict[str, Any]) -> Any:
-    tail = "dilations groups" if name == "conv2d" else "groups dilations"
-    return _call(name, [value, rest[0]], attributes, f"strides paddings padding_algorithm {tail} data_format")
+    return _paddle_windows.call_convolution(name, value, rest[0], attributes)
 
 
 def _transposed_convolution(name: str, value: Any, rest: list[Any], attributes: dict[str, Any]) -> Any:

@@ -1,6 +1,6 @@
-"""Pooling and transposed convolution, where paddle2onnx overlooks how large the result is or what is averaged.
+"""Pooling and convolution, where paddle2onnx overlooks how large the result is or what is averaged.
 
-Channels come first here; what depends on a size of the input needs one that does not vary.
+Channels come first here; but for adaptive pooling, what depends on a size of the input needs one that does not vary.
 """
 
 from __future__ import annotations
@@ -67,18 +67,44 @@ def _adaptive(name: str, value: Any, size: Sequence[int], largest: bool) -> Any:
 
     if all(length == 1 for length in size):
         return None
-    given = _fixed(name, value)
-    if all(length % wanted == 0 for length, wanted in zip(given, size, strict=True)):
+    given = [int(length) for length in value.shape[2:]]
+    if all(length >= 0 and length % wanted == 0 for length, wanted in zip(given, size, strict=True)):
         return None
-    result = value
+    result, reduce = value, paddle.max if largest else paddle.mean
     for axis, (length, wanted) in enumerate(zip(given, size, strict=True), start=2):
-        windows = [(i * length // wanted, -(-(i + 1) * length // wanted)) for i in range(wanted)]
-        if length == wanted:
-            continue
-        parts = [paddle.slice(result, [axis], [start], [end]) for start, end in windows]
-        reduce = paddle.max if largest else paddle.mean
-        result = paddle.concat([reduce(part, axis=axis, keepdim=True) for part in parts], axis)
+        if length != wanted:
+            windows = _windows(value, axis, wanted)
+            parts = [paddle.slice(result, [axis], [start], [end]) for start, end in windows]
+            result = paddle.concat([reduce(part, axis=axis, keepdim=True) for part in parts], axis)
     return result
+
+
+def _windows(value: Any, axis: int, wanted: int) -> list[tuple[Any, Any]]:
+    """Where the windows of adaptive pooling begin and end along an axis."""
+    import paddle
+
+    length = int(value.shape[axis])
+    if length >= 0:
+        return [(i * length // wanted, -(-(i + 1) * length // wanted)) for i in range(wanted)]
+    size, number = paddle.shape(value)[axis], paddle.full([], wanted, "int64")
+    edges = [(size * i, size * (i + 1) + (wanted - 1)) for i in range(wanted)]
+    return [(paddle.floor_divide(start, number), paddle.floor_divide(end, number)) for start, end in edges]
+
+
+def call_convolution(name: str, value: Any, weight: Any, attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    tail = ("dilations", "groups") if name == "conv2d" else ("groups", "dilations")
+    keys = ("strides", "paddings", "padding_algorithm", *tail, "data_format")
+    return getattr(paddle._C_ops, name)(value, weight, *(attributes[key] for key in keys))
+
+
+def _convolution(name: str, value: Any, rest: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """By the padding called SAME, Paddle takes no account of a dilation, which the converter refuses beside it."""
+    dense = [1] * len(attributes["dilations"])
+    if attributes["padding_algorithm"] != "SAME" or list(attributes["dilations"]) == dense:
+        return None
+    return call_convolution(name, value, rest[0], {**attributes, "dilations": dense})
 
 
 def call_transposed(name: str, value: Any, weight: Any, attributes: dict[str, Any]) -> Any:
@@ -131,6 +157,9 @@ def _pairs(attributes: dict[str, Any], given: Sequence[int], windows: Sequence[i
 
 
 FORMS: dict[str, Callable[[str, Any, list[Any], dict[str, Any]], Any]] = {
+    "conv2d": _convolution,
+    "conv3d": _convolution,
+    "depthwise_conv2d": _convolution,
     "pool2d": _pool,
     "pool3d": _pool,
     "max_pool2d_with_index": _indexed_pool,

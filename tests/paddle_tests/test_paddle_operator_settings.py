@@ -110,6 +110,8 @@ def convolutions(self: Any, x: Any) -> Any:
         F.conv2d(last, self.kernel, self.bias, 2, "SAME", **form),
         F.conv2d(last, self.kernel, padding=[1, 0, 2, 1], dilation=[1, 2], **form),
         F.conv2d(last, self.split, padding=1, stride=[2, 1], groups=4, **form),
+        F.conv2d(x, self.kernel, padding="SAME", dilation=2), F.conv2d(x, self.split, None, 2, "SAME", [1, 3], 4),
+        F.conv2d(last, self.kernel, self.bias, 1, "SAME", 3, **form),
         F.conv1d(row.transpose([0, 2, 1]), self.row.transpose([1, 0, 2]), padding="SAME", data_format="NLC"),
         F.conv3d(deep, self.solid[:, :1].expand([-1, 4, -1, -1, -1]), padding=1, data_format="NDHWC"),
         F.conv2d_transpose(x, self.turned, self.bias, 2, 1, 1), F.conv2d_transpose(x, self.turned, None, 2, "SAME"),
@@ -305,6 +307,24 @@ def test_regions_are_of_the_images_that_their_numbers_say() -> None:
     more = paddle.concat([regions, regions[:1]])
     counts_of = paddle.to_tensor([2, 1, 2], "int32")
     same(hot(drawn(3, 3, 9, 9), more, counts_of), aligned(drawn(3, 3, 9, 9), more, counts_of), 2e-5)
+    served(captures=2)
+
+
+def test_adaptive_pooling_of_images_of_all_sizes() -> None:
+    """A pyramid of pools, as segmentation puts one over what it found, whatever the size of the image."""
+
+    def pyramid(x: Any) -> Any:
+        last = x.transpose([0, 2, 3, 1])
+        return [
+            *[F.adaptive_avg_pool2d(x, bins) for bins in (1, 2, 3, [4, 1], [2, 6])], F.adaptive_max_pool2d(x, [2, 3]),
+            F.adaptive_avg_pool2d(last, [3, 2], "NHWC"), F.adaptive_avg_pool1d(x[:, :, 0], 4),
+        ]  # fmt: skip
+
+    hot = inference(pyramid, verify="off", fallback="error")
+    with paddle.no_grad():
+        for height, width in ((6, 7), (9, 5), (12, 12), (6, 7), (13, 4), (2, 3), (17, 30)):
+            x = drawn(2, 3, height, width)
+            same(hot(x), pyramid(x), 2e-5)
     served(captures=2)
 
 
