@@ -28,11 +28,14 @@ def _by_sizes(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
     value, sizes, axis = inputs[0], _constants(inputs[1]), _constant(inputs[2])
+    if axis is not None and sizes is None:
+        # Of computed sizes the converter may take a constant that stands first among what they are made of for them.
+        op.operand(1).set_source(paddle.cast(paddle.shape(value)[axis] * 0, inputs[1].dtype) + inputs[1])
     if axis is None or sizes is None or sizes.count(_OPEN) != 1 or (value.shape[axis] != _OPEN and 0 not in sizes):
         return None
     whole = paddle.shape(value)[axis]
     rest = whole - (sum(sizes) - _OPEN)
-    # Among computed sizes the converter has no constant as the first one.
+    # As above: what is made of the size of the whole is no constant.
     _put(op, paddle.split(value, [rest if size == _OPEN else whole * 0 + size for size in sizes], axis))
     return None
 

@@ -235,6 +235,7 @@ def parts(self: Any, x: Any) -> Any:
         *flat.chunk(5, -1), *twice.chunk(2), *twice.unbind(2), *flat.split([3, -1], 1), *flat.split([-1, 4, 2], -1),
         *twice.split([1, -1], 0), *paddle.split(twice, [-1, 1]), *paddle.split(x, [0, 2, 3], 1),
         *paddle.split(twice, [0, -1]), *paddle.split(x, [0, -1, 3], 1), *x.split([2, 3], -2),
+        *x.split([rows * columns for rows, columns in paddle.to_tensor([[1, 2], [3, 1]])], 1),
     ]  # fmt: skip
 
 
