@@ -195,7 +195,7 @@ def _clock_observer(found: Watch) -> Any:
                 trail.note(frame)
             if code is _IMPORTS:
                 _note_import(found, frame)
-            if code.co_name in _SETTERS:
+            if code.co_name in _SETTERS and not _sets_what_is_set(frame):
                 _note_setter(found, code.co_name, frame.f_globals.get("__name__", ""), frame.f_back)
         owner = getattr(called, "__self__", None)
         if type(owner) in _locks.KINDS and called.__name__ in _locks.NAMES:
@@ -263,6 +263,15 @@ def _note_setter(found: Watch, name: str, module: str, frame: Any) -> None:
         frame = frame.f_back
     if module.partition(".")[0] in _FRAMEWORKS and by.partition(".")[0] not in (*_FRAMEWORKS, "hybrid_infer"):
         found.note(f"it calls {name} of {module.partition('.')[0]}, which outlasts the call", frame)
+
+
+def _sets_what_is_set(frame: Any) -> bool:
+    """Is ``set_device`` about to set the device that is set? Detectors do so around what has kernels for the CPU alone.
+    """
+    if frame.f_code.co_name != "set_device":
+        return False
+    wanted, ask = frame.f_locals.get("device"), frame.f_globals.get("get_device")
+    return isinstance(wanted, str) and callable(ask) and ask() == wanted
 
 
 _FRAMEWORKS = ("torch", "paddle")

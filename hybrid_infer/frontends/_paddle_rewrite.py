@@ -19,6 +19,7 @@ from hybrid_infer.frontends import (
     _paddle_softmax,
     _paddle_spelled,
     _paddle_split,
+    _paddle_squeeze,
     _paddle_whole,
     _paddle_windows,
     _paddle_written_out,
@@ -321,6 +322,7 @@ _RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     **_paddle_detections.RULES,
     **_paddle_spelled.RULES,
     **_paddle_split.RULES,
+    **_paddle_squeeze.RULES,
     **_paddle_whole.RULES,
     **_paddle_written_out.RULES,
 }

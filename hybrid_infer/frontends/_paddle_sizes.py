@@ -8,6 +8,7 @@ results are proven to be such arithmetic by the framework's own symbolic analysi
 from __future__ import annotations
 
 import itertools
+import logging
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from typing import Any
 
 from hybrid_infer._types import Condition, Expr
 from hybrid_infer.frontends._paddle_quiet import quiet
+
+_log = logging.getLogger("hybrid_infer")
 
 _COMPARED: dict[str, tuple[str, bool, Callable[[int, int], bool]]] = {
     "equal": ("==", False, operator.eq),
@@ -62,13 +65,13 @@ class Sizes:
         self._shapes, self._numbers, self._assume = shapes, numbers, assume
         self._open = [_Size(["dim", i, axis], int(shapes[i][axis])) for i, axis in sorted(vary)]
         self._known: dict[tuple[int, int, int], _Size | None] = {}
-        self._recorded: Callable[[Any], Sequence[int]] = _recorded()
+        self.recorded: Callable[[Any], Sequence[int]] = _recorded()
         self._assuming = assume  # for the question at hand
         self.conditions: list[Condition] = []
 
     def decide(self, value: Any, assume: bool = True) -> bool | None:
         """The truth of a traced value; None where it is not about sizes alone, or cannot be told (without `assume`)."""
-        if not (self._open or self._numbers) or any(size != 1 for size in self._recorded(value)):
+        if not (self._open or self._numbers) or any(size != 1 for size in self.recorded(value)):
             return None
         self._assuming = assume and self._assume
         try:
@@ -171,7 +174,7 @@ class Sizes:
         if name not in ("shape64", "shape") or kind != "full_int_array" or op.attrs()["decrease_axis"] != [0]:
             raise _Unknown
         value = of.operands_source()[0]
-        sizes, axis = self._recorded(value), int(at.attrs()["value"][0])
+        sizes, axis = self.recorded(value), int(at.attrs()["value"][0])
         if sizes[axis] >= 0:
             return _constant(sizes[axis])
         source, made_by = _maker(value)
@@ -198,7 +201,7 @@ class Sizes:
         """The first of the pairs whose two sizes agree: by themselves, or if sizes do that the example has alike."""
         tied = self._tied() if self._assuming else []
         for ties in [[], tied] if tied else [[]]:
-            found = _first_equal(block, pairs, ties, self._recorded)
+            found = _first_equal(block, pairs, ties, self.recorded)
             if found is None:
                 continue
             # The analysis takes sizes to agree where an operator needs it, whether or not eager code stretches one.
@@ -311,7 +314,11 @@ def _first_equal(
     passes = pir.PassManager(2)
     pir.infer_symbolic_shape_pass(passes, copy)
     with quiet(errors=True):
-        passes.run(copy)
+        try:
+            passes.run(copy)
+        except RuntimeError as fault:  # of an operator whose sizes Paddle cannot follow: nothing is proven
+            _log.debug("Paddle's analysis of sizes failed: %s", fault)
+            return None
         analysis = pir.get_shape_constraint_ir_analysis(copy)
         zeros = (_is_zero(analysis.get_shape_or_data_for_var(each)) for each in differences)
         place = next((place for place, zero in enumerate(zeros) if zero), None)

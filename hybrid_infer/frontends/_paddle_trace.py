@@ -109,7 +109,7 @@ def trace(
     import paddle
     from paddle.jit.dy2static.parameter_recorder import _global_inplace_map, _global_parameter_recorder
 
-    from hybrid_infer.frontends import _paddle_history, _paddle_reasons
+    from hybrid_infer.frontends import _paddle_history, _paddle_reasons, _paddle_squeeze
     from hybrid_infer.frontends._paddle_source import Rewrites, convert
 
     program = paddle.static.Program()
@@ -190,6 +190,8 @@ def trace(
         if outside is not None:
             reason = "a branch or loop depends on the values of a tensor, and what it computes is used elsewhere"
             raise TraceError(_paddle_reasons.named(reason, outside), _ESCAPED_REMEDY)
+        if dynamic:
+            _paddle_squeeze.ask(program, asked)
         with suppress(TypeError):
             # A result keeps no hold of its program, and crashes the process that asks it for its shape afterwards.
             _PROGRAMS.setdefault(tracee, []).append(program)

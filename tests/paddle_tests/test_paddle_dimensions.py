@@ -240,6 +240,32 @@ def test_a_branch_on_sizes_that_are_known_by_their_names_alone() -> None:
     served(captures=2)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x[:, :1].squeeze() * 2, lambda x: x.unsqueeze(0).squeeze() + 1,
+        lambda x: F.adaptive_avg_pool2d(x.unsqueeze([2, 3]), 1).squeeze(),
+        lambda x: paddle.concat([x, x]).unsqueeze(1).squeeze().split(2, -1)[0], lambda x: x.squeeze([-1]).sum(-1),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("verify", ["build", "off"])
+def test_squeeze_drops_an_axis_that_varies_where_it_is_1(function: Callable[[Any], Any], verify: str) -> None:
+    hot = inference(lambda x: function(x), verify=verify, fallback="error")
+    for rows in (5, 6, 9, 1, 2, 1, 7):
+        twice(hot, function, grid(rows, 4))
+    assert counts()["captures"] <= 3, counts()
+
+
+def test_squeeze_of_a_size_that_is_not_known_is_captured_for_each() -> None:
+    def halves(x: Any) -> Any:
+        return x.reshape([-1, 2])[1:].squeeze() * 2
+
+    hot = inference(halves, verify="off", fallback="error")
+    for rows in (5, 6, 1, 2, 6):
+        twice(hot, halves, grid(rows, 4))
+    assert "squeeze() drops an axis" in str(explain(hot))
+
+
 def test_a_batch_that_is_empty_at_a_later_call() -> None:
     """A mean of nothing is NaN; sizes of 0 are no static model of their own, whose first call would be compared."""
     hot = inference(fallback="error")(_averaged)

@@ -7,7 +7,7 @@ from typing import Any
 
 import paddle
 import pytest
-from paddle_support import Block, counts, eagerly, grid, same
+from paddle_support import Block, counts, eagerly, grid, same, served
 
 from hybrid_infer import inference
 
@@ -118,6 +118,29 @@ def test_a_branch_is_taken_as_eagerly(name: str) -> None:
                 x = sides[side](layer)
                 for _ in range(2):
                     same(layer(x), compute(layer, x))
+
+
+def test_the_device_that_is_set_may_be_set_again() -> None:
+    """Detectors do so around what has kernels for the CPU alone."""
+    device = paddle.get_device()
+
+    def compute(self: Asking, x: Any) -> Any:
+        before = paddle.device.get_device()
+        paddle.device.set_device(device)
+        found = self.linear(x)
+        paddle.set_device(before)
+        return found
+
+    compute.__qualname__ = "Hot.forward"
+
+    class Hot(Asking):
+        forward = inference(compute)
+
+    layer = Hot()
+    with paddle.no_grad():
+        for _ in range(3):
+            same(layer(grid(2, 4)), compute(layer, grid(2, 4)))
+    served(1)
 
 
 def test_a_seed_that_is_set_is_set_at_every_call() -> None:
