@@ -71,6 +71,8 @@ def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str], resul
             note(f"the operator {base} draws random numbers in training mode")
         elif base.startswith(_COLLECTIVE) and not base.startswith(_ALONE):
             note(f"it communicates with other processes, by {base}")
+        elif base == "assert" and _made_of_numbers(op.operands_source()[0]):
+            continue  # it has held where the method was called, and always will
         elif base in _EFFECTS:
             note(f"the operator {base} {_EFFECTS[base]}")
         elif base in ("batch_norm", "sync_batch_norm"):
@@ -93,6 +95,26 @@ def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str], resul
             if not written and given and _read_again(op, aliases, results):
                 note(f"it writes in place, by {name}, to a tensor that is read again")
     return list(dict.fromkeys(found))
+
+
+def _is_fixed(value: Any) -> bool:
+    """Is each of its sizes a number?"""
+    return all(isinstance(size, int) and size >= 0 for size in value.shape)
+
+
+def _made_of_numbers(value: Any) -> bool:
+    """Is it computed from numbers in the code and sizes that do not vary alone, and of nobody's values?"""
+    left, seen = [value], set()
+    while left:
+        op = left.pop().get_defining_op()
+        if op is not None and op.name() in ("pd_op.shape", "pd_op.shape64") and _is_fixed(op.operands_source()[0]):
+            continue
+        if op is None or op.name() == "pd_op.data" or any(True for _ in op.blocks()):
+            return False
+        if op.id() not in seen:
+            seen.add(op.id())
+            left += op.operands_source()
+    return True
 
 
 #: Operators whose results are views of their first operand in eager mode.
