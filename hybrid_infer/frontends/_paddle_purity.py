@@ -136,14 +136,21 @@ def _written(op: Any) -> list[Any]:
     return [given[place] for place in sorted(set(places))] or given
 
 
-def _shared(op: Any) -> Any:
-    """The operand in whose memory the results of an operator lie, eagerly; None where they have memory of their own."""
+def _shared(value: Any) -> Any:
+    """The operand of its operator in whose memory a value lies, eagerly; None where it has memory of its own."""
+    import paddle
+
+    op = value.get_defining_op()
     dialect, _, name = op.name().rpartition(".")
     if name in _VIEWS or op.name() == "builtin.split":
         return op.operands_source()[0]
-    if dialect == "pd_op" and name.endswith("_"):
-        return next(iter(_written(op)), None)
-    return None
+    if dialect != "pd_op" or not name.endswith("_"):
+        return None
+    info = paddle.core.pir.get_op_inplace_info(op)
+    if not info:  # it does not say which of them it writes to
+        return next(iter(op.operands_source()), None)
+    place = next((place for place, result in enumerate(op.results()) if result.is_same(value)), -1)
+    return op.operands_source()[info[place]] if place in info else None
 
 
 def _aliases(writer: Any, value: Any) -> list[Any]:
@@ -152,16 +159,17 @@ def _aliases(writer: Any, value: Any) -> list[Any]:
     above: Any = value
     while above is not None:
         root, op = above, above.get_defining_op()
-        above = _fed(writer, root) if op is None else _shared(op)
+        above = _fed(writer, root) if op is None else _shared(above)
     found, left = [value], [root]
     while left:
         each = left.pop()
         if not each.is_same(value):
             found.append(each)
         for user in each.all_used_ops():
-            shared = None if user.id() == writer.id() else _shared(user)
-            if shared is not None and shared.is_same(each):
-                left += user.results()
+            for result in user.results() if user.id() != writer.id() else ():
+                shared = _shared(result)
+                if shared is not None and shared.is_same(each):
+                    left.append(result)
     return found
 
 

@@ -1,7 +1,7 @@
 """``squeeze()`` without axes drops those of size 1, and which these are can depend on a size that varies.
 
 The tracer leaves such an axis where it is. That holds for sizes other than 1, which becomes a condition: for 1 the
-method is captured anew.
+method is captured anew. Of its counterpart, the converter counts several negative axes otherwise than Paddle.
 """
 
 from __future__ import annotations
@@ -47,4 +47,18 @@ def _squeeze(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return paddle.squeeze(value, axes) if axes else paddle.assign(value)
 
 
-RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {"squeeze": _squeeze, "squeeze_": _squeeze}
+def _unsqueeze(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """One axis after the other, of which the negative ones are counted in what has become so far."""
+    import paddle
+
+    value, axes = inputs[0], constant(inputs[1])
+    if axes is None or len(axes) < 2 or min(map(int, axes)) >= 0:
+        return None
+    for axis in map(int, axes):
+        value = paddle.unsqueeze(value, [axis])
+    return value
+
+
+RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
+    **dict.fromkeys(("squeeze", "squeeze_"), _squeeze), **dict.fromkeys(("unsqueeze", "unsqueeze_"), _unsqueeze)
+}  # fmt: skip

@@ -236,6 +236,7 @@ def parts(self: Any, x: Any) -> Any:
         *twice.split([1, -1], 0), *paddle.split(twice, [-1, 1]), *paddle.split(x, [0, 2, 3], 1),
         *paddle.split(twice, [0, -1]), *paddle.split(x, [0, -1, 3], 1), *x.split([2, 3], -2),
         *x.split([rows * columns for rows, columns in paddle.to_tensor([[1, 2], [3, 1]])], 1),
+        x.unsqueeze([0, -1, -1]) * 2, x.unsqueeze([-1, 0]), x.unsqueeze([-2, -2]) + 1,
     ]  # fmt: skip
 
 
