@@ -71,7 +71,7 @@ def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str], resul
             note(f"the operator {base} draws random numbers in training mode")
         elif base.startswith(_COLLECTIVE) and not base.startswith(_ALONE):
             note(f"it communicates with other processes, by {base}")
-        elif base == "assert" and _made_of_numbers(op.operands_source()[0]):
+        elif base == "assert" and made_of_numbers(op.operands_source()[0]):
             continue  # it has held where the method was called, and always will
         elif base in _EFFECTS:
             note(f"the operator {base} {_EFFECTS[base]}")
@@ -102,7 +102,7 @@ def _is_fixed(value: Any) -> bool:
     return all(isinstance(size, int) and size >= 0 for size in value.shape)
 
 
-def _made_of_numbers(value: Any) -> bool:
+def made_of_numbers(value: Any) -> bool:
     """Is it computed from numbers in the code and sizes that do not vary alone, and of nobody's values?"""
     left, seen = [value], set()
     while left:
@@ -111,12 +111,16 @@ def _made_of_numbers(value: Any) -> bool:
             continue
         if op is None or op.name() == "pd_op.data" or any(True for _ in op.blocks()):
             return False
+        if not op.name().startswith("pd_op.") and op.name() not in _PARTS:
+            return False
         if op.id() not in seen:
             seen.add(op.id())
             left += op.operands_source()
     return True
 
 
+#: What puts values together, and takes them apart.
+_PARTS = ("builtin.combine", "builtin.split")
 #: Operators whose results are views of their first operand in eager mode.
 _VIEWS = frozenset(
     {

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from hybrid_infer.frontends._paddle_purity import made_of_numbers
+
 _OPEN = -1
 
 
@@ -28,8 +30,8 @@ def _by_sizes(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
     value, sizes, axis = inputs[0], _constants(inputs[1]), _constant(inputs[2])
-    if axis is not None and sizes is None:
-        # Of computed sizes the converter may take a constant that stands first among what they are made of for them.
+    if axis is not None and sizes is None and made_of_numbers(inputs[1]):
+        # The converter may take a constant that stands first among what they are made of for the sizes themselves.
         op.operand(1).set_source(paddle.cast(paddle.shape(value)[axis] * 0, inputs[1].dtype) + inputs[1])
     if axis is None or sizes is None or sizes.count(_OPEN) != 1 or (value.shape[axis] != _OPEN and 0 not in sizes):
         return None

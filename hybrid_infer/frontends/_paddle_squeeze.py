@@ -27,10 +27,12 @@ def ask(program: Any, sizes: Sizes) -> None:
         if constant(axes):
             continue  # one that varies is dropped there, which the comparison with fixed sizes finds
         for axis in [axis for axis, size in enumerate(sizes.recorded(value)) if size < 0]:
-            before = len(block.ops)
-            answer = sizes.decide(paddle.equal(paddle.shape(value)[axis], paddle.full([], 1, "int64")))
-            for made in list(block.ops)[before:][::-1]:
-                block.remove_op(made)
+            answer = None
+            if op.get_parent_block() == block:  # outside of a branch, what is asked about it can stand behind it
+                before = len(block.ops)
+                answer = sizes.decide(paddle.equal(paddle.shape(value)[axis], paddle.full([], 1, "int64")))
+                for made in list(block.ops)[before:][::-1]:
+                    block.remove_op(made)
             if answer is not False:
                 raise TraceError("squeeze() drops an axis whose size varies, where it is 1", "Name the axes to drop")
 

@@ -256,13 +256,24 @@ def test_squeeze_drops_an_axis_that_varies_where_it_is_1(function: Callable[[Any
     assert counts()["captures"] <= 3, counts()
 
 
-def test_squeeze_of_a_size_that_is_not_known_is_captured_for_each() -> None:
-    def halves(x: Any) -> Any:
-        return x.reshape([-1, 2])[1:].squeeze() * 2
+def halves(x: Any) -> Any:
+    return x.reshape([-1, 2])[1:].squeeze() * 2
 
-    hot = inference(halves, verify="off", fallback="error")
+
+def in_a_branch(x: Any) -> Any:
+    if x.sum() > 3:
+        found = x.squeeze() * 2
+        x = x + 1
+    else:
+        found = x.squeeze() - 1
+    return found + x.sum()
+
+
+@pytest.mark.parametrize("function", [halves, in_a_branch])
+def test_squeeze_of_a_size_that_is_not_known_is_captured_for_each(function: Callable[[Any], Any]) -> None:
+    hot = inference(function, verify="off", fallback="error")
     for rows in (5, 6, 1, 2, 6):
-        twice(hot, halves, grid(rows, 4))
+        twice(hot, function, grid(rows, 4))
     assert "squeeze() drops an axis" in str(explain(hot))
 
 
