@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hybrid_infer.frontends._paddle_purity import made_of_numbers
+from hybrid_infer.frontends._paddle_windows import constant
 
 _OPEN = -1
 
@@ -17,8 +18,8 @@ _OPEN = -1
 def _by_number(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
-    value, axis = inputs[0], _constant(inputs[1])
-    if axis is None or value.shape[axis] != _OPEN:
+    value, axis = inputs[0], constant(inputs[1])
+    if axis is None or value.shape[axis := int(axis)] != _OPEN:
         return None
     number = int(attributes["num"])
     step = paddle.floor_divide(paddle.shape(value)[axis], paddle.full([], number, "int64"))
@@ -29,11 +30,17 @@ def _by_number(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
 def _by_sizes(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
-    value, sizes, axis = inputs[0], _constants(inputs[1]), _constant(inputs[2])
-    if axis is not None and sizes is None and made_of_numbers(inputs[1]):
-        # The converter may take a constant that stands first among what they are made of for the sizes themselves.
-        op.operand(1).set_source(paddle.cast(paddle.shape(value)[axis] * 0, inputs[1].dtype) + inputs[1])
-    if axis is None or sizes is None or sizes.count(_OPEN) != 1 or (value.shape[axis] != _OPEN and 0 not in sizes):
+    value, given, axis = inputs[0], constant(inputs[1]), constant(inputs[2])
+    if axis is None:
+        return None
+    axis = int(axis)
+    if given is None:
+        if made_of_numbers(inputs[1]):
+            # The converter may take a constant that stands first among what they are made of for the sizes themselves.
+            op.operand(1).set_source(paddle.cast(paddle.shape(value)[axis] * 0, inputs[1].dtype) + inputs[1])
+        return None
+    sizes = [*map(int, given)]
+    if sizes.count(_OPEN) != 1 or (value.shape[axis] != _OPEN and 0 not in sizes):
         return None
     whole = paddle.shape(value)[axis]
     rest = whole - (sum(sizes) - _OPEN)
@@ -48,17 +55,6 @@ def _put(op: Any, parts: list[Any]) -> None:
         if user.name() == "builtin.split":
             for result, part in zip(user.results(), parts, strict=True):
                 result.replace_all_uses_with(part)
-
-
-def _constant(value: Any) -> int | None:
-    source = value.get_defining_op()
-    return None if source is None or source.name() != "pd_op.full" else int(source.attrs()["value"])
-
-
-def _constants(value: Any) -> list[int] | None:
-    source = value.get_defining_op()
-    known = source is not None and source.name() == "pd_op.full_int_array"
-    return [*map(int, source.attrs()["value"])] if known else None
 
 
 RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {"split": _by_sizes, "split_with_num": _by_number}
