@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from hybrid_infer import _contexts, _environment, _fork_safe, _locks, _origin, _profiler
-from hybrid_infer._barred import Barred
 from hybrid_infer._errors import TraceError
 from hybrid_infer._ran import Trail
 
@@ -92,10 +91,9 @@ class Watch:
 
     def __init__(
         self, origin: Callable[[tuple[str, int]], tuple[str, int]] | None = None, trail: Trail | None = None,
-        tokens: bool = False, barred: Barred | None = None,
+        tokens: bool = False,
     ) -> None:  # fmt: skip
         self.reasons: list[str] = []
-        self.barred = barred
         self.trail = trail
         self.variables: dict[str, Any] = {}
         self.assigned = _environment.Assigned()
@@ -119,15 +117,14 @@ class Watch:
 @contextlib.contextmanager
 def watch(
     *, clocks: bool = False, origin: Callable[[tuple[str, int]], tuple[str, int]] | None = None,
-    trail: Trail | None = None, tokens: bool = False, barred: Barred | None = None,
+    trail: Trail | None = None, tokens: bool = False,
 ) -> Iterator[Watch]:  # fmt: skip
     """Note what the code inside reads from the outside world, on this thread; with `clocks`, of the clock as well.
 
     `origin` tells of a line of generated code which line of the user's it was made of. With `clocks`, the `trail` gets
-    all code that runs, and code that may come to what is `barred` is stopped by a TraceError. `tokens`: may the code
-    look at what a context variable held before it set that?
+    all code that runs. `tokens`: may the code look at what a context variable held before it set that?
     """
-    found = Watch(origin, trail, tokens, barred)
+    found = Watch(origin, trail, tokens)
     _install()
     if getattr(os.environ, "encodekey", None) not in _OBSERVERS:
         found.note("it reads the environment, and os.environ is not Python's own: nobody notes what is read there")
@@ -188,9 +185,6 @@ def _clock_observer(found: Watch) -> Any:
     def observe(frame: Any, event: str, called: Any) -> None:
         if event == "call":
             code = frame.f_code
-            if found.barred and (stop := found.barred.stop(frame)) is not None:
-                found.note(stop.reason)
-                raise stop
             if trail is not None:
                 trail.note(frame)
             if code is _IMPORTS:

@@ -2,8 +2,8 @@
 
 Watched: the globals of the user's modules, the attributes of the user's classes and functions, closures, defaults, and
 from there on containers, NumPy arrays and the user's objects. Of an object of a library only the attributes that the
-user's code mentions: what the library keeps for itself is no concern of the method's. What no trace may come to, such
-as an iterator, is refused where no name leads to it alone; else the names are `barred` (see `_barred`).
+user's code mentions: what the library keeps for itself is no concern of the method's. An iterator cannot be wound back
+and is refused.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import threading
 import types
 import weakref
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from hybrid_infer import _barred, _origin, _undo
+from hybrid_infer import _origin, _undo
 from hybrid_infer._errors import TraceError
 from hybrid_infer._fingerprint import Fingerprint
 from hybrid_infer._state import PLAIN, VIEWS, cell_contents
@@ -28,6 +29,12 @@ _LEAVES: tuple[type, ...] = tuple(PLAIN)
 #: Libraries whose objects do no more than hold what they are given.
 _HOLDERS = frozenset({"argparse", "collections", "queue", "types", "weakref"})
 _CACHES = type(functools.lru_cache(lambda: None))
+_SAMPLES: tuple[Any, ...] = ((), [], {}, {}.values(), {}.items(), set(), "", b"", range(0))
+_ITERATORS: tuple[type, ...] = (
+    types.GeneratorType, enumerate, zip, map, filter, reversed, *(type(iter(each)) for each in _SAMPLES),
+)  # fmt: skip
+#: What is refused where code names it, and left alone where an object merely holds it.
+_UNREAD = (*_ITERATORS, threading.local)
 
 
 class Reach:
@@ -35,8 +42,8 @@ class Reach:
 
     ``known`` holds the ids of objects that a twin stands for, which are left alone where code names them and watched
     where they are reached by another way, and ``ignored`` names of attributes that a tracer writes. ``held`` is code
-    of functions that stay the program's own in a trace. ``barred``: by which names it would come to what no trace may
-    come to. Raises TraceError where other ways lead there, such as a variable of an enclosing function.
+    of functions that stay the program's own in a trace. Raises TraceError where the code reaches what cannot be taken
+    back.
     """
 
     def __init__(
@@ -52,8 +59,7 @@ class Reach:
         self._seen: dict[int, Any] = {}
         self._kinds: dict[type, tuple[bool, Any]] = {}
         self._bytes = 0
-        self._queue: deque[tuple[Any, str, str]] = deque()
-        self.barred = _barred.Barred()
+        self._queue: deque[tuple[Any, str]] = deque()
         self._code(code)
         self._known = ()
         for each in held:
@@ -67,17 +73,17 @@ class Reach:
             self._remember("a variable of an enclosing function", _undo.content(cell))
             self._named_by_code(cell_contents(cell), "a variable of an enclosing function")
         for function, _, _, _ in code.functions:
-            self._queue.append((function, function.__qualname__, ""))
+            self._queue.append((function, function.__qualname__))
             for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
                 self._named_by_code(value, f"a default of {function.__qualname__}")
 
-    def _named_by_code(self, value: Any, name: str, by: str = "") -> None:
+    def _named_by_code(self, value: Any, name: str) -> None:
         if id(value) not in self._known:  # else the traced function is given its twin
-            self._queue.append((value, name, by))
+            self._queue.append((value, name))
 
     def add(self, value: Any, name: str) -> None:
         """Watch one object more, and what it holds."""
-        self._queue.append((value, name, ""))
+        self._queue.append((value, name))
         self._follow()
 
     def _follow(self) -> None:
@@ -90,7 +96,7 @@ class Reach:
         for mapping, name, value in code.globals:
             if id(mapping) not in functions:
                 names.setdefault(id(mapping), (mapping, set()))[1].add(name)
-            self._named_by_code(mapping.get(name, value), f"the global {name}", name)
+            self._named_by_code(mapping.get(name, value), f"the global {name}")
         modules = {id(vars(module)): module.__name__ for module in code.modules}
         for mapping, known in names.values():
             self._remember(modules.get(id(mapping), "the global "), _undo.entries(mapping, known))
@@ -99,24 +105,17 @@ class Reach:
         names: dict[type, set[str]] = {}
         for kind, name, value in code.classes_read:
             names.setdefault(kind, set()).add(name)
-            self._queue.append((vars(kind).get(name, value), f"{kind.__qualname__}.{name}", name))
+            self._queue.append((vars(kind).get(name, value), f"{kind.__qualname__}.{name}"))
         for kind, known in names.items():
             self._remember(kind.__qualname__, _undo.class_attributes(kind, known))
-            self._queue.append((kind, kind.__qualname__, ""))
+            self._queue.append((kind, kind.__qualname__))
 
     def _remember(self, name: str, memory: _undo.Memory | None) -> None:
         if memory is not None:
             self._memories.append((name, memory))
 
-    def _hold(self, value: Any, name: str, by: str) -> None:
-        """Watch a value that goes by a name; `by` is that of the attribute or the global which alone leads there."""
-        if isinstance(value, _LEAVES):
-            return
-        if (why := _barred.reason(value, name)) is not None:
-            if not by:
-                raise TraceError(*why)
-            self.barred.add(by, why)
-        if id(value) in self._seen:
+    def _hold(self, value: Any, name: str) -> None:
+        if isinstance(value, _LEAVES) or id(value) in self._seen:
             return
         self._seen[id(value)] = value
         if isinstance(value, types.ModuleType):
@@ -131,15 +130,19 @@ class Reach:
         found = _undo.container(value)
         if found is not None:
             self._remember(name, found[0])
-            self._queue.extend((item, name, "") for item in found[1] if not isinstance(item, _LEAVES))
+            self._queue.extend((item, name) for item in found[1] if not isinstance(item, _LEAVES))
         elif isinstance(value, (tuple, frozenset)):
-            self._queue.extend((item, name, "") for item in value)
+            self._queue.extend((item, name) for item in value)
         elif _undo.is_array(value):
             self._bytes += value.nbytes
             self._remember(name, _undo.Numbers(value, full=self._bytes <= _ARRAYS))
+        elif isinstance(value, _ITERATORS) or type(value).__module__ == "itertools":
+            raise TraceError(f"it uses an iterator ({name}), which cannot be wound back", "Use a list in its place")
+        elif isinstance(value, threading.local):
+            raise TraceError(f"it uses variables of the thread's own ({name})", "Pass their values as arguments")
         elif isinstance(value, _CACHES):
             self._caches.append((value, value.cache_info()))
-        self._queue.extend((item, name, "") for item in _parts(value))
+        self._queue.extend((item, name) for item in _parts(value))
         self._attributes(value, name)
 
     def _attributes(self, value: Any, name: str) -> None:
@@ -150,7 +153,7 @@ class Reach:
         if members:
             slots = _undo.slots(value, members)
             self._remember(name, slots)
-            self._queue.extend((held, f"{name}.{slot}", slot) for slot, held in slots.before.items())
+            self._queue.extend((held, f"{name}.{slot}") for slot, held in slots.before.items())
         try:
             state = object.__getattribute__(value, "__dict__")
         except AttributeError:
@@ -160,8 +163,8 @@ class Reach:
         entries = _undo.Entries(state, None if whole else self._named, self._ignored, dot=True)
         self._remember(name, entries)
         for key, held in entries.before.items():
-            if type(held) not in PLAIN:
-                self._queue.append((held, f"{name}.{key}", key))
+            if type(held) not in PLAIN and (key in self._named or not isinstance(held, _UNREAD)):
+                self._queue.append((held, f"{name}.{key}"))
 
     @staticmethod
     def _describe(kind: type) -> tuple[bool, Any]:

@@ -215,9 +215,8 @@ class Twin:
             function = clones.of(self.function)
             with (
                 _outside.watch(
-                    clocks=self._clocks or bool(reach.barred), origin=self.frontend.origin, trail=self.trail,
-                    tokens=self.tokens, barred=reach.barred,
-                ) as outside,  # fmt: skip
+                    clocks=self._clocks, origin=self.frontend.origin, trail=self.trail, tokens=self.tokens
+                ) as outside,
                 _tensor_attributes.lookups(looked, self.frontend.tensor_types),
                 self._carried.holding(self.parameters.carried(values)),
             ):
