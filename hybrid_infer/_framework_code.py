@@ -62,7 +62,7 @@ def named(frontend: Any, codes: Iterable[Fingerprint]) -> list[Named]:
 
 def _named(frontend: Any, code: Fingerprint) -> list[Named]:
     held = [value for _, _, value in code.globals] + [value for _, value in code.cells]
-    held += [space[name] for space in map(vars, code.modules) for name in code.attributes.intersection(space)]
+    held += [space.get(name) for space in map(vars, code.modules) for name in code.attributes.intersection(space)]
     queue = list({id(each): each for each in held if _of_framework(frontend, each)}.values())
     found, seen = [], set(map(id, queue))
     for module in queue:

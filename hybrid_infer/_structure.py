@@ -21,10 +21,13 @@ from hybrid_infer._given import is_object
 
 #: Classes to which no import path leads, by what stands for each in the trees of this process.
 _LOCAL: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
-#: Import paths of classes that lead to them by other names than their own.
+#: What trees call named tuples that stand in classes under other names than their own.
 _ELSEWHERE: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
+#: Who was given such a name first, and keeps it: with another class in its place, calls are answered for the first one.
+_FIRST: dict[str, weakref.ref[type]] = {}
 _numbers = count()
-_DEPTH = 3  # of classes in classes that are looked through for another
+_DEPTH = 3  # of classes in classes that are looked through for such
+_FIELDS = "!"  # behind the place of one stand its fields: another one may come to stand there
 
 
 def class_path(kind: type) -> str:
@@ -34,10 +37,17 @@ def class_path(kind: type) -> str:
 def imported(path: str) -> Any:
     """What an import path leads to, of modules that are imported; None where it leads nowhere."""
     module, _, name = path.partition(":")
+    name, with_fields, fields = name.partition(_FIELDS)
     value: Any = sys.modules.get(module)
     for part in name.split("."):
         value = getattr(value, part, None)
-    return value
+    return value if not with_fields or _fields(value) == fields else None
+
+
+def _fields(kind: Any) -> str | None:
+    """Of a named tuple, the names of its fields."""
+    named = isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+    return ",".join(kind._fields) if named else None
 
 
 def name_of(kind: type) -> str:
@@ -54,7 +64,7 @@ def name_of(kind: type) -> str:
     known = next((name for name, each in list(_LOCAL.items()) if each is kind), None)
     if known is not None:
         return known
-    if (known := _elsewhere(kind)) is not None:
+    if (known := _elsewhere(kind)) is not None and _FIRST.setdefault(known, weakref.ref(kind))() is kind:
         _ELSEWHERE[kind] = known
         return known
     known = f"{path}#{os.getpid()}.{next(_numbers)}"  # a tree that a forked child made may come back to its parent
@@ -68,19 +78,20 @@ def lasts(name: str) -> bool:
 
 
 def _elsewhere(kind: type) -> str | None:
-    """A path to a class from its module by other names than its own, if there is one.
+    """What to call a named tuple by the class that holds it, where its own name leads nowhere.
 
-    Such is that of a named tuple in a class (``class Attention: Cache = namedtuple("Cache", "k v")``).
+    ``class Attention: Cache = namedtuple("Cache", "k v")`` makes such a one.
     """
-    module = kind.__module__
-    left: list[tuple[str, Any]] = [(f"{module}:", sys.modules.get(module))]
+    fields, module = _fields(kind), kind.__module__
+    left: list[tuple[str, Any]] = [(f"{module}:", sys.modules.get(module))] if fields is not None else []
     seen: set[int] = set()
-    for _ in range(_DEPTH):
+    for depth in range(_DEPTH):
         inner = []
         for path, holder in left:
             for name, value in sorted([*getattr(holder, "__dict__", {}).items()], key=lambda item: str(item[0])):
-                if value is kind and imported(f"{path}{name}") is kind:
-                    return f"{path}{name}"
+                if depth and value is kind:
+                    found = f"{path}{name}{_FIELDS}{fields}"
+                    return found if imported(found) is kind else None
                 if isinstance(value, type) and value.__module__ == module and id(value) not in seen:
                     seen.add(id(value))
                     inner.append((f"{path}{name}.", value))

@@ -35,16 +35,18 @@ class Entries:
     def __init__(
         self, box: dict[Any, Any], only: Collection[Any] | None = None, but: Collection[Any] = (), *, dot: bool = False
     ) -> None:
-        self._box, self._only, self._but, self._dot = box, only, but, dot
+        self._box, self._but, self._dot = box, but, dot
+        self._only = only if only is None or isinstance(only, (set, frozenset)) else frozenset(only)
         self._native: Any = OrderedDict if isinstance(box, OrderedDict) else dict
         self._ordered = only is None and not but
         self.before = self._now()
 
     def _now(self) -> dict[Any, Any]:
         if self._only is not None:
-            # By the dict's keys, which are fewer: `&` with a frozenset goes through that one's.
-            keys = [key for key in self._native.keys(self._box) if key in self._only and key not in self._but]
-            return {key: self._native.__getitem__(self._box, key) for key in keys}
+            # Through the keys of the dict, which are fewer (`&` goes through those of a frozenset), and in one step:
+            # other threads may add to it.
+            keys = self._only.intersection(self._native.keys(self._box))
+            return {key: self._native.__getitem__(self._box, key) for key in keys if key not in self._but}
         found = dict(self._native.items(self._box))
         for key in self._but:
             found.pop(key, None)

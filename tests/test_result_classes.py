@@ -145,14 +145,46 @@ class Layer(Attention):
 
 
 @pytest.mark.parametrize("verify", ["build", "off"])
-def test_named_tuples_that_stand_in_classes_are_known_by_their_place(framework: Any, cells: Any) -> None:
+def test_named_tuples_that_stand_in_classes_are_known_by_their_place(
+    framework: Any, cells: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_structure, "_FIRST", {})
+    held = []  # a class that is gone may have had the same address
     for _ in range(2):
         run(cells, HOLDERS)
         layer, one = cells.Layer(), framework.ones([2])
+        held.append(cells.Attention)
         for _ in range(3):
             found = layer(cells.Attention.Cache(one, one))
             assert type(found) is cells.Attention.Cache and type(found.v) is cells.Attention.Inner.Pair
             np.testing.assert_allclose(found.v.v.numpy(), [2, 2])
-    assert _structure.name_of(cells.Attention.Inner.Pair) == f"{cells.__name__}:Attention.Inner.Pair"
-    assert _structure.class_of(f"{cells.__name__}:Attention.Cache") is cells.Attention.Cache
+    assert not _structure.lasts(_structure.name_of(cells.Attention.Inner.Pair))  # the first one has the name
+    cells.Attention = held[0]
+    name = _structure.name_of(cells.Attention.Inner.Pair)
+    assert name == f"{cells.__name__}:Attention.Inner.Pair!k,v"
+    assert _structure.class_of(name) is cells.Attention.Inner.Pair
+    assert _structure.imported(f"{cells.__name__}:Attention.Cache!v,k") is None
     assert not _structure.lasts(_structure.name_of(type("Cache", (), {"__module__": cells.__name__})))
+
+
+@pytest.mark.parametrize("verify", ["build", "off"])
+def test_named_tuples_that_take_each_others_place_are_told_apart(framework: Any, cells: Any) -> None:
+    run(cells, "import collections\n\nclass Held:\n    A = B = None")
+    run(cells, "@inference(verify=verify)\ndef summed(x, p):\n    return x * p.a * p.scale()")
+
+    def made(fields: str, scale: int = 1) -> Any:
+        bare = cells.collections.namedtuple("P", fields, module=cells.__name__)
+        return type("P", (bare,), {"scale": lambda self: scale, "__slots__": (), "__module__": cells.__name__})
+
+    one = framework.ones([2])
+    for fields in ("a b", "b a", "a b"):
+        cells.Held.A, cells.K = made(fields), None
+        cells.Held.B = made(fields[::-1])
+        for kind in (cells.Held.A, cells.Held.B):
+            cells.K = kind
+            for _ in range(3):
+                found = cells.summed(one, kind(a=2, b=5))
+                np.testing.assert_allclose(found.numpy(), [2, 2])
+    cells.Held.A = made("a b", scale=7)
+    for _ in range(3):
+        np.testing.assert_allclose(cells.summed(one, cells.Held.A(a=2, b=5)).numpy(), [14, 14])

@@ -9,6 +9,7 @@ from typing import Any
 from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends._paddle_purity import operators
 from hybrid_infer.frontends._paddle_trace import Trace
+from hybrid_infer.frontends._paddle_windows import constant
 
 #: Operators that compute a size from sizes; a transposed convolution takes -1 for a size as it does.
 _ARITHMETIC = ("conv", "pool", "unfold", "fold", "pad", "interp", "pixel_shuffle", "pixel_unshuffle", "frame", "stft")
@@ -21,6 +22,8 @@ _OF_CONSTANTS = frozenset(
     }
 )  # fmt: skip
 
+#: Operators that cut tensors by numbers, which Paddle's own code may compute of a size.
+_CUT = ("split", "slice", "strided_slice")
 #: Operators with axes among their operands, and where: the converter takes those that are no constants for all or none.
 _AXES = {
     "sum": 1, "max": 1, "min": 1, "amax": 1, "amin": 1, "prod": 1, "argmax": 1, "argmin": 1, "cumsum": 1, "concat": 1,
@@ -43,6 +46,27 @@ def compare(open_sizes: Trace, fixed: Trace) -> None:
         if name == other and not _agree(given, wanted):
             raise TraceError(f"Paddle miscalculates a size of {name} where sizes vary")
     _compare_numbers(open_sizes, fixed)
+    for name in _CUT:
+        cut, wanted_so = _cuts(open_sizes, name), _cuts(fixed, name)
+        # Where they are not as many, there is a branch on a size.
+        pairs = zip(cut, wanted_so, strict=True) if len(cut) == len(wanted_so) else ()
+        if any(None not in (a, b) and a != b for given, wanted in pairs for a, b in zip(given, wanted, strict=True)):
+            raise TraceError(f"Paddle miscalculates where {name} cuts a tensor where sizes vary")
+
+
+def _cuts(traced: Trace, name: str) -> list[list[list[int] | None]]:
+    """Where the operators of a name cut, each by the numbers that it is given; None for what is computed."""
+    found = []
+    for op in operators(traced.program.global_block()):
+        if op.name() == f"pd_op.{name}" and not _of_sizes(op.operands_source()[0]):
+            numbers = [constant(value) for value in op.operands_source()[1:]]
+            found.append([[*map(int, each)] if isinstance(each, list) else None for each in numbers])
+    return found
+
+
+def _of_sizes(value: Any) -> bool:
+    op = value.get_defining_op()
+    return op is not None and op.name() in ("pd_op.shape", "pd_op.shape64")
 
 
 def _refuse_open_axes(traced: Trace) -> None:

@@ -71,8 +71,6 @@ def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str], resul
             note(f"the operator {base} draws random numbers in training mode")
         elif base.startswith(_COLLECTIVE) and not base.startswith(_ALONE):
             note(f"it communicates with other processes, by {base}")
-        elif base == "assert" and made_of_numbers(op.operands_source()[0]):
-            continue  # it has held where the method was called, and always will
         elif base in _EFFECTS:
             note(f"the operator {base} {_EFFECTS[base]}")
         elif base in ("batch_norm", "sync_batch_norm"):

@@ -180,9 +180,11 @@ def _tile(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """The converter gives the result the rank of the value, where more repeats are given than that has axes."""
     import paddle
 
-    more = len(op.result(0).shape) - len(inputs[0].shape)
+    rank = len(inputs[0].shape)
+    more = len(op.result(0).shape) - rank
     if more > 0:
-        op.operand(0).set_source(paddle.unsqueeze(inputs[0], list(range(more))))
+        wide = paddle.unsqueeze(inputs[0], list(range(more))) if rank else paddle.reshape(inputs[0], [1] * more)
+        op.operand(0).set_source(wide)
     return None
 
 

@@ -190,8 +190,7 @@ def trace(
         if outside is not None:
             reason = "a branch or loop depends on the values of a tensor, and what it computes is used elsewhere"
             raise TraceError(_paddle_reasons.named(reason, outside), _ESCAPED_REMEDY)
-        if dynamic:
-            _paddle_squeeze.ask(program, asked)
+        _paddle_squeeze.ask(program, asked)
         with suppress(TypeError):
             # A result keeps no hold of its program, and crashes the process that asks it for its shape afterwards.
             _PROGRAMS.setdefault(tracee, []).append(program)

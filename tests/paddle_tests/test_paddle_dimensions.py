@@ -376,3 +376,36 @@ def test_rows_with_their_numbers(function: Callable[[Any], Any]) -> None:
     for rows in (2, 3, 4):
         twice(hot, function, grid(rows, 4))
     served(captures=3)
+
+
+@pytest.mark.parametrize("cut", [3, [2, 5]], ids=["parts", "places"])
+def test_parts_that_paddles_own_code_counts_by_a_size_that_varies(cut: Any) -> None:
+    def parts(x: Any) -> Any:
+        return [part * 2 for part in paddle.tensor_split(x, cut, 0)]
+
+    hot = inference(parts, verify="off", fallback="error")
+    for rows in (8, 9, 12, 7, 9):
+        twice(hot, parts, grid(rows, 4))
+
+
+def test_a_named_axis_whose_size_a_reshape_leaves_open() -> None:
+    def dropped(x: Any, z: Any) -> Any:
+        return (x.reshape([x.shape[0], -1]).squeeze(-1) * z).reshape([-1])
+
+    hot = inference(dropped, verify="off", fallback="error")
+    for rows in (3, 5, 2, 7):
+        twice(hot, dropped, grid(rows, 1, 1), grid(rows))
+
+
+def test_squeeze_of_what_a_mask_chooses_runs_eagerly() -> None:
+    """How much that is depends on values, and it may be one."""
+
+    def chosen(x: Any) -> Any:
+        return x[x > 0].squeeze() * 2
+
+    hot = inference(chosen)
+    for row in ([1.0, 2.0, -3.0], [-1.0, 2.0, -3.0], [1.0, 2.0, 3.0]):
+        x = paddle.to_tensor(row)
+        for _ in range(2):
+            same(hot(x), chosen(x))
+    assert any("squeeze()" in why for why in counts()["fallbacks"]), counts()

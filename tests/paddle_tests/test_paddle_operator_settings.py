@@ -246,7 +246,8 @@ def scalars(self: Any, x: Any) -> Any:
     return [
         paddle.arange(first + 3, last, -1, dtype="int64"), paddle.arange(places[0] + 5, last, -2.5, dtype="int64"),
         paddle.arange(first + 2.5), paddle.arange(0, first * 2 + 3, 1, dtype="int32"), x.sum() * 2 + 1,
-        paddle.stack([x.sum() + 1, x.max() * 3 - 2]), paddle.scale(x.min(), 2.0, 1.0, bias_after_scale=False),
+        paddle.tile(x.sum(), [2, 3]), paddle.stack([x.sum() + 1, x.max() * 3 - 2]),
+        paddle.scale(x.min(), 2.0, 1.0, bias_after_scale=False),
     ]  # fmt: skip
 
 

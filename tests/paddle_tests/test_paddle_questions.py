@@ -143,44 +143,6 @@ def test_the_device_that_is_set_may_be_set_again() -> None:
     served(1)
 
 
-def test_an_assertion_about_numbers_in_the_code_holds_for_all_calls() -> None:
-    """Deformable attention has one about its table of sizes; another one may be about the values of an argument."""
-
-    def levels(x: Any, more: Any) -> Any:
-        sizes = paddle.to_tensor([[1, 2], [2, 1]])
-        assert int(sizes.prod(1).sum()) == x.shape[1]
-        if more is not None:
-            assert int(more.sum()) == 3
-        return x * sizes.prod(1).sum().astype("float32")
-
-    hot = inference(levels)
-    with paddle.no_grad():
-        for rows in (2, 3, 5):
-            same(hot(grid(rows, 4), None), levels(grid(rows, 4), None))
-        served(2)
-        with pytest.raises(AssertionError):
-            hot(grid(2, 3), None)
-        for _ in range(2):
-            same(hot(grid(2, 4), paddle.to_tensor([1, 2])), levels(grid(2, 4), paddle.to_tensor([1, 2])))
-        with pytest.raises(AssertionError):
-            hot(grid(2, 4), paddle.to_tensor([1, 1]))
-    assert any("asserts on a tensor's value" in why for why in counts()["fallbacks"]), counts()
-
-
-def test_an_assertion_about_sizes_that_do_not_vary() -> None:
-    def sized(x: Any) -> Any:
-        assert int(paddle.concat([paddle.shape(x)[:1], paddle.shape(x)[1:]]).prod()) == 8
-        return x * 2
-
-    hot = inference(sized)
-    with paddle.no_grad():
-        for _ in range(3):
-            same(hot(grid(2, 4)), sized(grid(2, 4)))
-        served(1)
-        with pytest.raises(AssertionError):
-            hot(grid(2, 5))
-
-
 def test_a_seed_that_is_set_is_set_at_every_call() -> None:
     def compute(self: Asking, x: Any) -> Any:
         paddle.seed(7)
