@@ -95,30 +95,6 @@ def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str], resul
     return list(dict.fromkeys(found))
 
 
-def _is_fixed(value: Any) -> bool:
-    """Is each of its sizes a number?"""
-    return all(isinstance(size, int) and size >= 0 for size in value.shape)
-
-
-def made_of_numbers(value: Any) -> bool:
-    """Is it computed from numbers in the code and sizes that do not vary alone, and of nobody's values?"""
-    left, seen = [value], set()
-    while left:
-        op = left.pop().get_defining_op()
-        if op is not None and op.name() in ("pd_op.shape", "pd_op.shape64") and _is_fixed(op.operands_source()[0]):
-            continue
-        if op is None or op.name() == "pd_op.data" or any(True for _ in op.blocks()):
-            return False
-        if not op.name().startswith("pd_op.") and op.name() not in _PARTS:
-            return False
-        if op.id() not in seen:
-            seen.add(op.id())
-            left += op.operands_source()
-    return True
-
-
-#: What puts values together, and takes them apart.
-_PARTS = ("builtin.combine", "builtin.split")
 #: Operators whose results are views of their first operand in eager mode.
 _VIEWS = frozenset(
     {

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hybrid_infer.frontends._paddle_purity import made_of_numbers
 from hybrid_infer.frontends._paddle_windows import constant
 
 _OPEN = -1
+#: What puts values together, and takes them apart.
+_PARTS = ("builtin.combine", "builtin.split")
 
 
 def _by_number(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -35,7 +36,7 @@ def _by_sizes(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
         return None
     axis = int(axis)
     if given is None:
-        if made_of_numbers(inputs[1]):
+        if _made_of_numbers(inputs[1]):
             # The converter may take a constant that stands first among what they are made of for the sizes themselves.
             op.operand(1).set_source(paddle.cast(paddle.shape(value)[axis] * 0, inputs[1].dtype) + inputs[1])
         return None
@@ -47,6 +48,28 @@ def _by_sizes(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     # As above: what is made of the size of the whole is no constant.
     _put(op, paddle.split(value, [rest if size == _OPEN else whole * 0 + size for size in sizes], axis))
     return None
+
+
+def _is_fixed(value: Any) -> bool:
+    """Is each of its sizes a number?"""
+    return all(isinstance(size, int) and size >= 0 for size in value.shape)
+
+
+def _made_of_numbers(value: Any) -> bool:
+    """Is it computed from numbers in the code and sizes that do not vary alone, and of nobody's values?"""
+    left, seen = [value], set()
+    while left:
+        op = left.pop().get_defining_op()
+        if op is not None and op.name() in ("pd_op.shape", "pd_op.shape64") and _is_fixed(op.operands_source()[0]):
+            continue
+        if op is None or op.name() == "pd_op.data" or any(True for _ in op.blocks()):
+            return False
+        if not op.name().startswith("pd_op.") and op.name() not in _PARTS:
+            return False
+        if op.id() not in seen:
+            seen.add(op.id())
+            left += op.operands_source()
+    return True
 
 
 def _put(op: Any, parts: list[Any]) -> None:
