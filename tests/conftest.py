@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -76,10 +78,26 @@ def defects_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_defects, "ours", lambda fault, function: False)
 
 
+def _seed(request: pytest.FixtureRequest) -> None:
+    seed = zlib.crc32(request.node.nodeid.encode())
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(seed)
+    if paddle := sys.modules.get("paddle"):
+        paddle.seed(seed)
+
+
+@pytest.fixture(autouse=True)
+def seeded(request: pytest.FixtureRequest) -> None:
+    """The same weights and data in each run, and others in each test: what passes here passes there."""
+    _seed(request)
+
+
 @pytest.fixture(params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("torch", "paddle")])
 def framework(request: pytest.FixtureRequest) -> Any:
     """Each of the two, for what holds for both."""
-    return pytest.importorskip(request.param)
+    found = pytest.importorskip(request.param)
+    _seed(request)
+    return found
 
 
 @pytest.fixture
