@@ -77,6 +77,26 @@ def lasts(name: str) -> bool:
     return "#" not in name
 
 
+def keeps_its_name(kind: type) -> Callable[[], bool] | None:
+    """Tells whether a class is still the one that its name leads to; None where it is for good.
+
+    Another one that was defined in its place has the same name in trees.
+    """
+    name = name_of(kind)
+    if not lasts(name) or kind.__module__ == "builtins":
+        return None
+    module, _, path = name.partition(_FIELDS)[0].partition(":")
+    holders, parts = sys.modules, path.split(".")
+
+    def stands() -> bool:
+        value: Any = holders.get(module)
+        for part in parts:
+            value = getattr(value, part, None)
+        return value is kind
+
+    return stands
+
+
 def _elsewhere(kind: type) -> str | None:
     """What to call a named tuple by the class that holds it, where its own name leads nowhere.
 

@@ -28,6 +28,7 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer._fingerprint import External, Fingerprint
 from hybrid_infer._given import is_object
 from hybrid_infer._reach import Reach
+from hybrid_infer._structure import keeps_its_name
 from hybrid_infer._version import FORMAT, TRACES, Weight
 from hybrid_infer._walked import Known, Walked
 
@@ -131,6 +132,7 @@ class Subject:
         if self.replaced:
             checks.append(functools.partial(_framework_code.still, self.replaced))
         checks += [self.attributes.arm(reads, census, set()) for census, reads, _ in self._unnoted]
+        checks += [stands for stands in map(keeps_its_name, kinds) if stands is not None]
         self.code_unchanged = checks[0] if len(checks) == 1 else lambda: all(check() for check in checks)
 
     def _codes_of(self, code: Fingerprint, held: Mapping[str, Mapping[str, Sequence[Any]]]) -> list[Fingerprint]:

@@ -46,7 +46,8 @@ class Entries:
             # Through the keys of the dict, which are fewer (`&` goes through those of a frozenset), and in one step:
             # other threads may add to it.
             keys = self._only.intersection(self._native.keys(self._box))
-            return {key: self._native.__getitem__(self._box, key) for key in keys if key not in self._but}
+            found = {key: self._native.get(self._box, key, ABSENT) for key in keys if key not in self._but}
+            return {key: value for key, value in found.items() if value is not ABSENT}  # one that is gone by now
         found = dict(self._native.items(self._box))
         for key in self._but:
             found.pop(key, None)
@@ -62,7 +63,7 @@ class Entries:
     def restore(self) -> None:
         native, now = self._native, self._now()
         for key in now.keys() - self.before.keys():
-            native.__delitem__(self._box, key)
+            native.pop(self._box, key, None)
         for key, value in self.before.items():
             if not same(now.get(key, ABSENT), value):
                 native.__setitem__(self._box, key, value)
