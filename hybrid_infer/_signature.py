@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from hybrid_infer import _state
+from hybrid_infer import _beside, _state
 from hybrid_infer._given import is_object
 from hybrid_infer._state import PLAIN
 from hybrid_infer._structure import builder, class_path, constants, lasts, name_of
@@ -38,6 +38,18 @@ class Unsupported(Exception):
 
     def __str__(self) -> str:
         return f"{self.place} is of class {self.kind}, which a static graph can neither take nor return"
+
+
+class Beside(Unsupported):
+    """A container that holds more than its items or fields."""
+
+    def __init__(self, place: str, value: object, name: str) -> None:
+        super().__init__(place, value)
+        self.name = name if name.startswith("[") else f".{name}"
+
+    def __str__(self) -> str:
+        held = f"has {self.name} beside what it is made of, which no signature holds"
+        return f"{self.place}, of class {self.kind}, {held}"
 
 
 class OfValues(Unsupported):
@@ -189,6 +201,7 @@ class Signatures:
         if self.objects and id(value) in boxes:
             return kind, "again", [*boxes].index(id(value))
         if isinstance(value, dict):
+            _sole(value, kind, "an argument")
             boxes[id(value)] = value
             names = []
             for name in value:
@@ -197,8 +210,10 @@ class Signatures:
                 names.append((type(name), name))
             return kind, tuple(names), self.key(tuple(value.values()), tensors, defaults, boxes)
         if isinstance(value, tuple):
+            _sole(value, kind, "an argument")
             return kind, self.key(value, tensors, defaults, boxes)
         if isinstance(value, list):
+            _sole(value, kind, "an argument")
             boxes[id(value)] = value
             return kind, self.key(value, tensors, defaults, boxes)
         if self.objects and is_object(kind) and not _among(value, defaults):
@@ -206,6 +221,7 @@ class Signatures:
             state = vars(value)
             return kind, tuple(state), self.key(tuple(state.values()), tensors, defaults, boxes)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            _sole(value, kind, "an argument")
             boxes[id(value)] = value
             fields = [getattr(value, f.name) for f in dataclasses.fields(value)]
             return kind, self.key(fields, tensors, defaults, boxes)
@@ -213,7 +229,7 @@ class Signatures:
             if value is default and value is not inspect.Parameter.empty:
                 return "default", i
         if self.objects and isinstance(value, (type, enum.Enum)):
-            return kind, value
+            return kind, _Same(value)
         raise Unsupported("an argument", value)
 
     def layout(self, values: Sequence[Any], names: Sequence[str], defaults: Sequence[Any] = ()) -> Layout:
@@ -297,13 +313,17 @@ class Signatures:
             for name in value:
                 if type(name) not in (str, int, bool) and name is not None:
                     raise Unsupported(f"a key of {place}", name)
+            _sole(value, kind, place)
             if kind in (dict, OrderedDict):
                 return ["d", path, [[type(k).__name__, k] for k in value]], value.items(), ""
             if not dataclasses.is_dataclass(kind):
                 raise Unsupported(place, value)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            _sole(value, kind, place)
             fields = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value)]
             return ["D", path, [name for name, _ in fields]], fields, "."
+        if isinstance(value, (list, tuple)):
+            _sole(value, kind, place)
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
             return ["n", path], zip(kind._fields, value, strict=True), "."
         if isinstance(value, (list, tuple)):
@@ -393,6 +413,33 @@ class Layout:
             self.kinds.append(kind)
         if not self.local and not lasts(name_of(kind)):
             self.local = class_path(kind)
+
+
+class _Same:
+    """In a key: this very object, whatever its class takes for equal."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _Same and other._value is self._value
+
+    def __hash__(self) -> int:
+        return id(self._value)
+
+
+def _sole(value: Any, kind: type, place: str) -> None:
+    """Raises Beside where a container holds more than its items or fields."""
+    if kind in (list, tuple, dict):
+        return
+    if dataclasses.is_dataclass(kind):
+        name = _beside.of_dataclass(value, kind, dataclasses.fields(value))
+    else:
+        name = _beside.attribute(value, kind)
+    if name is not None:
+        raise Beside(place, value, name)
 
 
 def _among(value: Any, defaults: Sequence[Any]) -> bool:

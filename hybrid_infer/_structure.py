@@ -11,12 +11,14 @@ import enum
 import os
 import sys
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from itertools import count
+from types import FunctionType
 from typing import Any
 
-from hybrid_infer import _state
+from hybrid_infer import _beside, _state
 from hybrid_infer._given import is_object
 
 #: Classes to which no import path leads, by what stands for each in the trees of this process.
@@ -223,14 +225,30 @@ def _structure(node: list[Any], children: list[Build]) -> Build:
         return _dataclass(kind, list(zip(node[2], children, strict=True)))
     if code == "o":
         return _object(kind, list(zip(node[2], children, strict=True)))
-    if code == "n":
-        return lambda leaves: kind(*[c(leaves) for c in children])
     if kind is tuple:
         return lambda leaves: tuple([c(leaves) for c in children])
-    return lambda leaves: kind([c(leaves) for c in children])
+    if kind is list:
+        return lambda leaves: [c(leaves) for c in children]
+    # As it was, whatever its class makes of arguments, where it is not one in C.
+    if issubclass(kind, tuple) and isinstance(kind.__new__, FunctionType) and _state.native_base(kind) is tuple:
+        return lambda leaves: tuple.__new__(kind, [c(leaves) for c in children])
+    if issubclass(kind, list) and kind.__new__ is list.__new__:
+        return lambda leaves: _list(kind, [c(leaves) for c in children])
+    return (lambda leaves: kind(*[c(leaves) for c in children])) if code == "n" else (
+        lambda leaves: kind([c(leaves) for c in children])
+    )
+
+
+def _list(kind: type, items: list[Any]) -> Any:
+    made: Any = list.__new__(kind)
+    list.extend(made, items)
+    return made
 
 
 def _dataclass(kind: type, children: list[tuple[str, Build]]) -> Build:
+    """Makes one as it was, whatever its ``__init__`` makes of arguments, where its class in C does not say how."""
+    if kind.__new__ in (object.__new__, dict.__new__, OrderedDict.__new__):
+        return _of_fields(kind, children)
     given = {f.name for f in dataclasses.fields(kind) if f.init}
     arguments = [(name, child) for name, child in children if name in given]
     others = [(name, child) for name, child in children if name not in given]
@@ -239,6 +257,21 @@ def _dataclass(kind: type, children: list[tuple[str, Build]]) -> Build:
         made = kind(**{name: child(leaves) for name, child in arguments})
         for name, child in others:
             object.__setattr__(made, name, child(leaves))
+        return made
+
+    return build
+
+
+def _of_fields(kind: Any, children: list[tuple[str, Build]]) -> Build:
+    native = _beside.native(kind) if issubclass(kind, dict) else None
+
+    def build(leaves: Sequence[Any]) -> Any:
+        made = kind.__new__(kind)
+        for name, child in children:
+            value = child(leaves)
+            object.__setattr__(made, name, value)
+            if native is not None and value is not None:
+                native.__setitem__(made, name, value)
         return made
 
     return build

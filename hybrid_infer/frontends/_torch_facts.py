@@ -28,6 +28,20 @@ _RECORDED: dict[str, Callable[[Any], Hashable]] = {
 HISTORY = frozenset(
     {*_RECORDED, "needs_input_grad", "register_hook", "requires_grad", "retain_grad"}
 )  # fmt: skip
+#: What else a tensor says of itself, by the name under which code asks for it.
+_OTHERS: dict[str, Callable[[Any], Hashable]] = {
+    "_backward_hooks": lambda t: bool(t._backward_hooks),
+    "_base": lambda t: t._base is not None,
+    "_is_view": lambda t: t._is_view(),
+    "_version": lambda t: None if t.is_inference() else t._version,
+    "is_conj": lambda t: t.is_conj(),
+    "is_neg": lambda t: t.is_neg(),
+    "is_set_to": lambda t: t.data_ptr(),  # which is another one at most calls: past ``max_versions`` they stay eager
+    "is_shared": lambda t: t.is_shared(),
+    "output_nr": operator.attrgetter("output_nr"),
+    "storage": lambda t: _spare(t),
+    "untyped_storage": lambda t: _spare(t),
+}
 _CLASS = frozenset({"Buffer", "Parameter", "is_parameter"})
 #: Settings of the process or thread, by the name under which code asks for them. Those of the backends are attributes.
 _SETTINGS: dict[str, Callable[[], Hashable]] = {
@@ -78,7 +92,9 @@ def _fused_attention() -> Hashable:
 
 
 #: The names by which code asks for any of it.
-NAMES = frozenset({*_SETTINGS, "_arg_requires_grad"}).union(_LAYOUT, _DENSITY, HISTORY, _CLASS, {"is_grad_enabled"})
+NAMES = frozenset({*_SETTINGS, *_OTHERS, "_arg_requires_grad", "is_grad_enabled"}).union(
+    _LAYOUT, _DENSITY, HISTORY, _CLASS
+)
 
 
 def settings(names: Set[str]) -> Callable[[], Hashable] | None:
@@ -96,12 +112,18 @@ def facts(names: Set[str]) -> Callable[[Any], Hashable] | None:
         asked.append(_density)
     if not (HISTORY | {"_arg_requires_grad"}).isdisjoint(names):  # by which it is known whether anything is recorded
         asked.append(operator.attrgetter("requires_grad"))
-    asked += [read for name, read in _RECORDED.items() if name in names]
+    asked += [read for name, read in (*_RECORDED.items(), *_OTHERS.items()) if name in names]
     if not _CLASS.isdisjoint(names):
         asked.append(lambda t: type(t).__name__)
     if len(asked) == 1:  # asked of each weight at each call
         return asked[0]
     return (lambda tensor: tuple(ask(tensor) for ask in asked)) if asked else None
+
+
+def _spare(tensor: Any) -> Hashable:
+    """The bytes of its storage, where these are others than those of its elements."""
+    size = tensor.untyped_storage().nbytes()
+    return 0 if size == tensor.nbytes else size
 
 
 def _density(tensor: Any) -> Hashable:
