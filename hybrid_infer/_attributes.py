@@ -334,9 +334,10 @@ class Attributes:
         for read in reads:
             if read.kind == "object":
                 paths.add((*read.path, read.name))
+        paths |= {path for path in census.objects if len(path) == 1}  # their classes count, whatever was read of them
         for path in paths:
-            if len(path) > 1 and path in census.objects:  # not the instance itself, which this must not keep
-                watch.kind(census.objects[path])
+            if path in census.objects:
+                self._stays(watch, path, census.objects[path])
         for hooks in (found := self._hooks(census, reads, paths)):
             watch.hooks(hooks)
             for hook in _layer_hooks.recomputing(hooks):
@@ -344,6 +345,21 @@ class Attributes:
         if any(found) and (asleep := _layer_hooks.asleep(found)) is not None:
             watch.holds(asleep)
         return watch.check()
+
+    def _stays(self, watch: Watch, path: Path, value: Any) -> None:
+        """Watch what an object's attributes are looked up in: its class, its state, and a layer's groups."""
+        state = vars(value) if has_state(value) else None
+        if len(path) == 1:  # not the instance itself, which this must not keep
+            if state is not None:
+                watch.instance(value)
+        else:
+            watch.kind(value)
+            if state is not None:
+                watch.state(value, state)
+        if state is not None and isinstance(value, self.frontend.layer_type):
+            for group in self.frontend.groups:
+                if group in state:
+                    watch.slot(state, group, state[group])
 
     def notes(self, value: Any) -> bool:
         """Are the look-ups on an object noted while it is traced, so that what was not read may change?"""

@@ -120,23 +120,27 @@ def take(roots: Mapping[str, Any], frontend: Any, carries: Sequence[Any] = ()) -
     return census
 
 
-def named(census: Census) -> tuple[list[type], list[Any]]:
+def named(census: Census) -> tuple[list[type], list[type], list[Any]]:
     """What the state holds of which names count as code mentions them, each once.
 
-    Classes of the program, by themselves or by their instances; then its modules, loggers and context variables.
+    Classes of the program, by themselves or by their instances; those by themselves, which code may call; then its
+    modules, loggers and context variables.
     """
     found: dict[type, None] = {}
+    themselves: list[type] = []
     others: list[Any] = []
     for value in _values(census):
         if isinstance(value, type):
             found[value] = None
+            if not _origin.of_object(value):
+                themselves.append(value)
         elif isinstance(value, _NAMED):
             if not isinstance(value, types.ModuleType) or not _origin.of_object(value):
                 others.append(value)
             continue
         if type(value) not in _BUILTIN:
             found[type(value)] = None
-    return [kind for kind in found if not _origin.of_object(kind)], others
+    return [kind for kind in found if not _origin.of_object(kind)], themselves, others
 
 
 def caches(census: Census) -> list[Any]:

@@ -36,6 +36,7 @@ class Classes(Objects):
         self.taken: dict[str, int] = {}
         self.spaces: dict[int, Namespace] = {}
         self.dynamic = False
+        self.makers: set[type] = set()  # classes whose class methods were reached
         self.mentioned_by: Callable[[Any], frozenset[str]] = lambda function: frozenset()
         self.overridden: set[type] = set()
         self.bound: tuple[type, str, Any] | None = None  # see `methods_of`
@@ -75,6 +76,8 @@ class Classes(Objects):
             if space.library and not self.patched(value):
                 continue
             if isinstance(space.owner, type):
+                if isinstance(value, classmethod):
+                    self.makers.add(space.owner)
                 self.classes_read[id(space.owner), name] = (space.owner, name, value)
                 self.methods.update(map(id, (value.fget, value.fset) if isinstance(value, property) else (value,)))
             else:
@@ -144,6 +147,12 @@ class Classes(Objects):
                     names |= {name for name in vars(base) if not name.startswith("__")} - {"forward"}
             elif names and id(base) in self.spaces:
                 self.spaces[id(base)].extra |= names
+
+    def made(self, kind: type) -> None:
+        """Code may make objects of a class."""
+        for base in kind.__mro__:
+            if id(base) in self.spaces:
+                self.spaces[id(base)].constructible = True
 
     def entered(self, kind: type) -> None:
         self.entries(kind)

@@ -96,6 +96,7 @@ def fingerprint(
     attributes: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
     mentions: Callable[[Any], frozenset[str]] = lambda function: frozenset(),
     among: Collection[str] | None = None,
+    called: Iterable[type] = (),
 ) -> Fingerprint:
     """Fingerprint `functions` (any callables) and all that they reach, given the `classes` of the layer tree.
 
@@ -104,6 +105,7 @@ def fingerprint(
     class: its ``forward`` then counts only where something reaches it. ``held`` are modules, loggers and context
     variables in the state of the layer, ``attributes`` functions that objects of a class keep under a name: where code
     mentions that, the names that they mention (`mentions`) count. Objects for which `skip` is true are left out.
+    `called` are those of the `classes` of which code may make instances.
     `among` are marks of code (see `_ran`): a function of other code counts by its parameters, and is not followed.
     Values are read, and no code of the user is run, except for imports that a reached function would make itself.
     """
@@ -111,6 +113,8 @@ def fingerprint(
     walk.mentioned_by = mentions
     for kind in classes:
         walk.layer_class(kind, entry=kind is not owner)
+    for kind in called:
+        walk.made(kind)
     walk.owner = owner
     for function in functions:
         walk.root(function)

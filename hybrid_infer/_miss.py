@@ -239,6 +239,7 @@ def _subject(state: Any, owner: tuple[Any, ...], layout: Layout) -> Subject:
     return Subject(
         state.frontend, method.function, owner[0] if owner else None, bool(owner), method.name,
         method.options.cache_key, layout.kinds, state.parameters.carries, state.walked, state.stores.marks_at,
+        passed=layout.passed,
     )  # fmt: skip
 
 

@@ -344,6 +344,7 @@ class Signatures:
         if isinstance(value, type) and (found.symbolic is not None or self.objects) and lasts(path := name_of(value)):
             if found.symbolic is None:
                 found.note(value)
+                found.passed.append(value)
             return ["c", "type", path]
         raise Unsupported(place, value)
 
@@ -367,6 +368,7 @@ class Layout:
         self.int_places: list[str] = []
         self.leaves: list[tuple[str, int]] = []  # ("t", position in tensors) or ("i", position in ints)
         self.kinds: list[type] = []  # the classes of containers, beside the builtin ones
+        self.passed: list[type] = []  # those of them that are passed themselves, among arguments
         self.local: str = ""  # a class that no import path leads to: the tree is good for this process only
         self.symbolic: Callable[[Any], bool] | None = None  # set for results: there a plain int is a constant
         self.kept: Callable[[Any], bool] = lambda value: False

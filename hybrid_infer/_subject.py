@@ -40,7 +40,8 @@ class Subject:
 
     ``opaque`` says what keeps the method off the disk (empty if nothing does). ``loose`` are tensors that code
     reaches where no twin can take their place; they are constants of a graph and part of the key by content. ``kinds``
-    are the classes of what is passed to a call, whose methods it may use. `carries`: see `_carry`. `walked` keeps what
+    are the classes of what is passed to a call, whose methods it may use, and ``passed`` those of them that are passed
+    themselves, to be called. `carries`: see `_carry`. `walked` keeps what
     was found in its code until that changes.
 
     ``large``: only what runs of its code is to count, where that can be told (see `_ran`). Of what has run before,
@@ -52,10 +53,11 @@ class Subject:
         self, frontend: Any, function: Any, owner: Any, has_owner: bool, name: str, cache_key: str | None,
         kinds: Sequence[type] = (), carries: Sequence[Carry] = (), walked: Walked | None = None,
         look: Callable[[str], frozenset[str] | None] | None = None, among: frozenset[str] | None = None,
+        passed: Sequence[type] = (),
     ) -> None:  # fmt: skip
         self.frontend, self.name, self._cache_key = frontend, name, cache_key
         self._anew = functools.partial(
-            Subject, frontend, function, owner, has_owner, name, cache_key, kinds, carries, walked
+            Subject, frontend, function, owner, has_owner, name, cache_key, kinds, carries, walked, passed=passed
         )
         #: Marks of code that counts in any case: static models before ran it.
         self.before: frozenset[str] = frozenset()
@@ -73,7 +75,7 @@ class Subject:
         # Of these a capture tells what was read; of others that stand below a global, all counts.
         inside = {id(v) for v in self.census.objects.values() if type(v) in (dict, list) or self.attributes.notes(v)}
         inside |= {id(slot.tensor) for slot in self.census.slots}
-        held, others = _census.named(self.census)
+        held, themselves, others = _census.named(self.census)
         classes = list(dict.fromkeys([*(type(layer) for _, layer in self.census.layers), *held, *kinds]))
         layer_type = frontend.layer_type
         below = {type(layer) for path, layer in self.census.layers if len(path) > 1}
@@ -85,8 +87,9 @@ class Subject:
             every = [function, *(each.value for each in functions)]
             names, watch = self.attributes.mentioned, self.attributes.watch_code
             return walked.of(
-                frontend, every, classes, owner_class, others, attributes, inside, names, watch, self.among
-            )
+                frontend, every, classes, owner_class, others, attributes, inside, names, watch, self.among,
+                [*themselves, *passed],
+            )  # fmt: skip
 
         #: Functions in the place of the framework's.
         libraries = _framework_code.of_libraries(frontend, self._kinds())

@@ -79,7 +79,7 @@ class Walk(Classes):
                 continue
             if self.dynamic and not self.mentions.widened:
                 self.mentions.widened = True
-            elif not self.looked_into() and not self.looked_up():
+            elif not self.looked_into() and not self.looked_up() and not self.made_again():
                 break
         if _LEVELS.isdisjoint(self.mentions.used):
             self.loggers.clear()
@@ -195,6 +195,18 @@ class Walk(Classes):
         for label, held in left:
             self.ingredient(self.unique(f"docstring of {label}"), held, ("attribute", label, "__doc__"))
         return bool(left)
+
+    def made_again(self) -> bool:
+        """Count how objects are made of classes that code may call by no name of theirs; was there any?
+
+        As a class method calls what it is given, which may be any class below its own, and others ``x.__class__``.
+        """
+        anything = "__class__" in self.mentions.bare
+        kinds = [each for each in self.mentions.classes if id(each) in self.spaces and not _origin.of_object(each)]
+        left = [each for each in kinds if not self.spaces[id(each)].constructible]
+        for kind in (found := [each for each in left if anything or issubclass(each, tuple(self.makers))]):
+            self.made(kind)
+        return bool(found)
 
     def cells_of(self, function: types.FunctionType, label: str) -> None:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
@@ -332,11 +344,8 @@ class Walk(Classes):
             return self.function(value)
         if isinstance(value, type):
             token = self.user_class(value)
-            space = self.spaces.get(id(value))
-            if space is not None:
-                for base in value.__mro__:
-                    if id(base) in self.spaces:
-                        self.spaces[id(base)].constructible = True
+            if id(value) in self.spaces:
+                self.made(value)
                 self.entered(value)
             return token
         known = self.objects.get(id(value))

@@ -71,13 +71,14 @@ class Walked:
         self, frontend: Any, functions: Sequence[Any], classes: Sequence[type], owner: type | None, held: Sequence[Any],
         attributes: Mapping[str, Mapping[str, Sequence[Any]]], inside: Collection[int],
         mentions: Callable[[Any], frozenset[str]], watch: Callable[[Fingerprint, Sequence[Named]], Check],
-        among: Collection[str] | None,
+        among: Collection[str] | None, called: Sequence[type] = (),
     ) -> Known:  # fmt: skip
         """See `_fingerprint.fingerprint`; `inside` are ids of objects that it leaves out.
 
         `mentions` tells the names that a function mentions, `watch` makes a check of what was found.
         """
         roots = [frontend, owner, len(functions), *functions, len(classes), *classes, len(held), *held]
+        roots += [len(called), *called]
         for names in attributes.values():
             roots += [part for name, each in names.items() for part in (name, len(each), *each)]
         for known in list(self._known):
@@ -100,6 +101,7 @@ class Walked:
                 attributes=attributes,
                 mentions=mentions,
                 among=among,
+                called=called,
             )
         known = Known(roots, among, answers, code, watch, frontend.layer_type)
         self._known = [known, *self._known][:_KEPT]

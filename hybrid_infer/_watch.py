@@ -107,6 +107,19 @@ class Watch:
         """``type(value)`` is what it is now."""
         self._kinds.append((value, type(value)))
 
+    def state(self, value: Any, state: dict[str, Any]) -> None:
+        """``vars(value) is state``: what is looked at there is not replaced as a whole."""
+        if vars(value) is state:  # else a class makes another one each time
+            self._fields.append((value, "__dict__", state))
+
+    def instance(self, value: Any) -> None:
+        """The same of an instance that this must not keep, and its class."""
+        try:
+            reference, kind, state = weakref.ref(value), type(value), vars(value)
+        except TypeError:
+            return
+        self._checks.append(lambda: type(held := reference()) is kind and held.__dict__ is state)
+
     def cell(self, cell: types.CellType, held: Any) -> None:
         """What a variable of an enclosing function holds, or that it holds nothing."""
         if held is _state.ABSENT:
@@ -162,6 +175,7 @@ class Watch:
                 self._memory(value, queue)
             state = getattr(value, "__dict__", None)
             if isinstance(state, dict) and "__hybrid_infer__" not in state:
+                self.state(value, state)
                 queue.append(state)
             self._slotted(value, queue)
 
