@@ -330,6 +330,7 @@ class Attributes:
                     break
                 if base is not object:
                     watch.absent(watch.namespace(base), read.name)
+        self._keep_their_form(watch, reads, census, watched)
         paths = {read.path for read in reads}
         for read in reads:
             if read.kind == "object":
@@ -345,6 +346,25 @@ class Attributes:
         if any(found) and (asleep := _layer_hooks.asleep(found)) is not None:
             watch.holds(asleep)
         return watch.check()
+
+    def _keep_their_form(self, watch: Watch, reads: Iterable[Read], census: Census, watched: set[int]) -> None:
+        """Watch the types, shapes and layouts of tensors that were met: the method may have asked for no more."""
+        met = {(*read.path, read.name) for read in reads} | {read.path for read in reads if read.kind == "group"}
+        describe, axes = self.frontend.describe, self.frontend.axes
+
+        def form(tensor: Any) -> Any:
+            try:
+                return describe(tensor), axes(tensor)
+            except (RuntimeError, NotImplementedError, ValueError):  # a sparse one has no axes in memory
+                return describe(tensor)
+
+        found = [
+            slot.tensor for slot in census.slots if id(slot.tensor) not in watched
+            and (len(slot.path) == 1 or any(slot.path[:end] in met for end in range(1, len(slot.path) + 1)))
+        ]  # fmt: skip
+        if found:
+            before = [*map(form, found)]
+            watch.holds(lambda: [*map(form, found)] == before)
 
     def _stays(self, watch: Watch, path: Path, value: Any) -> None:
         """Watch what an object's attributes are looked up in: its class, its state, and a layer's groups."""

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from hybrid_infer import _origin, _undo
+from hybrid_infer import _draws, _origin, _undo
 from hybrid_infer._errors import TraceError
 from hybrid_infer._fingerprint import Fingerprint
 from hybrid_infer._state import PLAIN, VIEWS, cell_contents
@@ -140,6 +140,8 @@ class Reach:
             raise TraceError(f"it uses an iterator ({name}), which cannot be wound back", "Use a list in its place")
         elif isinstance(value, threading.local):
             raise TraceError(f"it uses variables of the thread's own ({name})", "Pass their values as arguments")
+        elif (draws := _draws.memory(value)) is not None:
+            self._remember(f"the random numbers of {name}", draws)
         elif isinstance(value, _CACHES):
             self._caches.append((value, value.cache_info()))
         self._queue.extend((item, name) for item in _parts(value))

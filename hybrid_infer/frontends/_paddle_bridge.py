@@ -162,9 +162,15 @@ def watch(slots: Sequence[tuple[Any, Any, Any]], values: bool) -> Callable[[], b
     tensors = [tensor for _, _, tensor in slots]
     pointers = [tensor.data_ptr for tensor in tensors]
     addresses = [pointer() for pointer in pointers]
+    shapes, strides = [tensor.shape for tensor in tensors], [tensor.strides for tensor in tensors]
 
     def in_place() -> bool:
-        return all(map(is_, [box[key] for box, key in places], tensors)) and [p() for p in pointers] == addresses
+        return (
+            all(map(is_, [box[key] for box, key in places], tensors))
+            and [p() for p in pointers] == addresses
+            and [t.shape for t in tensors] == shapes
+            and [t.strides for t in tensors] == strides
+        )
 
     if not values:
         return in_place

@@ -18,6 +18,8 @@ def plain(tensor: Any) -> bool:
 
 def parts(tensor: Any) -> Sequence[Any]:
     """See ``Frontend.parts``."""
+    if plain(tensor):
+        return (tensor,)  # itself, whose memory may be replaced by ``tensor.data = ...``
     tensor = tensor.detach()
     if tensor.layout is torch.sparse_coo:
         return tensor._indices(), tensor._values()
@@ -27,7 +29,7 @@ def parts(tensor: Any) -> Sequence[Any]:
         return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
     if tensor.layout is torch._mkldnn:
         return (tensor.to_dense(),)
-    return (tensor.int_repr(), tensor.dequantize()) if tensor.is_quantized else (tensor,)
+    return tensor.int_repr(), tensor.dequantize()
 
 
 def storage(tensor: Any) -> int | None:

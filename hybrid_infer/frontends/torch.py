@@ -281,7 +281,8 @@ class TorchFrontend:
         return TorchMemory(device) if device.startswith("cuda") else None
 
     def stamp(self, tensor: Any) -> Hashable:
-        return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
+        version = 0 if tensor.is_inference() else tensor._version
+        return tensor.data_ptr(), version, tensor.size(), tensor.stride()
 
     def sampler(self, tensor: Any) -> Callable[[], Hashable]:
         view = self._sample_view(tensor)
@@ -310,11 +311,11 @@ class TorchFrontend:
         rows: list[Any] = []
         unversioned: list[Any] = []
         if not values:
-            places = [(box, key, tensor, tensor.data_ptr, tensor.data_ptr()) for box, key, tensor in slots]
+            places = [(box, key, tensor, *_place(tensor)) for box, key, tensor in slots]
 
             def in_place() -> bool:
-                for box, key, tensor, pointer, address in places:
-                    if box[key] is not tensor or pointer() != address:
+                for box, key, tensor, pointer, address, size, shape, stride, strides in places:
+                    if box[key] is not tensor or pointer() != address or size() != shape or stride() != strides:
                         return False
                 return True
 
@@ -325,16 +326,18 @@ class TorchFrontend:
             if tensor.is_inference() or view is None:
                 unversioned.append((box, key, tensor, self.stamp(tensor), self.sampler(tensor), data or None))
             else:
-                rows.append((box, key, tensor, tensor._version, tensor.data_ptr, tensor.data_ptr(), view.tobytes, data))
+                rows.append((box, key, tensor, tensor._version, view.tobytes, data, *_place(tensor)))
 
         stamp = self.stamp
 
         def unchanged() -> bool:
-            for box, key, tensor, version, pointer, address, sample, data in rows:
+            for box, key, tensor, version, sample, data, pointer, address, size, shape, stride, strides in rows:
                 if (
                     box[key] is not tensor
                     or tensor._version != version
                     or pointer() != address
+                    or size() != shape  # ``p.data = p.data.t()`` tells in no other way
+                    or stride() != strides
                     or sample() != data
                 ):
                     return False
@@ -486,3 +489,9 @@ class TorchFrontend:
 
 
 FRONTEND = TorchFrontend()
+
+
+def _place(tensor: Any) -> tuple[Any, ...]:
+    """Where a tensor lies in memory, and how: what asks for it, and the answer, in turn."""
+    questions = tensor.data_ptr, tensor.size, tensor.stride
+    return tuple(part for ask in questions for part in (ask, ask()))
