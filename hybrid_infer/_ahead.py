@@ -46,7 +46,9 @@ def route(state: Any, owner: tuple[Any, ...], values: Sequence[Any]) -> Any:
 def compile_ahead(state: Any, owner: tuple[Any, ...], background: bool) -> None:
     """What the option ``input_spec`` asks for. Raises SpecError where it does not suit the method's parameters."""
     method = state.method
-    values = _spec.arguments(list(method.options.input_spec), state.parameters, method.name)
+    given = list(method.options.input_spec)
+    arguments = _spec.arguments(given, state.own_parameters, method.name)
+    values = state.parameters.complete(arguments, given)
     frontend = state.frontend
     with frontend.no_grad():
         if background:
@@ -59,9 +61,9 @@ def compile_ahead(state: Any, owner: tuple[Any, ...], background: bool) -> None:
             return
         found = route(state, owner, values)
     if failed(method, found):
-        given = _spec.shown(method.parameters.names, values)
+        shown = _spec.shown(method.parameters.names, arguments)
         text = _troubleshooting.told(found.reason, found.remedy)
-        _log.warning("%s is not compiled ahead for its input_spec (%s): %s", method.name, given, text)
+        _log.warning("%s is not compiled ahead for its input_spec (%s): %s", method.name, shown, text)
 
 
 def places(state: Any, values: Sequence[Any]) -> Sequence[str]:
@@ -84,7 +86,8 @@ def failed(method: Any, found: Any) -> bool:
 def _job(state: Any, owner: tuple[Any, ...], values: Sequence[Any], opens: dict[int, list[int]]) -> _background.Job:
     layout = state.layout(values)
     errand = Errand(ahead=True, forked=True, open=_pairs(layout, opens))
-    return _background.Job(state, owner, (len(values), frozenset()), state.keyed(values), layout, errand)
+    style = state.parameters.style(values)
+    return _background.Job(state, owner, style, state.keyed(values), layout, errand)
 
 
 def _compiled(state: Any, owner: tuple[Any, ...], values: Sequence[Any], opens: dict[int, list[int]]) -> Any:
@@ -96,7 +99,7 @@ def _compiled(state: Any, owner: tuple[Any, ...], values: Sequence[Any], opens: 
     ready = state.memo.get(key)
     if ready is not None and not ready.eager and ready.valid() and ready.held.version.varies(opened):
         return ready
-    args, kwargs = state.parameters.unbind(values, len(values), ())
+    args, kwargs = state.parameters.unbind(values, *state.parameters.style(values))
     errand = Errand(ahead=True, open=opened)
     for _ in range(_TRIES):
         found = state.compile(owner, tuple(args), kwargs, values, key, errand)

@@ -60,6 +60,12 @@ class Carries(Parameters):
     def unbind(self, values: Sequence[Any], given: int, names: Collection[str]) -> tuple[list[Any], dict[str, Any]]:
         return self.own.unbind(values[: len(self.own.names)], given, names)
 
+    def complete(self, values: Sequence[Any], given: Any = None) -> Sequence[Any]:
+        return self.own.complete(values, given)
+
+    def style(self, values: Sequence[Any]) -> tuple[int, Collection[str]]:
+        return self.own.style(values[: len(self.own.names)])
+
     def carried(self, values: Sequence[Any]) -> Sequence[Any]:
         return values[len(self.own.names) :]
 

@@ -40,6 +40,7 @@ from hybrid_infer._pace import Pace
 from hybrid_infer._request import Errand, specs
 from hybrid_infer._route import Compiled, Eager
 from hybrid_infer._signature import Signatures, Unsupported
+from hybrid_infer._style import Styled
 from hybrid_infer._subject import Subject
 from hybrid_infer._turnover import Turnover
 from hybrid_infer._types import OVERLAP
@@ -101,8 +102,11 @@ class State:
         _STATES.add(self)
 
     def adopt_parameters(self) -> None:
-        self.own_parameters = self.parameters = parameters = self.method.parameters
-        self._bind, self._defaults = parameters.bind, parameters.defaults
+        self.own_parameters = own = self.method.parameters
+        #: With what counts of a call beside its arguments; those of `parameters` have the carries behind them as well.
+        self._called: Any = Styled(own) if own.looked_at else own
+        self.parameters = self._called
+        self._bind, self._defaults = self._called.bind, self._called.defaults
         #: Where the instance holds what the method carries from call to call (see `_carry`), once it is known to.
         self.boxes = Boxes((), {})
 
@@ -230,7 +234,7 @@ class State:
 
         Is it the first one of its signature, and unlike those for which the eager method is the faster one?
         """
-        values = self._bind(args, kwargs)
+        values: Any = self._bind(args, kwargs)
         try:
             key = None if values is None else self._key(values, [], self._defaults, {})
             if key is None or key in self._met_elsewhere:
@@ -254,19 +258,20 @@ class State:
         boxes = Boxes([carry for carry in self.method.carries if carry.path in objects], objects)
         if boxes.same(self.boxes):
             return True
-        bind = self.own_parameters.bind
+        bind = self._called.bind
 
         def bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
             values = bind(args, kwargs)
             return None if values is None else (*values, *boxes.values())
 
-        self.parameters, self.boxes = Carries(self.own_parameters, boxes.carries), boxes
+        self.parameters, self.boxes = Carries(self._called, boxes.carries), boxes
         self._bind, self._defaults = bound, self.parameters.defaults
         return False
 
     def with_carries(self, values: Sequence[Any]) -> Sequence[Any]:
         """The values of a call that nobody has made, with what is carried now behind them."""
-        return *values[: len(self.own_parameters.names)], *self.boxes.values()
+        called = self._called
+        return *called.complete(values[: len(called.names)]), *self.boxes.values()
 
     def _named(self, values: Any, fault: Exception) -> str:
         """What cannot be part of a signature, by the name of its parameter, which no key has."""
@@ -455,7 +460,7 @@ class State:
         """The structure and leaves of the values of a call. Raises Unsupported."""
         parameters = self.parameters
         if len(values) != len(parameters.names):  # taken before another thread found that something is carried
-            parameters = self.own_parameters
+            parameters = self._called if len(values) == len(self._called.names) else self.own_parameters
         return self._signatures.layout(values, parameters.names, parameters.defaults)
 
     def remember(self, key: Any, route: Any) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from hybrid_infer import _beside, _state
+from hybrid_infer import _beside, _state, _wrapping
 from hybrid_infer._given import is_object
 from hybrid_infer._state import PLAIN
 from hybrid_infer._structure import builder, class_path, constants, lasts, name_of
@@ -83,6 +83,8 @@ class Parameters:
         self.defaults = tuple(p.default for p in parameters)
         self.simple = all(p.kind in (_POSITIONAL_ONLY, _POSITIONAL_OR_KEYWORD) for p in parameters)
         self._table = [(p.kind, p.name, p.default) for p in parameters]  # the attributes of `p` are properties
+        #: Does it matter to a wrapper which of them a call leaves out?
+        self.looked_at = _wrapping.looked_at(function)
         self.count = len(parameters)
         self.required = sum(d is inspect.Parameter.empty for d in self.defaults)
 
@@ -128,6 +130,17 @@ class Parameters:
                 return None
         return None if left or position < given else tuple(values)
 
+    def complete(self, values: Sequence[Any], given: Any = None) -> Sequence[Any]:
+        """The values of a call that nobody has made, with what a call would bring beside them (see `_style`).
+
+        `given` are the arguments that it would pass: a list, or a dict by name; None: all, by position.
+        """
+        return values
+
+    def style(self, values: Sequence[Any]) -> tuple[int, Collection[str]]:
+        """How such a call would pass them: how many by position, and the names of the others."""
+        return len(values), ()
+
     def carried(self, values: Sequence[Any]) -> Sequence[Any]:
         """Those of the values of a call that no caller passes."""
         return ()
@@ -137,7 +150,7 @@ class Parameters:
 
         ``given`` were positional and ``names`` by keyword; a parameter that was left out is left out again, since a
         function behind a wrapper may do something of its own with what it is given. Tensors and traced integers are
-        passed all the same: a default that a trace takes from the function is a constant of the graph.
+        passed all the same, where no wrapper looks: a default that a trace takes from the function is a constant.
         """
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
@@ -148,7 +161,7 @@ class Parameters:
                 kwargs.update(value)
             elif p.kind is p.POSITIONAL_ONLY or (p.kind is not p.KEYWORD_ONLY and len(args) < given):
                 args.append(value)
-            elif p.name in names or not (value is p.default or type(value) in PLAIN):
+            elif p.name in names or not (self.looked_at or value is p.default or type(value) in PLAIN):
                 kwargs[p.name] = value
         return args, kwargs
 

@@ -71,7 +71,8 @@ def warmup(target: Any, *inputs: Any) -> list[Warmed]:
         raise TypeError("warmup() needs the arguments of at least one call")
     places = ["inputs"] if len(inputs) == 1 else [f"inputs[{i}]" for i in range(len(inputs))]
     calls = [_values(method, each, place) for each, place in zip(inputs, places, strict=True)]
-    return [_warm(method, owner, values) for values in _progress.steps(calls, f"compiling {method.name}")]
+    each = zip(_progress.steps(calls, f"compiling {method.name}"), map(_listed, inputs), strict=True)
+    return [_warm(method, owner, values, given) for values, given in each]
 
 
 def _resolved(target: Any) -> tuple[HotMethod, tuple[Any, ...]]:
@@ -101,19 +102,25 @@ def _values(method: HotMethod, given: Any, place: str) -> tuple[Any, ...]:
             names = ", ".join(map(repr, given)) or "none"
             raise SpecError(place, f"by name, {names} are given; the arguments of {method.name} are {takes}")
         given = list(values)
-    elif not isinstance(given, (list, tuple)) or hasattr(given, "_fields"):
-        given = [given]
+    else:
+        given = _listed(given)
     return _spec.arguments(list(given), parameters, method.name, place)
 
 
-def _warm(method: HotMethod, owner: tuple[Any, ...], values: tuple[Any, ...]) -> Warmed:
+def _listed(given: Any) -> Any:
+    """The arguments of one call: by name, or in a list, which one alone need not be in."""
+    alone = not isinstance(given, (dict, list, tuple)) or hasattr(given, "_fields")
+    return [given] if alone else given
+
+
+def _warm(method: HotMethod, owner: tuple[Any, ...], values: tuple[Any, ...], given: Any) -> Warmed:
     state = method.state(owner[0]) if owner else _alone(method, values)
     text = _spec.shown(method.parameters.names, values)
     if state is None:
         raise TypeError(f"warmup() was given {method.name} of an object that no framework's layers are known to hold")
     before, started = (method.counters.captures, method.counters.bindings), time.monotonic()
     with stance("default"), state.frontend.no_grad():
-        route = _ahead.route(state, owner, values)
+        route = _ahead.route(state, owner, state.parameters.complete(values, given))
     seconds = time.monotonic() - started
     _ahead.failed(method, route)
     if route.eager:

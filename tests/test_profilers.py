@@ -10,10 +10,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 from support import counts, eagerly, layer_class, served
 
@@ -195,19 +196,12 @@ def _decorated() -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.paddle
-def test_a_decorator_that_reads_the_clock_is_seen_where_paddle_runs_it_again() -> None:
+@pytest.mark.parametrize("profiled", [False, True])
+def test_a_decorator_is_not_run_again(profiled: bool) -> None:
+    """Paddle would, from the source, and so it was refused: what it had read from the clock was another time then."""
     paddle, layer, x = _decorated()
-    with paddle.no_grad():
+    expected = layer.double(x).numpy()
+    with paddle.no_grad(), in_c() if profiled else nullcontext():
         for _ in range(2):
-            layer(x)
-    eagerly("it reads the clock")
-
-
-@pytest.mark.paddle
-def test_a_decorator_that_cannot_be_watched_is_not_run_again(store: Any) -> None:
-    paddle, layer, x = _decorated()
-    with paddle.no_grad(), in_c() as profiler:
-        layer(x)
-        assert sys.getprofile() is profiler
-    eagerly("a profiler is on that cannot be set aside")
-    assert not [*store.rglob("*.json")]  # the next process knows nothing of it
+            np.testing.assert_array_equal(layer(x).numpy(), expected)
+    served(captures=1)

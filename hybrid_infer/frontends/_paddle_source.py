@@ -22,6 +22,8 @@ import paddle
 from paddle.jit.dy2static import program_translator
 from paddle.utils import gast
 
+from hybrid_infer import _wrapping
+
 _Observing = Callable[[bool], AbstractContextManager[None]]
 #: Rewritten syntax trees by source. They hold no values, and take most of the time that a rewrite takes.
 _TREES: dict[str, Any] = {}
@@ -148,6 +150,23 @@ def _decorated(function: types.FunctionType) -> bool:
     return linecache.getline(code.co_filename, code.co_firstlineno).lstrip().startswith("@")
 
 
+def _around(function: Any) -> Any:
+    """A function to be rewritten by itself: the program's wrapper, and without the decorators what it wraps.
+
+    Paddle takes what is wrapped, and leaves out the wrapper or runs the decorators in the source again.
+    """
+    if not isinstance(function, types.FunctionType):
+        return function
+    if not _wrapping.looked_at(function):
+        return _without_decorators(function)
+    code = function.__code__  # of whose name is the source, which ``functools.wraps`` does not change
+    wrapper = types.FunctionType(
+        code, function.__globals__, code.co_name, function.__defaults__, function.__closure__
+    )
+    wrapper.__kwdefaults__, wrapper.__module__ = function.__kwdefaults__, function.__globals__["__name__"]
+    return _without_decorators(wrapper)
+
+
 def _is_instance(value: Any, kinds: Any) -> bool:
     """``isinstance`` of a method that is traced: what stands for a tensor there is an instance of what a tensor is."""
     return isinstance(value, kinds) or (isinstance(value, paddle.pir.Value) and issubclass(paddle.Tensor, kinds))
@@ -176,7 +195,7 @@ class Rewrites(program_translator.FunctionCache):
         return super().convert_with_cache(function) if mine else self._shared.convert_with_cache(func)
 
     def _convert(self, func: Any) -> Any:
-        original = inspect.unwrap(func)
+        func, original = _around(func), inspect.unwrap(_around(func))
         if original.__name__ == "<lambda>":
             raise OSError("the lines of a lambda are not its source alone")  # Paddle then takes it as it is
         made = super()._convert(func)

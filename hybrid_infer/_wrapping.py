@@ -1,0 +1,32 @@
+"""Which functions stand behind a wrapper that may look at how they are called."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+#: Whose wrappers hand on what they are given.
+_BLIND = frozenset({"contextlib", "functools", "hybrid_infer", "paddle", "torch"})
+
+
+def looked_at(function: Any) -> bool:
+    """Is there a wrapper around a function that may look at how it is called?
+
+    >>> import functools
+    >>> __name__ = "program"  # where the wrapper below is from
+    >>> def wrapper(function):
+    ...     return functools.wraps(function)(lambda x, y=5: function(x, y))
+    >>> looked_at(wrapper(lambda x, y=2: x * y)), looked_at(lambda x, y=2: x * y)
+    (True, False)
+    """
+    seen: set[int] = set()
+    while id(function) not in seen:
+        seen.add(id(function))
+        inner = getattr(function, "__wrapped__", None)
+        if inner is None:
+            return False
+        home = function.__globals__.get("__name__", "") if isinstance(function, types.FunctionType) else ""
+        if home.partition(".")[0] not in _BLIND:
+            return True
+        function = inner
+    return False
