@@ -35,7 +35,7 @@ from hybrid_infer._crowds import Crowds
 from hybrid_infer._errors import BackendError, CaptureError, EngineError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._met import Met
-from hybrid_infer._miss import Stores, met, miss
+from hybrid_infer._miss import Stores, met, miss, subject_of
 from hybrid_infer._pace import Pace
 from hybrid_infer._request import Errand, specs
 from hybrid_infer._route import Compiled, Eager
@@ -191,6 +191,8 @@ class State:
             if route.written or self.boxes.carries:  # type: ignore[union-attr]
                 reason = "it writes to tensors or attributes while gradients are recorded"
                 return self.eagerly(owner, args, kwargs, reason, "Call it under no_grad()", "busy")
+            if self.frontend.packs():
+                return self.eagerly(owner, args, kwargs, _gradients.PACKED, "", "busy")
             contest = _contests.of(route, key)
             if contest is not None and contest.eager:
                 reason, remedy = _contests.REASON, _contests.REMEDY
@@ -462,6 +464,10 @@ class State:
         if len(values) != len(parameters.names):  # taken before another thread found that something is carried
             parameters = self._called if len(values) == len(self._called.names) else self.own_parameters
         return self._signatures.layout(values, parameters.names, parameters.defaults)
+
+    def subject(self, owner: tuple[Any, ...], layout: Any) -> Subject:
+        """What the method works on now."""
+        return subject_of(self, owner, layout)
 
     def remember(self, key: Any, route: Any) -> None:
         """Have the calls with this key answered by `route`."""

@@ -10,6 +10,7 @@ from hybrid_infer import _backwards, _given
 from hybrid_infer._log import LOGGER as _log
 from hybrid_infer._signature import Signatures
 
+PACKED = "the program packs what its backward pass needs (activation checkpointing does), which an engine has not"
 _PATTERNS = 256  # of arguments and weights that require a gradient, for one static model
 
 
@@ -26,8 +27,21 @@ class Eagerly:
         self.frontend, self.parameters = state.frontend, state.parameters
         self.signatures = Signatures(state.frontend, objects=True)
         self._values, self._style = values, style
+        self._state, self._owner = state, owner
         #: The function, the instance and its carries for a run on some tensors (see ``Invocation.stage``).
         self._stage = stage or (lambda _: (state.method.function, owner, state.boxes))
+
+    def unchanged(self, route: Any) -> bool:
+        """Would the method do now what it did when the route was made, as far as its code and attributes tell?"""
+        if route.as_it_was():
+            return True
+        # Something else may be there that is equal: it is looked at as a call would.
+        layout = self.signatures.layout(self._values, self.parameters.names, self.parameters.defaults)
+        subject, version = self._state.subject(self._owner, layout), route.held.version
+        subject = subject.under(version.ran)
+        if subject is None or subject.key.hex != route.key:
+            return False
+        return subject.attributes.match(version.reads, subject.census) is None
 
     def again(self, route: Any) -> Any:
         """A function from the call's tensors to those results that carry a gradient."""
@@ -73,6 +87,11 @@ def differentiable(call: Eagerly, route: Any, tensors: Sequence[Any], ints: Any,
     def eagerly(*inputs: Any) -> list[Any]:
         if backwards is not None:
             backwards.came()
+        if not call.unchanged(route):
+            raise RuntimeError(
+                f"what {route.held.version.method} reads was changed between a call of it and its backward pass, which "
+                "computes the method again. Change it after backward(), or call the undecorated method, its __wrapped__"
+            )
         with modes():
             return list(compress(again(*inputs), carried))
 

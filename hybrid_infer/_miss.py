@@ -87,7 +87,7 @@ def miss(
     met(state, call, layout, values, (len(args), frozenset(kwargs)))
     given = _given.objects(values, parameters.defaults)
     if layout.holds_objects and not errand.ahead:  # whose arguments are copies
-        held = _subject(state, owner, layout).holds_objects
+        held = subject_of(state, owner, layout).holds_objects
         if held != state.holds:
             state.holds, key = held, state.key(values)
         if not held.isdisjoint(map(id, given)):
@@ -116,7 +116,7 @@ def miss(
         return miss(state, owner, args, kwargs, values, key)
     if background and state.deferrable and not errand.ahead:
         return _defer(state, owner, args, kwargs, values, layout)
-    subject = _subject(state, owner, layout)
+    subject = subject_of(state, owner, layout)
     if state.parameters is not parameters or state.ask(subject) or not state.carries_in(subject):
         return _again(state, owner, args, kwargs, values, errand)
     store = state.stores.choose(subject)
@@ -199,7 +199,7 @@ def _unread(state: Any, owner: tuple[Any, ...], layout: Layout) -> Eager | None:
     carried = state.carried(layout.tensors)
     if not carried:
         return None
-    subject = _subject(state, owner, layout)
+    subject = subject_of(state, owner, layout)
     read = sorted(subject.mentioned(carried))
     if not read:
         return None
@@ -234,7 +234,7 @@ def _chooses(state: Any, call: Call) -> bool:
     return not (_trt.names_the_order(options, device) or _cinn.names_the_order(options, device))
 
 
-def _subject(state: Any, owner: tuple[Any, ...], layout: Layout) -> Subject:
+def subject_of(state: Any, owner: tuple[Any, ...], layout: Layout) -> Subject:
     method = state.method
     return Subject(
         state.frontend, method.function, owner[0] if owner else None, bool(owner), method.name,

@@ -53,6 +53,7 @@ class Compiled:
         self._constant = subject.constants_unchanged
         self._attributes = subject.attributes.arm(version.reads, subject.census, sight.watched)
         self._code = subject.code_unchanged
+        self.key = subject.key.hex
         self._usable = program.usable
         self._terms: dict[str, Callable[[], bool]] = {}  # of what else it is valid only while it holds
         self.in_place = in_place = bool(getattr(program, "in_place", False))
@@ -138,6 +139,13 @@ class Compiled:
         except (KeyError, IndexError):  # a container lost a weight
             return False
 
+    def as_it_was(self) -> bool:
+        """Are the attributes that were read, and the code, the very ones of then?"""
+        try:
+            return self._attributes() and self._code()
+        except (KeyError, IndexError):
+            return False
+
     def watched(self) -> Callable[[], bool]:
         """Tells whether the weights are still the same, as far as is seen, though this may follow what is written."""
         unwritten: Callable[[], bool] = self.frontend.watch(self._valued)
@@ -187,7 +195,7 @@ class Compiled:
             return None
         watched = {id(tensor) for _, _, tensor in places}
         route._attributes = subject.attributes.arm(self.held.version.reads, subject.census, watched)
-        route._code = subject.code_unchanged
+        route._code, route.key = subject.code_unchanged, subject.key.hex
         route.kept_elsewhere = subject.holds if self.objects else frozenset()
         return route
 

@@ -114,6 +114,10 @@ class Frontend(Protocol):
 
     def grad_enabled(self) -> bool: ...
 
+    def packs(self) -> bool:
+        """Is what a backward pass will need handed to the program meanwhile, as activation checkpointing does?"""
+        ...
+
     def requires_grad(self, tensor: Any) -> bool: ...
 
     def describe(self, tensor: Any) -> tuple[str, tuple[int, ...], str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -34,11 +35,25 @@ class _Recompute(torch.autograd.Function):
             pairs = [(r, g) for r, g in zip(results, gradients, strict=True) if g is not None and r.requires_grad]
             given: Sequence[Any] = [None] * len(wanted)
             if pairs:
-                given = torch.autograd.grad(
-                    [r for r, _ in pairs], [sources[i] for i in wanted], [g for _, g in pairs], allow_unused=True
-                )
+                with _no_hooks(ctx.weights):
+                    given = torch.autograd.grad(
+                        [r for r, _ in pairs], [sources[i] for i in wanted], [g for _, g in pairs], allow_unused=True
+                    )
         found = dict(zip(wanted, given, strict=True))
         return (None, None, None, *[found.get(i) for i in range(len(sources))])
+
+
+@contextmanager
+def _no_hooks(weights: Sequence[Any]) -> Iterator[None]:
+    """Inside, hooks on the weights' gradients do not run: they do where what is computed here arrives."""
+    held = [(weight, weight._backward_hooks) for weight in weights if weight._backward_hooks]
+    for weight, _ in held:
+        weight._backward_hooks = None
+    try:
+        yield
+    finally:
+        for weight, hooks in held:
+            weight._backward_hooks = hooks
 
 
 def attach(

@@ -208,6 +208,9 @@ class PaddleFrontend:
 
         return paddle.is_grad_enabled
 
+    def packs(self) -> bool:
+        return False  # nobody can ask
+
     def requires_grad(self, tensor: Any) -> bool:
         return not tensor.stop_gradient
 

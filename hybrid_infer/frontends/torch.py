@@ -226,6 +226,11 @@ class TorchFrontend:
 
         return torch.is_grad_enabled
 
+    def packs(self) -> bool:
+        import torch
+
+        return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
     def requires_grad(self, tensor: Any) -> bool:
         return bool(tensor.requires_grad)
 

@@ -165,3 +165,42 @@ def test_a_method_that_writes_and_raises_is_called_once() -> None:
     with pytest.raises(RuntimeError, match="leaf Variable"):
         hot(total, x.requires_grad_())
     assert total.tolist() == [3.0] * 4
+
+
+@pytest.mark.parametrize("verify", ["build", "off"])
+def test_hooks_on_the_gradient_of_a_weight_run_once(verify: str) -> None:
+    layer, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
+    hot = inference(layer.forward, verify=verify)
+    with torch.no_grad():
+        hot(x)
+    ran: list[int] = []
+    hook = layer.weight.register_hook(lambda gradient: (ran.append(1), gradient * 10)[1])
+    for _ in range(3):
+        gradients = []
+        for method in (hot, layer.forward):
+            layer.zero_grad()
+            method(x).sum().backward()
+            gradients.append([parameter.grad for parameter in layer.parameters()])
+        torch.testing.assert_close(*gradients)
+    assert len(ran) == 6
+    hook.remove()
+    layer.zero_grad()
+    hot(x).sum().backward()
+    torch.testing.assert_close(layer.weight.grad, torch.ones(2, 2))
+
+
+@pytest.mark.parametrize("verify", ["build", "off"])
+def test_activation_checkpointing_around_a_decorated_method(verify: str) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    layer, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
+    hot = inference(layer.forward, verify=verify)
+    for reentrant in (False, True, False):
+        for _ in range(3):
+            gradients = []
+            for method in (hot, layer.forward):
+                layer.zero_grad()
+                given = x.clone().requires_grad_()
+                checkpoint(method, given, use_reentrant=reentrant).sum().backward()
+                gradients.append([given.grad, *(parameter.grad for parameter in layer.parameters())])
+            torch.testing.assert_close(*gradients)
