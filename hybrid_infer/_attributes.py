@@ -281,18 +281,22 @@ class Attributes:
         state = self._state(value, read.name, census, set() if read.kind == "object" else _all(census))
         return self._code(value, read.name) if read.kind == "code" and state[0] == "method" else state
 
-    def arm(self, reads: Sequence[Read], census: Census, watched: set[int]) -> Callable[[], bool]:
+    def arm(
+        self, reads: Sequence[Read], census: Census, watched: set[int], *, called: bool = False
+    ) -> Callable[[], bool]:
         """A check, cheap enough for every call, that all that was read is what it was then.
 
         It may report a change where there is none (an equal object put in place of another), never the opposite.
-        `watched` holds ids of tensors that are watched elsewhere.
+        `watched` holds ids of tensors that are watched elsewhere. `called`: may the method call any of the layers?
         """
-        check = self._arm(reads, census, watched)
+        check = self._arm(reads, census, watched, called)
         # Another thread may have changed something between the look-up of a version and now.
         described = [read for read in reads if read.kind != "opaque"]
         return check if self.match(described, census) is None else lambda: False
 
-    def _arm(self, reads: Sequence[Read], census: Census, watched: set[int]) -> Callable[[], bool]:
+    def _arm(
+        self, reads: Sequence[Read], census: Census, watched: set[int], called: bool
+    ) -> Callable[[], bool]:
         """The check for changes from now on."""
         noted = {id(v) for path, v in census.objects.items() if path and self.notes(v)}
         watch = Watch(self._leaves, noted, self._does_the_same)
@@ -339,7 +343,7 @@ class Attributes:
         for path in paths:
             if path in census.objects:
                 self._stays(watch, path, census.objects[path])
-        for hooks in (found := self._hooks(census, reads, paths)):
+        for hooks in (found := self._hooks(census, reads, paths, called)):
             watch.hooks(hooks)
             for hook in _layer_hooks.recomputing(hooks):
                 watch.contents(hook)
@@ -425,13 +429,15 @@ class Attributes:
             watch.contents(named)
         return watch.check()
 
-    def _hooks(self, census: Census, reads: Iterable[Read], more: Iterable[Path] = ()) -> list[Any]:
+    def _hooks(
+        self, census: Census, reads: Iterable[Read], more: Iterable[Path] = (), called: bool = False
+    ) -> list[Any]:
         """The dicts of hooks of the layers that were read; of a root, whose caller runs them, if its call was."""
         paths = {read.path for read in reads if len(read.path) > 1 or read.kind == "around"}
         paths |= {path for path in more if len(path) > 1}
         found = []
         for path, layer in census.layers:
-            if path in paths:
+            if called or path in paths:
                 found += [vars(layer)[name] for name in self.frontend.hooks if name in vars(layer)]
         return found
 

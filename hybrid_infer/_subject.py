@@ -134,7 +134,7 @@ class Subject:
             checks.append(functools.partial(_answers, self.facts, self.lasting(), self._weight_facts()))
         if self.replaced:
             checks.append(functools.partial(_framework_code.still, self.replaced))
-        checks += [self.attributes.arm(reads, census, set()) for census, reads, _ in self._unnoted]
+        checks += [self.attributes.arm(reads, census, set(), called=True) for census, reads, _ in self._unnoted]
         checks += [stands for stands in map(keeps_its_name, kinds) if stands is not None]
         self.code_unchanged = checks[0] if len(checks) == 1 else lambda: all(check() for check in checks)
 
@@ -248,7 +248,10 @@ class Subject:
         ingredients: dict[str, Any] = {
             **self._surroundings(),
             "constants": [[e.kind, e.holder, e.name, self._content(e.object)] for e in self.loose],
-            "layers held by code": [[list(read) for read in reads] for _, reads, _ in self._unnoted],
+            "layers held by code": [
+                [_layer_hooks.find(census.layers, self.frontend.hooks, True) is not None, *map(list, reads)]
+                for census, reads, _ in self._unnoted
+            ],
         }
         if self.facts is not None:
             ingredients["facts of weights"] = repr(self._weight_facts())
@@ -347,7 +350,8 @@ class Subject:
 
     def hooked(self) -> _layer_hooks.Hooked | _layer_hooks.Rewritten | None:
         """A layer around whose calls in the method user code runs."""
-        return _layer_hooks.find(self.census.layers, self.frontend.hooks, self.calls_itself) or self._rewritten()
+        layers = [*self.census.layers, *(each for census, *_ in self._unnoted for each in census.layers)]
+        return _layer_hooks.find(layers, self.frontend.hooks, self.calls_itself) or self._rewritten()
 
     def _rewritten(self) -> _layer_hooks.Rewritten | None:
         """Such a layer, around which that code was put as its ``forward``, and would work on the program's own layers.
