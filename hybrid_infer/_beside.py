@@ -38,6 +38,8 @@ def of_dataclass(value: Any, kind: type, fields: Sequence[dataclasses.Field[Any]
     if isinstance(value, dict):
         expected = [(field.name, held) for field in fields if (held := getattr(value, field.name)) is not None]
         items = [*native(kind).items(value)]
+        if len(items) != dict.__len__(value):  # put there past the order that its class keeps
+            return "an item"
         for (name, held), (key, item) in zip_longest(expected, items, fillvalue=(None, None)):
             if name != key or held is not item:
                 return f"[{name if key is None else key!r}]"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from hybrid_infer import _layer_hooks, _origin, _state
+from hybrid_infer import _layer_hooks, _origin, _state, _undo
 from hybrid_infer._state import PLAIN
 
 #: Where something stands below a root: names of attributes, keys and indices, e.g. ("self", "layers", "0", "weight").
@@ -163,6 +163,10 @@ def _values(census: Census) -> Iterator[Any]:
             continue
         if isinstance(value, (dict, list, tuple, set, frozenset, deque)):
             queue.extend(_state.elements(value))
+            if isinstance(value, dict):
+                queue.extend(key for key in list(dict.keys(value)) if type(key) not in PLAIN)
+        elif _undo.is_array(value) and value.dtype.hasobject:
+            queue.extend(value.flat)
         elif isinstance(value, types.MethodType):
             queue += [value.__self__, value.__func__]
         elif isinstance(value, functools.partial):

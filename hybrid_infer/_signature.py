@@ -45,7 +45,7 @@ class Beside(Unsupported):
 
     def __init__(self, place: str, value: object, name: str) -> None:
         super().__init__(place, value)
-        self.name = name if name.startswith("[") else f".{name}"
+        self.name = f".{name}" if name.isidentifier() else name
 
     def __str__(self) -> str:
         held = f"has {self.name} beside what it is made of, which no signature holds"
