@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import sys
 import threading
 import types
 import weakref
@@ -94,7 +95,7 @@ class Reach:
         names: dict[int, tuple[Any, set[str]]] = {}
         functions = {id(function.__dict__) for function, _, _, _ in code.functions}
         for mapping, name, value in code.globals:
-            if id(mapping) not in functions:
+            if id(mapping) not in functions and mapping is not sys.modules:
                 names.setdefault(id(mapping), (mapping, set()))[1].add(name)
             self._named_by_code(mapping.get(name, value), f"the global {name}")
         modules = {id(vars(module)): module.__name__ for module in code.modules}

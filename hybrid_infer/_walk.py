@@ -295,6 +295,7 @@ class Walk(Classes):
             except Exception as error:
                 self.ingredients[f"import {module} of {label}"] = f"fails: {type(error).__name__}"
                 return
+            self.globals[id(sys.modules), module] = sys.modules, module, value
             self.ingredient(f"import {module} of {label}", value, place)
 
     def runs_imports(self) -> bool:
