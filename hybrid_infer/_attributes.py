@@ -52,6 +52,8 @@ class Attributes:
         self.code = functools.cache(functools.partial(_code_of, frontend, among=among))
         #: (id of a class, name) of each attribute of a class that is part of the key.
         self.counted: Collection[tuple[int, str]] = ()
+        #: The names that the code mentions, of attributes: those of functions that objects hold count where they do.
+        self.named: Collection[str] = ()
         #: Which of those that the code reaches is an object that is nothing but itself.
         self.sentinels: Mapping[object, int] = {}
         self._leaves = (frontend.tensor_type, frontend.layer_type, *frontend.constant_types)
@@ -210,7 +212,11 @@ class Attributes:
             code = self.code(value)
             if code.opaque:
                 raise Opaque(f"{where}: {code.opaque[0]}")
-            return ["code", code.digest, [self._known_as(each, where) for each in code.sentinels]]
+            found = ["code", code.digest, [self._known_as(each, where) for each in code.sentinels]]
+            more = [name for name in sorted(getattr(value, "__dict__", ())) if name in self.named]
+            if more:
+                found.append([[k, self._data(vars(value)[k], f"{where}.{k}", inside, census)] for k in more])
+            return found
         if class_path(type(value)) == _DIFFUSERS:
             value = {k: _in_one_order(value, k, v) for k, v in value.items()}
         if type(value) is dict:
@@ -299,7 +305,7 @@ class Attributes:
     ) -> Callable[[], bool]:
         """The check for changes from now on."""
         noted = {id(v) for path, v in census.objects.items() if path and self.notes(v)}
-        watch = Watch(self._leaves, noted, self._does_the_same)
+        watch = Watch(self._leaves, noted, self._does_the_same, self.named)
         for read in reads:
             if read.path == _environment.PATH:
                 _environment.watch(watch, read.name)

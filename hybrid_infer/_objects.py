@@ -165,7 +165,8 @@ class Objects(_keys.Encoder):
         if isinstance(value, property):
             return self.parts(b"P", value.fget, value.fset, value.fdel, kind)
         if kind is functools.partial:
-            return self.parts(b"p", value.func, value.args, value.keywords)
+            attributes = [dict(vars(value))] if vars(value) else []
+            return self.parts(b"p", value.func, value.args, value.keywords, *attributes)
         if kind is functools.cached_property:
             return self.parts(b"Q", value.func)
         if kind is _LRU:

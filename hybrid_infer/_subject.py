@@ -118,6 +118,7 @@ class Subject:
         censuses = [self.census, *(census for census, _, _ in self._unnoted)]
         names = self._names() | frontend.asked({type(layer) for census in censuses for _, layer in census.layers})
         names |= _called(self.codes) | _spelled(self.codes)
+        self.attributes.named = names
         #: Of what a call is asked beside its signature, what the code names.
         self.asks = frontend.askable & names
         self.settings, self.facts = frontend.settings(names), frontend.facts(names)

@@ -30,7 +30,7 @@ class Watch:
 
     `leaves`: classes whose instances are compared by identity alone; `known`: ids of objects whose attributes, as far
     as they were read, are watched one by one; `code`: a check that a function still does what it did, None where that
-    is watched elsewhere.
+    is watched elsewhere; `named`: names of such attributes of functions as count.
     """
 
     def __init__(
@@ -38,10 +38,11 @@ class Watch:
         leaves: tuple[type, ...],
         known: Collection[int] = (),
         code: Callable[[Any], Callable[[], bool]] | None = None,
+        named: Collection[str] = (),
     ) -> None:
         self._leaves = (*_LEAVES, *leaves)
         self._known = known
-        self._code = code
+        self._code, self._named = code, named
         self._seen: set[int] = set()
         self._slots: dict[tuple[int, Any], tuple[Any, Any, Any]] = {}
         self._absent: dict[tuple[int, str], tuple[Any, str]] = {}
@@ -159,10 +160,12 @@ class Watch:
                 if self._code is not None and id(value) not in self._seen:
                     self._seen.add(id(value))
                     self._checks.append(self._code(value))
+                    self._of_function(value, queue)
                 continue
             elif kind in _CARRIERS:
                 if kind is functools.partial:  # its __setstate__ replaces all that it holds
                     self._fields += [(value, name, getattr(value, name)) for name in ("func", "args", "keywords")]
+                    queue.append(vars(value))
                 queue += _CARRIERS[kind](value)
                 continue
             elif id(value) in self._known:
@@ -178,6 +181,14 @@ class Watch:
                 self.state(value, state)
                 queue.append(state)
             self._slotted(value, queue)
+
+    def _of_function(self, function: Any, queue: list[Any]) -> None:
+        """The attributes of a function, as far as code names them, and that there are no others."""
+        state = vars(function)
+        self.length(state)
+        for name in state.keys() & self._named:
+            self.slot(state, name, state[name])
+            queue.append(state[name])
 
     def _referent(self, reference: weakref.ref[Any], queue: list[Any]) -> None:
         """What is referred to weakly is compared by its id, so that this does not keep it."""
