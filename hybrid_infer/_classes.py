@@ -11,7 +11,7 @@ from typing import Any
 
 from hybrid_infer import _code, _keys, _origin
 from hybrid_infer._namespaces import ENTRIES, Namespace
-from hybrid_infer._objects import Objects, library_of, made_at_run_time
+from hybrid_infer._objects import Objects, library_of, made_at_run_time, undecorated
 from hybrid_infer._state import ABSENT, name_of
 
 #: Root classes of the frameworks' layers: a user method that replaces one of theirs is not thereby called in forward.
@@ -36,7 +36,7 @@ class Classes(Objects):
         self.taken: dict[str, int] = {}
         self.spaces: dict[int, Namespace] = {}
         self.dynamic = False
-        self.makers: set[type] = set()  # classes whose class methods were reached
+        self.makers: set[type] = set()  # classes with class methods that may call what they are given
         self.mentioned_by: Callable[[Any], frozenset[str]] = lambda function: frozenset()
         self.overridden: set[type] = set()
         self.bound: tuple[type, str, Any] | None = None  # see `methods_of`
@@ -76,7 +76,7 @@ class Classes(Objects):
             if space.library and not self.patched(value):
                 continue
             if isinstance(space.owner, type):
-                if isinstance(value, classmethod):
+                if isinstance(value, classmethod) and _calls_its_class(undecorated(value.__func__)):
                     self.makers.add(space.owner)
                 self.classes_read[id(space.owner), name] = (space.owner, name, value)
                 self.methods.update(map(id, (value.fget, value.fset) if isinstance(value, property) else (value,)))
@@ -203,3 +203,8 @@ class Classes(Objects):
         kind, _, under = self.place
         space.aliases.add(under if kind in ("global", "attribute", "from") and not self.trail else "")
         return _keys.frame(b"X", library.encode(), name.encode())
+
+
+def _calls_its_class(function: Any) -> bool:
+    """Does a class method use its class for anything but its attributes?"""
+    return not isinstance(function, types.FunctionType) or _code.escapes(function.__code__)

@@ -126,7 +126,7 @@ def growing(x: torch.Tensor) -> Growing:
 @pytest.mark.parametrize("function", [asking, growing])
 def test_results_whose_class_does_more_than_keep_fields(function: Callable[[torch.Tensor], Any]) -> None:
     twice(inference(function), function, X)
-    assert counts()["hits"] == 0 and counts()["eager_calls"] == 2
+    served(captures=1)  # with the fields that it had, whatever the class would make of them
 
 
 def turning(x: torch.Tensor) -> torch.Tensor:
