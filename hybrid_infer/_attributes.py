@@ -388,8 +388,8 @@ class Attributes:
                 watch.state(value, state)
         if state is not None and isinstance(value, self.frontend.layer_type):
             for group in self.frontend.groups:
-                if group in state:
-                    watch.slot(state, group, state[group])
+                if state.get(group) or (len(path) == 1 and group in state):
+                    watch.single(state, group, state[group])
 
     def notes(self, value: Any) -> bool:
         """Are the look-ups on an object noted while it is traced, so that what was not read may change?"""

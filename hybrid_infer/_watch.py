@@ -45,6 +45,7 @@ class Watch:
         self._code, self._named = code, named
         self._seen: set[int] = set()
         self._slots: dict[tuple[int, Any], tuple[Any, Any, Any]] = {}
+        self._singles: list[tuple[Any, Any, Any]] = []
         self._absent: dict[tuple[int, str], tuple[Any, str]] = {}
         self._namespaces: dict[Any, Any] = {}
         self._classes: list[tuple[Any, int, str]] = []
@@ -68,6 +69,10 @@ class Watch:
     def slot(self, box: Any, key: Any, held: Any) -> None:
         """``box[key] is held``."""
         self._slots.setdefault((id(box), key), (box, key, held))
+
+    def single(self, box: Any, key: Any, held: Any) -> None:
+        """The same of a box of which few keys count, apart from others that are read in one step."""
+        self._singles.append((box, key, held))
 
     def absent(self, box: Any, name: str) -> None:
         """``name not in box``."""
@@ -290,7 +295,7 @@ class Watch:
         by_box: dict[int, list[tuple[Any, Any, Any]]] = defaultdict(list)
         for row in self._slots.values():
             by_box[id(row[0])].append(row)
-        single = [row for rows in by_box.values() if len(rows) < _SEVERAL for row in rows]
+        single = [*self._singles, *(row for rows in by_box.values() if len(rows) < _SEVERAL for row in rows)]
         several = [rows for rows in by_box.values() if len(rows) >= _SEVERAL]
         groups = [(itemgetter(*(k for _, k, _ in rows)), rows[0][0], tuple(v for *_, v in rows)) for rows in several]
         boxes, keys, held = ([row[i] for row in single] for i in range(3))

@@ -292,72 +292,22 @@ class TorchFrontend:
         return TorchMemory(device) if device.startswith("cuda") else None
 
     def stamp(self, tensor: Any) -> Hashable:
-        version = 0 if tensor.is_inference() else tensor._version
-        return tensor.data_ptr(), version, tensor.size(), tensor.stride()
+        from hybrid_infer.frontends import _torch_watch
+
+        return _torch_watch.stamp(tensor)
 
     def sampler(self, tensor: Any) -> Callable[[], Hashable]:
-        view = self._sample_view(tensor)
-        return lambda: None if view is None else view.tobytes()
+        from hybrid_infer.frontends import _torch_watch
 
-    def _sample_view(self, tensor: Any) -> Any:
-        """A NumPy view on at most eight values spread over the tensor's memory; None off the CPU."""
-        import torch
-
-        flat = tensor.detach()
-        if flat.device.type != "cpu" or not flat.numel():
-            return None
-        if flat.dtype is torch.bfloat16:
-            flat = flat.view(torch.int16)
-        if not flat.is_contiguous():
-            index: Any = tuple(slice(0, min(n, 2)) for n in flat.shape)
-            return flat[index].numpy()
-        array = flat.reshape(-1).numpy()
-        return array[:: -(-array.size // 8)] if array.size > 8 else array
+        return _torch_watch.sampler(tensor)
 
     def can_require_grad(self, tensor: Any) -> bool:
         return bool(tensor.is_floating_point() or tensor.is_complex())
 
     def watch(self, slots: Sequence[tuple[Any, Any, Any]], *, values: bool = True) -> Callable[[], bool]:
-        """A check that each (container, key, tensor) still holds that tensor, with the same values as far as seen."""
-        rows: list[Any] = []
-        unversioned: list[Any] = []
-        if not values:
-            places = [(box, key, tensor, *_place(tensor)) for box, key, tensor in slots]
+        from hybrid_infer.frontends import _torch_watch
 
-            def in_place() -> bool:
-                for box, key, tensor, pointer, address, size, shape, stride, strides in places:
-                    if box[key] is not tensor or pointer() != address or size() != shape or stride() != strides:
-                        return False
-                return True
-
-            return in_place
-        for box, key, tensor in slots:
-            view = self._sample_view(tensor)
-            data = b"" if view is None else view.tobytes()
-            if tensor.is_inference() or view is None:
-                unversioned.append((box, key, tensor, self.stamp(tensor), self.sampler(tensor), data or None))
-            else:
-                rows.append((box, key, tensor, tensor._version, view.tobytes, data, *_place(tensor)))
-
-        stamp = self.stamp
-
-        def unchanged() -> bool:
-            for box, key, tensor, version, sample, data, pointer, address, size, shape, stride, strides in rows:
-                if (
-                    box[key] is not tensor
-                    or tensor._version != version
-                    or pointer() != address
-                    or size() != shape  # ``p.data = p.data.t()`` tells in no other way
-                    or stride() != strides
-                    or sample() != data
-                ):
-                    return False
-            for box, key, tensor, seal, sample, data in unversioned:
-                if box[key] is not tensor or stamp(tensor) != seal or sample() != data:
-                    return False
-            return True
-
-        return unchanged
+        return _torch_watch.watch(slots, values)
 
     def shares_memory(self, tensor: Any, others: Collection[Any]) -> bool:
         from hybrid_infer.frontends._torch_layouts import storage
@@ -500,9 +450,3 @@ class TorchFrontend:
 
 
 FRONTEND = TorchFrontend()
-
-
-def _place(tensor: Any) -> tuple[Any, ...]:
-    """Where a tensor lies in memory, and how: what asks for it, and the answer, in turn."""
-    questions = tensor.data_ptr, tensor.size, tensor.stride
-    return tuple(part for ask in questions for part in (ask, ask()))
