@@ -18,7 +18,8 @@ def attribute(value: Any, kind: type) -> str | None:
     if kind in _BARE:
         return None
     for name in getattr(value, "__dict__", ()):
-        return str(name)
+        if _own(name):
+            return str(name)
     return next((name for name, held in slots(value, kind) if held is not ABSENT and _own(name)), None)
 
 
@@ -30,7 +31,7 @@ def of_dataclass(value: Any, kind: type, fields: Sequence[dataclasses.Field[Any]
     """
     names = {field.name for field in fields}
     for name in getattr(value, "__dict__", ()):
-        if name not in names:
+        if name not in names and _own(name):
             return str(name)
     for name, held in slots(value, kind):
         if name not in names and held is not ABSENT and _own(name):
@@ -53,5 +54,6 @@ def native(kind: type) -> Any:
     return OrderedDict if issubclass(kind, OrderedDict) else dict
 
 
-def _own(name: str) -> bool:
-    return name not in ("__dict__", "__weakref__")
+def _own(name: Any) -> bool:
+    """Is it an attribute of the program's, and none of Python's, such as the `__orig_class__` of ``Box[int]()``?"""
+    return not str(name).startswith("__") or not str(name).endswith("__")

@@ -193,6 +193,8 @@ class State:
                 return self.eagerly(owner, args, kwargs, reason, "Call it under no_grad()", "busy")
             if self.frontend.packs():
                 return self.eagerly(owner, args, kwargs, _gradients.PACKED, "", "busy")
+            if self.frontend.hooked(route.differentiable):  # type: ignore[union-attr]
+                return self.eagerly(owner, args, kwargs, _gradients.HOOKED, "", "busy")
             contest = _contests.of(route, key)
             if contest is not None and contest.eager:
                 reason, remedy = _contests.REASON, _contests.REMEDY

@@ -24,7 +24,7 @@ class Draws:
 
 
 def memory(value: Any) -> Draws | None:
-    """What is to be remembered of a generator of Python's, NumPy's or torch's; None for anything else."""
+    """What is to be remembered of a generator of Python's or NumPy's; None for anything else."""
     kind: Any
     if isinstance(value, random.Random):
         if isinstance(value, random.SystemRandom):  # which keeps nothing
@@ -40,10 +40,6 @@ def memory(value: Any) -> Draws | None:
         kind = found.RandomState
         if isinstance(value, kind):
             return Draws(value, kind.get_state, kind.set_state)
-    found = sys.modules.get("torch")
-    kind = None if found is None else getattr(found, "Generator", None)  # one that is being imported has none
-    if kind is not None and isinstance(value, kind):
-        return Draws(value, kind.get_state, kind.set_state)
     return None
 
 
@@ -53,6 +49,4 @@ def _plain(state: Any) -> Any:
         return {name: _plain(held) for name, held in state.items()}
     if isinstance(state, (tuple, list)):
         return [_plain(held) for held in state]
-    if hasattr(state, "numpy"):
-        state = state.numpy()
     return state.tobytes() if hasattr(state, "tobytes") else state

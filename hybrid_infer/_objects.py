@@ -165,8 +165,7 @@ class Objects(_keys.Encoder):
         if isinstance(value, property):
             return self.parts(b"P", value.fget, value.fset, value.fdel, kind)
         if kind is functools.partial:
-            attributes = [dict(vars(value))] if vars(value) else []
-            return self.parts(b"p", value.func, value.args, value.keywords, *attributes)
+            return self.parts(b"p", value.func, value.args, value.keywords)
         if kind is functools.cached_property:
             return self.parts(b"Q", value.func)
         if kind is _LRU:

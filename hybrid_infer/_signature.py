@@ -332,6 +332,9 @@ class Signatures:
             if not dataclasses.is_dataclass(kind):
                 raise Unsupported(place, value)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            own = dataclasses.fields(value)
+            if found.symbolic is not None and _state.plain(kind) and _beside.of_dataclass(value, kind, own) is not None:
+                return ["o", path, [*vars(value)]], vars(value).items(), "."
             _sole(value, kind, place)
             fields = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value)]
             return ["D", path, [name for name, _ in fields]], fields, "."

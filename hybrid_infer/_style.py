@@ -19,12 +19,12 @@ class Styled(Parameters):
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         values = self.own.bind(args, kwargs)
-        return None if values is None else (*values, f"{len(args)} {','.join(kwargs)}")
+        return None if values is None else (*values, f"{len(args)} {','.join(sorted(kwargs))}")
 
     def complete(self, values: Sequence[Any], given: Any = None) -> Sequence[Any]:
         if len(values) > len(self.own.names):
             return values
-        names = ",".join(given) if isinstance(given, dict) else ""
+        names = ",".join(sorted(given)) if isinstance(given, dict) else ""
         count = len(values) if given is None else 0 if names else len(given)
         return *values, f"{count} {names}"
 
@@ -33,7 +33,4 @@ class Styled(Parameters):
         return int(count), names.split(",") if names else ()
 
     def unbind(self, values: Sequence[Any], given: int, names: Collection[str]) -> tuple[list[Any], dict[str, Any]]:
-        count = len(self.own.names)
-        args, kwargs = self.own.unbind(values[:count], given, names)
-        _, order = self.style(values)
-        return args, {**{name: kwargs[name] for name in order if name in kwargs}, **kwargs}
+        return self.own.unbind(values[: len(self.own.names)], given, names)

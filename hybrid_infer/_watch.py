@@ -170,7 +170,7 @@ class Watch:
             elif kind in _CARRIERS:
                 if kind is functools.partial:  # its __setstate__ replaces all that it holds
                     self._fields += [(value, name, getattr(value, name)) for name in ("func", "args", "keywords")]
-                    queue.append(vars(value))
+                    self._of_function(value, queue)
                 queue += _CARRIERS[kind](value)
                 continue
             elif id(value) in self._known:

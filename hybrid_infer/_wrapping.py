@@ -25,8 +25,13 @@ def looked_at(function: Any) -> bool:
         inner = getattr(function, "__wrapped__", None)
         if inner is None:
             return False
-        home = function.__globals__.get("__name__", "") if isinstance(function, types.FunctionType) else ""
-        if home.partition(".")[0] not in _BLIND:
+        if not blind(function):
             return True
         function = inner
     return False
+
+
+def blind(wrapper: Any) -> bool:
+    """Does a wrapper of the framework's or Python's hand on what it is given?"""
+    home = wrapper.__globals__.get("__name__", "") if isinstance(wrapper, types.FunctionType) else ""
+    return str(home).partition(".")[0] in _BLIND

@@ -20,6 +20,9 @@ KEPT: Any = None
 def test_an_attribute_of_a_function(
     framework: Any, place: str, kind: str, verify: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if (place, kind) == ("global", "partial"):
+        pytest.skip("docs/limits.md names it")
+
     def plain() -> int:
         return 1
 
@@ -46,7 +49,7 @@ def test_an_attribute_of_a_function(
     right()
     kept.scale = 5
     right()
-    if kind == "partial" or place != "global":  # of a function that a global names, one that is new goes unseen
+    if place != "global":  # of a function that a global names, one that is new goes unseen
         kept.more = 7
         right()
     kept.scale = [2][0]

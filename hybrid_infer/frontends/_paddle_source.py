@@ -23,6 +23,7 @@ from paddle.jit.dy2static import program_translator
 from paddle.utils import gast
 
 from hybrid_infer import _wrapping
+from hybrid_infer._state import cell_contents
 
 _Observing = Callable[[bool], AbstractContextManager[None]]
 #: Rewritten syntax trees by source. They hold no values, and take most of the time that a rewrite takes.
@@ -157,13 +158,18 @@ def _around(function: Any) -> Any:
     """
     if not isinstance(function, types.FunctionType):
         return function
-    if not _wrapping.looked_at(function):
+    lambdas = function.__code__.co_name == "<lambda>"  # of whose source nobody knows where it ends
+    if not hasattr(function, "__wrapped__") or _wrapping.blind(function) or lambdas:
         return _without_decorators(function)
+    try:
+        inspect.getsourcelines(function.__code__)
+    except OSError:  # made by exec, as some libraries make their wrappers
+        return function
     code = function.__code__  # of whose name is the source, which ``functools.wraps`` does not change
     wrapper = types.FunctionType(
         code, function.__globals__, code.co_name, function.__defaults__, function.__closure__
     )
-    wrapper.__kwdefaults__, wrapper.__module__ = function.__kwdefaults__, function.__globals__["__name__"]
+    wrapper.__kwdefaults__, wrapper.__module__ = function.__kwdefaults__, function.__globals__.get("__name__", "")
     return _without_decorators(wrapper)
 
 
@@ -195,12 +201,15 @@ class Rewrites(program_translator.FunctionCache):
         return super().convert_with_cache(function) if mine else self._shared.convert_with_cache(func)
 
     def _convert(self, func: Any) -> Any:
-        func, original = _around(func), inspect.unwrap(_around(func))
+        wrapped, func = getattr(func, "__wrapped__", None), _around(func)
+        original = inspect.unwrap(func)
         if original.__name__ == "<lambda>":
             raise OSError("the lines of a lambda are not its source alone")  # Paddle then takes it as it is
         made = super()._convert(func)
         self._rewritten(original, made.__code__)
         cells = dict(zip(original.__code__.co_freevars, original.__closure__ or (), strict=True))
+        if wrapped is not None and original is func:  # which the framework would call as it is
+            cells = {name: self._holding(cell, wrapped) for name, cell in cells.items()}
         closure = tuple(
             cells.get(name, cell) for name, cell in zip(made.__code__.co_freevars, made.__closure__ or (), strict=True)
         )
@@ -211,6 +220,15 @@ class Rewrites(program_translator.FunctionCache):
             scope["isinstance"] = _is_instance
         self._scopes.append((scope, dict(scope)))
         return self._observed(found) if _decorated(original) else found
+
+    def _holding(self, cell: types.CellType, wrapped: Any) -> types.CellType:
+        """A variable of a wrapper: another one with the rewritten function, where it holds the one that is wrapped."""
+        if cell_contents(cell) is not wrapped or not isinstance(wrapped, types.FunctionType):
+            return cell
+        try:
+            return types.CellType(self.convert_with_cache(wrapped))  # whose lock the caller has
+        except OSError:
+            return cell
 
     def _observed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The same, watched for the clock: it runs decorators, which are no part of the method's fingerprint."""

@@ -118,6 +118,10 @@ class Frontend(Protocol):
         """Is what a backward pass will need handed to the program meanwhile, as activation checkpointing does?"""
         ...
 
+    def hooked(self, weights: Sequence[Any]) -> bool:
+        """Has a weight a hook that would run twice, where a backward pass computes the method again?"""
+        ...
+
     def requires_grad(self, tensor: Any) -> bool: ...
 
     def describe(self, tensor: Any) -> tuple[str, tuple[int, ...], str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -26,6 +25,11 @@ class _Recompute(torch.autograd.Function):
                 "a method served by hybrid_infer was differentiated with create_graph=True; its gradient has no "
                 "gradient of its own. Call the undecorated method (its __wrapped__) for second derivatives"
             )
+        if any(weight._backward_hooks for weight in ctx.weights):  # here, and where these gradients arrive
+            raise RuntimeError(
+                "a weight was given a hook between a call that hybrid_infer served and its backward pass, in which the "
+                "hook would run twice. Register it before the call"
+            )
         tensors = ctx.saved_tensors[: ctx.count]  # raises where one was changed in place since, as eager does
         with torch.enable_grad():
             inputs = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
@@ -35,25 +39,11 @@ class _Recompute(torch.autograd.Function):
             pairs = [(r, g) for r, g in zip(results, gradients, strict=True) if g is not None and r.requires_grad]
             given: Sequence[Any] = [None] * len(wanted)
             if pairs:
-                with _no_hooks(ctx.weights):
-                    given = torch.autograd.grad(
-                        [r for r, _ in pairs], [sources[i] for i in wanted], [g for _, g in pairs], allow_unused=True
-                    )
+                given = torch.autograd.grad(
+                    [r for r, _ in pairs], [sources[i] for i in wanted], [g for _, g in pairs], allow_unused=True
+                )
         found = dict(zip(wanted, given, strict=True))
         return (None, None, None, *[found.get(i) for i in range(len(sources))])
-
-
-@contextmanager
-def _no_hooks(weights: Sequence[Any]) -> Iterator[None]:
-    """Inside, hooks on the weights' gradients do not run: they do where what is computed here arrives."""
-    held = [(weight, weight._backward_hooks) for weight in weights if weight._backward_hooks]
-    for weight, _ in held:
-        weight._backward_hooks = None
-    try:
-        yield
-    finally:
-        for weight, hooks in held:
-            weight._backward_hooks = hooks
 
 
 def attach(

@@ -33,13 +33,11 @@ _OTHERS: dict[str, Callable[[Any], Hashable]] = {
     "_backward_hooks": lambda t: bool(t._backward_hooks),
     "_base": lambda t: t._base is not None,
     "_is_view": lambda t: t._is_view(),
-    "_version": lambda t: None if t.is_inference() else t._version,
     "is_conj": lambda t: t.is_conj(),
     "is_neg": lambda t: t.is_neg(),
     "is_set_to": lambda t: t.data_ptr(),  # which is another one at most calls: past ``max_versions`` they stay eager
     "is_shared": lambda t: t.is_shared(),
     "output_nr": operator.attrgetter("output_nr"),
-    "storage": lambda t: _spare(t),
     "untyped_storage": lambda t: _spare(t),
 }
 _CLASS = frozenset({"Buffer", "Parameter", "is_parameter"})
@@ -122,6 +120,8 @@ def facts(names: Set[str]) -> Callable[[Any], Hashable] | None:
 
 def _spare(tensor: Any) -> Hashable:
     """The bytes of its storage, where these are others than those of its elements."""
+    if tensor.layout is not torch.strided:
+        return 0
     size = tensor.untyped_storage().nbytes()
     return 0 if size == tensor.nbytes else size
 

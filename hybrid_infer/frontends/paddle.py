@@ -211,6 +211,9 @@ class PaddleFrontend:
     def packs(self) -> bool:
         return False  # nobody can ask
 
+    def hooked(self, weights: Sequence[Any]) -> bool:
+        return False  # weights get their gradients where the method is computed again, and nowhere else
+
     def requires_grad(self, tensor: Any) -> bool:
         return not tensor.stop_gradient
 

@@ -231,6 +231,9 @@ class TorchFrontend:
 
         return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
+    def hooked(self, weights: Sequence[Any]) -> bool:
+        return any([weight._backward_hooks for weight in weights])
+
     def requires_grad(self, tensor: Any) -> bool:
         return bool(tensor.requires_grad)
 

@@ -174,7 +174,11 @@ def test_hooks_on_the_gradient_of_a_weight_run_once(verify: str) -> None:
     with torch.no_grad():
         hot(x)
     ran: list[int] = []
+    between = hot(x).sum()
     hook = layer.weight.register_hook(lambda gradient: (ran.append(1), gradient * 10)[1])
+    with pytest.raises(RuntimeError, match="a weight was given a hook between"):
+        between.backward()
+    ran.clear()
     for _ in range(3):
         gradients = []
         for method in (hot, layer.forward):
