@@ -379,16 +379,16 @@ class Attributes:
     def _stays(self, watch: Watch, path: Path, value: Any) -> None:
         """Watch what an object's attributes are looked up in: its class, its state, and a layer's groups."""
         state = vars(value) if has_state(value) else None
+        groups = self.frontend.groups if isinstance(value, self.frontend.layer_type) else ()
         if len(path) == 1:  # not the instance itself, which this must not keep
             if state is not None:
-                watch.instance(value)
-        else:
-            watch.kind(value)
-            if state is not None:
-                watch.state(value, state)
-        if state is not None and isinstance(value, self.frontend.layer_type):
-            for group in self.frontend.groups:
-                if state.get(group) or (len(path) == 1 and group in state):
+                watch.instance(value, groups)
+            return
+        watch.kind(value)
+        if state is not None:
+            watch.state(value, state)
+            for group in groups:
+                if state.get(group):
                     watch.single(state, group, state[group])
 
     def notes(self, value: Any) -> bool:

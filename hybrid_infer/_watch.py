@@ -118,13 +118,27 @@ class Watch:
         if vars(value) is state:  # else a class makes another one each time
             self._fields.append((value, "__dict__", state))
 
-    def instance(self, value: Any) -> None:
-        """The same of an instance that this must not keep, and its class."""
+    def instance(self, value: Any, groups: Iterable[str] = ()) -> None:
+        """The same of an instance that this must not keep, its class, and what stands under these names.
+
+        Where there is any, its dict is not kept either: a layer may hold there what leads back to this.
+        """
         try:
             reference, kind, state = weakref.ref(value), type(value), vars(value)
         except TypeError:
             return
-        self._checks.append(lambda: type(held := reference()) is kind and held.__dict__ is state)
+        parts, number = [(group, state[group]) for group in groups if group in state], id(state)
+        if not parts:
+            self._checks.append(lambda: type(held := reference()) is kind and held.__dict__ is state)
+            return
+
+        def unchanged() -> bool:
+            held = reference()
+            if type(held) is not kind or id(now := held.__dict__) != number:
+                return False
+            return all(now.get(group) is part for group, part in parts)
+
+        self._checks.append(unchanged)
 
     def cell(self, cell: types.CellType, held: Any) -> None:
         """What a variable of an enclosing function holds, or that it holds nothing."""

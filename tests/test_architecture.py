@@ -15,7 +15,9 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = REPOSITORY / "hybrid_infer"
 ROOMS = ("backends", "cache", "frontends", "passes")
-LEAVES = tuple(f"hybrid_infer.{name}" for name in ("_types", "_errors", "_fork_safe", "_unwarned", "_own_thread"))
+LEAVES = tuple(
+    f"hybrid_infer.{name}" for name in ("_types", "_errors", "_fork_safe", "_unwarned", "_own_thread", "_wrapping")
+)
 #: From the outside in: a module imports those further right, never those further left.
 ORDERS = (
     ("_api", "_method", "_dispatch", "_miss", "_resolve", "_serve", "_router", "_compile"),

@@ -31,8 +31,8 @@ def layer(framework: Any, **options: Any) -> Any:
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Of which calls the code was looked at."""
     found: list[Any] = []
-    subject = _miss._subject
-    monkeypatch.setattr(_miss, "_subject", lambda *given: found.append(given) or subject(*given))
+    subject = _miss.subject_of
+    monkeypatch.setattr(_miss, "subject_of", lambda *given: found.append(given) or subject(*given))
     return found
 
 

@@ -54,7 +54,7 @@ def broken(*args: Any, **kwargs: Any) -> Any:
     raise AttributeError("a name that a new release lacks")
 
 
-@pytest.mark.parametrize("place", [(_miss, "resolve"), (_miss, "_subject"), (_dispatch.State, "layout")])
+@pytest.mark.parametrize("place", [(_miss, "resolve"), (_miss, "subject_of"), (_dispatch.State, "layout")])
 def test_the_eager_method_answers_and_one_line_says_why(
     place: tuple[Any, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -208,7 +208,7 @@ def test_an_error_for_itself_that_nobody_catches_is_a_defect(monkeypatch: pytest
         raise Unhashable("[0]", "a mock")
 
     held = layer()
-    monkeypatch.setattr(_miss, "_subject", broken)
+    monkeypatch.setattr(_miss, "subject_of", broken)
     with torch.no_grad():
         assert torch.equal(held(X), held.linear(X))
     (reason,) = counted("fallbacks")

@@ -104,13 +104,13 @@ def test_what_has_no_fingerprint_is_captured_a_few_times_and_then_not_looked_at(
 ) -> None:
     layer, x = _layer(framework), _x(framework)
     walked: list[str] = []
-    subject = _miss._subject
+    subject = _miss.subject_of
 
     def noted(*given: Any) -> Any:
         walked.append(given[0].method.name)
         return subject(*given)
 
-    monkeypatch.setattr(_miss, "_subject", noted)
+    monkeypatch.setattr(_miss, "subject_of", noted)
     with framework.no_grad(), caplog.at_level(logging.INFO, "hybrid_infer"):
         for i in range(20):
             OPAQUE[:] = [1.0 + i, zlib.compressobj()]

@@ -247,8 +247,8 @@ def test_calls_that_ask_for_more_and_for_less_may_alternate(
 ) -> None:
     """Each is found by what its own static model asks for; whatever the code asks for was looked up anew each time."""
     looked, enabled = [], framework.is_grad_enabled
-    subject = _miss._subject
-    monkeypatch.setattr(_miss, "_subject", lambda *given: looked.append(given) or subject(*given))
+    subject = _miss.subject_of
+    monkeypatch.setattr(_miss, "subject_of", lambda *given: looked.append(given) or subject(*given))
 
     def asking(x: Any) -> Any:
         return x * (importlib.import_module("".join(["ma", "th"])).fabs(3.0) if enabled() else 30.0)

@@ -23,7 +23,6 @@ from paddle.jit.dy2static import program_translator
 from paddle.utils import gast
 
 from hybrid_infer import _wrapping
-from hybrid_infer._state import cell_contents
 
 _Observing = Callable[[bool], AbstractContextManager[None]]
 #: Rewritten syntax trees by source. They hold no values, and take most of the time that a rewrite takes.
@@ -223,12 +222,12 @@ class Rewrites(program_translator.FunctionCache):
 
     def _holding(self, cell: types.CellType, wrapped: Any) -> types.CellType:
         """A variable of a wrapper: another one with the rewritten function, where it holds the one that is wrapped."""
-        if cell_contents(cell) is not wrapped or not isinstance(wrapped, types.FunctionType):
-            return cell
         try:
-            return types.CellType(self.convert_with_cache(wrapped))  # whose lock the caller has
-        except OSError:
+            if cell.cell_contents is wrapped and isinstance(wrapped, types.FunctionType):
+                return types.CellType(self.convert_with_cache(wrapped))  # whose lock the caller has
+        except (OSError, ValueError):  # it has no source, or the cell is empty
             return cell
+        return cell
 
     def _observed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The same, watched for the clock: it runs decorators, which are no part of the method's fingerprint."""

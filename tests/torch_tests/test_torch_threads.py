@@ -185,7 +185,7 @@ def test_what_a_capture_replaces_for_its_own_thread_is_no_part_of_keys(monkeypat
         forward = inference(fallback="error", cache_key="new")(Block.forward)
 
     Hot()(X)
-    late, run, subject = threading.Thread(target=Hot(), args=(X,)), _twin.Twin.run, _miss._subject
+    late, run, subject = threading.Thread(target=Hot(), args=(X,)), _twin.Twin.run, _miss.subject_of
     here, there, seen = threading.Event(), threading.Event(), threading.Event()
 
     def looking_up(*given: Any) -> Any:
@@ -203,7 +203,7 @@ def test_what_a_capture_replaces_for_its_own_thread_is_no_part_of_keys(monkeypat
         assert seen.wait(60)
         return run(*given)
 
-    monkeypatch.setattr(_miss, "_subject", looking_up)
+    monkeypatch.setattr(_miss, "subject_of", looking_up)
     monkeypatch.setattr(_twin.Twin, "run", running)
     late.start()
     assert here.wait(60)
