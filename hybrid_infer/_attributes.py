@@ -288,20 +288,21 @@ class Attributes:
         return self._code(value, read.name) if read.kind == "code" and state[0] == "method" else state
 
     def arm(
-        self, reads: Sequence[Read], census: Census, watched: set[int], *, called: bool = False
+        self, reads: Sequence[Read], census: Census, watched: set[int], *, called: bool = False, forms: bool = False
     ) -> Callable[[], bool]:
         """A check, cheap enough for every call, that all that was read is what it was then.
 
         It may report a change where there is none (an equal object put in place of another), never the opposite.
-        `watched` holds ids of tensors that are watched elsewhere. `called`: may the method call any of the layers?
+        `watched` holds ids of tensors that are watched elsewhere; with `forms`, types and shapes of others are here.
+        `called`: may the method call any of the layers?
         """
-        check = self._arm(reads, census, watched, called)
+        check = self._arm(reads, census, watched, called, forms)
         # Another thread may have changed something between the look-up of a version and now.
         described = [read for read in reads if read.kind != "opaque"]
         return check if self.match(described, census) is None else lambda: False
 
     def _arm(
-        self, reads: Sequence[Read], census: Census, watched: set[int], called: bool
+        self, reads: Sequence[Read], census: Census, watched: set[int], called: bool, forms: bool
     ) -> Callable[[], bool]:
         """The check for changes from now on."""
         noted = {id(v) for path, v in census.objects.items() if path and self.notes(v)}
@@ -340,7 +341,8 @@ class Attributes:
                     break
                 if base is not object:
                     watch.absent(watch.namespace(base), read.name)
-        self._keep_their_form(watch, reads, census, watched)
+        if forms:
+            self._keep_their_form(watch, reads, census, watched)
         paths = {read.path for read in reads}
         for read in reads:
             if read.kind == "object":

@@ -51,7 +51,7 @@ class Compiled:
         self._unchanged = sight.held if self.follows else sight.unchanged
         # Constants of the graph, which are fed at no call.
         self._constant = subject.constants_unchanged
-        self._attributes = subject.attributes.arm(version.reads, subject.census, sight.watched)
+        self._attributes = subject.attributes.arm(version.reads, subject.census, sight.watched, forms=True)
         self._code = subject.code_unchanged
         self.key = subject.key.hex
         self._usable = program.usable
@@ -194,7 +194,8 @@ class Compiled:
         except LookupError:
             return None
         watched = {id(tensor) for _, _, tensor in places}
-        route._attributes = subject.attributes.arm(self.held.version.reads, subject.census, watched)
+        reads = self.held.version.reads
+        route._attributes = subject.attributes.arm(reads, subject.census, watched, forms=True)
         route._code, route.key = subject.code_unchanged, subject.key.hex
         route.kept_elsewhere = subject.holds if self.objects else frozenset()
         return route
