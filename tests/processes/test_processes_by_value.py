@@ -85,6 +85,7 @@ if __name__ == "__main__":
 """
 
 RECEIVER = """
+import gc
 import json
 import cloudpickle
 import torch
@@ -94,6 +95,7 @@ with open("sent", "rb") as file:
     parcels, x = cloudpickle.loads(file.read())
 counts = {}
 for name, (sent, weights, expected) in parcels.items():
+    gc.collect()  # else the static model of the one before, where it is the same, may still be there
     reset_stats()
     made = cloudpickle.loads(sent)
     call = made().eval() if isinstance(made, type) else made
