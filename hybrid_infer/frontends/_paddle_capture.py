@@ -12,6 +12,7 @@ from hybrid_infer._types import Captured, Graph, TensorSpec, Tracee
 from hybrid_infer.frontends._paddle_apart import undisturbed
 from hybrid_infer.frontends._paddle_compare import compare
 from hybrid_infer.frontends._paddle_cut import Gap, cut, joined
+from hybrid_infer.frontends._paddle_mode import static_mode
 from hybrid_infer.frontends._paddle_onnx import convert, finish
 from hybrid_infer.frontends._paddle_purity import impurities, needed, operators
 from hybrid_infer.frontends._paddle_quiet import quiet
@@ -194,10 +195,9 @@ def _widened(result: Any) -> Any:
 def _serialise(traced: Trace, path: str) -> list[Gap]:
     """Write the program where the converter reads it; gives where it was cut."""
     import paddle
-    from paddle.base import framework
     from paddle.static.pir_io import normalize_pir_program
 
-    with quiet(), framework._dygraph_guard(None):
+    with quiet(), static_mode():
         rewrite(traced.program, traced.results)
         cuts, operands, gaps = cut(traced.program, traced.results)
         # Inputs that no result depends on are refused where they are named.

@@ -14,6 +14,7 @@ from hybrid_infer import _fork_safe
 from hybrid_infer._errors import StaticModelError, TraceError
 from hybrid_infer._types import Tracee
 from hybrid_infer.frontends._paddle_apart import undisturbed
+from hybrid_infer.frontends._paddle_mode import static_mode
 from hybrid_infer.frontends._paddle_quiet import quiet
 from hybrid_infer.frontends._paddle_trace import trace
 
@@ -27,12 +28,10 @@ def program(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: f
 
 
 def _program(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> bytes:
-    from paddle.base import framework
-
     traced = trace(tracee, dynamic, dynamic_ints, gradients=True)
     if traced.impure:
         raise TraceError("; ".join(traced.impure[:3]))
-    with quiet(), framework._dygraph_guard(None), tempfile.TemporaryDirectory(prefix="hybrid_infer_") as folder:
+    with quiet(), static_mode(), tempfile.TemporaryDirectory(prefix="hybrid_infer_") as folder:
         path = os.path.join(folder, "program.json")
         # What the framework does to a program that is to be saved puts it into evaluation mode.
         for i, value in enumerate(traced.results):
@@ -44,10 +43,9 @@ def _program(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
 
 def runner(data: bytes) -> Callable[[Sequence[Any], Sequence[Any], Sequence[int]], Sequence[Any]]:
     """See ``Frontend.runner``."""
-    from paddle.base import framework
     from paddle.jit.dy2static.pir_partial_program import PartialProgramLayer
 
-    with quiet(), framework._dygraph_guard(None), tempfile.TemporaryDirectory(prefix="hybrid_infer_") as folder:
+    with quiet(), static_mode(), tempfile.TemporaryDirectory(prefix="hybrid_infer_") as folder:
         path = os.path.join(folder, "program.json")
         Path(path).write_bytes(data)
         made = paddle.static.Program()

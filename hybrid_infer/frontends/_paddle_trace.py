@@ -14,6 +14,7 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Condition, Tracee
+from hybrid_infer.frontends._paddle_mode import recording
 from hybrid_infer.frontends._paddle_quiet import quiet
 from hybrid_infer.frontends._paddle_sides import Sides, escaped
 from hybrid_infer.frontends._paddle_sizes import Sizes
@@ -44,22 +45,6 @@ class Trace:
     numbers: frozenset[int] = frozenset()
     written: frozenset[int] = frozenset()
     state: frozenset[int] = frozenset()
-
-
-@contextmanager
-def _static_mode(program: Any) -> Iterator[None]:
-    """Static mode for this thread, recording into `program`."""
-    import paddle
-    from paddle.base import framework
-    from paddle.base.dygraph.base import to_static_mode_guard
-
-    tracer = framework._dygraph_tracer()
-    with framework._dygraph_guard(None):
-        # A thread that meets the framework for the first time copies this module's tracer, and would stay in
-        # static mode for good.
-        framework._dygraph_tracer_ = tracer
-        with paddle.static.program_guard(program, paddle.static.Program()), to_static_mode_guard(True):
-            yield
 
 
 @contextmanager
@@ -130,7 +115,7 @@ def trace(
     with ExitStack() as stack:
         stack.enter_context(quiet())
         stack.callback(escaped, program)
-        stack.enter_context(_static_mode(program))
+        stack.enter_context(recording(program))
         stack.enter_context(_autocast(autocast))
         values = [paddle.static.data(name, shape, dtype) for name, shape, dtype in example]
         for i, value in enumerate(values if gradients else ()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -143,6 +144,38 @@ def test_other_threads_trace_with_paddle_during_a_capture() -> None:
             time.sleep(0.002)
 
     _in_threads(2, work)
+    served(captures=2)
+
+
+def test_threads_that_begin_during_a_capture_are_eager() -> None:
+    """The framework has them begin with what the last guard on any thread has left."""
+
+    class Hot(Block):
+        forward = inference(fallback="error")(Block.forward)
+
+    layer, done, modes = Hot(), threading.Event(), []
+
+    def begin() -> None:
+        modes.append(paddle.in_dynamic_mode())
+
+    def others() -> None:
+        while not done.is_set():
+            thread = threading.Thread(target=begin)
+            thread.start()
+            thread.join()
+
+    interval = sys.getswitchinterval()
+    watcher = threading.Thread(target=others)
+    watcher.start()
+    sys.setswitchinterval(1e-6)
+    try:
+        for rows in (2, 3):
+            layer(grid(rows, 4)).sum().backward()
+    finally:
+        sys.setswitchinterval(interval)
+        done.set()
+        watcher.join()
+    assert len(modes) > 100 and all(modes), f"{modes.count(False)} of {len(modes)} threads began in static mode"
     served(captures=2)
 
 
