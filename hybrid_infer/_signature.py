@@ -83,6 +83,7 @@ class Parameters:
         self.defaults = tuple(p.default for p in parameters)
         self.simple = all(p.kind in (_POSITIONAL_ONLY, _POSITIONAL_OR_KEYWORD) for p in parameters)
         self._table = [(p.kind, p.name, p.default) for p in parameters]  # the attributes of `p` are properties
+        self._by_name = frozenset(p.name for p in parameters if p.kind is _KEYWORD_ONLY)
         #: Does it matter to a wrapper which of them a call leaves out?
         self.looked_at = _wrapping.looked_at(function)
         self.count = len(parameters)
@@ -139,7 +140,7 @@ class Parameters:
 
     def style(self, values: Sequence[Any]) -> tuple[int, Collection[str]]:
         """How such a call would pass them: how many by position, and the names of the others."""
-        return len(values), ()
+        return len(values), self._by_name
 
     def carried(self, values: Sequence[Any]) -> Sequence[Any]:
         """Those of the values of a call that no caller passes."""

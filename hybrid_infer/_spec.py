@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from hybrid_infer._errors import SpecError
@@ -269,10 +269,19 @@ def arguments(
             raise SpecError(option, f"it has no entry for the argument {names} of {method}")
         count = len(parameters.names)
         raise SpecError(option, f"it has {len(input_spec)} entries where {method} takes {count} arguments")
-    given = [*range(len(input_spec))]
+    return named(values, parameters.names[: len(input_spec)], parameters, method, option)
+
+
+def named(
+    values: Sequence[Any], given: Collection[str], parameters: Parameters, method: str, option: str
+) -> tuple[Any, ...]:
+    """The values, in which specs without a name get that of their parameter.
+
+    `given`: the names of those that are no defaults. Raises SpecError where none is a tensor's.
+    """
     found = []
-    for i, (name, value) in enumerate(zip(parameters.names, values, strict=True)):
-        mine = i in given or isinstance(value, (tuple, dict))
+    for name, value in zip(parameters.names, values, strict=True):
+        mine = name in given or isinstance(value, (tuple, dict))
         found.append(mapped(value, _named, f"`{name}`", name) if mine else value)
     if not any(map(_described, _leaves(found))):
         raise SpecError(option, f"no entry of it is a tensor: {method} would be a constant")

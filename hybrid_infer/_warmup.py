@@ -101,10 +101,8 @@ def _values(method: HotMethod, given: Any, place: str) -> tuple[Any, ...]:
             takes = ", ".join(f"`{name}`" for name in parameters.names)
             names = ", ".join(map(repr, given)) or "none"
             raise SpecError(place, f"by name, {names} are given; the arguments of {method.name} are {takes}")
-        given = list(values)
-    else:
-        given = _listed(given)
-    return _spec.arguments(list(given), parameters, method.name, place)
+        return _spec.named(values, given, parameters, method.name, place)
+    return _spec.arguments(list(_listed(given)), parameters, method.name, place)
 
 
 def _listed(given: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import doctest
+import functools
 import io
 import sys
 import time
@@ -247,3 +248,24 @@ def test_an_input_spec_that_the_method_cannot_take_is_told_of_as_one(caplog: pyt
     assert counts()["captures"] == 1 and counts()["eager_calls"] == 0
     with pytest.raises(CaptureError):
         inference(Block(), input_spec=[InputSpec([None, 5])], fallback="error")
+
+
+GIVEN: list[Any] = [{"x": X}, {"x": X, "bias": 2}, {"x": X, "scale": 4, "other": 3}, [X], [X, 3], [X, 3, 4, 5]]
+
+
+@pytest.mark.parametrize("given", GIVEN, ids=lambda given: ",".join(given) if isinstance(given, dict) else len(given))
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_arguments_by_name_alone_and_any_number_of_them(wrapped: bool, given: Any) -> None:
+    def bare(x: Any, scale: Any = 2, *rest: Any, bias: int = 1, **more: Any) -> Any:
+        return x * scale + bias + sum(rest) + sum(more.values())
+
+    @functools.wraps(bare)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return bare(*args, **kwargs)
+
+    hot = inference(wrapper if wrapped else bare)
+    assert [each.outcome for each in warmup(hot, given)] == ["compiled"]
+    args, kwargs = ((), given) if isinstance(given, dict) else (given, {})
+    with stance("fail_on_compile"):
+        same(hot(*args, **kwargs), bare(*args, **kwargs))
+    assert counts()["captures"] == 1 and not counts()["fallbacks"]
