@@ -26,6 +26,9 @@ class Unfit(Refused):
     """The same where it lies in the values or sizes of the arrays that it was given."""
 
 
+#: Of a graph that is ``checked``, of some arguments.
+FAILED = "a check of values that the method makes does not hold"
+
 #: Characters of a reason; an engine's whole message is that of the error's cause.
 _LONGEST = 200
 
@@ -127,7 +130,7 @@ class Program:
         self._used = None if None not in names else tuple(name is not None for name in names)
         self._count = len(names)
         self._weights = weights
-        self._outputs = list(graph.outputs)
+        self._outputs, self._checked = list(graph.outputs), graph.checked
         self._complex_results = [i for i, dtype in enumerate(self.output_dtypes) if dtype in _complex.PARTS]
         self._complex: list[int] | None = None  # which of the arrays of a run are: live weights tell at the first
         self._pacer, self._threads = pacer, threads
@@ -149,8 +152,7 @@ class Program:
                 feeds.update(self._weights)
             pacer = self._pacer
             if pacer is None:
-                results = session.run(self._outputs, feeds, None)
-                return self._joined(results) if self._complex_results else results
+                return self._joined(session.run(self._outputs, feeds, None))
             hand_over = pacer.hand_over
             try:
                 if hand_over is not None:
@@ -167,7 +169,7 @@ class Program:
                         hand_over.end()
             if seconds > _cores.NOT_WORTH_IT or hand_over is not None:
                 pacer.note(seconds)
-            return self._joined(results) if self._complex_results else results
+            return self._joined(results)
         except Exception as error:
             kind = ArgumentsRefused if isinstance(error, Unfit) else EngineError
             raise kind(self.engine, self._explain(error, arrays)) from error
@@ -180,7 +182,11 @@ class Program:
             found[i] = _complex.paired(found[i])
         return found
 
-    def _joined(self, results: Sequence[Any]) -> list[Any]:
+    def _joined(self, results: Sequence[Any]) -> Sequence[Any]:
+        if self._checked and not results[-1]:
+            raise Unfit(FAILED)
+        if not self._complex_results:
+            return results
         found = list(results)
         for i in self._complex_results:
             found[i] = _complex.joined(found[i])

@@ -46,6 +46,10 @@ class TensorSpec:
     device: str = "cpu"
 
 
+#: The output of a graph that is no result: do the method's own checks of values hold?
+CHECKED = "checked"
+
+
 @dataclass(frozen=True)
 class Graph:
     """An ONNX graph that holds no weights, and the names that its caller binds.
@@ -53,7 +57,8 @@ class Graph:
     ``model`` is a serialised ModelProto. ``weights[i]`` is the name of the graph input that takes the i-th weight,
     None where the graph does not use it; ``inputs`` names the inputs for the tensors of a call, followed by its
     integer inputs (int64 scalars) and by the weights that it writes to (see ``Version.state``), None where unused;
-    ``outputs`` names the results. Graph inputs stand in the order: weights, inputs. No name occurs twice.
+    ``outputs`` names the results, and `CHECKED` behind them where the method checks values. Graph inputs stand in the
+    order: weights, inputs. No name occurs twice.
     """
 
     model: bytes
@@ -62,6 +67,10 @@ class Graph:
     outputs: tuple[str, ...]
     input_specs: tuple[TensorSpec, ...]
     output_specs: tuple[TensorSpec, ...]
+
+    @property
+    def checked(self) -> bool:
+        return self.outputs[-1:] == (CHECKED,)
 
 
 @dataclass(frozen=True)

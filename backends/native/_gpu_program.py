@@ -16,6 +16,7 @@ from hybrid_infer import _fork_safe
 from hybrid_infer._errors import ArgumentsRefused, EngineError
 from hybrid_infer._types import EngineOptions, Graph, Memory
 from hybrid_infer.backends import _fork
+from hybrid_infer.backends._cuda import _checks
 from hybrid_infer.backends._cuda._driver import Driver
 from hybrid_infer.backends._cuda._graphs import LARGEST, Buffer, Graphs
 from hybrid_infer.backends._cuda._memory import block
@@ -69,7 +70,7 @@ class Program:
         self._plan, self._kernels, self._device, self._gpu, self._offers = plan, kernels, device, gpu, offers
         #: Does what it computes depend on whether float32 may be rounded to TF32?
         self.heeds_tf32 = bool(offers) and _libraries.heeds_tf32(plan)
-        self._live = options.live
+        self._live, self._checked = options.live, graph.checked
         self._fed = len(graph.weights) if self._live else 0  # in front of the arguments of a call
         self._count = self._fed + len(graph.inputs)
         kept = [i for i, name in enumerate(graph.weights) if name is not None]
@@ -123,8 +124,13 @@ class Program:
             if len(arrays) != self._count:
                 raise refuse(f"{len(arrays)} tensors given to a program that takes {self._count}")
             with self._memory.scope():
+                if self._checked:
+                    _checks.possible(NAME, self._memory)
                 self._device.enter(self._memory.index)
-                return self._run(arrays)
+                found = self._run(arrays)
+                if self._checked:
+                    _checks.hold(NAME, found)
+                return found
         except EngineError:
             raise
         except Exception as error:

@@ -14,7 +14,7 @@ from hybrid_infer import _fork_safe
 from hybrid_infer._errors import EngineError, PassingFault
 from hybrid_infer._types import Graph, Memory
 from hybrid_infer.backends import _fork
-from hybrid_infer.backends._cuda import _aside, _driver, _graphs, _memory
+from hybrid_infer.backends._cuda import _aside, _checks, _driver, _graphs, _memory
 from hybrid_infer.backends.tensorrt import _profiles
 from hybrid_infer.backends.tensorrt._load import Loaded
 from hybrid_infer.backends.tensorrt._logger import ERRORS
@@ -145,7 +145,7 @@ class Program:
         self.profile, self._compare, self.outdated = profile, compare, False
         self.generation = _fork.generation()
         self._module, self._memory = module, memory
-        self._names, self._outputs = tuple(names), tuple(graph.outputs)
+        self._names, self._outputs, self._checked = tuple(names), tuple(graph.outputs), graph.checked
         self._weights = len(names) - len(graph.inputs)
         self._loaded: Loaded | None = loaded
         engine: trt.ICudaEngine = loaded.engine
@@ -196,20 +196,28 @@ class Program:
             raise EngineError(NAME, f"{len(arrays)} arrays given to a program that takes {len(self._names)}")
         try:
             with self._memory.scope():
-                capturing = self._memory.capturing()
-                if self._compare is None or capturing:  # where nothing may be waited for
-                    return self._run(loaded, arrays, capturing)
-                unchanged = self._compare()
-                # Enqueued before the answer is waited for, so that the GPU has work.
-                found = self._run(loaded, arrays, capturing)
-                if not unchanged():
-                    self.outdated = True
-                    raise EngineError(NAME, "weights that it has copied were written to where no counter tells")
+                if self._checked:
+                    _checks.possible(NAME, self._memory)
+                found = self._compared(loaded, arrays)
+                if self._checked:
+                    _checks.hold(NAME, found)
                 return found
         except EngineError:
             raise
         except Exception as error:  # of the framework: out of memory
             raise PassingFault(NAME, " ".join(str(error).split())[:300] or type(error).__name__) from error
+
+    def _compared(self, loaded: Loaded, arrays: Sequence[Any]) -> list[Any]:
+        capturing = self._memory.capturing()
+        if self._compare is None or capturing:  # where nothing may be waited for
+            return self._run(loaded, arrays, capturing)
+        unchanged = self._compare()
+        # Enqueued before the answer is waited for, so that the GPU has work.
+        found = self._run(loaded, arrays, capturing)
+        if not unchanged():
+            self.outdated = True
+            raise EngineError(NAME, "weights that it has copied were written to where no counter tells")
+        return found
 
     def _run(self, loaded: Loaded, arrays: Sequence[Any], capturing: bool) -> list[Any]:
         arguments = [

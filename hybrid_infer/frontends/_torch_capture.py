@@ -15,7 +15,7 @@ from torch.export import Dim
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._own_thread import replaced
-from hybrid_infer._types import OVERLAP, Captured, Expr, Graph, TensorSpec, Tracee
+from hybrid_infer._types import CHECKED, OVERLAP, Captured, Expr, Graph, TensorSpec, Tracee
 from hybrid_infer._unwarned import unwarned
 from hybrid_infer.frontends import (
     _torch_aliases,
@@ -23,6 +23,7 @@ from hybrid_infer.frontends import (
     _torch_attention,
     _torch_autocast,
     _torch_builtins,
+    _torch_checks,
     _torch_collectors,
     _torch_compiling,
     _torch_composites,
@@ -230,11 +231,17 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             tracee.written |= written
             tracee.state |= state
             return _capture(tracee, dynamic, dynamic_ints)
+        if lost := _torch_checks.lost(program):
+            impure = (*impure, lost)
         if impure:
             return Captured(Graph(b"", (), (), (), (), ()), impure=impure)
+        checked = _torch_checks.as_result(program)
         captured, sizes = _described(program, tracee, dynamic, dynamic_ints, lines)
-        if not captured.graph.outputs:
+        if len(captured.graph.outputs) == checked:
             raise TraceError("it computes nothing from its arguments")
+        if checked:
+            outputs = (*captured.graph.outputs[:-1], CHECKED)
+            captured = replace(captured, graph=replace(captured.graph, outputs=outputs))
         try:
             names = [n for group in (captured.graph.weights, captured.graph.inputs) for n in group]
             with contextlib.ExitStack() as forms:
@@ -432,7 +439,7 @@ def _described(
             symbols.setdefault(value.node.expr, ["int", number])
             ints.add(number)
         specs.append(TensorSpec("int64", ()))
-    sizes = _torch_guards.Sizes(environment, symbols, derived)
+    sizes = _torch_guards.Sizes(environment, symbols, derived, _torch_checks.kept(program))
     outputs = next(n for n in program.graph.nodes if n.op == "output").args[0]
     results = [n.meta.get("val") if hasattr(n, "meta") else n for n in outputs]
     result_specs = tuple(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
@@ -44,11 +44,15 @@ class Sizes:
     """What a trace left open: ``symbols`` of sizes and integers with their places, and others that are ``derived``.
 
     Of the tracer's shape environment it holds what that knew when this was made: what it assumes later it puts in place
-    of a size everywhere, so that what it had assumed before comes to say nothing.
+    of a size everywhere, so that what it had assumed before comes to say nothing. ``kept``: assertions that the traced
+    program makes itself, as text.
     """
 
-    def __init__(self, environment: Any, symbols: Mapping[Any, Expr], derived: Sequence[tuple[Expr, Any]]) -> None:
-        self._environment, self._symbols, self._derived = environment, symbols, derived
+    def __init__(
+        self, environment: Any, symbols: Mapping[Any, Expr], derived: Sequence[tuple[Expr, Any]],
+        kept: Set[str] = frozenset(),
+    ) -> None:  # fmt: skip
+        self._environment, self._symbols, self._derived, self._kept = environment, symbols, derived, kept
         self._replacements = {} if environment is None else dict(environment.replacements)
 
     def conditions(self) -> list[Condition]:
@@ -60,7 +64,7 @@ class Sizes:
             rules = [["==", place, _expression(each, self._symbols)] for place, each in self._derived]
             if self._environment is not None:
                 rules += _ranges(self._environment, self._symbols)
-                self._add(rules, _guards(self._environment))
+                self._add(rules, _guards(self._environment, self._kept))
         return rules
 
     def with_late(self, rules: Sequence[Condition], late: Sequence[Any]) -> list[Condition]:
@@ -104,10 +108,10 @@ def _ranges(environment: Any, symbols: Mapping[Any, Expr]) -> list[Condition]:
     return rules
 
 
-def _guards(environment: Any) -> list[Any]:
+def _guards(environment: Any, kept: Set[str]) -> list[Any]:
     found = [guard.expr for guard in environment.guards]
     for asserts in environment.deferred_runtime_asserts.values():
-        found += [each.expr for each in asserts]
+        found += [each.expr for each in asserts if str(each.expr) not in kept]
     return found
 
 
