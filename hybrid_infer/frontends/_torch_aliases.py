@@ -16,6 +16,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
 from hybrid_infer._types import Tracee
+from hybrid_infer.frontends import _torch_layouts
 from hybrid_infer.frontends._torch_reasons import line_of
 
 #: "alias" stands for ``contiguous()`` of what is so already (see `Contiguous`).
@@ -112,7 +113,9 @@ def _tensors(node: Any) -> list[Any]:
 
 
 def _memory(node: Any) -> set[int]:
-    return {StorageWeakRef(tensor.untyped_storage()).cdata for tensor in _tensors(node)}
+    """Of what `torch.vmap` has wrapped: where the whole lies."""
+    whole = map(_torch_layouts.unwrapped, _tensors(node))
+    return {StorageWeakRef(tensor.untyped_storage()).cdata for tensor in whole}
 
 
 def _dtype(node: Any) -> Any:

@@ -52,17 +52,21 @@ def _is_exporting() -> bool:
 
 
 def _is_fx_symbolic_tracing() -> bool:
-    """Torch tells an export, which sets that variable too, by `is_compiling`."""
+    """Torch tells an export, which sets that variable too, by `is_compiling`.
+
+    Since torch 2.14 each thread has its own, and this is left as it is.
+    """
     from hybrid_infer.frontends._torch_compiling import any_exports
 
     return _is_fx_tracing_flag and not any_exports() and not torch.compiler.is_compiling()
 
 
-_ASKED = (
+_ASKED: list[tuple[Any, str, Any]] = [
     (torch.compiler, "is_compiling", _is_compiling),
     (torch.compiler, "is_exporting", _is_exporting),
-    (_symbolic_trace, "is_fx_symbolic_tracing", _is_fx_symbolic_tracing),
-)
+]
+if hasattr(_symbolic_trace, "_is_fx_tracing_flag"):
+    _ASKED.append((_symbolic_trace, "is_fx_symbolic_tracing", _is_fx_symbolic_tracing))
 
 
 def exports() -> bool:

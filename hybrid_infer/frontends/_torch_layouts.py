@@ -32,6 +32,13 @@ def parts(tensor: Any) -> Sequence[Any]:
     return tensor.int_repr(), tensor.dequantize()
 
 
+def unwrapped(tensor: Any) -> Any:
+    """The tensor behind those that `torch.vmap` and its like show code in its place."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
+
+
 def storage(tensor: Any) -> int | None:
     """Where the memory of a tensor begins; None of one that has none of its own."""
     if not tensor.numel():

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch_support import Block, counts, eagerly, same, served
+from torch_support import Block, counts, eagerly, same, served, twice
 
 from hybrid_infer import _background, inference, save
 from hybrid_infer._route import Compiled
@@ -432,3 +432,16 @@ def test_such_a_method_is_not_saved(tmp_path: Path) -> None:
             layer(torch.rand(2, 4), torch.rand(2, 4))
         with pytest.raises(Exception, match="writes to argument `c`"):
             save(layer, tmp_path / "model", trainable=False)
+
+
+def test_beside_what_vmap_makes() -> None:
+    """The tracer's notes of it are of wrappers, which lie nowhere in memory."""
+
+    def method(x: Any) -> Any:
+        made = torch.vmap(lambda row: row.flip(0) + row.reshape(-1))(x)
+        return torch.zeros_like(made).add_(made)
+
+    hot = inference(method, backend="onnxruntime")
+    for rows in (2, 3, 4):
+        twice(hot, method, torch.rand(rows, 3))
+    served(captures=2)
