@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import tempfile
@@ -34,6 +35,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--large"):
         _walk.MANY = 0
+
+
+_ABSENT = {name for name in ("openvino", "paddle", "torch") if importlib.util.find_spec(name) is None}
+
+
+class _Lacking(pytest.Module):
+    """A module of tests of a framework that is not installed."""
+
+    def collect(self) -> Any:
+        pytest.skip(f"needs {self.path.parent.name.partition('_')[0]}", allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: Any) -> Any:
+    if module_path.parent.name.partition("_")[0] in _ABSENT:
+        return _Lacking.from_parent(parent, path=module_path)
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items if _ABSENT else ():
+        given = vars(getattr(item, "callspec", None) or object)
+        values = {value for value in given.get("params", {}).values() if isinstance(value, str)}
+        for name in sorted(_ABSENT & (values | {mark.name for mark in item.iter_markers()})):
+            item.add_marker(pytest.mark.skip(reason=f"needs {name}"))
 
 
 @pytest.fixture

@@ -215,6 +215,7 @@ def test_half_precision_models_stay_what_they_are(x: torch.Tensor, backend: str,
 
 @pytest.mark.parametrize("native", [True, False])
 def test_engines_with_kernels_come_first_and_are_measured_alone(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openvino")
     monkeypatch.delenv("HYBRID_INFER_BACKEND")
     monkeypatch.setattr(type(engine("openvino")), "native", lambda self, precision: native or precision == "float32")
     orders = []
