@@ -126,8 +126,15 @@ def _used(node: Any, place: dict[Any, int], after: int) -> bool:
     return any(place[user] > after for user in node.users)
 
 
-class Contiguous(TorchFunctionMode):
-    """Has ``contiguous()`` leave a trace where it changes nothing, so that `unsettled` sees it."""
+_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
+
+
+class Aliases(TorchFunctionMode):
+    """What gives a tensor in the memory of another one, as the tracer can keep it.
+
+    ``contiguous()`` leaves a trace where it changes nothing, so that `unsettled` sees it, and ``tensor.data``, which the
+    tracer takes for a constant, is ``tensor.detach()``.
+    """
 
     def __init__(self, tracee: Tracee, inputs: list[Any]) -> None:
         super().__init__()
@@ -135,6 +142,8 @@ class Contiguous(TorchFunctionMode):
         self._asked: list[tuple[Any, int]] = []  # and what had been written by then
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function == _DATA:
+            return args[0].detach()
         if function is torch.Tensor.contiguous and not kwargs and len(args) == 1 and args[0].is_contiguous():
             tensor = args[0]
             if not any(tensor is each for each in (*self._inputs, *self._tracee.passed)):
@@ -150,7 +159,7 @@ class Contiguous(TorchFunctionMode):
 @contextlib.contextmanager
 def seen(tracee: Tracee, inputs: list[Any]) -> Iterator[None]:
     """While a method is traced, note what it writes to that ``contiguous()`` gave it and that is an argument."""
-    with Contiguous(tracee, inputs) as asked:
+    with Aliases(tracee, inputs) as asked:
         yield
     if asked.written():
         tracee.writes.append(f"it writes in place to what torch.Tensor.contiguous gave, {_REASON}")
