@@ -28,13 +28,21 @@ class Named(NamedTuple):
 
     def label(self) -> str:
         """What the name stands for, in every process."""
-        kind = type(self.value)
-        return f"{getattr(self.value, '__module__', '')}:{getattr(self.value, '__qualname__', kind.__qualname__)}"
+        kind = type(self.value).__qualname__
+        return f"{_told(self.value, '__module__', '')}:{_told(self.value, '__qualname__', kind)}"
 
     def at_home(self) -> bool:
         """Is it what the framework itself has defined under that name?"""
-        library = str(getattr(self.value, "__module__", "")).partition(".")[0]
-        return library == self.where.partition(".")[0] and getattr(self.value, "__name__", "") == self.name
+        library = str(_told(self.value, "__module__", "")).partition(".")[0]
+        return library == self.where.partition(".")[0] and _told(self.value, "__name__", "") == self.name
+
+
+def _told(value: Any, name: str, otherwise: str) -> Any:
+    """An attribute; `otherwise` where there is none, and of what stands for a package that is not installed."""
+    try:
+        return getattr(value, name, otherwise)
+    except Exception:
+        return otherwise
 
 
 def replaced(frontend: Any) -> Iterator[Named]:

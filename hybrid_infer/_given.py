@@ -54,7 +54,7 @@ def objects(values: Sequence[Any], defaults: Sequence[Any] = ()) -> list[Any]:
                 if not any(value is default for default in defaults):
                     found[id(value)] = value
                     walk(vars(value).values())
-            elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            elif not isinstance(value, type) and dataclasses.is_dataclass(value):
                 found[id(value)] = value
                 walk([getattr(value, field.name) for field in dataclasses.fields(value)])
 

@@ -336,7 +336,7 @@ def frontend_of_values(values: Any, of: Callable[[Any], Any] = frontend_of) -> A
             found = frontend_of_values(value.values(), of)
         elif found is None and isinstance(value, (list, tuple)):
             found = frontend_of_values(value, of)
-        elif found is None and dataclasses.is_dataclass(value) and not isinstance(value, type):
+        elif found is None and not isinstance(value, type) and dataclasses.is_dataclass(value):
             found = frontend_of_values((getattr(value, f.name) for f in dataclasses.fields(value)), of)
         if found is not None:
             return found

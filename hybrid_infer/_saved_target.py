@@ -125,7 +125,7 @@ def decorated(layer: Any) -> list[tuple[str, Any]]:
     found: dict[str, Any] = {}
     for kind in reversed(type(layer).__mro__):
         for name, value in vars(kind).items():
-            hot = getattr(value, "__hybrid_infer__", None)
+            hot = getattr(value, "__hybrid_infer__", None) if isinstance(value, types.FunctionType) else None
             if isinstance(hot, HotMethod) and hot.has_owner:
                 found[name] = hot
             elif name in found:

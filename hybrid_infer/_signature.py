@@ -234,7 +234,7 @@ class Signatures:
             boxes[id(value)] = value
             state = vars(value)
             return kind, tuple(state), self.key(tuple(state.values()), tensors, defaults, boxes)
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        if not isinstance(value, type) and dataclasses.is_dataclass(value):
             _sole(value, kind, "an argument")
             boxes[id(value)] = value
             fields = [getattr(value, f.name) for f in dataclasses.fields(value)]
@@ -332,7 +332,7 @@ class Signatures:
                 return ["d", path, [[type(k).__name__, k] for k in value]], value.items(), ""
             if not dataclasses.is_dataclass(kind):
                 raise Unsupported(place, value)
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        if not isinstance(value, type) and dataclasses.is_dataclass(value):
             own = dataclasses.fields(value)
             if found.symbolic is not None and _state.plain(kind) and _beside.of_dataclass(value, kind, own) is not None:
                 return ["o", path, [*vars(value)]], vars(value).items(), "."

@@ -186,7 +186,7 @@ def _parts(value: Any) -> list[tuple[Any, Any]] | None:
         return list(value.items())
     if _described(value):
         return None
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if not isinstance(value, type) and dataclasses.is_dataclass(value):
         return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
     return list(vars(value).items()) if is_object(type(value)) else None
 

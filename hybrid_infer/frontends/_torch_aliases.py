@@ -132,8 +132,8 @@ _DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 class Aliases(TorchFunctionMode):
     """What gives a tensor in the memory of another one, as the tracer can keep it.
 
-    ``contiguous()`` leaves a trace where it changes nothing, so that `unsettled` sees it, and ``tensor.data``, which the
-    tracer takes for a constant, is ``tensor.detach()``.
+    ``contiguous()`` leaves a trace where it changes nothing, so that `unsettled` sees it, and ``tensor.data``, which
+    the tracer takes for a constant, is ``tensor.detach()``.
     """
 
     def __init__(self, tracee: Tracee, inputs: list[Any]) -> None:

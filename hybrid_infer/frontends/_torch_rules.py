@@ -7,11 +7,15 @@ The exporter tries 45 rules at each node, most of which are about another operat
 graph of a GPT-2 with 12 layers, 1.4 s. One rule, for two slices that a split could replace, goes through the whole
 graph at each node, whatever its operator: four layers of a Qwen3-Next, whose recurrence is a loop of Python, took 309 s
 to capture, and 87 s without. That rule is left out.
+
+Constants that a rule makes are called after the tensor that they are applied to: of two clamps of one tensor, the
+second's bounds took the place of the first's, which the graph then lacked.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,10 +26,13 @@ from hybrid_infer._own_thread import replaced
 def where_they_apply() -> Iterator[None]:
     """Exports on this thread try a rule at nodes of the operator that it ends in, and none that ends in two."""
     try:
-        from onnxscript.rewriter import _basics, _matcher
-    except ImportError:  # a release may do without them
+        from onnxscript.rewriter import RewriterContext, _basics, _matcher
+
+        makes_constants = next(kind for kind in RewriterContext.__mro__ if "initializer" in vars(kind))
+    except (ImportError, StopIteration):  # a release may do without them
         yield
         return
+    numbers = itertools.count()
     no = _basics.MatchResult().fail("The pattern ends in another operator.")
 
     def match(plain: Any, matcher: Any, model: Any, graph: Any, node: Any, **options: Any) -> Any:
@@ -42,7 +49,12 @@ def where_they_apply() -> Iterator[None]:
         same: bool = found == (list(expected) if isinstance(expected, Sequence) else expected)
         return same or matcher.fail(f"Constant value mismatch: expected {expected}, got {found}.")
 
+    def initializer(plain: Any, context: Any, tensor: Any, name: str | None = None) -> Any:
+        name = name or tensor.name
+        return plain(context, tensor, name and f"{name}_{next(numbers)}")
+
     with (
+        replaced(makes_constants, "initializer", initializer),
         replaced(_matcher.SimplePatternMatcher, "match", match),
         replaced(_matcher.SimplePatternMatcher, "_match_constant", match_constant),
     ):

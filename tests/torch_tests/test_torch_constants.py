@@ -178,3 +178,16 @@ def test_a_global_that_is_only_named_like_an_attribute_is_nothing_of_the_methods
             x = torch.rand(2, n, 4)
             torch.testing.assert_close(hot(x), x + layer.table[:n])
     served(captures=2)
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: (x.clamp(0, 1) * 2, x.clamp(0, 1) + 1),
+    lambda x: (x.clamp(0, 1) * 2, x.clamp(-1, 2) + 1, x.clamp(0.25, 0.5)),
+    lambda x: (torch.relu(x).clamp(0, 1), torch.nn.functional.relu6(x), x.clamp(min=0).clamp(max=3)),
+], ids=["equal", "others", "in a row"])  # fmt: skip
+def test_several_bounds_of_one_tensor(function: Any) -> None:
+    """The exporter calls such constants after the tensor, so that the last ones took the place of all."""
+    hot = inference(function, backend="onnxruntime")
+    for rows in (2, 3, 4):
+        twice(hot, function, torch.linspace(-2, 3, rows * 3).reshape(rows, 3))
+    served(captures=2)
