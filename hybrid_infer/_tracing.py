@@ -6,6 +6,7 @@ import contextvars
 import importlib
 import logging
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -200,20 +201,25 @@ def usable(request: Request, outcome: Outcome) -> bool:
 def varying(request: Request, siblings: Sequence[Version]) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:
     """Dimensions and integers in which the call differs from what was captured before (``Family.siblings``).
 
-    A tracer bakes sizes of 0 and 1 in, so these stay fixed, and so do dimensions that it has fixed before; what is
-    asked for ahead varies at any rate.
+    A tracer bakes sizes of 0 and 1 in, so these stay fixed. A dimension that it has fixed before is asked for again
+    after two more sizes, then four, and so on: it may have been fixed for sizes that take another branch. What is asked
+    for ahead varies at any rate.
     """
     call = request.call
     dims: set[tuple[int, int]] = set()
     ints: set[int] = set()
-    fixed: set[tuple[int, int]] = set()
+    refused: Counter[tuple[int, int]] = Counter()
+    static: Counter[tuple[int, int]] = Counter()
     for version in siblings:
-        fixed |= version.specialised
+        refused.update(version.specialised)
+        sizes = ((i, a, n) for i, tensor in enumerate(version.tensors) for a, n in enumerate(tensor.shape))
+        static.update((i, a) for i, a, n in sizes if n is not None and (i, a) not in version.specialised)
         for i, (mine, given) in enumerate(zip(version.tensors, call.tensors, strict=True)):
             for axis, (m, g) in enumerate(zip(mine.shape, given.shape, strict=True)):
                 if m is None or m != g:
                     dims.add((i, axis))
         ints |= {i for i, (m, g) in enumerate(zip(version.ints, call.ints, strict=True)) if m is None or m != g}
+    fixed = {dim for dim, times in refused.items() if static[dim] < 2**times}
     usable = {(i, a) for i, a in dims - fixed if call.shapes[i][a] >= 2}
     return frozenset(usable) | request.errand.open, frozenset(ints)
 

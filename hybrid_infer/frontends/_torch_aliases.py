@@ -126,7 +126,7 @@ def _used(node: Any, place: dict[Any, int], after: int) -> bool:
     return any(place[user] > after for user in node.users)
 
 
-_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
+_DATA = torch.Tensor.data.__get__
 
 
 class Aliases(TorchFunctionMode):

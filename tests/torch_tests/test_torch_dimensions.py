@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch_support import Block, counts, same, served, twice
 
-from hybrid_infer import CaptureError, explain, inference
+from hybrid_infer import CaptureError, _tracing, explain, inference
 
 
 def test_sizes_a_b_c_d_make_two_captures() -> None:
@@ -287,3 +287,42 @@ def test_nor_does_it_hide_one_of_an_integer() -> None:
     with torch.no_grad():
         for n in (0, 4, 0, 1, 2, 5, 4, 0, -3):
             same(hot(x, n), repeated(x, n))
+
+
+def test_a_dimension_that_one_branch_fixes_varies_in_another() -> None:
+    def method(x: Any) -> Any:
+        if 32 < x.shape[1] <= 64:
+            total = torch.zeros_like(x[:, 0])
+            for i in range(x.shape[1]):
+                total = total * 0.5 + x[:, i]
+            return total
+        return x.sum(1) * (2 if x.shape[1] <= 32 else 3)
+
+    hot = inference(method, backend="onnxruntime")
+    for size in (16, 12, 40, 101, 102, 103, *range(104, 120), 7, 40):
+        with torch.no_grad():
+            same(hot(torch.ones(2, size)), method(torch.ones(2, size)))
+    assert counts()["captures"] == 6 and not counts()["fallbacks"]
+
+
+def test_a_dimension_that_is_fixed_everywhere_is_asked_for_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, varying = [], _tracing.varying
+
+    def noted(*given: Any) -> Any:
+        found = varying(*given)
+        asked.append(len(found[0]))
+        return found
+
+    def method(x: Any) -> Any:
+        total = torch.zeros_like(x[:, 0])
+        for i in range(x.shape[1]):
+            total = total * 0.5 + x[:, i]
+        return total
+
+    monkeypatch.setattr(_tracing, "varying", noted)
+    hot = inference(method, backend="onnxruntime", max_versions=16)
+    for size in range(33, 45):
+        with torch.no_grad():
+            same(hot(torch.ones(2, size)), method(torch.ones(2, size)))
+    assert counts()["captures"] == 12
+    assert asked[::2] == [0, 1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 1]  # it is looked up in the store as well
