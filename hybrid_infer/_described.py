@@ -13,6 +13,7 @@ from typing import Any
 from hybrid_infer import _census, _fingerprint, _undo
 from hybrid_infer import _state as _held
 from hybrid_infer._census import Census, Path
+from hybrid_infer._keys import TOO_DEEP
 
 _ITSELF, _ORDER = "its state", "its order"
 #: What the program shares with its copies: it refuses to be copied.
@@ -132,15 +133,17 @@ def _items(value: tuple[Any, ...], frontend: Any, known: Collection[int]) -> lis
 def _digest(value: Any, frontend: Any, known: Collection[int]) -> str:
     """State that no attribute shows: of a set, an array, an iterator, a generator of random numbers.
 
-    `known`: ids of objects whose attributes are compared one by one.
+    `known`: ids of objects whose attributes are compared one by one. What is nested deeper than Python's stack is, such
+    as the nodes of a large `torch.fx.Graph`, has none: how far a walk comes is another depth at each.
     """
-    return _fingerprint.fingerprint(
+    found = _fingerprint.fingerprint(
         [value],
         [],
         is_tensor=lambda item: isinstance(item, frontend.tensor_type),
         is_layer=lambda item: isinstance(item, frontend.layer_type),
         skip=lambda item: id(item) in known and _is_object(item),
-    ).digest
+    )
+    return "" if any(TOO_DEEP in why for why in found.opaque) else found.digest
 
 
 def _held_in(value: Any, above: tuple[int, ...] = ()) -> list[int]:

@@ -23,6 +23,9 @@ from hybrid_infer._fork_safe import cached_property
 _log = logging.getLogger("hybrid_infer.keys")
 
 
+TOO_DEEP = "it is nested too deeply"
+
+
 class Unhashable(HybridInferError, TypeError):
     """A value has no canonical encoding.
 
@@ -113,7 +116,7 @@ class Encoder:
         try:
             return container(self, value)
         except RecursionError:
-            raise Unhashable(self.path, "it is nested too deeply") from None
+            raise Unhashable(self.path, TOO_DEEP) from None
         finally:
             del self._open[id(value)]
 

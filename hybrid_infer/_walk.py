@@ -35,6 +35,8 @@ _LOOKS_INTO = frozenset(
 #: What of its code object says no more than that. Its other attributes say more, and so does the object as a whole.
 _PARAMETERS = frozenset({"co_varnames", "co_argcount", "co_kwonlyargcount", "co_posonlyargcount", "co_flags"})
 _MAX_OBJECTS = 100_000
+#: Bytes that stand for an object in those that hold it: one that many hold, which many hold, would take ever more.
+_LONGEST = 256
 #: Functions that the names in a method's code lead to, from which on only those count that have run (see `_ran`).
 MANY = 400
 
@@ -366,9 +368,11 @@ class Walk(Classes):
             self.note(error.what)
             token = b"?"
         except RecursionError:
-            self.note("it is nested too deeply")
+            self.note(_keys.TOO_DEEP)
             token = b"?"
         del self.trail[depth:]
+        if len(token) > _LONGEST:
+            token = _keys.frame(b"#", _keys.hash_bytes(token).encode())
         self.objects[id(value)] = (value, token)
         return token
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fingerprint_support import LAYER, Case, Cases, check, compared
+from fingerprint_support import LAYER, Case, Cases, check, compared, define, of
 
 pytestmark = pytest.mark.processes
 
@@ -192,3 +192,15 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize("each", CASES, ids=lambda each: each.name)
 def test_edit(each: Case, results: dict[str, Any]) -> None:
     check(each, results)
+
+
+def test_an_object_that_many_hold_is_taken_once() -> None:
+    """What two hold, of which each is held by two, and so on, is small; written out it is 2**60 objects."""
+    source = (
+        "class Node:\n def __init__(self, *held): self.held = held\n"
+        "def made(last):\n node = Node(last)\n for _ in range(60): node = Node(node, [node])\n return node\n"
+        "top = made({last})\n"
+        "def f(x): return x * top.held[0].held[0].held[0]\n"
+    )
+    digests = [of(define(source.format(last=last))["f"]).digest for last in (2, 2, 3)]
+    assert digests[0] == digests[1] != digests[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -78,3 +79,51 @@ def test_a_tracer_sees_the_undecorated_layer(
     with torch.no_grad():
         same(layer(X), expected)
     assert counts()["eager_calls"] == 0 and counts()["bindings"] == 1
+
+
+class Steps(torch.nn.Module):
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.steps, self.linear = steps, torch.nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        x = self.linear(x)
+        for _ in range(self.steps):
+            x = torch.sigmoid(x) + x * 0.1  # of which each is held by two
+        return x
+
+
+@pytest.mark.parametrize("steps", [3, 40, 150])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_graph_of_torch_fx(inside: bool, steps: int) -> None:
+    def made() -> Any:
+        graph = torch.fx.symbolic_trace(Steps(steps).eval())
+        return torch.nn.Sequential(graph) if inside else graph
+
+    for _ in range(2):
+        eager = made()
+        hot = inference(made(), backend="onnxruntime")
+        hot.load_state_dict(eager.state_dict())
+        with torch.no_grad():
+            for rows in (2, 2, 3, 4):
+                x = torch.rand(rows, 4)
+                same(hot(x), eager(x))
+    assert counts()["captures"] == 2 and not counts()["fallbacks"]
+
+
+def test_a_graph_of_torch_fx_that_is_changed() -> None:
+    graph = torch.fx.symbolic_trace(Steps(3).eval())
+    hot = inference(graph.forward, backend="onnxruntime")
+    x = torch.rand(2, 4)
+    with torch.no_grad():
+        for _ in range(2):
+            same(hot(x), graph(x))
+        for node in graph.graph.nodes:
+            if node.target is torch.sigmoid:
+                node.target = torch.tanh
+        graph.recompile()
+        expected = graph(x)
+        again = inference(graph, backend="onnxruntime")
+        for _ in range(2):
+            same(again(x), expected)
+            same(graph.forward(x), expected)
