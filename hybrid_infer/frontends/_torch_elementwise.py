@@ -17,6 +17,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return {
         aten.angle.default: _angle,
         aten.atan2.default: _angle_of_sides,
+        aten.clamp.default: _between,
         aten.heaviside.default: _step,
         aten.logdet.default: _without_form("logdet", "a determinant is beyond the range of numbers of which it is not"),
         aten.logit.default: _logit,
@@ -35,6 +36,14 @@ def _without_form(name: str, why: str) -> Callable[..., NoReturn]:
 def _number(value: float, like: Any) -> Any:
     """Of the type of a tensor: the number as such would be one of float32."""
     return torch.scalar_tensor(value, dtype=like.dtype, device=like.device)
+
+
+def _between(x: Any, low: Any = None, high: Any = None) -> Any:
+    """Of bounds of two types, an integer and a fraction, the exporter makes a tensor and a number."""
+    if {type(low), type(high)} != {int, float}:
+        return NotImplemented
+    kind = torch.result_type(x, 0.5)
+    return torch.ops.aten.clamp.default(x.to(kind), float(low), float(high))
 
 
 def _below_zero(x: Any) -> Any:

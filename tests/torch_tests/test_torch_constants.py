@@ -191,3 +191,15 @@ def test_several_bounds_of_one_tensor(function: Any) -> None:
     for rows in (2, 3, 4):
         twice(hot, function, torch.linspace(-2, 3, rows * 3).reshape(rows, 3))
     served(captures=2)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.float64, torch.int64, torch.int32])
+@pytest.mark.parametrize("low, high", [(0, 0.5), (-0.5, 1), (0, 1.0), (-1.5, 2)])
+def test_bounds_of_two_types(low: float, high: float, kind: torch.dtype) -> None:
+    def method(x: Any) -> Any:
+        return x.clamp(low, high), torch.clip(x * 2, min=low, max=high)
+
+    hot = inference(method, backend="onnxruntime")
+    for rows in (2, 3, 4):
+        twice(hot, method, torch.linspace(-3, 3, rows * 3).reshape(rows, 3).to(kind))
+    served(captures=2)
