@@ -47,7 +47,7 @@ class TensorSpec:
 
 
 #: The output of a graph that is no result: do the method's own checks of values hold?
-CHECKED = "checked"
+CHECKED = "hybrid_infer.checked"
 
 
 @dataclass(frozen=True)

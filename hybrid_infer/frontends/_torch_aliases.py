@@ -15,6 +15,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
+from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Tracee
 from hybrid_infer.frontends import _torch_layouts
 from hybrid_infer.frontends._torch_reasons import line_of
@@ -126,7 +127,7 @@ def _used(node: Any, place: dict[Any, int], after: int) -> bool:
     return any(place[user] > after for user in node.users)
 
 
-_DATA = torch.Tensor.data.__get__
+_DATA, _GIVEN = torch.Tensor.data.__get__, torch.Tensor.data.__set__
 
 
 class Aliases(TorchFunctionMode):
@@ -140,10 +141,16 @@ class Aliases(TorchFunctionMode):
         super().__init__()
         self._tracee, self._inputs = tracee, inputs
         self._asked: list[tuple[Any, int]] = []  # and what had been written by then
+        self._data: list[tuple[Any, Any]] = []
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function == _DATA:
-            return args[0].detach()
+            self._data.append((args[0], data := args[0].detach()))
+            return data
+        if function == _GIVEN:
+            if any(args[0] is tensor and args[1] is data for tensor, data in self._data):  # tensor.data += 1
+                return None
+            raise TraceError("it assigns .data of a tensor", "Copy the values into it (tensor.copy_) instead")
         if function is torch.Tensor.contiguous and not kwargs and len(args) == 1 and args[0].is_contiguous():
             tensor = args[0]
             if not any(tensor is each for each in (*self._inputs, *self._tracee.passed)):

@@ -220,6 +220,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
         try:
             with _torch_collectors.by_context(), _torch_fixed.noted() as lines:
                 program = _exported(tracee, arguments, shapes, recording)
+            lost = _torch_checks.lost(program)
             impure, written, state = _impurities(program, tracee)
         except Exception as error:
             fault = error.__cause__ if isinstance(error, _Stopped) and error.__cause__ is not None else error
@@ -231,7 +232,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             tracee.written |= written
             tracee.state |= state
             return _capture(tracee, dynamic, dynamic_ints)
-        if lost := _torch_checks.lost(program):
+        if lost:
             impure = (*impure, lost)
         if impure:
             return Captured(Graph(b"", (), (), (), (), ()), impure=impure)

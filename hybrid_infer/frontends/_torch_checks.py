@@ -13,15 +13,27 @@ from typing import Any
 
 import torch
 from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
+from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends._torch_reasons import line_of
 
 _ATEN = torch.ops.aten
 #: In the tracer's message.
 _TOLD = re.compile(r"expression (.*) on node '")
 
+_ITEMS = (_ATEN.item.default, _ATEN._local_scalar_dense.default)
+#: What is computed of numbers, as it is computed of tensors of one element.
+_FORMS = {
+    operator.add: _ATEN.add.Tensor, operator.sub: _ATEN.sub.Tensor, operator.mul: _ATEN.mul.Tensor,
+    operator.neg: _ATEN.neg.default, operator.eq: _ATEN.eq.Tensor, operator.ne: _ATEN.ne.Tensor,
+    operator.lt: _ATEN.lt.Tensor, operator.le: _ATEN.le.Tensor, operator.gt: _ATEN.gt.Tensor,
+    operator.ge: _ATEN.ge.Tensor, operator.and_: _ATEN.logical_and.default, operator.or_: _ATEN.logical_or.default,
+    operator.mod: _ATEN.remainder.Tensor, torch.sym_not: _ATEN.logical_not.default,
+    torch.sym_max: _ATEN.maximum.default, torch.sym_min: _ATEN.minimum.default, torch.sym_ite: _ATEN.where.self,
+}  # fmt: skip
 _SCALARS = (_ATEN._assert_scalar.default,)
 _TENSORS = (_ATEN._assert_async.default, _ATEN._assert_async.msg)
 
@@ -35,11 +47,15 @@ def as_result(program: Any) -> bool:
     conditions = [*_conditions(graph)]
     if not conditions:
         return False
+    written, truths = _Written(graph), []
+    for node, condition in conditions:
+        with graph.inserting_before(node):  # what is checked may be written to behind the check
+            truths.append(written.truth(condition))
     output = next(node for node in graph.nodes if node.op == "output")
+    whole = truths[0]
     with graph.inserting_before(output):
-        whole = _truth(graph, conditions[0])
-        for condition in conditions[1:]:
-            whole = _made(graph, _ATEN.logical_and.default, whole, _truth(graph, condition))
+        for truth in truths[1:]:
+            whole = written.op(_ATEN.logical_and.default, whole, truth)
     results = output.args[0]
     output.args = (type(results)([*results, whole]),)
     program.graph_module.recompile()
@@ -55,8 +71,14 @@ def as_result(program: Any) -> bool:
 
 def kept(program: Any) -> frozenset[str]:
     """The expressions of the tracer's deferred assertions that the exported program makes itself."""
-    told = (_TOLD.search(str(node.args[-1])) for node in program.graph.nodes if node.target in _SCALARS)
+    made = [node for node in program.graph.nodes if node.target in _SCALARS and not _empty(node.args[0])]
+    told = (_TOLD.search(str(node.args[-1])) for node in made)
     return frozenset(match[1] for match in told if match)
+
+
+def _empty(condition: Any) -> bool:
+    """Is a number compared with itself, which the tracer puts in place of what it is checked to be equal to?"""
+    return isinstance(condition, torch.fx.Node) and len(condition.args) == 2 and condition.args[0] is condition.args[1]
 
 
 def lost(program: Any) -> str:
@@ -64,12 +86,13 @@ def lost(program: Any) -> str:
     values = (node.meta.get("val") for node in program.graph.nodes)
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     mode = getattr(tensors[0], "fake_mode", None) if tensors else None
+    environment = getattr(mode, "shape_env", None)
     known = kept(program)
-    for assertions in () if mode is None else mode.shape_env.deferred_runtime_asserts.values():
+    for assertions in () if environment is None else environment.deferred_runtime_asserts.values():
         for each in assertions:
-            real = any(symbol_is_type(symbol, SymT.UNBACKED_FLOAT) for symbol in each.expr.free_symbols)
-            if real and str(each.expr) not in known:
-                return "it checks a number that it takes out of a tensor of fractions (torch._check)"
+            forms = {str(each.expr), str(getattr(each.expr, "reversed", each.expr))}
+            if forms.isdisjoint(known) and free_unbacked_symbols(each.expr):
+                return "it checks a number that it takes out of a tensor, in a form that the tracer does not keep"
     for module in program.graph_module.modules():
         if module is not program.graph_module and isinstance(module, torch.fx.GraphModule):
             for node in module.graph.nodes:
@@ -78,8 +101,8 @@ def lost(program: Any) -> str:
     return ""
 
 
-def _conditions(graph: Any) -> Iterator[Any]:
-    """What is checked, each once: nodes whose values are truths, or tensors that are not to be zero."""
+def _conditions(graph: Any) -> Iterator[tuple[Any, Any]]:
+    """Where checks are, and of what: nodes whose values are truths, each once, or tensors that are not to be zero."""
     known: set[Any] = set()
     equal = {_sides(node) for node in graph.nodes if node.target is operator.eq and _checked(node)}
     for node in graph.nodes:
@@ -88,12 +111,15 @@ def _conditions(graph: Any) -> Iterator[Any]:
         condition = node.args[0]
         if not isinstance(condition, torch.fx.Node):  # a constant that the tracer has found to hold
             continue
-        asked = (condition.target, *_sides(condition)) if node.target in _SCALARS else (condition,)
+        if node.target in _TENSORS:
+            yield node, condition
+            continue
+        asked = condition.target, *_sides(condition)
         # The tracer adds the bounds of what is equal to a number.
         implied = condition.target in (operator.ge, operator.le) and _sides(condition) in equal
         if asked not in known and not implied and not _always(condition):
             known.add(asked)
-            yield condition
+            yield node, condition
 
 
 def _sides(condition: Any) -> tuple[Any, ...]:
@@ -105,6 +131,12 @@ def _checked(node: Any) -> bool:
     return any(user.target in _SCALARS for user in node.users)
 
 
+def _decided_by_values(size: Any) -> bool:
+    """Not as the tracer sees it, once it takes the size for what it is checked to be."""
+    raw = getattr(getattr(size, "node", None), "_expr", None)
+    return raw is not None and any(symbol_is_type(each, SymT.UNBACKED_INT) for each in raw.free_symbols)
+
+
 def _always(condition: Any) -> bool:
     """Does it say that a size is not negative?"""
     if condition.target is not operator.ge:
@@ -113,16 +145,59 @@ def _always(condition: Any) -> bool:
     return getattr(size, "target", None) is _ATEN.sym_size.int and isinstance(bound, int) and bound <= 0
 
 
-def _truth(graph: Any, condition: Any) -> Any:
-    value = condition.meta.get("val")
-    if isinstance(value, torch.Tensor):
-        return _made(graph, _ATEN.ne.Scalar, _made(graph, _ATEN.reshape.default, condition, []), 0)
-    return _made(graph, _ATEN.scalar_tensor.default, condition, dtype=torch.bool)
+class _Written:
+    """What a check asks, written out in tensors.
 
+    The tracer takes for granted what is checked: of the numbers themselves, a later pass makes a constant.
+    """
 
-def _made(graph: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
-    node = graph.call_function(target, args, kwargs)
-    inputs = next(each.meta["val"] for each in graph.nodes if isinstance(each.meta.get("val"), torch.Tensor))
-    with inputs.fake_mode:
-        node.meta["val"] = torch.empty((), dtype=torch.bool)
-    return node
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+        tensors = (node.meta.get("val") for node in graph.nodes)
+        self._mode = next(each for each in tensors if isinstance(each, torch.Tensor)).fake_mode  # type: ignore[union-attr]
+
+    def truth(self, condition: Any) -> Any:
+        """A tensor of one truth. Raises TraceError."""
+        if isinstance(condition.meta.get("val"), torch.Tensor):
+            return self.op(_ATEN.ne.Scalar, self.op(_ATEN.reshape.default, condition, []), 0)
+        return self._number(condition)
+
+    def op(self, target: Any, *args: Any, **kwargs: Any) -> Any:
+        node = self._graph.call_function(target, args, kwargs)
+        given = [each.meta["val"] if isinstance(each, torch.fx.Node) else each for each in args]
+        with self._mode:
+            if target is _ATEN.scalar_tensor.default:  # of a size, whose value nobody knows
+                node.meta["val"] = torch.empty((), **kwargs)
+            else:
+                node.meta["val"] = target(*given, **kwargs)
+        return node
+
+    def _number(self, node: Any) -> Any:
+        if not isinstance(node, torch.fx.Node):
+            dtype = {bool: torch.bool, int: torch.int64}.get(type(node), torch.float64)
+            return self.op(_ATEN.scalar_tensor.default, node, dtype=dtype)
+        if node.target in _ITEMS:
+            tensor = node.args[0]
+            dtype = tensor.meta["val"].dtype
+            wide = torch.float64 if dtype.is_floating_point else torch.bool if dtype is torch.bool else torch.int64
+            whole = self.op(_ATEN.reshape.default, tensor, [])
+            return whole if dtype is wide else self.op(_ATEN.to.dtype, whole, wide)
+        if node.target is _ATEN.sym_size.int and _decided_by_values(node.meta["val"]):
+            return self._size(*node.args)
+        if node.target is _ATEN.sym_size.int or node.op == "placeholder":
+            return self.op(_ATEN.scalar_tensor.default, node, dtype=torch.int64)
+        if node.target is operator.floordiv:
+            return self.op(_ATEN.div.Tensor_mode, *map(self._number, node.args), rounding_mode="floor")
+        if node.target not in _FORMS:
+            name = getattr(node.target, "__name__", str(node.target))
+            raise TraceError(f"it checks what {name} makes of a number that it takes out of a tensor")
+        return self.op(_FORMS[node.target], *map(self._number, node.args))
+
+    def _size(self, tensor: Any, axis: int) -> Any:
+        """A size that values decide, counted."""
+        itself = self.op(_ATEN.eq.Tensor, tensor, tensor), self.op(_ATEN.ne.Tensor, tensor, tensor)
+        ones = self.op(_ATEN.to.dtype, self.op(_ATEN.logical_or.default, *itself), torch.int64)
+        if others := [n for n in range(ones.meta["val"].dim()) if n != axis % ones.meta["val"].dim()]:
+            there = self.op(_ATEN.gt.Scalar, self.op(_ATEN.sum.dim_IntList, ones, others), 0)
+            ones = self.op(_ATEN.to.dtype, there, torch.int64)
+        return self.op(_ATEN.sum.default, ones)

@@ -18,7 +18,7 @@ F = torch.nn.functional
 class Layer(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.linear = torch.nn.Linear(3, 3)
+        self.linear, self.other = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
         self.register_buffer("offset", torch.ones(3))
         self.steps: torch.Tensor
         self.register_buffer("steps", torch.zeros(3))
@@ -100,15 +100,28 @@ def test_no_gradient_goes_through_it() -> None:
     assert counts()["captures"] == 1
 
 
-def test_what_is_assigned_to_it_keeps_a_method_right() -> None:
+def a_weight_assigned(self: Layer, x: Any) -> Any:
+    self.linear.weight.data = self.other.weight * 2
+    return self.linear(x)
+
+
+def a_buffer_assigned(self: Layer, x: Any) -> Any:
+    self.steps.data = self.steps.data + x.sum(0)
+    return self.linear(x) + self.steps
+
+
+def an_argument_assigned(self: Layer, x: Any) -> Any:
+    x.data = self.linear(x)
+    return x * 2
+
+
+@pytest.mark.parametrize("verify", ["build", "off"])
+@pytest.mark.parametrize("method", [a_weight_assigned, a_buffer_assigned, an_argument_assigned])
+def test_what_is_assigned_to_it_keeps_a_method_eager(method: Any, verify: Any) -> None:
     eager = Layer().eval()
 
-    def method(self: Layer, x: Any) -> Any:
-        self.steps.data = self.steps.data + x.sum(0)
-        return self.linear(x) + self.steps
-
     class Hot(Layer):
-        @inference(backend="onnxruntime")
+        @inference(backend="onnxruntime", verify=verify)
         def forward(self, x: Any) -> Any:
             return method(self, x)
 
@@ -116,5 +129,11 @@ def test_what_is_assigned_to_it_keeps_a_method_right() -> None:
     hot.load_state_dict(eager.state_dict())
     with torch.no_grad():
         for _ in range(3):
-            same(hot(torch.ones(2, 3)), method(eager, torch.ones(2, 3)))
+            mine, theirs = torch.ones(2, 3), torch.ones(2, 3)
+            same(hot(mine), method(eager, theirs))
+            same(mine, theirs)
             same(hot.state_dict(), eager.state_dict())
+            hot.other.weight.mul_(2)
+            eager.other.weight.mul_(2)
+    (reason,) = counts()["fallbacks"]
+    assert reason.startswith("it assigns .data of a tensor")
