@@ -27,7 +27,7 @@ class Unfit(Refused):
 
 
 #: Of a graph that is ``checked``, of some arguments.
-FAILED = "a check of values that the method makes does not hold"
+FAILED = "a check of values that the method makes, or that its static model takes for granted, does not hold"
 
 #: Characters of a reason; an engine's whole message is that of the error's cause.
 _LONGEST = 200
@@ -152,7 +152,7 @@ class Program:
                 feeds.update(self._weights)
             pacer = self._pacer
             if pacer is None:
-                return self._joined(session.run(self._outputs, feeds, None))
+                return self._given(session.run(self._outputs, feeds, None))
             hand_over = pacer.hand_over
             try:
                 if hand_over is not None:
@@ -169,7 +169,7 @@ class Program:
                         hand_over.end()
             if seconds > _cores.NOT_WORTH_IT or hand_over is not None:
                 pacer.note(seconds)
-            return self._joined(results)
+            return self._given(results)
         except Exception as error:
             kind = ArgumentsRefused if isinstance(error, Unfit) else EngineError
             raise kind(self.engine, self._explain(error, arrays)) from error
@@ -182,7 +182,8 @@ class Program:
             found[i] = _complex.paired(found[i])
         return found
 
-    def _joined(self, results: Sequence[Any]) -> Sequence[Any]:
+    def _given(self, results: Sequence[Any]) -> Sequence[Any]:
+        """Results of a session as they are given to the caller. Raises Unfit where a check failed."""
         if self._checked and not results[-1]:
             raise Unfit(FAILED)
         if not self._complex_results:

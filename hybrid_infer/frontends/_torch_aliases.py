@@ -130,6 +130,12 @@ def _used(node: Any, place: dict[Any, int], after: int) -> bool:
 _DATA, _GIVEN = torch.Tensor.data.__get__, torch.Tensor.data.__set__
 
 
+def _put_back(tensor: Any, data: Any, known: Any, given: Any) -> bool:
+    """Is a tensor given the data that it gave, in the form that it has?"""
+    same = tensor is known and data is given and tensor.shape == data.shape and tensor.stride() == data.stride()
+    return bool(same and tensor.storage_offset() == data.storage_offset())
+
+
 class Aliases(TorchFunctionMode):
     """What gives a tensor in the memory of another one, as the tracer can keep it.
 
@@ -148,7 +154,7 @@ class Aliases(TorchFunctionMode):
             self._data.append((args[0], data := args[0].detach()))
             return data
         if function == _GIVEN:
-            if any(args[0] is tensor and args[1] is data for tensor, data in self._data):  # tensor.data += 1
+            if any(_put_back(args[0], args[1], known, given) for known, given in self._data):  # tensor.data += 1
                 return None
             raise TraceError("it assigns .data of a tensor", "Copy the values into it (tensor.copy_) instead")
         if function is torch.Tensor.contiguous and not kwargs and len(args) == 1 and args[0].is_contiguous():

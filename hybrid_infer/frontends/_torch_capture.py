@@ -218,9 +218,9 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
         _torch_composites.quick(), _torch_views.by_shape(),
     ):  # fmt: skip
         try:
-            with _torch_collectors.by_context(), _torch_fixed.noted() as lines:
+            with _torch_collectors.by_context(), _torch_fixed.noted() as lines, _torch_checks.noted() as made:
                 program = _exported(tracee, arguments, shapes, recording)
-            lost = _torch_checks.lost(program)
+            lost = _torch_checks.lost(program, made)
             impure, written, state = _impurities(program, tracee)
         except Exception as error:
             fault = error.__cause__ if isinstance(error, _Stopped) and error.__cause__ is not None else error
@@ -232,17 +232,17 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             tracee.written |= written
             tracee.state |= state
             return _capture(tracee, dynamic, dynamic_ints)
-        if lost:
-            impure = (*impure, lost)
         if impure:
             return Captured(Graph(b"", (), (), (), (), ()), impure=impure)
-        checked = _torch_checks.as_result(program)
+        if lost:
+            raise TraceError(lost)
+        checked = _torch_checks.as_result(program, made)
         captured, sizes = _described(program, tracee, dynamic, dynamic_ints, lines)
-        if len(captured.graph.outputs) == checked:
+        results = captured.graph.outputs[:-1] if checked else captured.graph.outputs
+        if not results:
             raise TraceError("it computes nothing from its arguments")
         if checked:
-            outputs = (*captured.graph.outputs[:-1], CHECKED)
-            captured = replace(captured, graph=replace(captured.graph, outputs=outputs))
+            captured = replace(captured, graph=replace(captured.graph, outputs=(*results, CHECKED)))
         try:
             names = [n for group in (captured.graph.weights, captured.graph.inputs) for n in group]
             with contextlib.ExitStack() as forms:

@@ -1,14 +1,18 @@
 """What a method checks of values: `torch._check` and its like, `torch._assert_async`, and what operators refuse.
 
 The tracer keeps such checks as nodes without results, which ONNX's exporter drops. Here they become one result more of
-the graph: whether all of them hold (see ``Graph.checked``). Those inside of a branch or a loop do not.
+the graph: whether all of them hold (see ``Graph.checked``). Numbers are compared as int64 and float64. What a branch or
+a loop checks is no part of it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import operator
+import os
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 import torch
@@ -17,7 +21,9 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
+from hybrid_infer import _own_thread
 from hybrid_infer._errors import TraceError
+from hybrid_infer._own_thread import replaced
 from hybrid_infer.frontends._torch_reasons import line_of
 
 _ATEN = torch.ops.aten
@@ -38,8 +44,34 @@ _SCALARS = (_ATEN._assert_scalar.default,)
 _TENSORS = (_ATEN._assert_async.default, _ATEN._assert_async.msg)
 
 
-def as_result(program: Any) -> bool:
-    """Give an exported program the result that says whether its checks hold. Has it checks?"""
+@contextlib.contextmanager
+def noted() -> Iterator[list[Any]]:
+    """What a trace on this thread defers of `torch._check` and its like, where no code of torch's calls them."""
+    found: list[Any] = []
+
+    def checked(plain: Any, kind: Any, condition: Any, *message: Any) -> Any:
+        environment = getattr(getattr(condition, "node", None), "shape_env", None)
+        before = {id(each) for each in _deferred(environment)}
+        plain(kind, condition, *message)
+        if not _called_by_torch():
+            found.extend(each for each in _deferred(environment) if id(each) not in before)
+
+    with replaced(torch, "_check_with", checked):
+        yield found
+
+
+def _called_by_torch() -> bool:
+    frame: Any = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename in (torch.__file__, _own_thread.__file__):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(os.path.dirname(torch.__file__) + os.sep)
+
+
+def as_result(program: Any, made: Sequence[Any]) -> bool:
+    """Give an exported program the result that says whether its checks hold. Has it checks?
+
+    `made`: see `noted`. Raises TraceError for one of those, of which no result can be made.
+    """
     graph = program.graph
     for node in graph.nodes:
         if node.target is _ATEN._is_all_true.default:  # by which torch's checks of tensors ask; ONNX has no form of it
@@ -47,10 +79,16 @@ def as_result(program: Any) -> bool:
     conditions = [*_conditions(graph)]
     if not conditions:
         return False
-    written, truths = _Written(graph), []
+    written, truths, own = _Written(graph), [], {str(each.expr) for each in made}
     for node, condition in conditions:
         with graph.inserting_before(node):  # what is checked may be written to behind the check
-            truths.append(written.truth(condition))
+            try:
+                truths.append(written.truth(condition))
+            except TraceError:
+                if node.target in _TENSORS or not own.isdisjoint(_texts(node)):
+                    raise
+    if not truths:
+        return False
     output = next(node for node in graph.nodes if node.op == "output")
     whole = truths[0]
     with graph.inserting_before(output):
@@ -72,8 +110,13 @@ def as_result(program: Any) -> bool:
 def kept(program: Any) -> frozenset[str]:
     """The expressions of the tracer's deferred assertions that the exported program makes itself."""
     made = [node for node in program.graph.nodes if node.target in _SCALARS and not _empty(node.args[0])]
-    told = (_TOLD.search(str(node.args[-1])) for node in made)
-    return frozenset(match[1] for match in told if match)
+    return frozenset(text for node in made for text in _texts(node))
+
+
+def _texts(node: Any) -> list[str]:
+    """The expression of an assertion, in the tracer's message."""
+    match = _TOLD.search(str(node.args[-1]))
+    return [match[1]] if match else []
 
 
 def _empty(condition: Any) -> bool:
@@ -81,18 +124,13 @@ def _empty(condition: Any) -> bool:
     return isinstance(condition, torch.fx.Node) and len(condition.args) == 2 and condition.args[0] is condition.args[1]
 
 
-def lost(program: Any) -> str:
-    """What the method checks and the exported program does not; empty if there is no such thing."""
-    values = (node.meta.get("val") for node in program.graph.nodes)
-    tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    mode = getattr(tensors[0], "fake_mode", None) if tensors else None
-    environment = getattr(mode, "shape_env", None)
+def lost(program: Any, made: Sequence[Any]) -> str:
+    """What the method checks and the exported program does not; empty if there is nothing. `made`: see `noted`."""
     known = kept(program)
-    for assertions in () if environment is None else environment.deferred_runtime_asserts.values():
-        for each in assertions:
-            forms = {str(each.expr), str(getattr(each.expr, "reversed", each.expr))}
-            if forms.isdisjoint(known) and free_unbacked_symbols(each.expr):
-                return "it checks a number that it takes out of a tensor, in a form that the tracer does not keep"
+    for each in made:
+        forms = {str(each.expr), str(getattr(each.expr, "reversed", each.expr))}
+        if forms.isdisjoint(known) and free_unbacked_symbols(each.expr):
+            return "it checks a number that it takes out of a tensor, in a form that the tracer does not keep"
     for module in program.graph_module.modules():
         if module is not program.graph_module and isinstance(module, torch.fx.GraphModule):
             for node in module.graph.nodes:
@@ -101,9 +139,22 @@ def lost(program: Any) -> str:
     return ""
 
 
+def _assertions(graph: Any) -> list[Any]:
+    """Those that the tracer has deferred."""
+    values = (node.meta.get("val") for node in graph.nodes)
+    mode = next((getattr(value, "fake_mode", None) for value in values if isinstance(value, torch.Tensor)), None)
+    return _deferred(getattr(mode, "shape_env", None))
+
+
+def _deferred(environment: Any) -> list[Any]:
+    found = {} if environment is None else environment.deferred_runtime_asserts
+    return [each for assertions in found.values() for each in assertions]
+
+
 def _conditions(graph: Any) -> Iterator[tuple[Any, Any]]:
     """Where checks are, and of what: nodes whose values are truths, each once, or tensors that are not to be zero."""
     known: set[Any] = set()
+    asserted: set[Any] = set().union(*(each.expr.free_symbols for each in _assertions(graph)))
     equal = {_sides(node) for node in graph.nodes if node.target is operator.eq and _checked(node)}
     for node in graph.nodes:
         if node.op != "call_function" or node.target not in (*_SCALARS, *_TENSORS):
@@ -117,7 +168,7 @@ def _conditions(graph: Any) -> Iterator[tuple[Any, Any]]:
         asked = condition.target, *_sides(condition)
         # The tracer adds the bounds of what is equal to a number.
         implied = condition.target in (operator.ge, operator.le) and _sides(condition) in equal
-        if asked not in known and not implied and not _always(condition):
+        if asked not in known and not implied and not _always(condition, asserted):
             known.add(asked)
             yield node, condition
 
@@ -137,12 +188,13 @@ def _decided_by_values(size: Any) -> bool:
     return raw is not None and any(symbol_is_type(each, SymT.UNBACKED_INT) for each in raw.free_symbols)
 
 
-def _always(condition: Any) -> bool:
-    """Does it say that a size is not negative?"""
-    if condition.target is not operator.ge:
+def _always(condition: Any, asked: Set[Any]) -> bool:
+    """Does it say of a size that values decide what its operator says? `asked`: the symbols of other checks."""
+    if condition.target not in (operator.ge, operator.le):
         return False
     size, bound = condition.args
-    return getattr(size, "target", None) is _ATEN.sym_size.int and isinstance(bound, int) and bound <= 0
+    sized = getattr(size, "target", None) is _ATEN.sym_size.int and isinstance(bound, int)
+    return sized and asked.isdisjoint(getattr(size.meta["val"].node._expr, "free_symbols", ()))
 
 
 class _Written:
@@ -153,8 +205,9 @@ class _Written:
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph
+        self._items: dict[Any, Any] = {}
         tensors = (node.meta.get("val") for node in graph.nodes)
-        self._mode = next(each for each in tensors if isinstance(each, torch.Tensor)).fake_mode  # type: ignore[union-attr]
+        self._mode = next(each for each in tensors if isinstance(each, torch.Tensor)).fake_mode
 
     def truth(self, condition: Any) -> Any:
         """A tensor of one truth. Raises TraceError."""
@@ -177,21 +230,29 @@ class _Written:
             dtype = {bool: torch.bool, int: torch.int64}.get(type(node), torch.float64)
             return self.op(_ATEN.scalar_tensor.default, node, dtype=dtype)
         if node.target in _ITEMS:
-            tensor = node.args[0]
-            dtype = tensor.meta["val"].dtype
-            wide = torch.float64 if dtype.is_floating_point else torch.bool if dtype is torch.bool else torch.int64
-            whole = self.op(_ATEN.reshape.default, tensor, [])
-            return whole if dtype is wide else self.op(_ATEN.to.dtype, whole, wide)
+            return self._item(node)
         if node.target is _ATEN.sym_size.int and _decided_by_values(node.meta["val"]):
             return self._size(*node.args)
         if node.target is _ATEN.sym_size.int or node.op == "placeholder":
             return self.op(_ATEN.scalar_tensor.default, node, dtype=torch.int64)
         if node.target is operator.floordiv:
             return self.op(_ATEN.div.Tensor_mode, *map(self._number, node.args), rounding_mode="floor")
-        if node.target not in _FORMS:
+        bits = node.target in (operator.and_, operator.or_) and not isinstance(node.meta["val"], (bool, torch.SymBool))
+        if node.target not in _FORMS or bits:
             name = getattr(node.target, "__name__", str(node.target))
             raise TraceError(f"it checks what {name} makes of a number that it takes out of a tensor")
         return self.op(_FORMS[node.target], *map(self._number, node.args))
+
+    def _item(self, node: Any) -> Any:
+        """A number that is taken out of a tensor, as it was there when it was taken out."""
+        if node not in self._items:
+            tensor = node.args[0]
+            dtype = tensor.meta["val"].dtype
+            wide = torch.float64 if dtype.is_floating_point else torch.bool if dtype is torch.bool else torch.int64
+            with self._graph.inserting_before(node):
+                whole = self.op(_ATEN.clone.default, self.op(_ATEN.reshape.default, tensor, []))
+                self._items[node] = whole if dtype is wide else self.op(_ATEN.to.dtype, whole, wide)
+        return self._items[node]
 
     def _size(self, tensor: Any, axis: int) -> Any:
         """A size that values decide, counted."""

@@ -159,7 +159,7 @@ def _complex(value: Any, dtype: torch.dtype) -> Any:
 
 
 def _converted(x: Any, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
-    if dtype is None or dtype is x.dtype or not (x.is_complex() or dtype.is_complex):
+    if dtype is None or not isinstance(x, torch.Tensor) or dtype is x.dtype or not (x.is_complex() or dtype.is_complex):
         return NotImplemented
     return _complex(x, dtype) if dtype.is_complex else x.real.to(dtype)
 

@@ -216,7 +216,7 @@ class Interrupt(BaseException): pass
 pacer = _cores.Pacer("torch")
 pacer.note(1.0)
 engine = types.SimpleNamespace(name="one", wire=str, reason=str)
-graph = types.SimpleNamespace(input_specs=(), output_specs=(), outputs=())
+graph = types.SimpleNamespace(input_specs=(), output_specs=(), outputs=(), checked=False)
 session = types.SimpleNamespace(run=lambda *_: (), shared=False, closed=False)
 program = _program.Program(engine, session, (), {}, graph, pacer, 2)
 
@@ -298,7 +298,7 @@ def fail(*_):
 pacer = _cores.Pacer("torch")
 pacer.note(1.0)
 engine = types.SimpleNamespace(name="one", wire=str, reason=str)
-graph = types.SimpleNamespace(input_specs=(), output_specs=(), outputs=())
+graph = types.SimpleNamespace(input_specs=(), output_specs=(), outputs=(), checked=False)
 session = types.SimpleNamespace(run=fail, shared=False, closed=False)
 try:
     _program.Program(engine, session, (), {}, graph, pacer, 2).run([])

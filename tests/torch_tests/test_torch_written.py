@@ -434,6 +434,18 @@ def test_such_a_method_is_not_saved(tmp_path: Path) -> None:
             save(layer, tmp_path / "model", trainable=False)
 
 
+def test_a_trace_that_ends_inside_of_vmap_leaves_nothing_behind() -> None:
+    def method(x: Any) -> Any:
+        return torch.vmap(torch.vmap(lambda number: number * 2))(x) + x
+
+    hot = inference(method, backend="onnxruntime")
+    x = torch.rand(2, 3)
+    for _ in range(3):
+        same(hot(x), method(x))
+        assert torch._C._functorch.peek_interpreter_stack() is None
+        torch.nn.Linear(3, 3)
+
+
 def test_beside_what_vmap_makes() -> None:
     """The tracer's notes of it are of wrappers, which lie nowhere in memory."""
 
