@@ -18,6 +18,7 @@ from hybrid_infer import (
     _environment,
     _given,
     _layer_hooks,
+    _origin,
     _outside,
     _profiler,
     _reads,
@@ -166,12 +167,24 @@ class Twin:
             raise TraceError(found.reason, found.remedy)
 
     def _refuse_shared(self) -> None:
-        """A copy that is the live object itself would be traced into: nothing of it may be written."""
+        """A copy that is the live object itself would be traced into: nothing of it may be written.
+
+        What a library's own copy leaves out, as that of a `torch.fx.Graph` does with tables that are empty by now, is
+        nowhere in it.
+        """
+        here = {id(value) for value in self.census.objects.values()}
         for path, value in self.live.objects.items():
+            if path not in self._copies and id(value) not in here and self._copied_by_library(path):
+                continue
             if path and self._copies.get(path, value) is value:
                 holds = isinstance(value, (dict, list, self.frontend.layer_type))
                 if holds and id(value) not in self.live.grouped:
                     raise TraceError(f"{'.'.join(path)} of class {type(value).__name__} cannot be copied")
+
+    def _copied_by_library(self, path: Path) -> bool:
+        above = (self.live.objects.get(path[:n]) for n in range(1, len(path)))
+        kinds = (type(value) for value in above if hasattr(type(value), "__deepcopy__"))
+        return any(_origin.of_object(kind) != _origin.USER for kind in kinds)
 
     def run(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 from collections.abc import Callable
@@ -127,3 +128,30 @@ def test_a_graph_of_torch_fx_that_is_changed() -> None:
         for _ in range(2):
             same(again(x), expected)
             same(graph.forward(x), expected)
+
+
+def test_graphs_of_torch_fx_that_a_layer_keeps() -> None:
+    """As torchvision's create_feature_extractor makes them; tables of operators that are gone are in no copy."""
+
+    class Dual(torch.fx.GraphModule):
+        def __init__(self, root: Any, graph: Any) -> None:
+            super().__init__(root, graph)
+            self.graph = self.train_graph = graph
+
+    class Flat(Steps):
+        def forward(self, x: Any) -> Any:
+            return torch.flatten(super().forward(x), 1)
+
+    root = Flat(3).eval()
+    graph = torch.fx.symbolic_trace(root).graph
+    (node,) = (node for node in graph.nodes if node.target is torch.flatten)
+    node.replace_all_uses_with(node.args[0])
+    graph.erase_node(node)
+    assert not all(graph._find_nodes_lookup_table.table.values())
+    dual = Dual(root, graph).eval()
+    hot = inference(copy.deepcopy(dual), backend="onnxruntime")
+    with torch.no_grad():
+        for rows in (2, 2, 3, 4):
+            x = torch.rand(rows, 4)
+            same(hot(x), dual(x))
+    assert counts()["captures"] == 2 and not counts()["fallbacks"]
