@@ -20,7 +20,7 @@ from hybrid_infer._types import Tracee
 from hybrid_infer.frontends import _torch_layouts
 from hybrid_infer.frontends._torch_reasons import line_of
 
-#: "alias" stands for ``contiguous()`` of what is so already (see `Contiguous`).
+#: "alias" stands for ``contiguous()`` of what is so already (see `Aliases`).
 _EITHER = frozenset({"alias", "contiguous", "flatten", "ravel", "reshape", "reshape_as"})
 
 

@@ -56,6 +56,19 @@ def a_buffer_written_to(self: Layer, x: Any) -> Any:
     return self.linear(x) + self.steps
 
 
+def _pair(method: Callable[..., Any], verify: Any) -> tuple[Any, Any]:
+    """An undecorated layer, and one of the same weights whose `forward` is the method, served."""
+
+    class Hot(Layer):
+        @inference(backend="onnxruntime", verify=verify)
+        def forward(self, x: Any) -> Any:
+            return method(self, x)
+
+    eager, hot = Layer().eval(), Hot().eval()
+    hot.load_state_dict(eager.state_dict())
+    return eager, hot
+
+
 METHODS: list[Callable[..., Any]] = [
     of_a_weight, of_a_buffer, of_an_argument, of_a_result, a_copy_written_to, an_argument_written_to,
     a_buffer_written_to,
@@ -65,15 +78,7 @@ METHODS: list[Callable[..., Any]] = [
 @pytest.mark.parametrize("verify", ["build", "off"])
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.__name__)
 def test_it_is_served(method: Any, verify: str) -> None:
-    eager = Layer().eval()
-
-    class Hot(Layer):
-        @inference(backend="onnxruntime", verify=verify)
-        def forward(self, x: Any) -> Any:
-            return method(self, x)
-
-    hot = Hot().eval()
-    hot.load_state_dict(eager.state_dict())
+    eager, hot = _pair(method, verify)
     with torch.no_grad():
         for rows in (2, 2, 3, 4):
             mine, theirs = (torch.linspace(-1, 1, rows * 3).reshape(rows, 3) for _ in range(2))
@@ -118,15 +123,7 @@ def an_argument_assigned(self: Layer, x: Any) -> Any:
 @pytest.mark.parametrize("verify", ["build", "off"])
 @pytest.mark.parametrize("method", [a_weight_assigned, a_buffer_assigned, an_argument_assigned])
 def test_what_is_assigned_to_it_keeps_a_method_eager(method: Any, verify: Any) -> None:
-    eager = Layer().eval()
-
-    class Hot(Layer):
-        @inference(backend="onnxruntime", verify=verify)
-        def forward(self, x: Any) -> Any:
-            return method(self, x)
-
-    hot = Hot().eval()
-    hot.load_state_dict(eager.state_dict())
+    eager, hot = _pair(method, verify)
     with torch.no_grad():
         for _ in range(3):
             mine, theirs = torch.ones(2, 3), torch.ones(2, 3)
