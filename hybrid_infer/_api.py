@@ -76,8 +76,10 @@ def inference(
 
     Forms: ``@inference()`` or ``@inference`` above a method of a layer's class, or above a function of tensors;
     ``layer = inference(layer)``, which gives back the same layer with its ``forward`` replaced; ``layer.f =
-    inference(layer.f)`` for one bound method. What is wrapped already is returned as it is; where options are given,
-    these hold from then on, in place of all that were given before.
+    inference(layer.f)`` for one bound method. A function whose first argument is a layer, or an object with layers
+    among its attributes, is served for each of these with its own weights, as a method of it would be. What is wrapped
+    already is returned as it is; where options are given, these hold from then on, in place of all that were given
+    before.
 
     Parameters
     ----------
@@ -279,7 +281,7 @@ def release(target: Any) -> None:
     method = getattr(target, "__hybrid_infer__", None)
     if method is not None:
         owner = getattr(target, "__self__", None)
-        method.release(None if owner is None else {id(owner)})
+        (method if owner is None else method.owned).release(None if owner is None else {id(owner)})
         _trim()
         return
     if isinstance(target, (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType)):

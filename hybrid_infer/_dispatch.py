@@ -150,7 +150,7 @@ class State:
         except (Unsupported, TypeError, RuntimeError) as fault:  # the last of tensors that have no sizes
             if self.frontend.tracing():
                 return self.method.function(*owner, *args, **kwargs)
-            return self.eagerly(owner, args, kwargs, self._named(values, fault), "Pass tensors and plain values")
+            return self.eagerly(owner, args, kwargs, *self._named(values, fault))
         if route is None or not route.valid():
             if route is not None and not route.eager:
                 self.fired[route.broken()] += 1  # type: ignore[union-attr]
@@ -277,15 +277,15 @@ class State:
         called = self._called
         return *called.complete(values[: len(called.names)]), *self.boxes.values()
 
-    def _named(self, values: Any, fault: Exception) -> str:
-        """What cannot be part of a signature, by the name of its parameter, which no key has."""
+    def _named(self, values: Any, fault: Exception) -> tuple[str, str]:
+        """What cannot be part of a signature, by the name of its parameter, which no key has, and what to do."""
         try:
             self.layout(values)
         except Unsupported as named:
-            return str(named)
+            return str(named), named.remedy
         except RecursionError:
-            return "its arguments are nested too deeply"
-        return str(fault)
+            return "its arguments are nested too deeply", Unsupported.remedy
+        return str(fault), Unsupported.remedy
 
     def _compared(self, owner: Any, args: Any, kwargs: Any, values: Any, key: Any, route: Any) -> Any:
         """The eager result, and a fallback counted where the program's differs from it (``verify="always"``)."""

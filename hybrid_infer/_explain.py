@@ -118,7 +118,7 @@ def _found(target: Any) -> Iterator[tuple[str, HotMethod, State | None]]:
     if isinstance(hot, HotMethod):
         owner = getattr(target, "__self__", None)
         states = _states(hot, owner)
-        yield from (("", hot, state) for state in states)
+        yield from (("", state.method, state) for state in states)
         if not states:
             yield "", hot, None
         return
@@ -127,7 +127,7 @@ def _found(target: Any) -> Iterator[tuple[str, HotMethod, State | None]]:
             hot = getattr(getattr(target, name, None), "__hybrid_infer__", None)
             if isinstance(hot, HotMethod):
                 states = _states(hot, None)
-                yield from ((name, hot, state) for state in states)
+                yield from ((name, state.method, state) for state in states)
                 if not states:
                     yield name, hot, None
         return
@@ -146,10 +146,10 @@ def _found(target: Any) -> Iterator[tuple[str, HotMethod, State | None]]:
 
 def _states(method: HotMethod, owner: Any) -> list[State]:
     if owner is not None:
-        found = method.states.get(id(owner))
+        found = method.owned.states.get(id(owner))
         return [found[1]] if found is not None and found[0]() is owner else []
     alone = [] if method.sole is None else [method.sole]
-    return [state for reference, state in list(method.states.values()) if reference() is not None] + alone
+    return [state for reference, state in list(method.owned.states.values()) if reference() is not None] + alone
 
 
 class _Group:

@@ -18,12 +18,13 @@ from hybrid_infer._dispatch import State
 from hybrid_infer._errors import CaptureError, HybridInferError
 from hybrid_infer._log import tell
 from hybrid_infer._options import Options
-from hybrid_infer._signature import Parameters, Unsupported
+from hybrid_infer._signature import OF_INSTANCES, Parameters, Unsupported
 
 _log = logging.getLogger("hybrid_infer")
 
 
 _METHODS: weakref.WeakSet[HotMethod] = weakref.WeakSet()
+_KINDS = 16  # classes of first arguments that one function remembers
 
 
 class HotMethod:
@@ -38,6 +39,9 @@ class HotMethod:
         self.carries: tuple[Carry, ...] = ()
         self.ahead = None if options.input_spec is None else _ahead.compile_ahead
         self._static: Callable[..., Any] | None = None
+        self._owned: HotMethod | None = None
+        #: Classes of first arguments that are no instances, as far as a function without one has met them.
+        self.values: frozenset[type] = frozenset()
         self.states: dict[int, tuple[weakref.ref[Any], State]] = {}
         self._alone: State | None = None
         self._store: Any = None
@@ -87,6 +91,49 @@ class HotMethod:
         return self._static
 
     @property
+    def owned(self) -> HotMethod:
+        """The method that a function is of its first argument, where that is a layer or what holds layers."""
+        if self.has_owner:
+            return self
+        if self._owned is None:
+            with self._lock:
+                if self._owned is None:
+                    self._owned = HotMethod(self.function, self.options, has_owner=True)
+        return self._owned
+
+    def owner(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """(the first argument of a function,) where that is what the function is a method of, else ()."""
+        if args:
+            value = args[0]
+        elif self.first in kwargs:
+            value = kwargs[self.first]
+        else:
+            return ()
+        return (value,) if type(value) not in self.values and self._owns(value) else ()
+
+    @property
+    def first(self) -> str:
+        """The name of the first parameter, where an argument may be passed to it by that name as well; else ""."""
+        found = self.parameters.parameters
+        return found[0].name if found and found[0].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD else ""
+
+    def _owns(self, value: Any) -> bool:
+        """Is a value a layer, an object with a layer among its attributes, or what the function calls `self`?"""
+        parameters = self.parameters.parameters
+        if not parameters or parameters[0].kind not in OF_INSTANCES:
+            return False
+        if isinstance(value, type) or not self.can_own(value):
+            if len(self.values) < _KINDS:
+                self.values |= {type(value)}
+            return False
+        return parameters[0].name == "self" or holds_layers(value)
+
+    def owners(self) -> list[Any]:
+        """The layers, or the objects that hold them, that a function was called with and that are still there."""
+        states = () if self._owned is None else list(self._owned.states.values())
+        return [owner for reference, _ in states if (owner := reference()) is not None]
+
+    @property
     def sole(self) -> State | None:
         """The state of a function that was called."""
         return self._alone
@@ -101,7 +148,7 @@ class HotMethod:
 
     def meet(self, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Remember a call that is answered elsewhere, for ``save()``."""
-        state = self.state(owner[0]) if owner else self.alone(args, kwargs)
+        state = self.owned.state(owner[0]) if owner else self.alone(args, kwargs)
         if state is not None:
             state.meet(args, kwargs)
 
@@ -142,6 +189,8 @@ class HotMethod:
                 state.release()
         if owners is None and self._alone is not None:
             self._alone.release()
+        if owners is None and self._owned is not None:
+            self._owned.release()
 
     def take_back(
         self, state: State, noted: int, args: tuple[Any, ...], kwargs: dict[str, Any], fault: Exception
@@ -326,6 +375,18 @@ def _whole(name: str) -> Any:
 def imported(name: str) -> Any:
     """The frontend of "torch" or "paddle" if the program has imported it, else None."""
     return _frontend(name) if name in sys.modules else None
+
+
+def holds_layers(value: Any) -> bool:
+    """Is a value a layer, or an object with a layer among its attributes?"""
+    held = getattr(value, "__dict__", None)
+    return any(map(_is_layer, (type(value), *map(type, held.values() if isinstance(held, dict) else ()))))
+
+
+def _is_layer(kind: type) -> bool:
+    """Asked of classes, not of objects, which may answer whatever they are asked with an error."""
+    frontends = (_frontend(name) for name in ("torch", "paddle") if name in sys.modules)
+    return any(frontend is not None and issubclass(kind, frontend.layer_type) for frontend in frontends)
 
 
 def frontend_of_values(values: Any, of: Callable[[Any], Any] = frontend_of) -> Any:

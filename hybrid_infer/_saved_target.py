@@ -70,7 +70,28 @@ def targets(target: Any, input_spec: Any) -> list[Target]:
         raise SpecError(
             "input_spec", f"it cannot be told whose it is of {names}: give each its own by inference(input_spec=...)"
         )
+    if len(found) == 1 and found[0][2] is None:
+        return [_target(*_with_owner(*found[0], input_spec))]
     return [_target(*each, input_spec) for each in found]
+
+
+def _with_owner(
+    name: str, function: Any, owner: Any, hot: HotMethod | None, input_spec: Any
+) -> tuple[str, Any, Any, HotMethod | None, Any]:
+    """Of a function that takes a layer first: with that layer, which stands first in `input_spec` or is the only one.
+
+    Raises SpecError where it was called with several.
+    """
+    if isinstance(input_spec, (list, tuple)) and input_spec and _method.holds_layers(input_spec[0]):
+        return name, function, input_spec[0], None if hot is None else hot.owned, list(input_spec[1:]) or None
+    if input_spec is None and hot is not None and hot.sole is None:
+        owners = hot.owners()
+        if len(owners) > 1:
+            said = f"{hot.name} was called with {len(owners)} layers: pass the one that is meant first, as in "
+            raise SpecError("input_spec", said + "input_spec=[layer]")
+        if owners:
+            return name, function, owners[0], hot.owned, None
+    return name, function, owner, hot, input_spec
 
 
 def _methods(target: Any) -> list[tuple[str, Any, Any, HotMethod | None]]:
@@ -80,7 +101,9 @@ def _methods(target: Any) -> list[tuple[str, Any, Any, HotMethod | None]]:
         return [(FORWARD, target.__func__, target.__self__, target.__hybrid_infer__)]
     if isinstance(target, types.MethodType):
         inner = getattr(target.__func__, "__hybrid_infer__", None)
-        return [(FORWARD, target.__func__ if inner is None else inner.function, target.__self__, inner)]
+        if inner is None:
+            return [(FORWARD, target.__func__, target.__self__, None)]
+        return [(FORWARD, inner.function, target.__self__, inner.owned)]
     if isinstance(target, types.FunctionType):
         return [(FORWARD, target if hot is None else hot.function, None, hot)]
     if _method.frontend_of(target) is None or not hasattr(target, FORWARD):
@@ -126,8 +149,8 @@ def decorated(layer: Any) -> list[tuple[str, Any]]:
     for kind in reversed(type(layer).__mro__):
         for name, value in vars(kind).items():
             hot = getattr(value, "__hybrid_infer__", None) if isinstance(value, types.FunctionType) else None
-            if isinstance(hot, HotMethod) and hot.has_owner:
-                found[name] = hot
+            if isinstance(hot, HotMethod):
+                found[name] = hot.owned
             elif name in found:
                 del found[name]
     for name, value in vars(layer).items():

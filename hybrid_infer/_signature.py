@@ -27,10 +27,14 @@ _POSITIONAL_OR_KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 _KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
+#: What the first parameter of a method is.
+OF_INSTANCES = (_POSITIONAL_ONLY, _POSITIONAL_OR_KEYWORD, _VAR_POSITIONAL)
 
 
 class Unsupported(Exception):
     """A value that cannot be part of a signature: ``place`` in the arguments or results, and what it is."""
+
+    remedy = "Pass tensors and plain values"
 
     def __init__(self, place: str, value: object) -> None:
         super().__init__(place, value)
@@ -50,6 +54,15 @@ class Beside(Unsupported):
     def __str__(self) -> str:
         held = f"has {self.name} beside what it is made of, which no signature holds"
         return f"{self.place}, of class {self.kind}, {held}"
+
+
+class OfLayer(Unsupported):
+    """A layer, which has weights that a signature knows nothing of."""
+
+    remedy = "Keep layers as attributes of one layer or object, and pass that first"
+
+    def __str__(self) -> str:
+        return f"{self.place} is a layer, of class {self.kind}, which only the first argument of a function can be"
 
 
 class OfValues(Unsupported):
@@ -73,8 +86,7 @@ class Parameters:
     def __init__(self, function: Callable[..., Any], *, owner: bool) -> None:
         parameters = list(inspect.signature(function).parameters.values())
         if owner:
-            first = (_POSITIONAL_ONLY, _POSITIONAL_OR_KEYWORD, _VAR_POSITIONAL)
-            if not parameters or parameters[0].kind not in first:
+            if not parameters or parameters[0].kind not in OF_INSTANCES:
                 raise TypeError(f"{function.__qualname__} takes no argument for its instance")
             if parameters[0].kind is not _VAR_POSITIONAL:
                 parameters = parameters[1:]
@@ -363,6 +375,8 @@ class Signatures:
                 found.note(value)
                 found.passed.append(value)
             return ["c", "type", path]
+        if self.objects and isinstance(value, self.frontend.layer_type):
+            raise OfLayer(place, value)
         raise Unsupported(place, value)
 
     def _kept(self, value: Any, found: Layout) -> bool:

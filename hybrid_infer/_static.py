@@ -58,7 +58,8 @@ def save(
     path : the folder to write, which may hold an older static model.
     input_spec : an entry for each argument: InputSpec, an example tensor (which fixes its sizes), a plain value, or a
         list, tuple or dict of these; arguments left out take their defaults. Must be None where several methods are
-        saved: each brings its own by ``inference(input_spec=...)``, or what it has seen.
+        saved: each brings its own by ``inference(input_spec=...)``, or what it has seen. Of a function that takes a
+        layer first: ``[layer, ...]``, or ``[layer]`` for what was seen of that one; None will do where there is one.
     trainable : carry the programs that ``as_layer()`` and ``train()`` need.
     plans : carry what the engine prepares for this machine, so that a load does not.
 

@@ -93,11 +93,13 @@ def _decorate(target: Any, options: _options.Options, strategy: Any) -> Any:
 
     @functools.wraps(method.function)
     def static(*args: Any, **kwargs: Any) -> Any:
-        owner, rest = (args[:1], args[1:]) if method.has_owner else ((), args)
+        owner = args[:1] if method.has_owner else method.owner(args, kwargs)
         if _compilers.reading():
             return method.function(*args, **kwargs)
-        frontend = training.wanted(owner, rest, kwargs)
-        return served(*args, **kwargs) if frontend is None else training.run(frontend, owner, rest, kwargs)
+        named = owner and not args
+        rest, others = args[len(owner) :], {k: v for k, v in kwargs.items() if k != method.first} if named else kwargs
+        frontend = training.wanted(owner, rest, others)
+        return served(*args, **kwargs) if frontend is None else training.run(frontend, owner, rest, others)
 
     static.__hybrid_infer__ = method  # type: ignore[attr-defined]
     static.__signature__ = inspect.signature(method.function)  # type: ignore[attr-defined]

@@ -40,7 +40,8 @@ def warmup(target: Any, *inputs: Any) -> list[Warmed]:
 
     Parameters
     ----------
-    target : a layer whose ``forward`` is decorated, a decorated method of an instance, or a decorated function.
+    target : a layer whose ``forward`` is decorated, a decorated method of an instance, or a decorated function (where
+        that takes a layer for its first argument, pass the layer itself).
     inputs : the arguments of one call each: a list or tuple of positional ones, a dict of those by name, or a single
         tensor or ``InputSpec``. A tensor may be given or described by an ``InputSpec``. One or more.
 
@@ -70,9 +71,8 @@ def warmup(target: Any, *inputs: Any) -> list[Warmed]:
     if not inputs:
         raise TypeError("warmup() needs the arguments of at least one call")
     places = ["inputs"] if len(inputs) == 1 else [f"inputs[{i}]" for i in range(len(inputs))]
-    calls = [_values(method, each, place) for each, place in zip(inputs, places, strict=True)]
-    each = zip(_progress.steps(calls, f"compiling {method.name}"), map(_listed, inputs), strict=True)
-    return [_warm(method, owner, values, given) for values, given in each]
+    calls = [_asked(method, owner, each, place) for each, place in zip(inputs, places, strict=True)]
+    return [_warm(*each) for each in _progress.steps(calls, f"compiling {method.name}")]
 
 
 def _resolved(target: Any) -> tuple[HotMethod, tuple[Any, ...]]:
@@ -84,12 +84,32 @@ def _resolved(target: Any) -> tuple[HotMethod, tuple[Any, ...]]:
     if found is None:
         kind = type(target).__name__
         raise TypeError(f"warmup() was given a {kind} that is not decorated; pass the method that inference() serves")
-    if not found.has_owner:
-        return found, ()
     owner = getattr(target, "__self__", None)
-    if owner is None:
+    if owner is not None:
+        return found.owned, (owner,)
+    if found.has_owner:
         raise TypeError(f"warmup() was given {found.name} of the class; pass the method of an instance")
-    return found, (owner,)
+    return found, ()
+
+
+class _Asked(NamedTuple):
+    """One set of arguments: of which method and instance, one value for each parameter, and what was given."""
+
+    method: HotMethod
+    owner: tuple[Any, ...]
+    values: tuple[Any, ...]
+    given: Any
+
+
+def _asked(method: HotMethod, owner: tuple[Any, ...], given: Any, place: str) -> _Asked:
+    """Of a function whose first argument is a layer, that is the instance. Raises SpecError."""
+    if not owner:
+        by_name = isinstance(given, dict)
+        owner = method.owner((), given) if by_name else method.owner(tuple(_listed(given)), {})
+        if owner:
+            method = method.owned
+            given = {k: v for k, v in given.items() if v is not owner[0]} if by_name else list(_listed(given))[1:]
+    return _Asked(method, owner, _values(method, given, place), _listed(given))
 
 
 def _values(method: HotMethod, given: Any, place: str) -> tuple[Any, ...]:

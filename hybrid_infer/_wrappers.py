@@ -30,13 +30,18 @@ def of_class(method: Any) -> Callable[..., Any]:
 
 
 def of_function(method: Any) -> Callable[..., Any]:
-    """What stands for a decorated function that has no instance."""
+    """What stands for a decorated function that is none of a class: of tensors, or of a layer and what it is given."""
     function = method.function
 
     @functools.wraps(function)
     def hot(*args: Any, **kwargs: Any) -> Any:
         if _compilers.reading():
             return function(*args, **kwargs)
+        owner = method.owner(args, kwargs)
+        if owner:
+            if not args:
+                kwargs.pop(method.first)
+            return method.owned(owner[0], args[1:], kwargs)
         state = method.alone(args, kwargs)
         if state is None:
             method.refuse("neither its arguments nor the objects that it uses hold a tensor of torch or paddle")

@@ -282,10 +282,10 @@ def test_tensors_in_defaults() -> None:
 
 
 def test_a_layer_among_the_arguments_is_answered_eagerly() -> None:
-    def apply(layer: Any, x: Any) -> Any:
+    def apply(x: Any, layer: Any) -> Any:
         return layer(x)
 
-    twice(inference()(apply), apply, paddle.nn.Linear(4, 4), X)
+    twice(inference()(apply), apply, X, paddle.nn.Linear(4, 4))
     eagerly("Linear")
 
 

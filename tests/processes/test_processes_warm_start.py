@@ -309,3 +309,20 @@ result = counts()["captures"]
 """
     assert [program.run(script, version) for version in ("2.99", "3.0", "2.99")] == [1, 1, 0]
     assert len(program.entries()) == 2
+
+
+def test_a_function_of_a_layer_starts_warm(program: Program) -> None:
+    script = """
+from layers import Layer
+
+@inference
+def doubled(model, x, *, by=2):
+    return model.linear(x) * by
+
+layer, x = Layer().eval(), torch.randn(2, 8)
+found = doubled(layer, x)
+assert torch.allclose(found, doubled.__wrapped__(layer, x), atol=1e-5)
+result = counts()
+"""
+    found = [program.run(script) for _ in range(2)]
+    assert [(each["captures"], each["disk_loads"], each["eager_calls"]) for each in found] == [(1, 0, 0), (0, 1, 0)]

@@ -108,11 +108,11 @@ def test_tensors_in_defaults() -> None:
 
 
 def test_a_layer_among_the_arguments_is_answered_eagerly() -> None:
-    def apply(layer: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+    def apply(x: torch.Tensor, layer: torch.nn.Module) -> torch.Tensor:
         return layer(x)
 
     hot = inference()(apply)
-    twice(hot, apply, Block(), X)
+    twice(hot, apply, X, Block())
     eagerly("torch_support.Block")
 
 
