@@ -92,10 +92,13 @@ class Compiled:
         #: Arguments that are results too: ``x.contiguous()`` is `x` or a copy, by the layout that no signature holds.
         origins = [source for place, source in enumerate(version.sources) if place not in targets]
         self.handed_back = sorted({i for origin, i in origins if origin == "x"})
+        #: Arguments that require a gradient from then on.
+        self.requiring = version.requiring
         self.stored = _targets.assigned(version.results).keys()  # of what is carried
         self._kinds = leaf_kinds(version.results)
         self._build = builder(version.results, constants(frontend))
-        self._simple = version.results == ["t"] and self._sources == (("y", 0),) and not live and not self.ints
+        computes_one = version.results == ["t"] and self._sources == (("y", 0),)
+        self._simple = computes_one and not (live or self.ints or self.requiring)
         self.computed = len(graph.outputs)
         #: The scales of the calls for which it was chosen, and the seconds of a call that it saves there, where known.
         self.scales: dict[int, float] = {}
@@ -222,7 +225,10 @@ class Compiled:
         if self._simple:
             arrays = [export(tensor) for export, tensor in zip(self._exporters, tensors, strict=True)]
             return self._importers[0](self.program.run(arrays)[0])
-        return self.assemble(self.compute(tensors, ints), tensors, given)
+        found = self.assemble(self.compute(tensors, ints), tensors, given)
+        for i in self.requiring:
+            self.frontend.require_grad(tensors[i])
+        return found
 
     def compute(self, tensors: Sequence[Any], ints: Sequence[int]) -> list[Any]:
         """The computed results as tensors, flat."""

@@ -261,6 +261,7 @@ def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
         specialised=captured.specialised,
         fixed_by=tuple((*dim, why) for dim, why in sorted(captured.fixed_by.items())),
         graph=replace(graph, model=b""),
+        requiring=tuple(sorted(twin.requiring)),
     )
     kept_off = [] if vouched else [*request.subject.opaque, *opaque]
     for tree in (request.layout, twin.results):

@@ -92,7 +92,7 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "gradient-mode",
         r"asks whether gradients are recorded|asks tensors for |registers a hook on|"
-        r"where its input requires a gradient",
+        r"where its input requires a gradient|it has an argument require a gradient",
     ),
     Section(
         "effects", r"prints a tensor|asserts on a tensor|calls Python", "Leave that outside of the method",

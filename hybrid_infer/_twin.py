@@ -111,6 +111,8 @@ class Twin:
         self.results: Layout | None = None
         self.sources: list[tuple[str, int]] = []
         self.writes: list[str] = []
+        #: The arguments that the method has require a gradient, among the tensors of the call.
+        self.requiring: set[int] = set()
         self.names: dict[Path, set[str]] = {}
         self._changed: defaultdict[Path, set[str]] = defaultdict(set)
         self._first: dict[Path, set[str]] = {}  # of these, what was looked at before the method assigned it
@@ -240,9 +242,13 @@ class Twin:
                 )
             self.writes, self.carries = list(outside.reasons), ()
             assigned = self._compare(places, before)
-            for label, tensor, required in zip(self.labels, passed, requires, strict=True):
-                if self.frontend.requires_grad(tensor) != required:
-                    self.writes.append(f"it changes whether {label} requires a gradient")
+            for i, (tensor, required) in enumerate(zip(passed, requires, strict=True), start=-len(weights)):
+                if self.frontend.requires_grad(tensor) == required:
+                    continue
+                if i < 0 or required or self.parameters.carries:
+                    self.writes.append(f"it changes whether {self.labels[i + len(weights)]} requires a gradient")
+                else:
+                    self.requiring.add(i)
             for i, name in looked.put():
                 self.writes.append(f"it writes to {self.labels[i]} in place: to its attribute {name}")
             if [*map(type, given)] != kinds:

@@ -75,6 +75,7 @@ class Version:
     failed: str = ""  # and the entry of the store that it is about
     carries: tuple[Carry, ...] = ()  # what the method carries from call to call; with a ``reason``, as was found
     ran: Ran | None = None  # of a large program, the code that counts
+    requiring: tuple[int, ...] = ()  # the tensors that require a gradient after a call, whatever they did before
 
     def similar(self, call: Call, *, ambient: bool = True) -> bool:
         """Is it of the same structure, element types and ranks, whatever the sizes, and of the same `ambient` state?"""
@@ -164,6 +165,7 @@ class Version:
             "failed": self.failed,
             "carries": [[list(c.path), c.entry, c.key, c.read] for c in self.carries],
             "ran": None if self.ran is None else self.ran.to_meta(),
+            "requiring": list(self.requiring),
             "graph": None if graph is None else names_of(graph),
         }
 
@@ -197,6 +199,7 @@ class Version:
             failed=meta["failed"],
             carries=tuple(Carry(tuple(path), entry, key, read) for path, entry, key, read in meta.get("carries", ())),
             ran=None if ran is None else Ran.from_meta(ran),
+            requiring=tuple(meta.get("requiring", ())),
         )
 
     @property

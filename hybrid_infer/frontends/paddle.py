@@ -217,6 +217,9 @@ class PaddleFrontend:
     def requires_grad(self, tensor: Any) -> bool:
         return not tensor.stop_gradient
 
+    def require_grad(self, tensor: Any) -> None:
+        tensor.stop_gradient = False
+
     def can_require_grad(self, tensor: Any) -> bool:
         return self._names[tensor.dtype].startswith(("float", "bfloat", "complex"))
 

@@ -237,6 +237,9 @@ class TorchFrontend:
     def requires_grad(self, tensor: Any) -> bool:
         return bool(tensor.requires_grad)
 
+    def require_grad(self, tensor: Any) -> None:
+        tensor.requires_grad_()
+
     def describe(self, tensor: Any) -> tuple[str, tuple[int, ...], str]:
         return str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), str(tensor.device)
 

@@ -165,13 +165,30 @@ def test_an_argument_that_is_to_require_a_gradient_does() -> None:
         c.stop_gradient = False
         return x + c
 
+    for method in (inference()(tracked), inference()(tracked)):
+        with paddle.no_grad():
+            for _ in range(3):
+                x, c = pair(3)
+                same(method(x, c), x + c)
+                assert x.stop_gradient and not c.stop_gradient
+                assert method(x, c).stop_gradient
+    served(captures=2)  # what the code names of tensors is part of each call
+
+
+def test_with_gradients_on_it_is_the_eager_method_that_has_an_argument_require_one() -> None:
+    def tracked(x: Any, c: Any) -> Any:
+        c.stop_gradient = False
+        return (x + c).sum()
+
     method = inference()(tracked)
-    with paddle.no_grad():
-        for _ in range(3):
+    for recorded in (False, True, False, True):
+        with paddle.set_grad_enabled(recorded):
             x, c = pair(3)
-            method(x, c)
-            assert not c.stop_gradient
-    eagerly("it changes whether argument `c` requires a gradient")
+            result = method(x, c)
+            assert not c.stop_gradient and result.stop_gradient != recorded
+        if recorded:
+            result.backward()
+            same(c.grad, paddle.ones_like(c.grad))
 
 
 def test_tensors_that_overlap_are_left_to_eager() -> None:

@@ -326,3 +326,17 @@ result = counts()
 """
     found = [program.run(script) for _ in range(2)]
     assert [(each["captures"], each["disk_loads"], each["eager_calls"]) for each in found] == [(1, 0, 0), (0, 1, 0)]
+
+
+def test_what_is_to_require_a_gradient_does_in_the_next_process(program: Program) -> None:
+    script = """
+@inference
+def tracked(x):
+    x.requires_grad_()
+    return x * 2
+
+x = torch.ones(3)
+tracked(x)
+result = counts()["captures"], counts()["disk_loads"], counts()["hits"], x.requires_grad
+"""
+    assert [program.run(script) for _ in range(2)] == [[1, 0, 0, True], [0, 1, 1, True]]

@@ -292,13 +292,46 @@ def test_an_argument_that_is_to_require_a_gradient_does() -> None:
         c.requires_grad_()
         return x + c
 
+    for method in (inference()(tracked), inference()(tracked)):
+        with torch.no_grad():
+            for _ in range(3):
+                x, c = torch.rand(3), torch.rand(3)
+                same(method(x, c), x + c)
+                assert c.requires_grad and not x.requires_grad
+                assert not method(x, c).requires_grad  # though it does by now
+    served(captures=1)
+
+
+def test_with_gradients_on_it_is_the_eager_method_that_has_an_argument_require_one() -> None:
+    def tracked(x: Any, c: Any) -> Any:
+        c.requires_grad_()
+        return (x + c).sum()
+
     method = inference()(tracked)
+    for recorded in (False, True, False, True):
+        with torch.set_grad_enabled(recorded):
+            x, c = torch.rand(3), torch.rand(3)
+            result = method(x, c)
+            assert c.requires_grad and result.requires_grad == recorded
+        if recorded:
+            result.backward()
+            same(c.grad, torch.ones(3))
+    assert counts()["captures"] == 1 and counts()["hits"] == 1
+
+
+def test_a_weight_that_is_to_require_a_gradient() -> None:
+    class Layer(Block):
+        @inference
+        def forward(self, x: Any) -> Any:
+            self.linear.weight.requires_grad_()
+            return self.linear(x)
+
+    layer = Layer()
+    layer.linear.weight.requires_grad_(False)
     with torch.no_grad():
-        for _ in range(3):
-            c = torch.rand(3)
-            method(torch.rand(3), c)
-            assert c.requires_grad
-    eagerly("it changes whether argument `c` requires a gradient")
+        layer(torch.rand(2, 4))
+    assert layer.linear.weight.requires_grad
+    eagerly("it changes whether self.linear.weight requires a gradient")
 
 
 UNSETTLED = [reshaped, without_gaps, of_its_own, of_its_own_without_gaps, read_from_before]
