@@ -14,6 +14,7 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends import (
     _paddle_channels,
     _paddle_detections,
+    _paddle_images,
     _paddle_nan,
     _paddle_settings,
     _paddle_softmax,
@@ -21,7 +22,6 @@ from hybrid_infer.frontends import (
     _paddle_split,
     _paddle_squeeze,
     _paddle_whole,
-    _paddle_windows,
     _paddle_written_out,
 )
 from hybrid_infer.frontends._paddle_purity import needed, operators
@@ -317,11 +317,10 @@ _RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "while": _loop,
     "sigmoid_cross_entropy_with_logits": _sigmoid_cross_entropy,
     **dict.fromkeys(_paddle_channels.OPERATORS, _paddle_channels.rewrite),
-    "max_pool2d_with_index": _paddle_windows.indexed,
-    "max_pool3d_with_index": _paddle_windows.indexed,
     **_paddle_nan.RULES,
     **_paddle_settings.RULES,
     **_paddle_detections.RULES,
+    **_paddle_images.RULES,
     **_paddle_spelled.RULES,
     **_paddle_split.RULES,
     **_paddle_squeeze.RULES,

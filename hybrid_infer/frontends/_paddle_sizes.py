@@ -127,6 +127,8 @@ class Sizes:
         truth = bool(relation(left.number, right.number))
         if left.form == right.form or (isinstance(left.form, int) and isinstance(right.form, int)):
             return truth, truth
+        if _decided(sign, left.form, right.form):
+            return truth, truth
         return [sign, left.form, right.form], truth
 
     def _size(self, value: Any, resolve: bool = True) -> _Size:
@@ -252,6 +254,23 @@ def _constant(number: float) -> _Size:
     if number != int(number):
         raise _Unknown
     return _Size(int(number), int(number))
+
+
+def _decided(sign: str, left: Expr, right: Expr) -> bool:
+    """Is it the same for all sizes, since none is negative?"""
+    if sign in ("==", "!="):
+        return any(isinstance(a, int) and a < 0 and _natural(b) for a, b in ((left, right), (right, left)))
+    strict = sign == "<"
+    below = isinstance(left, int) and (left < 0 if strict else left <= 0) and _natural(right)
+    return below or (isinstance(right, int) and (right <= 0 if strict else right < 0) and _natural(left))
+
+
+def _natural(form: Expr) -> bool:
+    """Is a size never negative, whatever those are that it is computed from?"""
+    if isinstance(form, int):
+        return form >= 0
+    sign, *parts = form
+    return sign == "dim" or (sign in ("+", "*", "max", "min", "//", "%") and all(map(_natural, parts)))
 
 
 def _combined(name: str, left: _Size, right: _Size) -> _Size:

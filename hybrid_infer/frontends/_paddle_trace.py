@@ -14,6 +14,7 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Condition, Tracee
+from hybrid_infer.frontends._paddle_images import of_any_size
 from hybrid_infer.frontends._paddle_mode import recording
 from hybrid_infer.frontends._paddle_quiet import quiet
 from hybrid_infer.frontends._paddle_sides import Sides, escaped
@@ -138,6 +139,7 @@ def trace(
         sides = Sides(tracee, rewrites.assigned)
         stack.enter_context(sides.active())
         stack.enter_context(_buffers_replaced())
+        stack.enter_context(of_any_size())
         stack.enter_context(rewrites.active())
         none_swallowed = stack.enter_context(refused())
         try:

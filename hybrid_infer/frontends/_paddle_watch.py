@@ -236,9 +236,15 @@ class Watch:
 
             return run
 
+        def filled(sizes: Any, content: Any, *rest: Any, **named: Any) -> Any:
+            """With a number that is written as text, such as "-inf", which only the eager operator reads."""
+            if threading.get_ident() == thread and isinstance(content, str):
+                content = number(content)
+            return fill(sizes, content, *rest, **named)
+
         variable_tuple: Any = sys.modules["paddle.jit.dy2static.convert_operators"].VariableTuple
         operators: Any = paddle._C_ops
-        taken_apart = {name: getattr(operators, name) for name in ("unbind", "unstack")}
+        taken_apart, fill = {name: getattr(operators, name) for name in ("unbind", "unstack")}, operators.full
         # As of an eager tensor; without them Python would ask for elements until one fails, and none does.
         protocol = {"__len__": length, "__iter__": iterate}
         added = {name: method for name, method in protocol.items() if name not in vars(value_type)}
@@ -258,6 +264,7 @@ class Watch:
             variable_tuple.__iter__ = pairs
             for name, function in taken_apart.items():
                 setattr(operators, name, apart(function))
+            operators.full = filled
             inplace_utils.warnings = Warnings()
             recurrent._rnn_static_graph = loop
             core._has_grad = has_grad
@@ -271,6 +278,7 @@ class Watch:
                 del variable_tuple.__iter__
                 for name, function in taken_apart.items():
                     setattr(operators, name, function)
+                operators.full = fill
                 inplace_utils.warnings = original
                 recurrent._rnn_static_graph = loop_of_lists
                 core._has_grad = asked
@@ -317,6 +325,14 @@ class Watch:
             elif len(target.all_used_ops()) > uses + 1 or any(target.is_same(value) for value in results):
                 found.append(named(f"it writes in place, by {name}, to a tensor that is read again", place))
         return found
+
+
+def number(text: str) -> int | float:
+    """A number that is written as text; ValueError if it is none."""
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 def latest(value: Any) -> Any:

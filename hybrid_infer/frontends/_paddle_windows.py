@@ -168,9 +168,3 @@ FORMS: dict[str, Callable[[str, Any, list[Any], dict[str, Any]], Any]] = {
     "conv3d_transpose": _transposed_convolution,
     "depthwise_conv2d_transpose": _transposed_convolution,
 }
-
-
-def indexed(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """Largest elements with their places, of which only the elements are used."""
-    name = op.name().removeprefix("pd_op.")
-    return FORMS[name](name, inputs[0], [value if value.initialized() else None for value in inputs[1:]], attributes)

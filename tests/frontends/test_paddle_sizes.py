@@ -235,3 +235,16 @@ def test_the_converter_runs_once_where_a_size_is_needed(monkeypatch):
     assert (0, 1) in captured.specialised
     assert (0, 0) in captured.dynamic
     assert len(runs) == 1
+
+
+def unconditional(self, x):
+    rows, columns = x.shape
+    assert rows * columns >= 0 and rows + columns > -1 and not rows < 0, "sizes"
+    assert not (rows == -1 or columns // 2 < 0 or columns % 3 < 0)
+    return x * 2
+
+
+def test_what_holds_of_all_sizes_is_no_condition():
+    call = Call(layer(unconditional), paddle.randn([2, 6]))
+    captured = FRONTEND.capture(call, frozenset({(0, 0), (0, 1)}), frozenset())
+    assert captured.conditions == () and captured.specialised == frozenset() and captured.impure == ()

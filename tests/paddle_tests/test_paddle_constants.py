@@ -68,3 +68,14 @@ def test_empty_constants() -> None:
     for x in (grid(1, 2), grid(1, 2) * 3):
         same(hot(x), method(x))
     served(captures=1)
+
+
+def test_numbers_that_are_written_as_text() -> None:
+    def method(x: Any) -> Any:
+        masked = x + paddle.triu(paddle.full([4, 4], "-inf"), 1)[:1]
+        return masked, paddle.full([x.shape[0], 2], "nan"), paddle.full([2], "5", "int64"), paddle.full([2], "1e3")
+
+    hot = inference(fallback="error")(method)
+    for size in (2, 3, 5):
+        same(hot(grid(size, 4)), method(grid(size, 4)))
+    served(captures=2)
