@@ -87,12 +87,6 @@ def _pixel_shuffle(name: str, value: Any, rest: list[Any], attributes: dict[str,
     return paddle.nn.functional.pixel_shuffle(value, attributes["upscale_factor"])
 
 
-def _temporal_shift(name: str, value: Any, rest: list[Any], attributes: dict[str, Any]) -> Any:
-    import paddle
-
-    return paddle.nn.functional.temporal_shift(value, attributes["seg_num"], attributes["shift_ratio"])
-
-
 def _prelu(name: str, value: Any, rest: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
@@ -116,8 +110,7 @@ _PLAIN: dict[str, Callable[[str, Any, list[Any], dict[str, Any]], Any]] = {
     "batch_norm": _batch_norm,
     "batch_norm_": _batch_norm,
     "pixel_shuffle": _pixel_shuffle,
-    "temporal_shift": _temporal_shift,
     "prelu": _prelu,
 }
 #: Operators that say with ``data_format`` where their channels are.
-OPERATORS = tuple(_PLAIN)
+OPERATORS = (*_PLAIN, "temporal_shift")

@@ -51,9 +51,20 @@ def rewrite(program: Any, results: Sequence[Any]) -> None:
                 raise TraceError(f"Paddle could not spell {op.name()} out: {' '.join(text)[:300]}") from error
             finally:
                 paddle.pir.set_insertion_point(before)
-            # The operator stays, without uses: pruning drops it.
+            # The operator stays, without uses: pruning drops it, but for those in branches and loops.
             if value is not None:
                 op.result(0).replace_all_uses_with(value)
+    _drop_unused(program.global_block())
+
+
+def _drop_unused(block: Any, inner: bool = False) -> None:
+    """Drop what is without uses in branches and loops: the converter has forms for all of them, or refuses."""
+    for op in reversed(block.ops):
+        for each in op.blocks():
+            _drop_unused(each, inner=True)
+        writes = op.name().endswith("_") or "array" in op.name()
+        if inner and op.results() and not writes and not any(value.all_used_ops() for value in op.results()):
+            block.remove_op(op)
 
 
 def _axes(value: Any) -> list[int]:
@@ -188,6 +199,15 @@ def _tile(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return None
 
 
+def _gather(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Indices in a column are as good as those in a row; the converter makes an axis more of it."""
+    import paddle
+
+    if list(inputs[1].shape[1:]) == [1]:
+        op.operand(1).set_source(paddle.reshape(inputs[1], [-1]))
+    return None
+
+
 def _repeat_interleave(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
@@ -307,6 +327,7 @@ _RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "softplus": _softplus,
     "repeat_interleave": _repeat_interleave,
     "tile": _tile,
+    "gather": _gather,
     "frobenius_norm": _frobenius_norm,
     "masked_fill": _masked_fill,
     "celu": _celu,

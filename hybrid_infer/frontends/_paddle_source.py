@@ -27,6 +27,8 @@ from hybrid_infer import _wrapping
 _Observing = Callable[[bool], AbstractContextManager[None]]
 #: Rewritten syntax trees by source. They hold no values, and take most of the time that a rewrite takes.
 _TREES: dict[str, Any] = {}
+#: In rewritten code, the name of what gives a function in its rewritten form.
+_REACHED = "_hybrid_infer_reached"
 #: What Python itself keeps in a module: the second is set by a warning.
 _PYTHONS = frozenset({"__builtins__", "__warningregistry__"})
 
@@ -89,6 +91,7 @@ class _Translator(program_translator.DygraphToStaticAst):
         if first:
             _Super(first[0].id).visit(function)
         _Conditions().visit(function)
+        _Mapped().visit(function)
         # Defaults are values of the function; their source may name what the rewritten module does not have.
         nothing = gast.parse("None").body[0].value
         arguments.defaults = [nothing for _ in arguments.defaults]
@@ -144,6 +147,19 @@ class _Conditions(gast.NodeTransformer):
         return node
 
 
+class _Mapped(gast.NodeTransformer):
+    """``map(f, values)`` with a rewritten `f`: Paddle rewrites functions that are called by their name."""
+
+    def visit_Call(self, node: Any) -> Any:
+        self.generic_visit(node)
+        called = isinstance(node.func, gast.Name) and node.func.id in ("map", "filter")
+        if called and node.args and not isinstance(node.args[0], gast.Starred):
+            made = gast.parse(f"{_REACHED}(_)").body[0].value
+            made.args = [node.args[0]]
+            node.args[0] = gast.copy_location(made, node.args[0])
+        return node
+
+
 def _decorated(function: types.FunctionType) -> bool:
     """Does the source start with a decorator? What is made of it runs them again, at each call."""
     code = function.__code__
@@ -192,6 +208,7 @@ class Rewrites(program_translator.FunctionCache):
         self._dygraph_to_static = _Translator(observing)
         self._thread, self._shared = threading.get_ident(), program_translator._FUNCTION_CACHE
         self._scopes: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._reached: Callable[[Any], Any] = lambda func: func
 
     def convert_with_cache(self, func: Any) -> Any:
         # A bound method is made anew at each look-up and gone again: nothing kept by it is ever found.
@@ -217,6 +234,7 @@ class Rewrites(program_translator.FunctionCache):
         found.__kwdefaults__ = original.__kwdefaults__
         if "isinstance" not in scope:
             scope["isinstance"] = _is_instance
+        scope[_REACHED] = self._reached
         self._scopes.append((scope, dict(scope)))
         return self._observed(found) if _decorated(original) else found
 
@@ -243,11 +261,32 @@ class Rewrites(program_translator.FunctionCache):
         calls: Any = sys.modules["paddle.jit.dy2static.convert_call_func"]
         before, program_translator._FUNCTION_CACHE = program_translator._FUNCTION_CACHE, self
         asked, calls.is_unsupported = calls.is_unsupported, self._once(calls.is_unsupported)
+        rewritten: Any = sys.modules["paddle.jit.dy2static"]
+        call, rewritten.Call = rewritten.Call, self._reaching(rewritten.Call)
         try:
             yield
         finally:
             program_translator._FUNCTION_CACHE = before
             calls.is_unsupported = asked
+            rewritten.Call = call
+
+    def _reaching(self, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """What rewritten code asks for each function that it calls: also those that it has others call."""
+
+        def reach(func: Any) -> Any:
+            if threading.get_ident() != self._thread:
+                return call(func)
+            if type(func) is functools.partial:
+                return functools.partial(reach(func.func), *func.args, **func.keywords)
+            if func is functools.reduce:
+                return lambda each, *rest: func(reached(each), *rest)
+            return func if func is reached else call(func)
+
+        def reached(func: Any) -> Any:
+            return reach(func) if callable(func) and not isinstance(func, type) else func
+
+        self._reached = reached
+        return reach
 
     def _once(self, is_unsupported: Callable[[Any], bool]) -> Callable[[Any], bool]:
         """The framework goes through all that NumPy, os and others define for each call that it meets; once will do."""

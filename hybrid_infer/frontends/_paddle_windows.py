@@ -1,4 +1,4 @@
-"""Pooling and convolution, where paddle2onnx overlooks how large the result is or what is averaged.
+"""Pooling, convolution and shifts, where paddle2onnx overlooks how large the result is or what is averaged.
 
 Channels come first here; but for adaptive pooling, what depends on a size of the input needs one that does not vary.
 """
@@ -156,6 +156,32 @@ def _pairs(attributes: dict[str, Any], given: Sequence[int], windows: Sequence[i
     return list(zip(widths[::2], widths[1::2], strict=True))
 
 
+def _temporal_shift(name: str, value: Any, rest: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Some channels from the segment before, as many from the one behind. The converter has it for known sizes alone.
+
+    J. Lin et al., TSM: Temporal Shift Module for Efficient Video Understanding, 2019.
+    """
+    import numpy as np
+    import paddle
+
+    segments, channels = attributes["seg_num"], value.shape[1]
+    if channels < 0:
+        raise TraceError(f"{name} of channels whose number varies")
+    ends = [int(np.float32(channels * times) * np.float32(attributes["shift_ratio"])) for times in (1, 2)]
+    sizes = [paddle.shape(value)[axis] if size < 0 else size for axis, size in enumerate(value.shape)]
+    whole = paddle.reshape(value, [-1, segments, *sizes[1:]])
+    before = paddle._C_ops.pad(whole, [0, 0, 1, 0, 0, 0, 0, 0, 0, 0], 0.0)
+    behind = paddle._C_ops.pad(whole, [0, 0, 0, 1, 0, 0, 0, 0, 0, 0], 0.0)
+    parts = [
+        paddle.slice(before, [1, 2], [0, 0], [segments, ends[0]]),
+        paddle.slice(behind, [1, 2], [1, ends[0]], [segments + 1, ends[1]]),
+        paddle.slice(whole, [2], [ends[1]], [channels]),
+    ]
+    starts = [0, *ends, channels]
+    kept = [part for part, start, end in zip(parts, starts, starts[1:], strict=False) if end > start]
+    return paddle.reshape(paddle.concat(kept, 2), sizes)
+
+
 FORMS: dict[str, Callable[[str, Any, list[Any], dict[str, Any]], Any]] = {
     "conv2d": _convolution,
     "conv3d": _convolution,
@@ -167,4 +193,5 @@ FORMS: dict[str, Callable[[str, Any, list[Any], dict[str, Any]], Any]] = {
     "conv2d_transpose": _transposed_convolution,
     "conv3d_transpose": _transposed_convolution,
     "depthwise_conv2d_transpose": _transposed_convolution,
+    "temporal_shift": _temporal_shift,
 }

@@ -76,6 +76,7 @@ def indexing(self, x):
     return [
         x[:, 0, 1:3], x[..., -1], x[:, None], x[:, -2:], x[:, : x.shape[1] - 1], x[:, ::2], x[0], x[:, [0, 1]],
         x[:, paddle.to_tensor([0, 1])], x[x[:, 0, 0] > 0], x.index_select(paddle.to_tensor([0, 1]), axis=1),
+        paddle.gather(x, paddle.to_tensor([[1], [0]]), 1), paddle.gather(x[0], paddle.to_tensor([[1], [0], [1]])),
         paddle.take_along_axis(x, paddle.argsort(x, 1), 1), paddle.topk(x, 2, axis=1)[0], paddle.sort(x, 1),
         paddle.nonzero(x > 0), paddle.masked_select(x, x > 0),
     ]  # fmt: skip

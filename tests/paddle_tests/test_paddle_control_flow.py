@@ -33,6 +33,14 @@ def early_returns(x: Any) -> Any:
     return x - 1
 
 
+def returns_that_depend_on_a_mean(x: Any) -> Any:
+    if x.mean() > 0.5:
+        return x * 2 + x.norm()
+    if x.logsumexp() < 3:
+        return paddle.nn.functional.gelu(x, True) - x.mean()
+    return x - 1
+
+
 def loop_with_break(x: Any) -> Any:
     turn = paddle.zeros([1], "int32")
     while turn < 10:
@@ -72,7 +80,8 @@ def loops_from_one_tensor(x: Any) -> Any:
 
 
 FUNCTIONS = [
-    branch_in_loop, early_returns, loop_with_break, loop_in_loop, conditions_with_and_or, loops_from_one_tensor,
+    branch_in_loop, early_returns, returns_that_depend_on_a_mean, loop_with_break, loop_in_loop, conditions_with_and_or,
+    loops_from_one_tensor,
 ]  # fmt: skip
 
 

@@ -153,3 +153,13 @@ def test_boxes_that_a_detector_starts_from(ordered: bool, flip: bool, most: list
 
     calls = [(images(2, 3, h, w), images(2, 3, 8 * h, 7 * w)) for h, w in ((4, 6), (5, 7), (3, 9))]
     right(method, *calls, captures=2)
+
+
+@pytest.mark.parametrize("ratio", [0.25, 0.3, 0.49, 0.05])
+def test_shifts_in_time(ratio: float) -> None:
+    def method(x: Any) -> Any:
+        last = x.transpose([0, 2, 3, 1])
+        return F.temporal_shift(x, 3, ratio), F.temporal_shift(last, 3, ratio, data_format="NHWC")
+
+    sizes = [(3, 10, 4, 5), (6, 10, 4, 5), (9, 10, 6, 7), (3, 10, 3, 9)]
+    right(method, *((images(*size, seed=n),) for n, size in enumerate(sizes)), captures=3)

@@ -1,0 +1,102 @@
+"""Functions that are called by others, not by their name: their branches and writes are rewritten as well."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+paddle = pytest.importorskip("paddle")
+
+from paddle_support import grid, same, served  # noqa: E402
+
+from hybrid_infer import inference  # noqa: E402
+
+pytestmark = pytest.mark.paddle
+
+
+def written(x: Any, by: float = 2.0) -> Any:
+    y = x * by
+    y[:, 1] = 0.0
+    y[0] = y[0] * 2
+    return y
+
+
+def branched(x: Any) -> Any:
+    if x.sum() > 0:
+        return x * 2
+    return x - 1
+
+
+def joined(x: Any, y: Any) -> Any:
+    return written(x) + branched(y)
+
+
+class Called:
+    def __init__(self, by: float) -> None:
+        self.by = by
+
+    def __call__(self, x: Any) -> Any:
+        return written(x, self.by)
+
+    def method(self, x: Any) -> Any:
+        return branched(x) * self.by
+
+
+CALLED = Called(3.0)
+
+
+class Layer(paddle.nn.Layer):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        return branched(written(x))
+
+
+LAYER = Layer()
+
+
+def through_partials(x: Any) -> Any:
+    return functools.partial(written, by=3.0)(x), functools.partial(functools.partial(branched))(x)
+
+
+def through_map(x: Any) -> Any:
+    return [*map(written, [x, x + 1]), *map(functools.partial(written, by=4.0), [x]), *map(joined, [x, -x], [x, x])]
+
+
+def through_methods_and_objects(x: Any) -> Any:
+    return [*map(CALLED, [x]), *map(CALLED.method, (x, -x)), *map(LAYER, [x])]
+
+
+def through_filter(x: Any) -> Any:
+    return [branched(each) for each in filter(None, map(branched, []))], [*filter(lambda each: True, [branched(x)])]
+
+
+def through_reduce(x: Any) -> Any:
+    return functools.reduce(joined, [x, x + 1, x * 2])
+
+
+def with_a_name_of_its_own(x: Any) -> Any:
+    def map(function: Any, *values: Any) -> Any:
+        return [function(each) * 5 for each in values]
+
+    return map(branched, x, -x)
+
+
+def of_other_things(x: Any) -> Any:
+    return x * sum(map(float, ["1", "2"])) + len(list(map(str, range(3)))) + max(map(abs, (-4, 2)))
+
+
+METHODS = [
+    through_partials, through_map, through_methods_and_objects, through_filter, through_reduce, with_a_name_of_its_own,
+    of_other_things,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_others_call(method: Callable[[Any], Any]) -> None:
+    mine = inference(method, fallback="error")
+    with paddle.no_grad():
+        for x in (grid(2, 4), -grid(2, 4), grid(2, 4) + 1, -1 - grid(2, 4)):
+            same(mine(x), method(x))
+    served(captures=1)
