@@ -387,7 +387,7 @@ class Twin:
             if not carry.read and self._looked_at(carry, unwatched):
                 self.writes.append(f"it replaces {carry.name}")
                 assigned[self.writes[-1]] = carry._replace(read=True), None
-            if carry.read and any(constant(after) for after in _given.assigned(value, number)):
+            if carry.read and any(map(self._constant, _given.assigned(value, number))):
                 self.writes.append(f"it changes {carry.name}")
             read.discard(carry.key)
         carries: dict[Carry, None] = {}
@@ -395,15 +395,16 @@ class Twin:
             if carry is None or self._looked_into(carry):
                 return
             carry = carry._replace(read=carry.read or self._looked_at(carry, unwatched))
-            if carry.read and constant(after):
+            if carry.read and self._constant(after):
                 return
             carries[carry] = None
         live = zip(carries, Boxes([*carries], self.live.objects).held(), strict=True)
-        if all(simple(held, self._is_tensor, containers=not carry.read) for carry, held in live):
+        kinds = (self.frontend.tensor_type, *self.frontend.constant_types)
+        if all(simple(held, lambda value: isinstance(value, kinds), containers=not carry.read) for carry, held in live):
             self.carries = (*carries,)
 
-    def _is_tensor(self, value: Any) -> bool:
-        return isinstance(value, self.frontend.tensor_type)
+    def _constant(self, value: Any) -> bool:
+        return constant(value) or isinstance(value, self.frontend.constant_types)
 
     def _looked_into(self, carry: Carry) -> bool:
         """Did the method look at the dict of the object that holds it, so that what it read there is not known?"""
@@ -441,8 +442,10 @@ class Twin:
         """Add to ``writes`` what is not as it was; such reasons as would be none if it were carried, and the value."""
         assigned: dict[str, tuple[Carry | None, Any]] = {}
 
+        kinds = (*self.frontend.traced_types, *self.frontend.constant_types)
+
         def leaf(value: Any) -> bool:
-            return isinstance(value, self.frontend.traced_types) or self.frontend.is_symbolic(value)
+            return isinstance(value, kinds) or self.frontend.is_symbolic(value)
 
         def note(reason: str, box: Any, key: Any) -> None:
             self.writes.append(reason)

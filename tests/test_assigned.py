@@ -130,3 +130,40 @@ def test_attributes_come_to_be_in_the_order_in_which_they_are_assigned(framework
             found.append([name for name in held if name in names])
     assert found == [["second", "first", "middle"]] * 4
     assert counts()["captures"] == 1 and counts()["hits"] == 1
+
+
+def noting(base: Any) -> Any:
+    class Noting(base):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            self.kind = x.dtype
+            self.kinds = (x.dtype, 3, None)
+            return x * 2
+
+    return Noting
+
+
+def asking(base: Any) -> Any:
+    class Asking(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.kind = None
+
+        def forward(self, x: Any) -> Any:
+            y = x if self.kind is None else x.astype(self.kind) if hasattr(x, "astype") else x.to(self.kind)
+            self.kind = x.dtype
+            return y * 2
+
+    return Asking
+
+
+@pytest.mark.parametrize("make", [noting, asking], ids=lambda make: make.__name__)
+def test_the_framework_s_own_constants_are_assigned_as_well(framework: Any, make: Any) -> None:
+    eager, hot = _layers(framework, make)
+    with framework.no_grad():
+        for kind in ("float32", "float32", "float64", "float64", "float32", "float32"):
+            x = framework.ones([2, 3], dtype=getattr(framework, kind))
+            assert eager(x).dtype == hot(x).dtype
+            assert hot.kind == eager.kind and type(hot.kind) is type(eager.kind)
+            assert getattr(hot, "kinds", None) == getattr(eager, "kinds", None)
+    if make is noting:
+        assert counts()["eager_calls"] == 0 and counts()["captures"] == 2
