@@ -5,9 +5,45 @@ Operators with a length for each sequence or without gates it does not have: wha
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from hybrid_infer.frontends._recurrent import GATES, PLAIN, operator
+
+
+@contextmanager
+def as_traced() -> Iterator[None]:
+    """While a method is traced on this thread: weights stay where they lie, and first states have the input's batch.
+
+    To be entered before sizes are shown to the method otherwise than the framework has them.
+    ``flatten_parameters()`` moves weights in memory, which is no part of what is computed. Of states whose batch is a
+    computed number, the framework refuses those that an input of a known one is given.
+    """
+    import paddle
+
+    base, operators, thread = sys.modules["paddle.nn.layer.rnn"].RNNBase, paddle._C_ops, threading.get_ident()
+    flatten, run, sizes = base.flatten_parameters, operators.rnn, paddle.pir.Value.shape.fget
+
+    def flattened(layer: Any) -> Any:
+        return None if threading.get_ident() == thread else flatten(layer)
+
+    def sized(state: Any, batch: int) -> Any:
+        return paddle.reshape(state, [0, batch, 0]) if sizes(state)[1] < 0 <= batch else state
+
+    def of_one_batch(value: Any, states: Any, *rest: Any, **named: Any) -> Any:
+        if threading.get_ident() == thread:
+            each = states if isinstance(states, (list, tuple)) else [states]
+            states = [sized(state, sizes(value)[1]) for state in each]
+        return run(value, states, *rest, **named)
+
+    base.flatten_parameters, operators.rnn = flattened, of_one_batch
+    try:
+        yield
+    finally:
+        base.flatten_parameters, operators.rnn = flatten, run
 
 
 def recurrent(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:

@@ -17,6 +17,7 @@ from hybrid_infer._types import Condition, Tracee
 from hybrid_infer.frontends._paddle_images import of_any_size
 from hybrid_infer.frontends._paddle_mode import recording
 from hybrid_infer.frontends._paddle_quiet import quiet
+from hybrid_infer.frontends._paddle_recurrent import as_traced
 from hybrid_infer.frontends._paddle_sides import Sides, escaped
 from hybrid_infer.frontends._paddle_sizes import Sizes
 from hybrid_infer.frontends._paddle_swallowed import refused
@@ -131,6 +132,7 @@ def trace(
             {id(t): v for t, v in zip([*tracee.weights, *tracee.tensors], values, strict=False)}, asked, every_side,
             tracee.asks_for_gradients and not gradients,
         )  # fmt: skip
+        stack.enter_context(as_traced())
         stack.enter_context(watch.active())
         if tracee.asks_for_gradients and not gradients:
             live = [*zip(values, [*tracee.weights, *tracee.tensors], strict=False)]

@@ -401,3 +401,28 @@ def test_a_method_that_warns_is_captured() -> None:
         warnings.simplefilter("ignore")
         same(hot(x), warned(x))
     served(captures=1)
+
+
+class Started(nn.Layer):
+    """Recurrent layers that are made ready anew at each call, from states whose batch is computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru, self.lstm = nn.GRU(4, 3, num_layers=2), nn.LSTM(4, 3, time_major=True)
+
+    def forward(self, x: Any) -> Any:
+        self.gru.flatten_parameters()
+        zeros = paddle.zeros([2, paddle.shape(x)[0], 3])
+        turned = x.transpose([1, 0, 2])
+        return self.gru(x, zeros + 0.5), self.lstm(turned, (zeros[:1], zeros[1:] - 0.5))
+
+
+def test_recurrent_layers_that_start_from_states_of_a_computed_batch() -> None:
+    layer = Started()
+    layer.eval()
+    hot = inference(Started.forward.__get__(layer), fallback="error")
+    with paddle.no_grad():
+        for batch, length in ((2, 5), (2, 5), (3, 5), (4, 7), (1, 5)):
+            x = paddle.randn([batch, length, 4])
+            same(hot(x), Started.forward(layer, x))
+    assert counts()["eager_calls"] == 0
