@@ -16,7 +16,7 @@ from hybrid_infer.frontends._paddle_mode import static_mode
 from hybrid_infer.frontends._paddle_onnx import convert, finish
 from hybrid_infer.frontends._paddle_purity import impurities, needed, operators
 from hybrid_infer.frontends._paddle_quiet import quiet
-from hybrid_infer.frontends._paddle_reasons import named, place_of_operator
+from hybrid_infer.frontends._paddle_reasons import forget, named, place_of_operator
 from hybrid_infer.frontends._paddle_rewrite import rewrite
 from hybrid_infer.frontends._paddle_trace import Trace, trace
 
@@ -30,6 +30,7 @@ def capture(tracee: Tracee, dynamic: _Dims, dynamic_ints: frozenset[int], dtype_
     as a condition: the answers to the method's own questions (see `_paddle_sizes`). What needs the number fails, and
     that dim is fixed to the example's size instead. Static dims are the caller's to compare.
     """
+    forget()
     with undisturbed():
         captured, run = _widest(tracee, dynamic, dynamic_ints, dtype_of)
     tracee.recall(run)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import traceback
+from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 import paddle
@@ -12,14 +15,35 @@ from paddle.jit.dy2static.origin_info import global_origin_info_map
 
 from hybrid_infer.frontends import _places
 
+_log = logging.getLogger("hybrid_infer")
+
 _BARE = re.compile(r"<hybrid_infer (.+):(\d+)>")  # the name of a file that starts at a function's ``def``
 _VALUE = re.compile(r"^'?(\w+)'? only can be called|^(\w+)\(Tensor\) is not supported in static graph mode")
 _OUTSIDE = "Compute with Paddle's own functions, or decorate the part before or after that call"
 
 
+#: By file, what tells of which lines the lines of rewritten functions were made: of the last capture alone.
+_UNTOLD: dict[str, list[Callable[[], Any]]] = {}
+
+
+def tell_later(code: CodeType, tell: Callable[[], Any]) -> None:
+    """Have `tell` called once a line of this rewritten code is asked for."""
+    _UNTOLD.setdefault(os.path.abspath(code.co_filename), []).append(tell)
+
+
+def forget() -> None:
+    """What was to be told of an earlier capture is not asked for any more."""
+    _UNTOLD.clear()
+
+
 def origin(line: _places.Line) -> _places.Line:
     """The line of the user's that a line of Paddle's rewritten source was made of; itself if it is none of those."""
     file, number = os.path.abspath(line[0]) if not line[0].startswith("<") else line[0], line[1]
+    for tell in _UNTOLD.pop(file, ()):
+        try:
+            tell()
+        except (OSError, SyntaxError, AssertionError) as fault:  # the file is gone
+            _log.debug("of which lines those of %s were made is not known: %s", file, fault)
     for above in range(number, max(0, number - 40), -1):  # what a rewriting adds has no line of its own
         known = global_origin_info_map.get((file, above))
         if known is not None:

@@ -23,12 +23,15 @@ from paddle.jit.dy2static import program_translator
 from paddle.utils import gast
 
 from hybrid_infer import _wrapping
+from hybrid_infer.frontends import _paddle_reasons
 
 _Observing = Callable[[bool], AbstractContextManager[None]]
 #: Rewritten syntax trees by source. They hold no values, and take most of the time that a rewrite takes.
 _TREES: dict[str, Any] = {}
 #: In rewritten code, the name of what gives a function in its rewritten form.
 _REACHED = "_hybrid_infer_reached"
+#: Of the framework, what tells of which line of a function each line of its rewritten form was made.
+_ORIGINS = "create_and_update_origin_info_map"
 #: What Python itself keeps in a module: the second is set by a warning.
 _PYTHONS = frozenset({"__builtins__", "__warningregistry__"})
 
@@ -263,12 +266,42 @@ class Rewrites(program_translator.FunctionCache):
         asked, calls.is_unsupported = calls.is_unsupported, self._once(calls.is_unsupported)
         rewritten: Any = sys.modules["paddle.jit.dy2static"]
         call, rewritten.Call = rewritten.Call, self._reaching(rewritten.Call)
+        translator: Any = program_translator
+        places = [(translator, name) for name in ("func_to_source_code", "attach_origin_info", _ORIGINS)]
+        places.append((rewritten.utils, "ast_to_source_code"))
+        parts = [(module, name, getattr(module, name)) for module, name in places]
+        for module, name, part in parts:
+            setattr(module, name, self._lines_later(part) if name == _ORIGINS else self._unobserved(part))
         try:
             yield
         finally:
             program_translator._FUNCTION_CACHE = before
             calls.is_unsupported = asked
             rewritten.Call = call
+            for module, name, part in parts:
+                setattr(module, name, part)
+
+    def _unobserved(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A part of the rewriting that runs none of the user's code, and makes many calls."""
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() != self._thread:
+                return function(*args, **kwargs)
+            with self._observing(False):
+                return function(*args, **kwargs)
+
+        return called
+
+    def _lines_later(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Of which line each line was made, which takes half the time of a rewrite, is told where somebody asks."""
+
+        def called(tree: Any, made: Any, *rest: Any, **named: Any) -> Any:
+            if threading.get_ident() != self._thread or rest or named:
+                return function(tree, made, *rest, **named)
+            _paddle_reasons.tell_later(made.__code__, lambda: self._unobserved(function)(tree, made.__code__))
+            return None
+
+        return called
 
     def _reaching(self, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """What rewritten code asks for each function that it calls: also those that it has others call."""

@@ -12,7 +12,7 @@ paddle = pytest.importorskip("paddle")
 
 from paddle_support import grid, same, served  # noqa: E402
 
-from hybrid_infer import inference  # noqa: E402
+from hybrid_infer import CaptureError, inference  # noqa: E402
 
 pytestmark = pytest.mark.paddle
 
@@ -100,3 +100,18 @@ def test_what_others_call(method: Callable[[Any], Any]) -> None:
         for x in (grid(2, 4), -grid(2, 4), grid(2, 4) + 1, -1 - grid(2, 4)):
             same(mine(x), method(x))
     served(captures=1)
+
+
+def test_which_line_a_rewritten_one_was_made_of_is_found_out_where_somebody_asks() -> None:
+    from paddle.jit.dy2static.origin_info import global_origin_info_map as known
+
+    def refused(x: Any) -> Any:
+        return branched(x) + x.numpy()
+
+    before = len(known)
+    with paddle.no_grad():
+        inference(branched, fallback="error")(grid(2, 4))
+    assert len(known) == before
+    with paddle.no_grad(), pytest.raises(CaptureError, match=rf"{__name__}.py:{refused.__code__.co_firstlineno + 1}"):
+        inference(refused, fallback="error")(grid(2, 4))
+    assert len(known) > before
