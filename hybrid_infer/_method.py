@@ -12,10 +12,11 @@ import weakref
 from collections.abc import Callable, Collection
 from typing import Any
 
-from hybrid_infer import _ahead, _compilers, _defects, _fork_safe, _options, _stats, _wrappers
+from hybrid_infer import _ahead, _compilers, _defects, _fleeting, _fork_safe, _options, _stats, _wrappers
 from hybrid_infer._carry import Carry
 from hybrid_infer._dispatch import State
 from hybrid_infer._errors import CaptureError, HybridInferError
+from hybrid_infer._fleeting import Fleeting
 from hybrid_infer._log import tell
 from hybrid_infer._options import Options
 from hybrid_infer._signature import OF_INSTANCES, Parameters, Unsupported
@@ -24,6 +25,7 @@ _log = logging.getLogger("hybrid_infer")
 
 
 _METHODS: weakref.WeakSet[HotMethod] = weakref.WeakSet()
+_NO_REFERENCES = "Give its class the slot __weakref__, or make a class of a types.SimpleNamespace"
 _KINDS = 16  # classes of first arguments that one function remembers
 
 
@@ -40,6 +42,8 @@ class HotMethod:
         self.ahead = None if options.input_spec is None else _ahead.compile_ahead
         self._static: Callable[..., Any] | None = None
         self._owned: HotMethod | None = None
+        #: Of a function that is a method of its first argument, where that is no layer.
+        self._fleeting: Fleeting | None = None
         #: Classes of first arguments that are no instances, as far as a function without one has met them.
         self.values: frozenset[type] = frozenset()
         self.states: dict[int, tuple[weakref.ref[Any], State]] = {}
@@ -51,7 +55,7 @@ class HotMethod:
         _compilers.look()
 
     def state(self, owner: Any) -> State | None:
-        """The state of an instance; None where its framework is not known, or nothing can tell when it is gone."""
+        """The state of an instance; None where it can have none (see ``unknown``)."""
         found = self.states.get(id(owner))
         if found is not None and found[0]() is owner:
             return found[1]
@@ -61,14 +65,19 @@ class HotMethod:
         if frontend is None:
             return None
         number, states = id(owner), self.states
+        fleeting = None if isinstance(owner, frontend.layer_type) else self._fleeting
+        if fleeting is not None and fleeting.passes(len(states)):
+            return None
 
         def forget(reference: Any) -> None:
             if number in states and states[number][0] is reference:
-                del states[number]
+                _, state = states.pop(number)
+                if fleeting is not None:
+                    fleeting.gone(state.pace.served)
 
         try:
             reference = weakref.ref(owner, forget)
-        except TypeError:  # slots without __weakref__: nothing would tell that it is gone
+        except TypeError:  # nothing would tell that it is gone
             return None
         state = State(self, frontend)
         states[number] = (reference, state)
@@ -98,7 +107,9 @@ class HotMethod:
         if self._owned is None:
             with self._lock:
                 if self._owned is None:
-                    self._owned = HotMethod(self.function, self.options, has_owner=True)
+                    owned = HotMethod(self.function, self.options, has_owner=True)
+                    owned._fleeting = Fleeting()
+                    self._owned = owned
         return self._owned
 
     def owner(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -152,6 +163,19 @@ class HotMethod:
         if state is not None:
             state.meet(args, kwargs)
 
+    def unknown(self, owner: Any) -> tuple[str, str]:
+        """Why an instance has no state, and what to do."""
+        kind = type(owner).__name__
+        if isinstance(owner, type):
+            return "it is a class method, and a class has no weights that could be served", ""
+        if frontend_of(owner) is None and frontend_of_state(self.function, owner) is None:
+            return f"its {kind} holds no layer or tensor of torch or paddle", ""
+        try:
+            weakref.ref(owner)
+        except TypeError:
+            return f"nothing would tell when its {kind} is gone, which takes no weak references", _NO_REFERENCES
+        return _fleeting.REASON, _fleeting.REMEDY
+
     def store(self) -> Any:
         """The store on disk, opened at first use."""
         if self._store is None:
@@ -173,14 +197,14 @@ class HotMethod:
             fields = {"reason": reason, "remedy": _troubleshooting.remedy(reason, remedy)}
             tell(logging.WARNING, "eager", self.name, "%s runs eagerly: %s", self.name, text, **fields)
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, remedy: str = "") -> None:
         """Count and log that a call is answered eagerly. Raises CaptureError under ``fallback="error"``."""
         self.counters.fall_back(reason)
         if self.options.fallback == "error":
             from hybrid_infer import _troubleshooting
 
-            raise CaptureError(self.name, reason, _troubleshooting.remedy(reason, ""))
-        self.warn(reason, "")
+            raise CaptureError(self.name, reason, _troubleshooting.remedy(reason, remedy))
+        self.warn(reason, remedy)
 
     def release(self, owners: Collection[int] | None = None) -> None:
         """Give back the programs of the instances with these ids, or of all."""
@@ -222,11 +246,12 @@ class HotMethod:
         found = self.states.get(id(owner))
         state = found[1] if found is not None and found[0]() is owner else self.state(owner)
         if state is None:
-            kind = type(owner).__name__
-            if isinstance(owner, type):
-                self.refuse("it is a class method, and a class has no weights that could be served")
-                return self.function(owner, *args, **kwargs)
-            self.refuse(f"its {kind} holds no layer or tensor of torch or paddle, or has __slots__ without __weakref__")
+            reason, remedy = self.unknown(owner)
+            if reason == _fleeting.REASON:
+                self.counters.fall_back(reason)
+                self.warn(reason, remedy)
+            else:
+                self.refuse(reason, remedy)
             return self.function(owner, *args, **kwargs)
         noted = state.met.count
         try:
@@ -378,9 +403,17 @@ def imported(name: str) -> Any:
 
 
 def holds_layers(value: Any) -> bool:
-    """Is a value a layer, or an object with a layer among its attributes?"""
+    """Is a value a layer, or an object with one among its attributes, or in a list, tuple or dict of them?"""
+    if _is_layer(type(value)):
+        return True
     held = getattr(value, "__dict__", None)
-    return any(map(_is_layer, (type(value), *map(type, held.values() if isinstance(held, dict) else ()))))
+    return isinstance(held, dict) and any(map(_has_layer, [*held.values()]))
+
+
+def _has_layer(value: Any) -> bool:
+    """Is it a layer, or a list, tuple or dict with one?"""
+    inside = value.values() if type(value) is dict else value if type(value) in (list, tuple) else ()
+    return _is_layer(type(value)) or any(map(_is_layer, map(type, [*inside])))
 
 
 def _is_layer(kind: type) -> bool:

@@ -114,7 +114,8 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "class-methods", r"^it is a class method", "Decorate a method of its instances, a static method or a function"
     ),
-    Section("no-framework", r"holds no layer or tensor|nor the objects that it uses hold"),
+    Section("no-framework", r"holds no layer or tensor|nor the objects that it uses hold|^nothing would tell when its"),
+    Section("objects-made-anew", r"^it is given another object with layers"),
     Section("sizes-that-vary", r"where sizes vary|that varies|is computed|cannot vary|neither an input nor a constant"),
     Section(
         "engines",

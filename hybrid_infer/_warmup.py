@@ -135,7 +135,7 @@ def _warm(method: HotMethod, owner: tuple[Any, ...], values: tuple[Any, ...], gi
     state = method.state(owner[0]) if owner else _alone(method, values)
     text = _spec.shown(method.parameters.names, values)
     if state is None:
-        raise TypeError(f"warmup() was given {method.name} of an object that no framework's layers are known to hold")
+        raise TypeError(f"warmup() cannot compile {method.name}: {method.unknown(owner[0])[0]}")
     before, started = (method.counters.captures, method.counters.bindings), time.monotonic()
     with stance("default"), state.frontend.no_grad():
         route = _ahead.route(state, owner, state.parameters.complete(values, given))

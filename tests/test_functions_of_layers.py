@@ -302,3 +302,47 @@ def test_odd_parameters_and_objects(framework: Any) -> None:
         assert named(model=layer).shape == x.shape
 
     assert not holds_layers(SimpleNamespace(absent=Refusing())) and holds_layers(SimpleNamespace(layer=layer))
+
+
+@dataclass
+class Request:
+    model: Any
+    x: Any
+
+
+def test_objects_that_are_made_anew_at_each_call_are_left_alone(
+    framework: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    @inference
+    def answer(request: Request) -> Any:
+        return request.model(request.x) + 1
+
+    layer, x = made(framework), framework.randn([2, 4])
+    with framework.no_grad(), caplog.at_level(logging.WARNING, "hybrid_infer"):
+        expected = answer.__wrapped__(Request(layer, x)).numpy()
+        for _ in range(12):
+            np.testing.assert_allclose(answer(Request(layer, x)).numpy(), expected, rtol=1e-5, atol=1e-6)
+        found = counts()
+        assert found["captures"] == 1 and found["bindings"] <= 4 and found["eager_calls"] == 8, found
+        assert "it is given another object with layers at each call" in caplog.text
+        kept = Request(layer, x)  # one that stays is found out in the end
+        for _ in range(66):
+            np.testing.assert_allclose(answer(kept).numpy(), expected, rtol=1e-5, atol=1e-6)
+    assert counts()["captures"] == 1 and counts()["hits"] > 0
+    assert len(answer.__hybrid_infer__.owned.states) == 1
+
+
+def test_layers_that_come_and_go_are_each_served(framework: Any) -> None:
+    hot, x = inference(step), framework.randn([2, 4])
+    for _ in range(8):
+        right(framework, hot, step, made(framework), x)
+    assert counts()["eager_calls"] == 0 and counts()["captures"] == 1
+
+
+def test_what_takes_no_weak_references_is_named(framework: Any) -> None:
+    hot = inference(lambda models, x: models.every[0](x))
+    layer, x = made(framework), framework.randn([2, 4])
+    right(framework, hot, hot.__wrapped__, SimpleNamespace(every=[layer]), x)
+    eagerly("nothing would tell when its SimpleNamespace is gone, which takes no weak references")
+    with pytest.raises(TypeError, match="nothing would tell when its SimpleNamespace is gone"):
+        warmup(hot, [SimpleNamespace(every=[layer]), x])

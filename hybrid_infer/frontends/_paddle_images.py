@@ -18,6 +18,7 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends._paddle_windows import FORMS, constant
 
 _END = 2**31 - 1  # behind the last element of any axis
+_LEAST = -3.4028234663852886e38  # of float32, from which Paddle's max pools start
 _WINDOW = 64  # elements of a window that are written out one after the other
 
 
@@ -76,7 +77,7 @@ def _places(name: str, op: Any, value: Any, attributes: dict[str, Any]) -> Any:
         offset = paddle.remainder(paddle.floor_divide(within, inner), paddle.full([], window[axis], "int64"))
         starts = paddle.cast(paddle.arange(counts[axis]), "int64") * steps[axis] - before[axis]
         place = place * size + offset + paddle.reshape(starts, [-1] + [1] * (rank - 1 - axis))
-    found = paddle.where(paddle.max(every, axis=0) > -math.inf, place, paddle.full_like(place, -1))
+    found = paddle.where(paddle.max(every, axis=0) > _LEAST, place, paddle.full_like(place, -1))
     return paddle.cast(found, op.result(1).dtype)
 
 
@@ -100,11 +101,20 @@ def _unpool(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
     value, places = inputs[:2]
-    size = attributes.get("output_size") if len(inputs) < 3 else constant(inputs[2])
     paddings = attributes["padding" if "padding" in attributes else "paddings"]
-    if size is None or min(size) < 0 or min(value.shape[2:]) < 0:
-        settings = zip(_sizes(value), attributes["ksize"], attributes["strides"], paddings, strict=True)
-        size = [(given - 1) * step + (wide - 2 * front) for given, wide, step, front in settings]
+    settings = [*zip(attributes["ksize"], attributes["strides"], paddings, strict=True)]
+
+    def usual(sizes: Sequence[Any]) -> list[Any]:
+        pairs = zip(sizes, settings, strict=True)
+        return [(given - 1) * step + (wide - 2 * front) for given, (wide, step, front) in pairs]
+
+    asked = attributes.get("output_size") if len(inputs) < 3 else constant(inputs[2])
+    given = value.shape[2:]
+    # Of a size that varies the framework knows -1, from which it computes what is usual.
+    pairs = zip(given, asked or (), usual(given), strict=False)
+    if asked is not None and any(known < 0 and wanted == made for known, wanted, made in pairs):
+        asked = usual(_sizes(value))
+    size = asked if asked is not None else [inputs[2][axis] for axis in range(len(given))]
     batch, channels = value.shape[:2]
     if batch < 0:
         batch = paddle.shape(value)[0]
@@ -212,8 +222,10 @@ def _prior_boxes(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     (rows, columns), image = _sizes(inputs[0]), [_float(size) for size in _sizes(inputs[1])]
     shapes = _shapes(attributes)
     centres = []
-    for count, size, step in zip((rows, columns), image, (attributes["step_h"], attributes["step_w"]), strict=True):
-        width = step or size / _float(count)
+    steps = attributes["step_h"], attributes["step_w"]
+    both = all(steps)  # else neither counts
+    for count, size, step in zip((rows, columns), image, steps, strict=True):
+        width = step if both else size / _float(count)
         centres.append((paddle.cast(paddle.arange(count), "float32") + attributes["offset"]) * width)
     down, across = paddle.reshape(centres[0], [-1, 1, 1]), paddle.reshape(centres[1], [1, -1, 1])
     half = [paddle.to_tensor([shape[axis] for shape in shapes], dtype="float32") for axis in range(2)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections.abc import Container, Iterator, Sequence
@@ -13,6 +14,8 @@ from hybrid_infer.frontends._paddle_sizes import Sizes
 
 FOREIGN = "it uses a tensor that is neither an argument nor held by the layer"
 FOREIGN_REMEDY = "Keep the tensor as an attribute of the layer, or pass it as an argument"
+#: What both Paddle and Python read as the same number.
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|nan)", re.ASCII)
 _STEPS = 128  # of a recurrent cell that are written out
 
 
@@ -238,7 +241,7 @@ class Watch:
 
         def filled(sizes: Any, content: Any, *rest: Any, **named: Any) -> Any:
             """With a number that is written as text, such as "-inf", which only the eager operator reads."""
-            if threading.get_ident() == thread and isinstance(content, str):
+            if threading.get_ident() == thread and isinstance(content, str) and _NUMBER.fullmatch(content):
                 content = number(content)
             return fill(sizes, content, *rest, **named)
 
@@ -328,7 +331,7 @@ class Watch:
 
 
 def number(text: str) -> int | float:
-    """A number that is written as text; ValueError if it is none."""
+    """A number that is written as text. ValueError: it is none."""
     try:
         return int(text)
     except ValueError:

@@ -45,6 +45,7 @@ def _pool(name: str, value: Any, rest: Sequence[Any], attributes: dict[str, Any]
     size = kernel(rest, attributes)
     if attributes["adaptive"]:
         return _adaptive(name, value, size, attributes["pooling_type"] == "max")
+    _refuse_empty(name, value, size, attributes)
     if attributes["pooling_type"] != "avg" or attributes["exclusive"] or attributes["global_pooling"]:
         return None
     same = attributes["padding_algorithm"] == "SAME"
@@ -58,7 +59,29 @@ def _pool(name: str, value: Any, rest: Sequence[Any], attributes: dict[str, Any]
 
 
 def _indexed_pool(name: str, value: Any, rest: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    return _adaptive(name, value, kernel(rest, attributes), True) if attributes["adaptive"] else None
+    size = kernel(rest, attributes)
+    if attributes["adaptive"]:
+        return _adaptive(name, value, size, True)
+    _refuse_empty(name, value, size, attributes)
+    return None
+
+
+def _refuse_empty(name: str, value: Any, window: Sequence[int], attributes: dict[str, Any]) -> None:
+    """Raises TraceError where a last window, for which ``ceil_mode`` rounds up, lies behind the image altogether.
+
+    Paddle has such windows, engines have not. Whether there is one depends on the size.
+    """
+    if not attributes["ceil_mode"] or attributes["global_pooling"] or attributes.get("padding_algorithm") == "SAME":
+        return
+    for size, width, step, (front, behind) in zip(
+        value.shape[2:], window, attributes["strides"], _pairs(attributes, value.shape[2:], window), strict=True
+    ):
+        if step + behind <= width:
+            continue
+        if size < 0:
+            raise TraceError(f"what {name} computes depends on a size that varies")
+        if -(-(size + front + behind - width) // step) * step >= size + front:
+            raise TraceError(f"{name} has windows that lie behind the image", "Leave ceil_mode out")
 
 
 def _adaptive(name: str, value: Any, size: Sequence[int], largest: bool) -> Any:
@@ -142,9 +165,10 @@ def _transposed_convolution(name: str, value: Any, rest: Sequence[Any], attribut
 
 def _pairs(attributes: dict[str, Any], given: Sequence[int], windows: Sequence[int]) -> list[tuple[int, int]]:
     """The padding in front of and behind each axis. By the name SAME it is that of a convolution of the input."""
-    if attributes["padding_algorithm"] == "VALID":
+    algorithm = attributes.get("padding_algorithm")
+    if algorithm == "VALID":
         return [(0, 0)] * len(given)
-    if attributes["padding_algorithm"] == "SAME":
+    if algorithm == "SAME":
         missing = [
             max((-(-length // stride) - 1) * stride + window - length, 0)
             for length, window, stride in zip(given, windows, attributes["strides"], strict=True)

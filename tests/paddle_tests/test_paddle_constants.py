@@ -8,7 +8,7 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from paddle_support import grid, same, served, twice  # noqa: E402
+from paddle_support import eagerly, grid, same, served, twice  # noqa: E402
 
 from hybrid_infer import CaptureError, inference  # noqa: E402
 from hybrid_infer.frontends import _paddle_rewrite  # noqa: E402
@@ -81,3 +81,13 @@ def test_numbers_that_are_written_as_text() -> None:
     for size in (2, 3, 5):
         same(hot(grid(size, 4)), method(grid(size, 4)))
     served(captures=2)
+
+
+def test_text_that_the_framework_reads_otherwise_than_python() -> None:
+    def method(x: Any) -> Any:
+        return x + paddle.full([4], "1_0")
+
+    hot = inference(method, verify="off")
+    for _ in range(2):
+        same(hot(grid(2, 4)), method(grid(2, 4)))
+    eagerly("full()")

@@ -11,7 +11,7 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from paddle_support import eagerly, same, served  # noqa: E402
+from paddle_support import counts, eagerly, same, served  # noqa: E402
 
 from hybrid_infer import inference  # noqa: E402
 
@@ -106,6 +106,43 @@ def test_back_to_a_given_size_and_in_other_dimensions() -> None:
     right(method, *((images(n, 2, 8, 6, seed=n), images(n, 2, 4, 2, 6, seed=n)) for n in (2, 3, 4)), captures=2)
 
 
+def test_back_to_a_size_that_is_asked_for_where_sizes_vary() -> None:
+    def method(x: Any) -> Any:
+        found, places = F.max_pool2d(x, 2, 2, return_mask=True)
+        wide, of_five = F.max_pool2d(x, 5, 2, return_mask=True)
+        return F.max_unpool2d(found, places, 2, 2, output_size=x.shape), F.max_unpool2d(wide, of_five, 5, 2)
+
+    sizes = [(9, 9), (13, 13), (13, 11), (7, 9), (11, 5)]
+    right(method, *((images(2, 2, *size, seed=n, ties=False),) for n, size in enumerate(sizes)), captures=2)
+
+
+def test_back_to_a_fixed_size_where_sizes_vary() -> None:
+    def method(found: Any, places: Any) -> Any:
+        return F.max_unpool2d(found, places, 2, 2, output_size=[9, 9])
+
+    calls = [F.max_pool2d(images(2, 2, *size, ties=False), 2, 2, return_mask=True) for size in ((8, 8), (9, 9), (9, 8))]
+    right(method, *calls, captures=1)
+
+
+@pytest.mark.parametrize("pool", ["max", "avg", "places"])
+@pytest.mark.parametrize("settings", [(2, 3, 0), (2, 2, 1), (1, 2, 0), (3, 3, 1)])
+def test_windows_that_lie_behind_the_image(pool: str, settings: Any) -> None:
+    """Paddle has them, engines have not: whether there is one depends on the size."""
+
+    def method(x: Any) -> Any:
+        if pool == "avg":
+            return F.avg_pool2d(x, *settings, ceil_mode=True)
+        return F.max_pool2d(x, *settings, ceil_mode=True, return_mask=pool == "places")
+
+    mine = inference(method, verify="off", max_versions=32)
+    with paddle.no_grad():
+        for n in (8, 9, 10, 11, 12, 13, 8):
+            x = images(1, 2, n, n, ties=False)
+            same(mine(x), method(x))
+    found = counts()
+    assert 0 < found["eager_calls"] and all("windows that lie behind" in why for why in found["fallbacks"]), found
+
+
 FOLDS = [
     ([8, 6], 2, 2, 0, 1), ([9, 7], [3, 2], 1, 0, 1), ([8, 8], 3, 2, 1, 1), ([7, 9], 2, [3, 2], [1, 0], 2),
     ([5, 7], 2, 2, 0, 1), ([8, 6], 2, 2, 1, 1),
@@ -148,7 +185,7 @@ def test_boxes_that_a_detector_starts_from(ordered: bool, flip: bool, most: list
     def method(x: Any, image: Any) -> Any:
         sizes = ([4.0, 10.0], most or None, [1.0, 2.0, 3.0])
         settings: Any = {"flip": flip, "min_max_aspect_ratios_order": ordered, "clip": ordered}
-        steps = (0.0, 0.0) if flip else (8.0, 7.0)
+        steps = (3.0, 0.0) if flip else (8.0, 7.0)
         return ops.prior_box(x, image, *sizes, [0.1, 0.1, 0.2, 0.2], steps=steps, **settings)
 
     calls = [(images(2, 3, h, w), images(2, 3, 8 * h, 7 * w)) for h, w in ((4, 6), (5, 7), (3, 9))]

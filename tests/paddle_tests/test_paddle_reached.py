@@ -110,7 +110,7 @@ def test_which_line_a_rewritten_one_was_made_of_is_found_out_where_somebody_asks
 
     before = len(known)
     with paddle.no_grad():
-        inference(branched, fallback="error")(grid(2, 4))
+        inference(written, fallback="error")(grid(2, 4))
     assert len(known) == before
     with paddle.no_grad(), pytest.raises(CaptureError, match=rf"{__name__}.py:{refused.__code__.co_firstlineno + 1}"):
         inference(refused, fallback="error")(grid(2, 4))
