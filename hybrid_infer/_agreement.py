@@ -60,6 +60,8 @@ def check(
             raise _verify.Disagreement(f"a result is {own_dtype} on {own_device}, the eager one {dtype} on {device}")
         if frontend.shares_memory(expected, others):
             raise _verify.Unlike("a result is a view of an argument or a weight, which a static graph copies")
+        if frontend.requires_grad(expected) and not frontend.grad_enabled():
+            raise _verify.Unlike("a result requires a gradient, where none are recorded")
         export = frontend.exporter(dtype, carrier(dtype))
         left.append(export(expected))
         right.append(export(own))

@@ -71,7 +71,7 @@ def fault(
     """
     verdict = _verified.name_for(request, held, built.plan)
     try:
-        if unseen := call.unseen(route.written):
+        if unseen := call.unseen(route.written, route.requiring):
             raise _verify.Unseen(unseen)
         _compare(request, route, Answer(result, request.given, call.tensors), call)
         built.verified = True

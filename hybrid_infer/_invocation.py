@@ -47,6 +47,7 @@ class Invocation:
         self.raised = False  # by the eager method
         self._stamps: list[Any] = []
         self._marks: list[dict[str, int]] = []
+        self._required: list[bool] = []
         self._watched: Callable[[], Callable[[], bool]] = _unwatched
         self._unchanged = _unwatched()
 
@@ -76,7 +77,7 @@ class Invocation:
         if self.answer is NOTHING:
             stamp, tensors = self._request.frontend.stamp, self._request.layout.tensors
             self._stamps = [*map(stamp, tensors)]
-            self._marks = [_marks(each) for _, each in self._markable()]
+            self._marks, self._required = [_marks(each) for _, each in self._markable()], self._requiring()
             self._watch()
             stage = self.stage(self.tensors) if self._request.errand.ahead else self._live()
             try:
@@ -94,8 +95,11 @@ class Invocation:
         """Has another thread changed a weight, as far as is seen, since the eager method began to answer?"""
         return not self._unchanged()
 
-    def unseen(self, written: Sequence[int]) -> str:
-        """What the eager method has done, beside writing to these tensors, that no trace shows; empty if nothing."""
+    def unseen(self, written: Sequence[int], requiring: Sequence[int]) -> str:
+        """What the eager method has done, beside writing to these tensors, that no trace shows; empty if nothing.
+
+        `requiring`: the arguments that it is known to have require a gradient.
+        """
         frontend, (places, tensors) = self._request.frontend, (self._request.call.places, self._request.layout.tensors)
         known = [tensors[i] for i in written if i < len(tensors)]  # what lies in their memory is counted with them
         for i, before in enumerate(self._stamps):
@@ -107,7 +111,14 @@ class Invocation:
             for name in marks.keys() | now.keys():
                 if marks.get(name) != now.get(name):
                     return f"it writes to {place} in place: to its attribute {name}"
+        pairs = zip(self._markable(), self._required, self._requiring(), strict=True)
+        for i, ((place, _), before, required) in enumerate(pairs):
+            if before != required and not (required and i in requiring):
+                return f"it changes whether {place} requires a gradient"
         return ""
+
+    def _requiring(self) -> list[bool]:
+        return [self._request.frontend.requires_grad(tensor) for _, tensor in self._markable()]
 
     def _markable(self) -> list[tuple[str, Any]]:
         """The tensors of the call and of the instance, each behind its name."""

@@ -38,6 +38,7 @@ _OTHERS: dict[str, Callable[[Any], Hashable]] = {
     "is_set_to": lambda t: t.data_ptr(),  # which is another one at most calls: past ``max_versions`` they stay eager
     "is_shared": lambda t: t.is_shared(),
     "output_nr": operator.attrgetter("output_nr"),
+    "requires_grad_": operator.attrgetter("requires_grad"),
     "untyped_storage": lambda t: _spare(t),
 }
 _CLASS = frozenset({"Buffer", "Parameter", "is_parameter"})

@@ -140,7 +140,7 @@ def test_windows_that_lie_behind_the_image(pool: str, settings: Any) -> None:
             x = images(1, 2, n, n, ties=False)
             same(mine(x), method(x))
     found = counts()
-    assert 0 < found["eager_calls"] and all("windows that lie behind" in why for why in found["fallbacks"]), found
+    assert found["eager_calls"] > 0 and all("windows that lie behind" in why for why in found["fallbacks"]), found
 
 
 FOLDS = [

@@ -299,7 +299,7 @@ def test_an_argument_that_is_to_require_a_gradient_does() -> None:
                 same(method(x, c), x + c)
                 assert c.requires_grad and not x.requires_grad
                 assert not method(x, c).requires_grad  # though it does by now
-    served(captures=1)
+    served(captures=2)  # what the code names of tensors is part of each call
 
 
 def test_with_gradients_on_it_is_the_eager_method_that_has_an_argument_require_one() -> None:
