@@ -39,7 +39,7 @@ from hybrid_infer._miss import Stores, met, miss, subject_of
 from hybrid_infer._pace import Pace
 from hybrid_infer._request import Errand, specs
 from hybrid_infer._route import Compiled, Eager
-from hybrid_infer._signature import Signatures, Unsupported
+from hybrid_infer._signature import OfLayer, Signatures, Unsupported
 from hybrid_infer._style import Styled
 from hybrid_infer._subject import Subject
 from hybrid_infer._turnover import Turnover
@@ -284,6 +284,8 @@ class State:
         try:
             self.layout(values)
         except Unsupported as named:
+            if isinstance(named, OfLayer) and values:
+                self.method.look_again(values[0])
             return str(named), named.remedy
         except RecursionError:
             return "its arguments are nested too deeply", Unsupported.remedy

@@ -120,6 +120,8 @@ class HotMethod:
             value = kwargs[self.first]
         else:
             return ()
+        if self._owned is not None and id(value) in self._owned.states:
+            return (value,)
         return (value,) if type(value) not in self.values and self._owns(value) else ()
 
     @property
@@ -133,11 +135,16 @@ class HotMethod:
         parameters = self.parameters.parameters
         if not parameters or parameters[0].kind not in OF_INSTANCES:
             return False
-        if isinstance(value, type) or not self.can_own(value):
-            if len(self.values) < _KINDS:
-                self.values |= {type(value)}
-            return False
-        return parameters[0].name == "self" or holds_layers(value)
+        able = not isinstance(value, type) and self.can_own(value)
+        if able and (parameters[0].name == "self" or holds_layers(value)):
+            return True
+        if len(self.values) < _KINDS:
+            self.values |= {type(value)}
+        return False
+
+    def look_again(self, value: Any) -> None:
+        """A first argument was found to hold a layer, as others of its class did not."""
+        self.values -= {type(value)}
 
     def owners(self) -> list[Any]:
         """The layers, or the objects that hold them, that a function was called with and that are still there."""

@@ -107,8 +107,8 @@ def _asked(method: HotMethod, owner: tuple[Any, ...], given: Any, place: str) ->
         by_name = isinstance(given, dict)
         owner = method.owner((), given) if by_name else method.owner(tuple(_listed(given)), {})
         if owner:
-            method = method.owned
-            given = {k: v for k, v in given.items() if v is not owner[0]} if by_name else list(_listed(given))[1:]
+            method, first = method.owned, method.first
+            given = {k: v for k, v in given.items() if k != first} if by_name else list(_listed(given))[1:]
     return _Asked(method, owner, _values(method, given, place), _listed(given))
 
 

@@ -346,3 +346,30 @@ def test_what_takes_no_weak_references_is_named(framework: Any) -> None:
     eagerly("nothing would tell when its SimpleNamespace is gone, which takes no weak references")
     with pytest.raises(TypeError, match="nothing would tell when its SimpleNamespace is gone"):
         warmup(hot, [SimpleNamespace(every=[layer]), x])
+
+
+class Held:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def test_objects_of_one_class_with_a_layer_and_without(framework: Any) -> None:
+    def applied(held: Held, x: Any) -> Any:
+        return held.value(x) if callable(held.value) else x + held.value
+
+    hot, layer, x = inference(applied), made(framework), framework.randn([2, 4])
+    plain, holder = Held(x), Held(layer)
+    for held in (plain, holder, plain, holder, plain):  # the first call with a layer finds it out
+        right(framework, hot, applied, held, x)
+    assert counts()["eager_calls"] == 1 and counts()["captures"] == 2 and counts()["hits"] > 4
+
+
+def test_a_layer_among_several_arguments_by_name(framework: Any) -> None:
+    def both(model: Any, x: Any, other: Any = None) -> Any:
+        return model(x)
+
+    hot, layer, x = inference(both), made(framework), framework.randn([2, 4])
+    [warmed] = warmup(hot, {"model": layer, "x": x, "other": None})
+    assert warmed.outcome == "compiled"
+    with pytest.raises(SpecError, match="the argument `other`"):
+        warmup(hot, {"model": layer, "x": x, "other": layer})
