@@ -216,16 +216,40 @@ def _set_value(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
 
 
 def _index_put(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """Rows where a mask of fewer axes says so, which the converter takes for a mask of elements."""
+    """Elements or rows where a mask says so. The converter puts one number into all of them, whatever is given."""
     import paddle
 
     value, (mask, *others), new = inputs[0], parts(inputs[1]), inputs[2]
-    inner = value.ndim - mask.ndim
-    one = new.ndim <= inner or (new.ndim == inner + 1 and new.shape[0] == 1)  # the same for each row
-    if mask.dtype != paddle.bool or others or inner < 1 or not one or attributes["accumulate"]:
+    if mask.dtype != paddle.bool:
         return None
-    mask = paddle.unsqueeze(mask, list(range(mask.ndim, value.ndim)))
-    return paddle.where(mask, _spread(new, value), value)
+    if others or attributes["accumulate"]:
+        raise TraceError(f"{op.name()} adds where a mask says so, or has a mask among several indices")
+    inner = value.ndim - mask.ndim
+    wide = paddle.unsqueeze(mask, list(range(mask.ndim, value.ndim))) if inner else mask
+    if new.ndim <= inner or (new.ndim == inner + 1 and new.shape[0] == 1):  # the same for each row
+        return paddle.where(wide, _spread(new, value), value)
+    if new.ndim != inner + 1 or list(new.shape[1:]) != list(value.shape[mask.ndim :]):
+        raise TraceError(f"{op.name()} spreads what is given over the rows that a mask chooses")
+    return paddle.where(wide, _by_mask(new, mask, value), value)
+
+
+def _by_mask(new: Any, mask: Any, value: Any) -> Any:
+    """Rows in the places that a mask chooses, one after the other, and zeros elsewhere; a single one in all of them.
+
+    Where there are as many rows as neither, an engine is asked for one that is not there: eager code raises as well.
+    """
+    import paddle
+
+    chosen = paddle.cast(paddle.flatten(mask), "int64")
+    given, wanted = paddle.cast(paddle.shape(new)[0], "int64"), paddle.sum(chosen)
+    one = given == 1
+    wrong = paddle.cast(paddle.logical_not(paddle.logical_or(one, given == wanted)), "int64") * 2**40
+    place = paddle.where(one, paddle.zeros_like(chosen), paddle.cumsum(chosen) - 1)
+    place = paddle.where(chosen > 0, place, paddle.zeros_like(place) + given) + wrong
+    sizes = paddle.shape(new)
+    inner = [size if size >= 0 else sizes[axis] for axis, size in enumerate(new.shape[1:], start=1)]
+    padded = paddle.concat([new, paddle.zeros([1, *inner], new.dtype)])
+    return paddle.reshape(paddle.gather(padded, place), paddle.shape(value) if -1 in value.shape else value.shape)
 
 
 def _spread(new: Any, value: Any) -> Any:
