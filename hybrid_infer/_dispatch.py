@@ -185,8 +185,11 @@ class State:
             return self.eagerly(owner, args, kwargs, OVERLAP, "", "busy")
         if self._always:
             return self._compared(owner, args, kwargs, values, key, route)
-        if route.requiring and self._grad():  # type: ignore[union-attr]
-            return self.eagerly(owner, args, kwargs, *_gradients.REQUIRING, "busy")
+        if route.requiring:  # type: ignore[union-attr]
+            if self._grad():
+                return self.eagerly(owner, args, kwargs, *_gradients.REQUIRING)
+            if not all(tensors[i].is_contiguous() for i in route.requiring):  # type: ignore[union-attr]
+                return self.eagerly(owner, args, kwargs, _gradients.GAPS, "", "busy")
         recorded = self._grad() and _gradients.wanted(self.frontend, tensors, route)
         contest = None
         if recorded:

@@ -13,6 +13,7 @@ from hybrid_infer._signature import Signatures
 HOOKED = "a weight has a hook on its gradient, which would run twice where the backward pass computes the method again"
 PACKED = "the program packs what its backward pass needs (activation checkpointing does), which an engine has not"
 REQUIRING = "it has an argument require a gradient, while gradients are recorded", "Call it under no_grad()"
+GAPS = "an argument that is to require a gradient has gaps in its memory"
 _PATTERNS = 256  # of arguments and weights that require a gradient, for one static model
 
 

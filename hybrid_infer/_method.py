@@ -116,7 +116,7 @@ class HotMethod:
         """(the first argument of a function,) where that is what the function is a method of, else ()."""
         if args:
             value = args[0]
-        elif self.first in kwargs:
+        elif self.first in kwargs and not self.parameters.looked_at:  # to a wrapper it matters how it is passed
             value = kwargs[self.first]
         else:
             return ()
@@ -131,12 +131,11 @@ class HotMethod:
         return found[0].name if found and found[0].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD else ""
 
     def _owns(self, value: Any) -> bool:
-        """Is a value a layer, an object with a layer among its attributes, or what the function calls `self`?"""
+        """Is a value a layer, or an object with a layer among its attributes?"""
         parameters = self.parameters.parameters
         if not parameters or parameters[0].kind not in OF_INSTANCES:
             return False
-        able = not isinstance(value, type) and self.can_own(value)
-        if able and (parameters[0].name == "self" or holds_layers(value)):
+        if not isinstance(value, type) and self.can_own(value) and holds_layers(value):
             return True
         if len(self.values) < _KINDS:
             self.values |= {type(value)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import weakref
@@ -373,3 +374,31 @@ def test_a_layer_among_several_arguments_by_name(framework: Any) -> None:
     assert warmed.outcome == "compiled"
     with pytest.raises(SpecError, match="the argument `other`"):
         warmup(hot, {"model": layer, "x": x, "other": layer})
+
+
+def test_a_wrapper_is_passed_what_the_caller_passed(framework: Any) -> None:
+    def named(function: Any) -> Any:
+        @functools.wraps(function)
+        def inner(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs) * (2 if "model" in kwargs else 1)
+
+        return inner
+
+    wrapped = named(lambda model, x: model(x))
+    hot, layer, x = inference(wrapped), made(framework), framework.randn([2, 4])
+    right(framework, hot, wrapped, layer, x)
+    right(framework, hot, wrapped, model=layer, x=x)
+    right(framework, hot, wrapped, layer, x=x)
+    right(framework, to_static(wrapped), wrapped, model=layer, x=x)
+
+
+def test_a_first_parameter_called_self_is_nothing_special(framework: Any) -> None:
+    hot = inference(lambda self, x: x * self)
+    x = framework.randn([2, 4])
+    right(framework, hot, hot.__wrapped__, 2.0, x)
+    right(framework, hot, hot.__wrapped__, x, x)
+    objects = inference(lambda self, x: x * self.value)
+    for _ in range(4):
+        right(framework, objects, objects.__wrapped__, Held(x), x)
+    assert not any(each["eager_calls"] for each in stats().values())
+    assert sum(each["captures"] for each in stats().values()) == 3

@@ -319,6 +319,21 @@ def test_with_gradients_on_it_is_the_eager_method_that_has_an_argument_require_o
     assert counts()["captures"] == 1 and counts()["hits"] == 1
 
 
+def test_an_argument_with_gaps_that_is_to_require_a_gradient() -> None:
+    def tracked(x: Any) -> Any:
+        x = x.contiguous()
+        x.requires_grad_()
+        return x.detach() * 2
+
+    method = inference()(tracked)
+    with torch.no_grad():
+        for make in (lambda: torch.rand(3, 4), lambda: torch.rand(4, 3).t()) * 2:
+            x, own = make(), make()
+            tracked(own)
+            method(x)
+            assert x.requires_grad == own.requires_grad
+
+
 def test_a_weight_that_is_to_require_a_gradient() -> None:
     class Layer(Block):
         @inference
