@@ -66,7 +66,7 @@ class Twin:
         given: Sequence[Any] = (),
         constants: Sequence[Any] = (),
     ) -> None:
-        self._constants = constants
+        self.constants = constants
         self.style, self._reach, self._clocks, self.given = style, reach, clocks, given
         self.watched, self.any_size, self.asks_for_gradients = True, False, False
         self.compared: Callable[[Any], bool] = lambda value: False  # may code compare its class? Then it keeps that
@@ -157,7 +157,7 @@ class Twin:
             return False
         others = [weight for i, weight in enumerate(self.weights) if i not in state]
         mine = [self.weights[i] for i in sorted(state)]  # of arguments each call is asked
-        return _written.Others(self.frontend, [*others, *self._constants]).apart(mine, range(len(mine)))
+        return _written.Others(self.frontend, [*others, *self.constants]).apart(mine, range(len(mine)))
 
     def calls_itself(self) -> bool:
         """Has the trace asked for hooks of the method's own layer, since the method calls that layer?"""

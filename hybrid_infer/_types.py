@@ -111,6 +111,7 @@ class Tracee(Protocol):
     tensor is. ``run`` puts traced weights into the twin's slots, calls the undecorated method on the twin with
     traced arguments and returns the computed results as a flat list of traced tensors and (traced) integers; results
     that are an input or a weight itself are not in that list.
+    ``constants``: tensors that its code reaches elsewhere, as defaults of functions, which are watched for changes.
     ``convert`` is applied to the user's function first (Paddle rewrites control flow there). ``watched``: whether
     ``run`` notes which attributes are read; a tracer that cannot cope with that turns it off, and all are guarded.
     ``any_size``: dimensions that vary are to take sizes of 0 and 1 too, where the tracer can leave that open.
@@ -138,6 +139,7 @@ class Tracee(Protocol):
     written: frozenset[int]
     state: frozenset[int]
     passed: Sequence[Any]
+    constants: Sequence[Any]
     writes: list[str]
 
     def may_write(self, tensors: frozenset[int], state: frozenset[int]) -> bool: ...

@@ -199,13 +199,15 @@ def _is_instance(value: Any, kinds: Any) -> bool:
 class Rewrites(program_translator.FunctionCache):
     """The functions rewritten in one trace, on one thread; other threads go on with Paddle's own.
 
-    `observing`, `rewritten`: see ``Tracee``.
+    `observing`, `rewritten`: see ``Tracee``; `standing_for`: what stands for a live tensor in the program, if anything.
     """
 
     def __init__(
-        self, observing: _Observing, rewritten: Callable[[types.FunctionType, types.CodeType], None]
-    ) -> None:
+        self, observing: _Observing, rewritten: Callable[[types.FunctionType, types.CodeType], None],
+        standing_for: Callable[[Any], Any] = lambda value: None,
+    ) -> None:  # fmt: skip
         super().__init__()
+        self._standing_for = standing_for
         self._observing, self._rewritten = observing, rewritten
         self._code_to_ast_caches = _TREES
         self._dygraph_to_static = _Translator(observing)
@@ -233,13 +235,20 @@ class Rewrites(program_translator.FunctionCache):
             cells.get(name, cell) for name, cell in zip(made.__code__.co_freevars, made.__closure__ or (), strict=True)
         )
         scope = made.__globals__
-        found = types.FunctionType(made.__code__, scope, made.__name__, original.__defaults__, closure or None)
-        found.__kwdefaults__ = original.__kwdefaults__
+        defaults, by_name = original.__defaults__, original.__kwdefaults__
+        if defaults is not None:  # sums of an eager tensor and a number end the process, where a program is made
+            defaults = tuple(map(self._default, defaults))
+        found = types.FunctionType(made.__code__, scope, made.__name__, defaults, closure or None)
+        found.__kwdefaults__ = by_name and {name: self._default(value) for name, value in by_name.items()}
         if "isinstance" not in scope:
             scope["isinstance"] = _is_instance
         scope[_REACHED] = self._reached
         self._scopes.append((scope, dict(scope)))
         return self._observed(found) if _decorated(original) else found
+
+    def _default(self, value: Any) -> Any:
+        known = self._standing_for(value) if isinstance(value, paddle.Tensor) else None
+        return value if known is None else known
 
     def _holding(self, cell: types.CellType, wrapped: Any) -> types.CellType:
         """A variable of a wrapper: another one with the rewritten function, where it holds the one that is wrapped."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Condition, Tracee
+from hybrid_infer.frontends import _paddle_constants
 from hybrid_infer.frontends._paddle_images import of_any_size
 from hybrid_infer.frontends._paddle_mode import recording
 from hybrid_infer.frontends._paddle_quiet import quiet
@@ -130,14 +131,14 @@ def trace(
         asked = Sizes([list(t.shape) for t in tracee.tensors], numbers, sorted(dynamic), assume=not gradients)
         watch = Watch(
             {id(t): v for t, v in zip([*tracee.weights, *tracee.tensors], values, strict=False)}, asked, every_side,
-            tracee.asks_for_gradients and not gradients,
+            tracee.asks_for_gradients and not gradients, tracee.constants,
         )  # fmt: skip
         stack.enter_context(as_traced())
         stack.enter_context(watch.active())
         if tracee.asks_for_gradients and not gradients:
             live = [*zip(values, [*tracee.weights, *tracee.tensors], strict=False)]
             stack.enter_context(_paddle_history.told(live))
-        rewrites = Rewrites(tracee.observing, tracee.rewritten)
+        rewrites = Rewrites(tracee.observing, tracee.rewritten, watch.standing_for)
         sides = Sides(tracee, rewrites.assigned)
         stack.enter_context(sides.active())
         stack.enter_context(_buffers_replaced())
@@ -154,22 +155,21 @@ def trace(
         except TraceError:
             raise
         except Exception as error:
-            if "but got Tensor" in str(error):
+            if watch.refused or "but got Tensor" in str(error):
                 raise TraceError(FOREIGN, FOREIGN_REMEDY) from error
             raise TraceError(*_paddle_reasons.explained(error)) from error
         finally:
             foreign, parameters = _global_parameter_recorder.pop(program)
             _global_inplace_map.pop(program)
         for tensor, parameter in zip(foreign, parameters, strict=True):
-            known = watch.values.get(id(tensor))
-            if known is None:
-                watch.cast_hook(tensor)
-            parameter.replace_all_uses_with(known)
+            parameter.replace_all_uses_with(watch.cast_hook(tensor))
         results = [_as_value(result) for result in results]
         counted = frozenset(k for k, result in enumerate(results) if is_number(result))
         if any(watch.is_size(result) for k, result in enumerate(results) if k not in counted):
             raise TraceError("a size that varies is one of its results", "Return tensors, and take sizes from them")
-        impure += watch.report(values, labels, results)
+        taken = watch.taken
+        impure += [_paddle_constants.WRITTEN] if _paddle_constants.written(taken) else []
+        impure += watch.report([*values, *taken], [*labels, *["a tensor that its code holds"] * len(taken)], results)
         impure += [f"it assigns the global {name}" for name in rewrites.assigned()]
         # A result of its own for each entry, also where the method returns one tensor twice.
         results = [paddle.assign(result) for result in results]

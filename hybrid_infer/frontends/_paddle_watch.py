@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends import _paddle_constants
 from hybrid_infer.frontends._paddle_sizes import Sizes
 
 FOREIGN = "it uses a tensor that is neither an argument nor held by the layer"
@@ -44,11 +45,18 @@ class Watch:
 
     current: Watch | None = None  # tracers take turns
 
-    def __init__(self, values: dict[int, Any], asked: Sizes, every_side: bool, asks_for_gradients: bool) -> None:
+    def __init__(
+        self, values: dict[int, Any], asked: Sizes, every_side: bool, asks_for_gradients: bool,
+        constants: Sequence[Any] = (),
+    ) -> None:  # fmt: skip
         self.thread, self.values, self.asked = threading.get_ident(), values, asked
         self.every_side, self.asks_for_gradients = every_side, asks_for_gradients
         self.writes: list[tuple[str, Any, int, str]] = []
         self.sizes: list[Any] = []
+        self._constants = {id(tensor): tensor for tensor in constants}
+        #: What stands for these where the method uses them.
+        self.taken: list[Any] = []
+        self.refused = False  # a tensor out of sight
 
     def cast_hook(self, value: Any) -> Any:
         import paddle
@@ -56,10 +64,20 @@ class Watch:
 
         if threading.get_ident() != self.thread or not isinstance(value, paddle.Tensor):
             return _convert_into_value(value)
-        known = self.values.get(id(value))
+        known = self.standing_for(value)
         if known is not None:
             return known
+        self.refused = True  # what the framework makes of the error does not always say so
         raise TraceError(FOREIGN, FOREIGN_REMEDY)
+
+    def standing_for(self, tensor: Any) -> Any:
+        """The input or constant of the program for a live tensor; None where there can be none."""
+        known = self.values.get(id(tensor))
+        if known is None and id(tensor) in self._constants and _paddle_constants.fits(tensor):
+            with _paddle_constants.first():
+                self.values[id(tensor)] = known = _paddle_constants.made(tensor)
+            self.taken.append(known)
+        return known
 
     @contextmanager
     def active(self) -> Iterator[None]:

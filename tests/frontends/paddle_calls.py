@@ -36,7 +36,7 @@ def slots(owner, found, seen):
 class Call:
     """A prepared call: a copy of the layer that shares its tensors, and traced tensors put into its slots."""
 
-    name, any_size, asks_for_gradients, written = "Layer.method", False, False, frozenset()
+    name, any_size, asks_for_gradients, written, constants = "Layer.method", False, False, frozenset(), ()
 
     def __init__(self, layer, *tensors, method="forward", ints=(), call=None):
         self.layer, self.tensors, self.ints = layer, list(tensors), list(ints)
