@@ -64,7 +64,7 @@ class Subject:
         self._others: dict[frozenset[str], Subject] = {}
         self.roots: dict[str, Any] = {"self": owner} if has_owner else {}
         self.roots.update(
-            {k: v for k, v in _roots.find(function, frontend).items() if not has_owner or v is not owner}
+            {k: v for k, v in _roots.find(function, frontend).items()}
         )
         #: May hooks of the method's own layer run inside of it? A capture finds out.
         self.calls_itself = not has_owner

@@ -402,3 +402,19 @@ def test_a_first_parameter_called_self_is_nothing_special(framework: Any) -> Non
         right(framework, objects, objects.__wrapped__, Held(x), x)
     assert not any(each["eager_calls"] for each in stats().values())
     assert sum(each["captures"] for each in stats().values()) == 3
+
+
+GLOBAL: Any = None
+
+
+def with_a_global(model: Any, x: Any) -> Any:
+    return model(x) + GLOBAL(x)
+
+
+def test_a_layer_that_the_function_names_as_well(framework: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = made(framework), made(framework)
+    monkeypatch.setitem(globals(), "GLOBAL", one)
+    hot, x = inference(with_a_global), framework.randn([2, 4])
+    for layer in (other, one, other, one):
+        right(framework, hot, with_a_global, layer, x)
+    assert counts()["eager_calls"] == 0 and counts()["captures"] == 2
