@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable
 from typing import Any, ParamSpec
 
-from hybrid_infer import _callables, _census, _method, _options, _warmup
+from hybrid_infer import _callables, _census, _frontends, _method, _options, _warmup
 from hybrid_infer._errors import HybridInferError
 from hybrid_infer._method import Bound, HotMethod
 
@@ -165,7 +165,7 @@ def wrap(target: Any, options: _options.Options, asked: str = "inference") -> An
         return _ready(Bound(HotMethod(_method.undecorated(target.__func__), options, has_owner=True), target.__self__))
     if isinstance(target, types.FunctionType):
         return _decorate(_method.undecorated(target), options)
-    if _method.frontend_of(target) is not None and hasattr(target, "forward"):
+    if _frontends.of(target) is not None and hasattr(target, "forward"):
         return _wrap_layer(target, options)
     raise TypeError(
         f"{asked}() was given {_described(target)}; it takes a function written in Python, a bound method, a "
@@ -286,7 +286,7 @@ def release(target: Any) -> None:
         return
     if isinstance(target, (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType)):
         raise TypeError(f"release() was given {_described(target)}; it takes a layer or what inference() returned")
-    frontend = _method.frontend_of(target)
+    frontend = _frontends.of(target)
     owners = {id(target)}
     if frontend is not None:
         owners |= {id(layer) for _, layer in _census.take({"layer": target}, frontend).layers}

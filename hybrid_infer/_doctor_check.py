@@ -17,9 +17,9 @@ def check(name: str, folder: Path) -> dict[str, Any]:
     start = time.perf_counter()
     framework: Any = importlib.import_module(name)  # by its name: the frameworks are alike in all that is used here
     imported = time.perf_counter() - start
-    from hybrid_infer import _method, backends
+    from hybrid_infer import _frontends, backends
 
-    frontend = _method.imported(name)
+    frontend = _frontends.imported(name)
     found: dict[str, Any] = {
         "version": str(framework.__version__), "import_seconds": imported, "threads": frontend.threads(), "engines": {},
     }  # fmt: skip

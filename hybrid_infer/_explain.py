@@ -14,8 +14,8 @@ from hybrid_infer import (
     _chosen,
     _differences,
     _explained_view,
+    _frontends,
     _guards,
-    _method,
     _saved_target,
     _targets,
     _troubleshooting,
@@ -133,7 +133,7 @@ def _found(target: Any) -> Iterator[tuple[str, HotMethod, State | None]]:
         return
     if isinstance(target, (types.FunctionType, types.MethodType, types.BuiltinFunctionType)):
         return
-    frontend = _method.frontend_of(target)
+    frontend = _frontends.of(target)
     layers: Sequence[Any] = [((), target)]
     if frontend is not None:
         layers = [(path[1:], layer) for path, layer in _census.take({"layer": target}, frontend).layers]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import logging
-import sys
 import types
 import weakref
 from collections.abc import Callable, Collection
 from typing import Any
 
-from hybrid_infer import _ahead, _compilers, _defects, _fleeting, _fork_safe, _options, _stats, _wrappers
+from hybrid_infer import _ahead, _compilers, _defects, _fleeting, _fork_safe, _frontends, _options, _stats, _wrappers
 from hybrid_infer._carry import Carry
 from hybrid_infer._dispatch import State
 from hybrid_infer._errors import CaptureError, HybridInferError
@@ -59,9 +57,9 @@ class HotMethod:
         found = self.states.get(id(owner))
         if found is not None and found[0]() is owner:
             return found[1]
-        frontend = frontend_of(owner)
+        frontend = _frontends.of(owner)
         if frontend is None:
-            frontend = frontend_of_state(self.function, owner)
+            frontend = _frontends.of_state(self.function, owner)
         if frontend is None:
             return None
         number, states = id(owner), self.states
@@ -86,7 +84,7 @@ class HotMethod:
     def alone(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> State | None:
         """The state of a function that has no instance; None where no framework's tensor is in sight."""
         if self._alone is None:
-            frontend = frontend_of_values([*args, *kwargs.values()]) or frontend_of_state(self.function, None)
+            frontend = _frontends.of_values([*args, *kwargs.values()]) or _frontends.of_state(self.function, None)
             if frontend is None:
                 return None
             self._alone = State(self, frontend)
@@ -135,7 +133,7 @@ class HotMethod:
         parameters = self.parameters.parameters
         if not parameters or parameters[0].kind not in OF_INSTANCES:
             return False
-        if not isinstance(value, type) and self.can_own(value) and holds_layers(value):
+        if not isinstance(value, type) and self.can_own(value) and _frontends.holds_layers(value):
             return True
         if len(self.values) < _KINDS:
             self.values |= {type(value)}
@@ -174,7 +172,7 @@ class HotMethod:
         kind = type(owner).__name__
         if isinstance(owner, type):
             return "it is a class method, and a class has no weights that could be served", ""
-        if frontend_of(owner) is None and frontend_of_state(self.function, owner) is None:
+        if _frontends.of(owner) is None and _frontends.of_state(self.function, owner) is None:
             return f"its {kind} holds no layer or tensor of torch or paddle", ""
         try:
             weakref.ref(owner)
@@ -241,7 +239,7 @@ class HotMethod:
         """Can a value be the instance that a method belongs to, rather than the first argument of a static method?"""
         if isinstance(value, (list, tuple, dict, str, int, float, type(None))):
             return False
-        frontend = frontend_of(value)
+        frontend = _frontends.of(value)
         return frontend is None or not isinstance(value, frontend.tensor_type)
 
     def __reduce__(self) -> Any:
@@ -364,105 +362,3 @@ def function_of(holder: Any, name: Any) -> Any:
 
 def _rebind(owner: Any, holder: Any, name: Any, options: Options) -> Bound:
     return Bound(HotMethod(function_of(holder, name), options, has_owner=True), owner)
-
-
-def frontend_of(value: Any) -> Any:
-    """The frontend of a layer or tensor; None if it is of no framework known here. Imports no framework."""
-    for name in ("torch", "paddle"):
-        if name in sys.modules:
-            frontend = _frontend(name)
-            if frontend is not None and isinstance(value, (frontend.layer_type, frontend.tensor_type)):
-                return frontend
-    return None
-
-
-_FRONTENDS: dict[str, Any] = {}
-
-
-def _frontend(name: str) -> Any:
-    """That of a framework which is imported; None while another thread is importing it."""
-    found = _FRONTENDS.get(name)
-    if found is None:
-        found = _FRONTENDS[name] = _whole(name)
-    return found
-
-
-def _whole(name: str) -> Any:
-    module = sys.modules[name]
-    if name == "torch":
-        _compilers.look()
-    spec = getattr(module, "__spec__", None)
-    if getattr(spec, "_initializing", False) or not hasattr(module, "nn"):
-        return None
-    if name == "torch":
-        from hybrid_infer.frontends.torch import FRONTEND as torch_frontend
-
-        return torch_frontend
-    from hybrid_infer.frontends.paddle import FRONTEND as paddle_frontend
-
-    return paddle_frontend
-
-
-def imported(name: str) -> Any:
-    """The frontend of "torch" or "paddle" if the program has imported it, else None."""
-    return _frontend(name) if name in sys.modules else None
-
-
-def holds_layers(value: Any) -> bool:
-    """Is a value a layer, or an object with one among its attributes, or in a list, tuple or dict of them?"""
-    if _is_layer(type(value)):
-        return True
-    held = getattr(value, "__dict__", None)
-    return isinstance(held, dict) and any(map(_has_layer, [*held.values()]))
-
-
-def _has_layer(value: Any) -> bool:
-    """Is it a layer, or a list, tuple or dict with one?"""
-    inside = value.values() if type(value) is dict else value if type(value) in (list, tuple) else ()
-    return _is_layer(type(value)) or any(map(_is_layer, map(type, [*inside])))
-
-
-def _is_layer(kind: type) -> bool:
-    """Asked of classes, not of objects, which may answer whatever they are asked with an error."""
-    frontends = (_frontend(name) for name in ("torch", "paddle") if name in sys.modules)
-    return any(frontend is not None and issubclass(kind, frontend.layer_type) for frontend in frontends)
-
-
-def frontend_of_values(values: Any, of: Callable[[Any], Any] = frontend_of) -> Any:
-    """The frontend of the first tensor among some values, nested ones included; `of` tells that of one."""
-    for value in values:
-        found = of(value)
-        if found is None and isinstance(value, dict):
-            found = frontend_of_values(value.values(), of)
-        elif found is None and isinstance(value, (list, tuple)):
-            found = frontend_of_values(value, of)
-        elif found is None and not isinstance(value, type) and dataclasses.is_dataclass(value):
-            found = frontend_of_values((getattr(value, f.name) for f in dataclasses.fields(value)), of)
-        if found is not None:
-            return found
-    return None
-
-
-def frontend_of_state(function: Any, owner: Any) -> Any:
-    """The frontend of the first layer or tensor that an object holds or a function reaches."""
-    from hybrid_infer import _census, _roots
-
-    for name in ("torch", "paddle"):
-        frontend = _frontend(name) if name in sys.modules else None
-        if frontend is None:
-            continue
-        roots = _roots.find(function, frontend)
-        if owner is not None:
-            roots["self"] = owner
-        census = _census.take(roots, frontend)
-        if census.layers or census.slots:
-            return frontend
-    return None
-
-
-def only_frontend(function: Any) -> Any:
-    """The frontend of the framework whose module a function names, else of the only one that is imported."""
-    named = {value.__name__.partition(".")[0] for value in function.__globals__.values() if inspect.ismodule(value)}
-    names = [name for name in ("torch", "paddle") if name in sys.modules]
-    chosen = [name for name in names if name in named] or names
-    return _frontend(chosen[0]) if len(chosen) == 1 else None

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hybrid_infer import _fork_safe, _method
+from hybrid_infer import _fork_safe, _frontends
 from hybrid_infer._errors import HybridInferError
 from hybrid_infer._imports import Finder
 
@@ -158,7 +158,7 @@ class Recording:
         if node is None:
             node = parent.children[id(owner), name] = Node(owner, name)
             node.arguments = args, kwargs
-            frontend = _method.frontend_of(owner)
+            frontend = _frontends.of(owner)
             node.modes = None if frontend is None else frontend.modes()
             if parent is self.top:
                 self._look_around(owner)
@@ -175,7 +175,7 @@ class Recording:
 
     def _look_around(self, layer: Any) -> None:
         """Note by which name the program holds a layer that it calls, for the line that it is told to add."""
-        kind = _method.frontend_of(layer).layer_type if _method.frontend_of(layer) is not None else ()
+        kind = _frontends.of(layer).layer_type if _frontends.of(layer) is not None else ()
         frame: types.FrameType | None = sys._getframe(2)
         self.main = sys.modules.get("__main__")
         while frame is not None:

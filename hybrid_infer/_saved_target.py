@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hybrid_infer import _callables, _method, _spec
+from hybrid_infer import _callables, _frontends, _spec
 from hybrid_infer._errors import SpecError
 from hybrid_infer._met import Style
 from hybrid_infer._method import Bound, HotMethod
@@ -82,7 +82,7 @@ def _with_owner(
 
     Raises SpecError where it was called with several.
     """
-    if isinstance(input_spec, (list, tuple)) and input_spec and _method.holds_layers(input_spec[0]):
+    if isinstance(input_spec, (list, tuple)) and input_spec and _frontends.holds_layers(input_spec[0]):
         return name, function, input_spec[0], None if hot is None else hot.owned, list(input_spec[1:]) or None
     if input_spec is None and hot is not None and hot.sole is None:
         owners = hot.owners()
@@ -106,7 +106,7 @@ def _methods(target: Any) -> list[tuple[str, Any, Any, HotMethod | None]]:
         return [(FORWARD, inner.function, target.__self__, inner.owned)]
     if isinstance(target, types.FunctionType):
         return [(FORWARD, target if hot is None else hot.function, None, hot)]
-    if _method.frontend_of(target) is None or not hasattr(target, FORWARD):
+    if _frontends.of(target) is None or not hasattr(target, FORWARD):
         kind = type(target)
         raise TypeError(
             f"save() was given an object of class {kind.__module__}.{kind.__qualname__} for `target`; it takes a "
@@ -139,7 +139,7 @@ def _methods(target: Any) -> list[tuple[str, Any, Any, HotMethod | None]]:
 
 def _has_no_forward(layer: Any) -> bool:
     """Is its forward the one of the framework's base class, which raises?"""
-    base = _method.frontend_of(layer).layer_type
+    base = _frontends.of(layer).layer_type
     return type(layer).forward is base.forward and FORWARD not in vars(layer)
 
 
@@ -184,14 +184,14 @@ def _target(name: str, function: Any, owner: Any, hot: HotMethod | None, input_s
 
 
 def _frontend(function: Any, owner: Any, values: Any, hot: HotMethod | None) -> Any:
-    found = None if owner is None else _method.frontend_of(owner)
+    found = None if owner is None else _frontends.of(owner)
     if found is None and values is not None:
-        found = _method.frontend_of_values(values)
+        found = _frontends.of_values(values)
     if found is None:
-        found = _method.frontend_of_state(function, owner)
+        found = _frontends.of_state(function, owner)
     if found is None and hot is not None and hot._alone is not None:
         found = hot._alone.frontend
-    return found or _method.only_frontend(function)
+    return found or _frontends.only(function)
 
 
 def _called(hot: HotMethod, owner: Any) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _engines, _fork_safe, _method, _rewriting, _tensors
+from hybrid_infer import _engines, _fork_safe, _frontends, _rewriting, _tensors
 from hybrid_infer._errors import EngineError, PassingFault, StaticModelError
 from hybrid_infer._model import Method, Model, Saved, resolved
 from hybrid_infer._options import Options
@@ -406,13 +406,13 @@ def stored_of(frontend: Any, tensor: Any) -> tuple[str, Any]:
 
 def frontend_of(values: Any) -> Any:
     """The frontend of the tensors of a call, or that of arrays."""
-    found = _method.frontend_of_values(values, frontend_of_tensor)
+    found = _frontends.of_values(values, frontend_of_tensor)
     return arrays() if found is None else found
 
 
 def frontend_of_tensor(value: Any) -> Any:
     """The frontend of a framework's tensor or a CuPy array; None for anything else. Imports neither."""
-    found = _method.frontend_of(value)
+    found = _frontends.of(value)
     if found is None and CUPY in sys.modules and type(value).__module__.partition(".")[0] == CUPY:
         from hybrid_infer.frontends.cupy import FRONTEND
 

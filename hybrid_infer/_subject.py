@@ -63,9 +63,7 @@ class Subject:
         self.before: frozenset[str] = frozenset()
         self._others: dict[frozenset[str], Subject] = {}
         self.roots: dict[str, Any] = {"self": owner} if has_owner else {}
-        self.roots.update(
-            {k: v for k, v in _roots.find(function, frontend).items()}
-        )
+        self.roots.update(_roots.find(function, frontend))
         #: May hooks of the method's own layer run inside of it? A capture finds out.
         self.calls_itself = not has_owner
         self.census = _census.take(self.roots, frontend, carries)

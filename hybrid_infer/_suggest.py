@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hybrid_infer import _api, _method, _profile, _progress, _stance, _suggested_view, _time_tree, _trial
+from hybrid_infer import _api, _frontends, _profile, _progress, _stance, _suggested_view, _time_tree, _trial
 from hybrid_infer._choice import EAGER
 from hybrid_infer._errors import HybridInferError
 from hybrid_infer._profile import FORWARD, Node, Recording
@@ -121,7 +121,7 @@ def suggest(layer: Any, *inputs: Any, time_limit: float = 120.0, **kwargs: Any) 
     TypeError
         `layer` is no layer, or takes inputs and none were given. Whatever the layer raises.
     """
-    frontend = _method.frontend_of(layer)
+    frontend = _frontends.of(layer)
     if frontend is None or not hasattr(layer, "forward"):
         raise TypeError(
             f"suggest() was given a {type(layer).__name__}; it takes a torch.nn.Module or a paddle.nn.Layer"

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from hybrid_infer import _api, _compilers, _method, _options, _roots, _stance
+from hybrid_infer import _api, _compilers, _frontends, _method, _options, _roots, _stance
 from hybrid_infer._errors import CaptureError, OptionError
 from hybrid_infer._method import Bound, HotMethod
 
@@ -79,7 +79,7 @@ def _decorate(target: Any, options: _options.Options, strategy: Any) -> Any:
         return staticmethod(_decorate(target.__func__, options, strategy))
     if isinstance(target, (types.MethodType, Bound)):
         return _bound(target, options, strategy)
-    frontend = _method.frontend_of(target)
+    frontend = _frontends.of(target)
     if frontend is not None and hasattr(target, "forward"):
         _refuse(strategy, frontend)
         _api.check_forward(target, "to_static")
@@ -108,7 +108,7 @@ def _decorate(target: Any, options: _options.Options, strategy: Any) -> Any:
 
 def _bound(target: Any, options: _options.Options, strategy: Any) -> StaticBound:
     function, owner = _method.undecorated(target.__func__), target.__self__
-    frontend = _method.frontend_of(owner)
+    frontend = _frontends.of(owner)
     if frontend is not None:
         _refuse(strategy, frontend)
     return StaticBound(HotMethod(function, options, has_owner=True), owner, strategy)
@@ -165,10 +165,10 @@ class _Training:
         if owner:
             if not getattr(owner[0], "training", False):
                 return None
-            frontend = _method.frontend_of(owner[0])
+            frontend = _frontends.of(owner[0])
             return frontend if frontend is not None and frontend.grad_enabled() else None
         values = [*args, *kwargs.values()]
-        frontend = _method.frontend_of_values(values)
+        frontend = _frontends.of_values(values)
         if frontend is None or not frontend.grad_enabled():
             return None
         tensors = [value for value in values if isinstance(value, frontend.tensor_type)]

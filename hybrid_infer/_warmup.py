@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from hybrid_infer import _ahead, _progress, _served_sizes, _spec
 from hybrid_infer._errors import SpecError
-from hybrid_infer._method import HotMethod, imported
+from hybrid_infer._frontends import imported
+from hybrid_infer._method import HotMethod
 from hybrid_infer._spec import InputSpec
 from hybrid_infer._stance import BACKGROUND, DEFAULT, current, stance
 from hybrid_infer._static_table import leaves

@@ -28,7 +28,7 @@ from hybrid_infer import (
     to_static,
     warmup,
 )
-from hybrid_infer._method import holds_layers
+from hybrid_infer._frontends import holds_layers
 
 
 def made(framework: Any) -> Any:
@@ -303,6 +303,7 @@ def test_odd_parameters_and_objects(framework: Any) -> None:
         assert named(model=layer).shape == x.shape
 
     assert not holds_layers(SimpleNamespace(absent=Refusing())) and holds_layers(SimpleNamespace(layer=layer))
+    assert not holds_layers(Refusing()) and not holds_layers(None)
 
 
 @dataclass
