@@ -40,7 +40,8 @@ def first() -> Iterator[None]:
     import paddle
 
     here, block = paddle.pir.get_current_insertion_point(), paddle.static.default_main_program().global_block()
-    paddle.pir.set_insertion_point(block.ops[0])
+    if block.ops:
+        paddle.pir.set_insertion_point(block.ops[0])
     try:
         yield
     finally:

@@ -124,6 +124,9 @@ class Frontend(Protocol):
 
     def requires_grad(self, tensor: Any) -> bool: ...
 
+    def require_grad(self, tensor: Any) -> None:
+        """Have a tensor require a gradient from now on."""
+
     def describe(self, tensor: Any) -> tuple[str, tuple[int, ...], str]:
         """(dtype, shape, device) in this library's names, e.g. ("float32", (2, 8), "cpu")."""
         ...
