@@ -263,11 +263,27 @@ class Watch:
                 content = number(content)
             return fill(sizes, content, *rest, **named)
 
+        def is_truth(value: Any) -> bool:
+            return isinstance(value, value_type) and value.dtype.name == "BOOL" and not raw.fget(value)
+
+        def of_truths(name: str, compute: Any) -> Any:
+            """Two answers about sizes are numbers, of which the sum may be 2; of truths of tensors it is none."""
+
+            def run(value: Any, other: Any) -> Any:
+                if ours(sys._getframe(1)) and is_truth(value) and is_truth(other):
+                    pair = decided(value), decided(other)
+                    if all(isinstance(each, bool) for each in pair):
+                        return getattr(int, name)(*map(int, pair))
+                return compute(value, other)
+
+            return run
+
         variable_tuple: Any = sys.modules["paddle.jit.dy2static.convert_operators"].VariableTuple
         operators: Any = paddle._C_ops
         taken_apart, fill = {name: getattr(operators, name) for name in ("unbind", "unstack")}, operators.full
         # As of an eager tensor; without them Python would ask for elements until one fails, and none does.
         protocol = {"__len__": length, "__iter__": iterate}
+        sums = {name: vars(value_type)[name] for name in ("__add__", "__sub__", "__mul__") if name in vars(value_type)}
         added = {name: method for name, method in protocol.items() if name not in vars(value_type)}
         views = {name: vars(value_type)[name] for name in ("view", "view_as") if name in vars(value_type)}
         with static_op_arg_cast_guard(self.cast_hook):
@@ -278,6 +294,8 @@ class Watch:
                 setattr(value_type, name, method)
             for name, convert in blocks.items():
                 setattr(convert_operators, name, of_its_own(convert))
+            for name, method in sums.items():
+                setattr(value_type, name, of_truths(name, method))
             for name in views:
                 setattr(value_type, name, view if name == "view" else view_as)
             paddle.pir.Block.args = arguments
@@ -311,7 +329,7 @@ class Watch:
                     delattr(value_type, name)
                 for name, convert in blocks.items():
                     setattr(convert_operators, name, convert)
-                for name, method in views.items():
+                for name, method in (*views.items(), *sums.items()):
                     setattr(value_type, name, method)
 
     def is_size(self, result: Any, among: Container[str] = _ANY) -> bool:

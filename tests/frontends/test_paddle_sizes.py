@@ -248,3 +248,21 @@ def test_what_holds_of_all_sizes_is_no_condition():
     call = Call(layer(unconditional), paddle.randn([2, 6]))
     captured = FRONTEND.capture(call, frozenset({(0, 0), (0, 1)}), frozenset())
     assert captured.conditions == () and captured.specialised == frozenset() and captured.impure == ()
+
+
+def of_truths(self, x):
+    rows = x.shape[0]
+    return x * ((rows > 2) + (rows > 4) + (rows > 5) + 1), x - ((rows > 2) - (rows > 5)), x * ((rows > 2) * (rows > 4))
+
+
+def test_answers_about_sizes_are_numbers():
+    call = Call(layer(of_truths), paddle.randn([5, 3]))
+    captured = FRONTEND.capture(call, frozenset({(0, 0)}), frozenset())
+    met = 0
+    for rows in (1, 2, 3, 4, 5, 6, 7):
+        x = paddle.randn([rows, 3])
+        if answers(captured, [x]):
+            met += 1
+            for mine, eager in zip(run(captured.graph, [], [x]), call.eager(x), strict=True):
+                np.testing.assert_allclose(mine, eager.numpy(), rtol=1e-6)
+    assert 0 < met < 7
