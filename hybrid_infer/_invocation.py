@@ -112,8 +112,9 @@ class Invocation:
                 if marks.get(name) != now.get(name):
                     return f"it writes to {place} in place: to its attribute {name}"
         pairs = zip(self._markable(), self._required, self._requiring(), strict=True)
-        for i, ((place, _), before, required) in enumerate(pairs):
-            if before != required and not (required and i in requiring):
+        for i, ((place, tensor), before, required) in enumerate(pairs):
+            # Of what it has computed and written to, while gradients are recorded, that is no decision of its own.
+            if before != required and not (required and (i in requiring or not tensor.is_leaf)):
                 return f"it changes whether {place} requires a gradient"
         return ""
 

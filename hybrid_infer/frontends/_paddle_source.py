@@ -307,7 +307,8 @@ class Rewrites(program_translator.FunctionCache):
         def called(tree: Any, made: Any, *rest: Any, **named: Any) -> Any:
             if threading.get_ident() != self._thread or rest or named:
                 return function(tree, made, *rest, **named)
-            _paddle_reasons.tell_later(made.__code__, lambda: self._unobserved(function)(tree, made.__code__))
+            code, tell = made.__code__, self._unobserved(function)  # not the function, which holds what it can reach
+            _paddle_reasons.tell_later(code, lambda: tell(tree, code))
             return None
 
         return called
