@@ -122,6 +122,13 @@ class HotMethod:
             return (value,)
         return (value,) if type(value) not in self.values and self._owns(value) else ()
 
+    def apart(self, args: Any, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any, dict[str, Any]]:
+        """What ``owner`` gives, and the other arguments, passed as they were."""
+        owner = self.owner(args, kwargs)
+        if not owner or args:
+            return owner, args[len(owner) :], kwargs
+        return owner, args, {name: value for name, value in kwargs.items() if name != self.first}
+
     @property
     def first(self) -> str:
         """The name of the first parameter, where an argument may be passed to it by that name as well; else ""."""

@@ -93,11 +93,9 @@ def _decorate(target: Any, options: _options.Options, strategy: Any) -> Any:
 
     @functools.wraps(method.function)
     def static(*args: Any, **kwargs: Any) -> Any:
-        owner = args[:1] if method.has_owner else method.owner(args, kwargs)
+        owner, rest, others = (args[:1], args[1:], kwargs) if method.has_owner else method.apart(args, kwargs)
         if _compilers.reading():
             return method.function(*args, **kwargs)
-        named = owner and not args
-        rest, others = args[len(owner) :], {k: v for k, v in kwargs.items() if k != method.first} if named else kwargs
         frontend = training.wanted(owner, rest, others)
         return served(*args, **kwargs) if frontend is None else training.run(frontend, owner, rest, others)
 

@@ -106,10 +106,9 @@ def _asked(method: HotMethod, owner: tuple[Any, ...], given: Any, place: str) ->
     """Of a function whose first argument is a layer, that is the instance. Raises SpecError."""
     if not owner:
         by_name = isinstance(given, dict)
-        owner = method.owner((), given) if by_name else method.owner(tuple(_listed(given)), {})
+        owner, rest, others = method.apart((), given) if by_name else method.apart(tuple(_listed(given)), {})
         if owner:
-            method, first = method.owned, method.first
-            given = {k: v for k, v in given.items() if k != first} if by_name else list(_listed(given))[1:]
+            method, given = method.owned, others if by_name else list(rest)
     return _Asked(method, owner, _values(method, given, place), _listed(given))
 
 

@@ -37,11 +37,9 @@ def of_function(method: Any) -> Callable[..., Any]:
     def hot(*args: Any, **kwargs: Any) -> Any:
         if _compilers.reading():
             return function(*args, **kwargs)
-        owner = method.owner(args, kwargs)
+        owner, rest, others = method.apart(args, kwargs)
         if owner:
-            if not args:
-                kwargs.pop(method.first)
-            return method.owned(owner[0], args[1:], kwargs)
+            return method.owned(owner[0], rest, others)
         state = method.alone(args, kwargs)
         if state is None:
             method.refuse("neither its arguments nor the objects that it uses hold a tensor of torch or paddle")
