@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hybrid_infer._errors import TraceError
-from hybrid_infer.frontends._paddle_windows import FORMS, constant
+from hybrid_infer.frontends._paddle_windows import FORMS, constant, lengths
 
 _END = 2**31 - 1  # behind the last element of any axis
 _LEAST = -3.4028234663852886e38  # of float32, from which Paddle's max pools start
@@ -27,14 +27,10 @@ def _name(op: Any) -> str:
 
 
 def _sizes(value: Any) -> list[Any]:
-    """Those behind the channels: numbers, or tensors of one number each where they vary."""
+    """Those behind the channels, to be reckoned with: places in a large image are beyond 32 bits."""
     import paddle
 
-    given = [int(size) for size in value.shape[2:]]
-    if min(given) >= 0:
-        return given
-    sizes = paddle.cast(paddle.shape(value), "int64")
-    return [size if size >= 0 else sizes[axis] for axis, size in enumerate(given, start=2)]
+    return [size if isinstance(size, int) else paddle.cast(size, "int64") for size in lengths(value, 2)]
 
 
 def _largest(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -115,9 +111,7 @@ def _unpool(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     if asked is not None and any(known < 0 and wanted == made for known, wanted, made in pairs):
         asked = usual(_sizes(value))
     size = asked if asked is not None else [inputs[2][axis] for axis in range(len(given))]
-    batch, channels = value.shape[:2]
-    if batch < 0:
-        batch = paddle.shape(value)[0]
+    batch, channels = lengths(value)[:2]
     size, count = ([_length(n) for n in numbers] for numbers in (size, [math.prod(size)]))
     flat, into = paddle.zeros([batch, channels, *count], value.dtype), paddle.cast(paddle.flatten(places, 2), "int64")
     found = paddle.put_along_axis(flat, into, paddle.flatten(value, 2), 2, broadcast=False)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hybrid_infer._errors import TraceError
-from hybrid_infer.frontends._paddle_windows import constant
+from hybrid_infer.frontends._paddle_windows import constant, lengths
 
 _TABLE = 512  # entries of a table that each value is compared with
 _PRODUCTS = 256  # that are written out one after the other
@@ -99,20 +99,12 @@ def _collected(rows: Any, places: Any, count: Any, mean: bool) -> Any:
     """Sums, or means, of the rows that go to each of `count` places; zero where none does."""
     import paddle
 
-    sums = _added(paddle.zeros([count, *_sizes(rows)], rows.dtype), places, rows)
+    sums = _added(paddle.zeros([count, *lengths(rows, 1)], rows.dtype), places, rows)
     if not mean:
         return sums
     ones = paddle.ones_like(paddle.cast(places, rows.dtype))
     number = paddle.maximum(_added(paddle.zeros([count], rows.dtype), places, ones), paddle.ones([], rows.dtype))
     return sums / paddle.reshape(number, [-1] + [1] * (len(rows.shape) - 1))
-
-
-def _sizes(rows: Any) -> list[Any]:
-    """Those behind the first axis."""
-    import paddle
-
-    real = paddle.shape(rows)
-    return [real[axis] if size < 0 else size for axis, size in enumerate(rows.shape) if axis]
 
 
 def _send_u_recv(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -202,8 +194,7 @@ def _pixel_unshuffle(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> 
     value, step = inputs[0], attributes["downscale_factor"]
     if attributes["data_format"] != "NCHW":
         return None
-    real = paddle.shape(value)
-    height, width = (size // step if size >= 0 else real[at] // step for at, size in list(enumerate(value.shape))[2:])
+    height, width = (size // step for size in lengths(value, 2))
     channels = value.shape[1]
     split = paddle.reshape(value, [-1, channels, height, step, width, step])
     return paddle.reshape(paddle.transpose(split, [0, 1, 3, 5, 2, 4]), [-1, channels * step * step, height, width])

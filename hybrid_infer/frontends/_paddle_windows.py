@@ -19,6 +19,17 @@ def _fixed(name: str, value: Any) -> list[int]:
     return sizes
 
 
+def lengths(value: Any, first: int = 0) -> list[Any]:
+    """The sizes of a value from an axis on: numbers, and tensors of one number each where they vary."""
+    import paddle
+
+    known = [int(size) for size in value.shape[first:]]
+    if all(size >= 0 for size in known):
+        return known
+    real = paddle.shape(value)
+    return [size if size >= 0 else real[axis] for axis, size in enumerate(known, start=first)]
+
+
 def constant(value: Any) -> Any:
     """What an operator that makes a constant makes; None of any other."""
     source = value.get_defining_op()
@@ -192,7 +203,7 @@ def _temporal_shift(name: str, value: Any, rest: Sequence[Any], attributes: dict
     if channels < 0:
         raise TraceError(f"{name} of channels whose number varies")
     ends = [int(np.float32(channels * times) * np.float32(attributes["shift_ratio"])) for times in (1, 2)]
-    sizes = [paddle.shape(value)[axis] if size < 0 else size for axis, size in enumerate(value.shape)]
+    sizes = lengths(value)
     whole = paddle.reshape(value, [-1, segments, *sizes[1:]])
     before = paddle._C_ops.pad(whole, [0, 0, 1, 0, 0, 0, 0, 0, 0, 0], 0.0)
     behind = paddle._C_ops.pad(whole, [0, 0, 0, 1, 0, 0, 0, 0, 0, 0], 0.0)

@@ -8,7 +8,7 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends._paddle_recurrent import parts
-from hybrid_infer.frontends._paddle_windows import constant
+from hybrid_infer.frontends._paddle_windows import constant, lengths
 
 
 def _swiglu(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -131,9 +131,7 @@ def _maxout(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     if value.shape[axis] < 0:
         raise TraceError(f"{op.name()} of a dimension that varies")
     sizes = [0] * axis + [value.shape[axis] // groups, groups]
-    real = paddle.shape(value)
-    behind = [real[at] if value.shape[at] < 0 else value.shape[at] for at in range(axis + 1, len(value.shape))]
-    return paddle.max(paddle.reshape(value, [*sizes, *behind]), axis=axis + 1)
+    return paddle.max(paddle.reshape(value, [*sizes, *lengths(value, axis + 1)]), axis=axis + 1)
 
 
 def _baddbmm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -246,9 +244,7 @@ def _by_mask(new: Any, mask: Any, value: Any) -> Any:
     wrong = paddle.cast(paddle.logical_not(paddle.logical_or(one, given == wanted)), "int64") * 2**40
     place = paddle.where(one, paddle.zeros_like(chosen), paddle.cumsum(chosen) - 1)
     place = paddle.where(chosen > 0, place, paddle.zeros_like(place) + given) + wrong
-    sizes = paddle.shape(new)
-    inner = [size if size >= 0 else sizes[axis] for axis, size in enumerate(new.shape[1:], start=1)]
-    padded = paddle.concat([new, paddle.zeros([1, *inner], new.dtype)])
+    padded = paddle.concat([new, paddle.zeros([1, *lengths(new, 1)], new.dtype)])
     return paddle.reshape(paddle.gather(padded, place), paddle.shape(value) if -1 in value.shape else value.shape)
 
 
