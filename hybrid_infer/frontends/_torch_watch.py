@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from operator import getitem, is_
+from operator import attrgetter, getitem, is_
 from typing import Any
 
 import torch
 
-_ADDRESS, _SHAPE, _STRIDES = torch.Tensor.data_ptr, torch.Tensor.size, torch.Tensor.stride
+from hybrid_infer.frontends._samples import bits
+
+_ADDRESS, _STRIDES, _CONTIGUOUS = torch.Tensor.data_ptr, torch.Tensor.stride, torch.Tensor.is_contiguous
+_SHAPE, _VERSION = attrgetter("shape"), attrgetter("_version")  # quicker than a call, or a comprehension
 
 _Slots = Sequence[tuple[Any, Any, Any]]
 
@@ -43,21 +46,18 @@ def watch(slots: _Slots, values: bool) -> Callable[[], bool]:
     """See ``Frontend.watch``."""
     if not values:
         return _in_place(slots)
-    seen = [(slot, view) for slot in slots if (view := _sample(slot[2])) is not None and not slot[2].is_inference()]
-    known = {id(slot) for slot, _ in seen}
+    views = [(slot, None if slot[2].is_inference() else _sample(slot[2])) for slot in slots]
+    seen = [(slot, view, memory) for slot, view in views if view is not None and (memory := bits(view)) is not None]
+    known = {id(slot) for slot, _, _ in seen}
     others = [slot for slot in slots if id(slot) not in known]
-    tensors, samples = [slot[2] for slot, _ in seen], [view.tobytes for _, view in seen]
-    versions, contents = [tensor._version for tensor in tensors], [sample() for sample in samples]
-    in_place = _in_place([slot for slot, _ in seen])
+    tensors, samples = [slot[2] for slot, _, _ in seen], [memory for _, _, memory in seen]
+    versions, contents = [*map(_VERSION, tensors)], [bits(view.copy()) for _, view, _ in seen]
+    in_place = _in_place([slot for slot, _, _ in seen])
     unversioned = [(*slot, stamp(slot[2]), sample := sampler(slot[2]), sample()) for slot in others]
 
     def unchanged() -> bool:
         # One list for each question: quicker than one loop that asks all of them of each weight.
-        if not (
-            in_place()
-            and [tensor._version for tensor in tensors] == versions
-            and [sample() for sample in samples] == contents
-        ):
+        if not (in_place() and [*map(_VERSION, tensors)] == versions and samples == contents):
             return False
         for box, key, tensor, seal, sample, content in unversioned:
             if box[key] is not tensor or stamp(tensor) != seal or sample() != content:
@@ -70,11 +70,16 @@ def watch(slots: _Slots, values: bool) -> Callable[[], bool]:
 def _in_place(slots: _Slots) -> Callable[[], bool]:
     """Does each container hold the tensor that it held, where and as that lay in memory?"""
     boxes, keys, tensors = ([slot[i] for slot in slots] for i in range(3))
-    addresses, shapes, strides = ([*map(ask, tensors)] for ask in (_ADDRESS, _SHAPE, _STRIDES))
+    addresses, shapes = [*map(_ADDRESS, tensors)], [*map(_SHAPE, tensors)]
+    # The strides of what is contiguous follow from its shape.
+    contiguous = [tensor for tensor in tensors if _CONTIGUOUS(tensor)]
+    others = [tensor for tensor in tensors if not _CONTIGUOUS(tensor)]
+    strides = [*map(_STRIDES, others)]
     return lambda: (
         all(map(is_, map(getitem, boxes, keys), tensors))
         and [*map(_ADDRESS, tensors)] == addresses
         # ``p.data = p.data.t()`` tells in no other way.
         and [*map(_SHAPE, tensors)] == shapes
-        and [*map(_STRIDES, tensors)] == strides
+        and all(map(_CONTIGUOUS, contiguous))
+        and [*map(_STRIDES, others)] == strides
     )
