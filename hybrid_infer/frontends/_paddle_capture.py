@@ -112,7 +112,7 @@ class _Tracing:
 
 
 def _impure(traced: Trace) -> tuple[str, ...]:
-    found = (*traced.impure, *impurities(traced.program, traced.inputs, traced.labels, traced.results))
+    found = (*traced.impure, *impurities(traced.program, traced.inputs, traced.labels, traced.outputs))
     return tuple(dict.fromkeys(found))
 
 
@@ -139,7 +139,7 @@ def _graph(tracee: Tracee, traced: Trace, numbers: frozenset[int], dtype_of: Cal
     if not traced.results:
         raise TraceError("it computes nothing from its arguments")
     specs = {name: spec(value) for name, value in zip(traced.names, traced.inputs, strict=True)}
-    results = [spec(value) for value in traced.results]
+    results = [spec(value) for value in traced.outputs]
     weights = [f"w{i}" for i in range(len(tracee.weights))]
     inputs: list[str | None] = [f"x{i}" for i in range(len(tracee.tensors))]
     inputs += [f"n{k}" for k in range(len(numbers))]
@@ -162,6 +162,7 @@ def _graph(tracee: Tracee, traced: Trace, numbers: frozenset[int], dtype_of: Cal
         [specs[name] if name is not None else TensorSpec("int64", ()) for name in inputs],
         [specs[name] for name in weights],
         results,
+        checked=traced.check is not None,
     )
 
 
@@ -199,13 +200,13 @@ def _serialise(traced: Trace, path: str) -> list[Gap]:
     from paddle.static.pir_io import normalize_pir_program
 
     with quiet(), static_mode():
-        rewrite(traced.program, traced.results)
-        cuts, operands, gaps = cut(traced.program, traced.results)
+        rewrite(traced.program, traced.outputs)
+        cuts, operands, gaps = cut(traced.program, traced.outputs)
         # Inputs that no result depends on are refused where they are named.
-        live = needed(traced.program, [*traced.results, *operands])
+        live = needed(traced.program, [*traced.outputs, *operands])
         inputs = [value for value in (*traced.inputs, *cuts) if value in live]
         with paddle.static.program_guard(traced.program, paddle.static.Program()):
-            results = [_widened(value) for value in (*traced.results, *operands)]
+            results = [_widened(value) for value in (*traced.outputs, *operands)]
         program = normalize_pir_program(traced.program, inputs, results)
         paddle.base.core.serialize_pir_program(program, path)
         return gaps

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hybrid_infer._errors import TraceError
-from hybrid_infer._types import Graph, TensorSpec
+from hybrid_infer._types import CHECKED, Graph, TensorSpec
 from hybrid_infer.frontends._paddle_division import with_floor_division
 from hybrid_infer.frontends._paddle_expand import with_sizes_as_given
 from hybrid_infer.frontends._scopes import distinct, inside
@@ -34,10 +34,14 @@ def _folder(package: str) -> str:
 
 def _reason(output: str) -> str:
     """What the converter complained about, without its prefixes and the framework's stack trace."""
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in output.split("C++ Traceback")[0].splitlines()]
-    said = [re.sub(r"^(\[\w+\]\s*)+", "", line) for line in lines if line.startswith("[")]
-    said = [line for line in said if line and not line.startswith(("Start parsing", "Use opset_version"))]
-    return "; ".join(said) or next((line for line in reversed(lines) if line), "") or "the converter gave no reason"
+    text = re.sub(r"\x1b\[[0-9;]*m", "", output.split("C++ Traceback")[0])
+    pairs = [(line.strip(), re.sub(r"^(\[\w+\]\s*)+", "", line.strip())) for line in text.splitlines()]
+    told = [(whole, rest) for whole, rest in pairs if rest and not rest.startswith(_PROGRESS)]
+    said = [rest for whole, rest in told if whole.startswith("[")]
+    return "; ".join(said) or next((whole for whole, _ in reversed(told)), "") or "its process ended without a reason"
+
+
+_PROGRESS = ("Start parsing", "Use opset_version")
 
 
 def convert(serialise: Any) -> bytes:
@@ -153,12 +157,15 @@ def _subgraphs(graph: Any) -> list[Any]:
     return [graph, *(deep for node in graph.node for inner in inside(node) for deep in _subgraphs(inner))]
 
 
-def finish(model_bytes: bytes, weights: Sequence[str], inputs: Sequence[str | None], specs: Sequence[TensorSpec],
-           weight_specs: Sequence[TensorSpec], results: Sequence[TensorSpec]) -> Graph:  # fmt: skip
+def finish(
+    model_bytes: bytes, weights: Sequence[str], inputs: Sequence[str | None], specs: Sequence[TensorSpec],
+    weight_specs: Sequence[TensorSpec], results: Sequence[TensorSpec], checked: bool = False,
+) -> Graph:  # fmt: skip
     """Put a converted model into the library's form.
 
     Every result has its own name, its declared rank and element type; inputs that nothing reads are dropped; dims
-    that vary are named after the input that they come from. Raises TraceError.
+    that vary are named after the input that they come from. `checked`: the last of `results` is a check (see
+    ``Graph.checked``). Raises TraceError.
     """
     import onnx
     from onnx import helper
@@ -181,7 +188,8 @@ def finish(model_bytes: bytes, weights: Sequence[str], inputs: Sequence[str | No
     # Results: behind a cast (the element type) and a reshape (the converter makes rank 1 of rank 0).
     outputs, tail, constants = [], [], []
     for index, (old, spec) in enumerate(zip(graph.output, results, strict=True)):
-        name, source = f"out_{index}", old.name
+        last = checked and index == len(results) - 1
+        name, source = CHECKED if last else f"out_{index}", old.name
         if not spec.shape:
             constants = [onnx.numpy_helper.from_array(_empty_shape(), "hi_scalar_shape")]
             tail.append(helper.make_node("Reshape", [source, "hi_scalar_shape"], [f"hi_scalar_{index}"]))

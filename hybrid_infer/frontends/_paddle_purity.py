@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from hybrid_infer.frontends._paddle_aliases import Aliases, written
+
 #: Operators that always draw random numbers.
 _RANDOM = frozenset(
     {
@@ -53,6 +55,7 @@ def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str], resul
     from hybrid_infer.frontends import _paddle_reasons
 
     found: list[str] = []
+    aliases: Aliases | None = None
 
     def note(reason: str) -> None:
         found.append(_paddle_reasons.named(reason, _paddle_reasons.place_of_operator(op)))
@@ -85,100 +88,14 @@ def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str], resul
         elif name == "increment_" and lists:
             continue  # which counts the elements
         elif name.endswith("_") and name != "share_data_":  # of `detach`, which writes nothing
-            given = _written(op)
-            aliases = [each for value in given for each in _aliases(op, value)]
-            written = [n for value, n in zip(inputs, labels, strict=True) if any(a.is_same(value) for a in aliases)]
-            for label in written[:1]:
+            aliases = aliases or Aliases(program, results)
+            memory = [each for value in written(op) for each in aliases.of(value)]
+            theirs = [n for value, n in zip(inputs, labels, strict=True) if any(a.is_same(value) for a in memory)]
+            for label in theirs[:1]:
                 note(f"it writes to {label} in place, by {name}")
-            if not written and given and _read_again(op, aliases, results):
+            if not theirs and memory and aliases.read_again(op, memory):
                 note(f"it writes in place, by {name}, to a tensor that is read again")
     return list(dict.fromkeys(found))
-
-
-#: Operators whose results are views of their first operand in eager mode.
-_VIEWS = frozenset(
-    {
-        "as_complex", "as_real", "as_strided", "diagonal", "flatten", "imag", "real", "reshape", "reshape2",
-        "share_data_", "slice", "split", "split_with_num", "squeeze", "squeeze2", "strided_slice", "tensor_unfold",
-        "transpose", "transpose2", "unbind", "unsqueeze", "unsqueeze2", "view_dtype", "view_shape",
-    }
-)  # fmt: skip
-
-
-def _written(op: Any) -> list[Any]:
-    """The operands that an operator in place writes to: any of them, where it does not say which."""
-    import paddle
-
-    given = list(op.operands_source())
-    places = paddle.core.pir.get_op_inplace_info(op).values()
-    return [given[place] for place in sorted(set(places))] or given
-
-
-def _shared(value: Any) -> Any:
-    """The operand of its operator in whose memory a value lies, eagerly; None where it has memory of its own."""
-    import paddle
-
-    op = value.get_defining_op()
-    dialect, _, name = op.name().rpartition(".")
-    if name in _VIEWS or op.name() == "builtin.split":
-        return op.operands_source()[0]
-    if dialect != "pd_op" or not name.endswith("_"):
-        return None
-    info = paddle.core.pir.get_op_inplace_info(op)
-    if not info:  # it does not say which of them it writes to
-        return next(iter(op.operands_source()), None)
-    place = next((place for place, result in enumerate(op.results()) if result.is_same(value)), -1)
-    return op.operands_source()[info[place]] if place in info else None
-
-
-def _aliases(writer: Any, value: Any) -> list[Any]:
-    """What lies in the memory of a value that an operator writes, by the names from before it; the value first."""
-    root: Any = value
-    above: Any = value
-    while above is not None:
-        root, op = above, above.get_defining_op()
-        above = _fed(writer, root) if op is None else _shared(above)
-    found, left = [value], [root]
-    while left:
-        each = left.pop()
-        if not each.is_same(value):
-            found.append(each)
-        for user in each.all_used_ops():
-            for result in user.results() if user.id() != writer.id() else ():
-                shared = _shared(result)
-                if shared is not None and shared.is_same(each):
-                    left.append(result)
-    return found
-
-
-def _fed(op: Any, value: Any) -> Any:
-    """What a loop around an operator is given for an argument of its body; None for another value."""
-    for loop in _around(op):
-        block = loop.get_parent_block()
-        arguments = block.args()
-        for place, argument in enumerate(arguments):
-            if argument.is_same(value):
-                return block.parent_op.operands_source()[-len(arguments) :][place]
-    return None
-
-
-def _around(op: Any) -> Iterator[Any]:
-    """An operator, and those in whose blocks it is, from within."""
-    while op is not None and op.name() != "builtin.module":
-        yield op
-        op = op.get_parent_block().parent_op
-
-
-def _read_again(op: Any, values: Sequence[Any], results: Sequence[Any]) -> bool:
-    """Does anything read one of the values that an operator has written, by an old name, after it?"""
-    if any(value.is_same(result) for value in values for result in results):
-        return True
-    before: set[Any] = set()
-    for each in _around(op):
-        order = [other.id() for other in each.get_parent_block().ops]
-        before.update(order[: order.index(each.id()) + 1])
-    # A user in a block of its own, inside a branch or a loop, counts as later: it may be.
-    return any(user.id() not in before for value in values for user in value.all_used_ops())
 
 
 def _drops(op: Any, base: str, attributes: dict[str, Any]) -> bool:

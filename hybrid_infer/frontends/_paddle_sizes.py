@@ -8,16 +8,13 @@ results are proven to be such arithmetic by the framework's own symbolic analysi
 from __future__ import annotations
 
 import itertools
-import logging
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hybrid_infer._types import Condition, Expr
-from hybrid_infer.frontends._paddle_quiet import quiet
-
-_log = logging.getLogger("hybrid_infer")
+from hybrid_infer.frontends._paddle_proof import first_equal
 
 _COMPARED: dict[str, tuple[str, bool, Callable[[int, int], bool]]] = {
     "equal": ("==", False, operator.eq),
@@ -85,6 +82,51 @@ class Sizes:
         self._keep([condition if truth else ["not", condition]])
         return truth
 
+    def number(self, value: Any) -> int | None:
+        """An integer that is the same at each call, of which code has made a tensor; None where it is none."""
+        if any(op.name().endswith("_") for op in value.all_used_ops()):  # which it holds no longer
+            return None
+        try:
+            found = self._size(value, resolve=False).form
+        except _Unknown:
+            return None
+        return found if isinstance(found, int) else None
+
+    def of_some(self, value: Any) -> bool | None:
+        """The truth of a question about a size that values decide, the same for all but 0; None of another question.
+
+        Asks of a value of the program itself, not of one in a block.
+        """
+        op = value.get_defining_op()
+        if op is None or op.get_parent_block() != value.block.program.global_block():
+            return None
+        name, operands = op.name().removeprefix("pd_op."), op.operands_source()
+        if name == "logical_not":
+            inner = self.of_some(operands[0])
+            return None if inner is None else not inner
+        if name not in _COMPARED:
+            return True if self._counts(value) else None
+        known = [self.number(operand) for operand in operands]
+        if (known[0] is None) == (known[1] is None) or not self._counts(operands[known.index(None)]):
+            return None
+        _, swapped, relation = _COMPARED[name]
+        answers = set()
+        for size in (1, 2, 2**40):
+            left, right = (size if number is None else number for number in known)
+            answers.add(relation(right, left) if swapped else relation(left, right))
+        return answers.pop() if len(answers) == 1 else None
+
+    def _counts(self, value: Any) -> bool:
+        """Is a value the size of a tensor, or the number of its elements?"""
+        op = value.get_defining_op()
+        name = "" if op is None else op.name().removeprefix("pd_op.")
+        if name in ("cast", "assign"):
+            return self._counts(op.operands_source()[0])
+        if name == "slice":
+            of = op.operands_source()[0].get_defining_op()
+            return of is not None and of.name() in ("pd_op.shape64", "pd_op.shape")
+        return name == "numel"
+
     def _truth(self, value: Any) -> tuple[Condition | bool, bool]:
         op, name = _maker(value)
         if name in ("logical_and", "logical_or"):
@@ -145,6 +187,8 @@ class Sizes:
         operands = op.operands_source()
         if name == "full":
             return _constant(op.attrs()["value"])
+        if name == "assign_value_" and len(op.attrs()["values"]) == 1:  # of ``paddle.to_tensor``
+            return _constant(op.attrs()["values"][0])
         if name in ("cast", "assign") and _whole(operands[0]):
             return self._size(operands[0], resolve)
         if name == "scale":
@@ -203,7 +247,7 @@ class Sizes:
         """The first of the pairs whose two sizes agree: by themselves, or if sizes do that the example has alike."""
         tied = self._tied() if self._assuming else []
         for ties in [[], tied] if tied else [[]]:
-            found = _first_equal(block, pairs, ties, self.recorded)
+            found = first_equal(block, pairs, ties, self.recorded)
             if found is None:
                 continue
             # The analysis takes sizes to agree where an operator needs it, whether or not eager code stretches one.
@@ -286,121 +330,3 @@ def _combined(name: str, left: _Size, right: _Size) -> _Size:
     if neutral in forms:
         return _Size(forms[1 - forms.index(neutral)], number)
     return _Size([sign, *(sorted(forms, key=repr) if sign in _COMMUTATIVE else forms)], number)
-
-
-def _first_equal(
-    block: Any,
-    pairs: Sequence[tuple[Any, Any]],
-    ties: Sequence[tuple[Expr, Expr]],
-    recorded: Callable[[Any], Sequence[int]],
-) -> tuple[int, list[tuple[Expr, Expr]]] | None:
-    """The first pair of a size and what it may be (a size, a form) that agree whatever the sizes of the inputs.
-
-    `ties`: sizes of inputs that are taken to agree. Differences are written into a copy of the program and analysed
-    there. Beside it stand the sizes of inputs that the analysis took to agree on its own account. None where nothing
-    was proven.
-    """
-    import paddle
-
-    pir, program = paddle.base.libpaddle.pir, block.program
-    here = paddle.pir.get_current_insertion_point()
-    if block != program.global_block() or here.block() != block:
-        return None  # of a branch that is not complete there can be no copy
-    places = pir.IrMapping()
-    copy = program.clone(places)
-    inputs = {op.attrs()["name"]: op.result(0) for op in copy.global_block().ops if op.name() == "pd_op.data"}
-
-    def value(form: Any) -> Any:
-        if isinstance(form, paddle.pir.Value):
-            return places.look_up(form)
-        if isinstance(form, int):
-            return paddle.full([], form, "int64")
-        sign, *parts = form
-        if sign == "dim":
-            return paddle.shape(inputs[f"x{parts[0]}"])[parts[1]]
-        left, right = map(value, parts)
-        return left + right if sign == "+" else left * right
-
-    try:
-        with paddle.static.program_guard(copy, paddle.static.Program()):
-            _stretch(copy)
-            _tie(inputs, ties)
-            differences = [value(size) - value(other) for size, other in pairs]
-            shapes = {name: recorded(given) for name, given in inputs.items()}
-            again = {name: paddle.assign(inputs[name]) for name, shape in shapes.items() if -1 in shape}
-    finally:
-        paddle.pir.set_insertion_point_to_block_end(block)
-    passes = pir.PassManager(2)
-    pir.infer_symbolic_shape_pass(passes, copy)
-    with quiet(errors=True):
-        try:
-            passes.run(copy)
-        except RuntimeError as fault:  # of an operator whose sizes Paddle cannot follow: nothing is proven
-            _log.debug("Paddle's analysis of sizes failed: %s", fault)
-            return None
-        analysis = pir.get_shape_constraint_ir_analysis(copy)
-        zeros = (_is_zero(analysis.get_shape_or_data_for_var(each)) for each in differences)
-        place = next((place for place, zero in enumerate(zeros) if zero), None)
-        return None if place is None else (place, _taken(again, shapes))
-
-
-def _stretch(program: Any) -> None:
-    """Give choices the sizes that they have where those of their parts differ: one of 1 is stretched.
-
-    The framework writes the stretching into a program only where it sees that sizes differ, not where both vary.
-    """
-    import paddle
-
-    for op in [op for op in program.global_block().ops if op.name() == "pd_op.where"]:
-        paddle.pir.set_insertion_point_after(op)
-        result = op.result(0)
-        first, second, third = (paddle.cast(part, "float32") for part in op.operands_source())
-        result.replace_all_uses_with(paddle.cast(first + second + third, result.dtype))
-        program.global_block().remove_op(op)
-    paddle.pir.set_insertion_point_to_block_end(program.global_block())
-
-
-def _taken(again: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> list[tuple[Expr, Expr]]:
-    """The sizes that vary, of copies of inputs by name, for which an analysis has one symbol, or a number."""
-    first: dict[str, Expr] = {}
-    found: list[tuple[Expr, Expr]] = []
-    for name, copied in again.items():
-        told = copied.get_defining_op().attrs()["sym_shape_str"].partition("[")[2].partition("], data")[0].split(", ")
-        for axis, (size, symbol) in enumerate(zip(shapes[name], told, strict=True)):
-            if size >= 0:
-                continue
-            form: Expr = ["dim", int(name[1:]), axis]
-            known = int(symbol) if symbol.isdigit() else first.setdefault(symbol, form)
-            if known != form:
-                found.append((known, form))
-    return found
-
-
-def _tie(inputs: Mapping[str, Any], ties: Sequence[tuple[Expr, Expr]]) -> None:
-    """Give inputs of a program, for all that uses them, the sizes of those that they are tied to."""
-    import paddle
-
-    if not ties:
-        return
-    *_, last = inputs.values()
-    paddle.pir.set_insertion_point_after(last.get_defining_op())
-    for number in sorted({tied[1] for _, tied in ties}):
-        given = inputs[f"x{number}"]
-        users, own = given.all_used_ops(), paddle.shape(given)
-        sizes = [own[axis] for axis in range(given.ndim)]
-        for (_, source, at), (_, tied, axis) in ties:
-            if tied == number:
-                sizes[axis] = paddle.shape(inputs[f"x{source}"])[at]
-        made = paddle.reshape(given, sizes)
-        for operand in (operand for op in users for operand in op.operands()):
-            if operand.source().is_same(given):
-                operand.set_source(made)
-    paddle.pir.set_insertion_point_to_block_end(last.block)
-
-
-def _is_zero(found: Any) -> bool:
-    """Of a scalar whose value the analysis may or may not know: one that it does not is equal to anything."""
-    try:
-        return found.is_equal([], [0]) and not found.is_equal([], [1])
-    except ValueError:
-        return False  # an expression that does not come out as a number

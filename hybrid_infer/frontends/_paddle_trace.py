@@ -10,19 +10,21 @@ import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Condition, Tracee
 from hybrid_infer.frontends import _paddle_constants
 from hybrid_infer.frontends._paddle_images import of_any_size
+from hybrid_infer.frontends._paddle_loops import program_key, watched
 from hybrid_infer.frontends._paddle_mode import recording
 from hybrid_infer.frontends._paddle_quiet import quiet
 from hybrid_infer.frontends._paddle_recurrent import as_traced
 from hybrid_infer.frontends._paddle_sides import Sides, escaped
 from hybrid_infer.frontends._paddle_sizes import Sizes
 from hybrid_infer.frontends._paddle_swallowed import refused
-from hybrid_infer.frontends._paddle_watch import FOREIGN, FOREIGN_REMEDY, Watch, is_number, program_key
+from hybrid_infer.frontends._paddle_watch import FOREIGN, FOREIGN_REMEDY, Watch, is_number
 
 _ESCAPED_REMEDY = "Assign it to a variable in the branch or loop itself"
 #: Programs that live as long as the calls that they were traced from.
@@ -35,7 +37,7 @@ class Trace:
 
     ``conditions``: what was taken for granted of sizes and integers that were left open; ``numbers``: which of the
     results are integers that depend on them; ``written``, ``state``: the tensors of the call, and the weights, to whose
-    elements it writes.
+    elements it writes; ``check``: what has to be true of a call, besides.
     """
 
     program: Any
@@ -48,6 +50,12 @@ class Trace:
     numbers: frozenset[int] = frozenset()
     written: frozenset[int] = frozenset()
     state: frozenset[int] = frozenset()
+    check: Any = None
+
+    @property
+    def outputs(self) -> list[Any]:
+        """The results, and the check behind them."""
+        return self.results if self.check is None else [*self.results, self.check]
 
 
 @contextmanager
@@ -92,12 +100,29 @@ def trace(
 ) -> Trace:
     """Build the program of one call; with `gradients`, they flow to its floating-point inputs. Raises TraceError.
 
-    `every_side`: of a branch on a size that varies all sides are traced, instead of that of the example.
+    `every_side`: of a branch on a size that varies all sides are traced, instead of that of the example. Where a branch
+    on whether a size is 0 that values decide has sides that do not fit together, it is taken not to be, and checked.
     """
+    asked: list[bool] = []
+    try:
+        return _traced(tracee, dynamic, dynamic_ints, gradients, every_side, asked, some=False)
+    except TraceError as fault:
+        if gradients or not any(asked):
+            raise
+        with suppress(TraceError):
+            return _traced(tracee, dynamic, dynamic_ints, gradients, every_side, asked, some=True)
+        raise fault from fault.__cause__
+
+
+def _traced(
+    tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int], gradients: bool,
+    every_side: bool, asked_for_some: list[bool], some: bool,
+) -> Trace:  # fmt: skip
+    """`asked_for_some`: see ``Watch``."""
     import paddle
     from paddle.jit.dy2static.parameter_recorder import _global_inplace_map, _global_parameter_recorder
 
-    from hybrid_infer.frontends import _paddle_history, _paddle_reasons, _paddle_squeeze
+    from hybrid_infer.frontends import _paddle_history, _paddle_methods, _paddle_reasons, _paddle_squeeze
     from hybrid_infer.frontends._paddle_source import Rewrites, convert
 
     program = paddle.static.Program()
@@ -131,10 +156,13 @@ def trace(
         asked = Sizes([list(t.shape) for t in tracee.tensors], numbers, sorted(dynamic), assume=not gradients)
         watch = Watch(
             {id(t): v for t, v in zip([*tracee.weights, *tracee.tensors], values, strict=False)}, asked, every_side,
-            tracee.asks_for_gradients and not gradients, tracee.constants,
+            tracee.asks_for_gradients and not gradients, tracee.constants, some,
         )  # fmt: skip
+        stack.callback(lambda: asked_for_some.append(watch.asked_for_some))
         stack.enter_context(as_traced())
         stack.enter_context(watch.active())
+        stack.enter_context(watched(asked))
+        stack.enter_context(_paddle_methods.added())
         if tracee.asks_for_gradients and not gradients:
             live = [*zip(values, [*tracee.weights, *tracee.tensors], strict=False)]
             stack.enter_context(_paddle_history.told(live))
@@ -173,6 +201,9 @@ def trace(
         impure += [f"it assigns the global {name}" for name in rewrites.assigned()]
         # A result of its own for each entry, also where the method returns one tensor twice.
         results = [paddle.assign(result) for result in results]
+        check = None
+        if watch.checks:
+            check = paddle.assign(reduce(paddle.logical_and, [paddle.reshape(each, []) for each in watch.checks]))
         sides.check()
         none_swallowed()
         outside = escaped(program)
@@ -185,7 +216,7 @@ def trace(
             _PROGRAMS.setdefault(tracee, []).append(program)
         names = [name for name, _, _ in example]
         conditions = tuple(asked.conditions)
-        return Trace(program, values, names, labels, results, impure, conditions, counted, elements, state)
+        return Trace(program, values, names, labels, results, impure, conditions, counted, elements, state, check)
 
 
 @contextmanager

@@ -17,7 +17,6 @@ FOREIGN = "it uses a tensor that is neither an argument nor held by the layer"
 FOREIGN_REMEDY = "Keep the tensor as an attribute of the layer, or pass it as an argument"
 #: What both Paddle and Python read as the same number.
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|nan)", re.ASCII)
-_STEPS = 128  # of a recurrent cell that are written out
 
 
 class _Any:
@@ -40,14 +39,15 @@ class Watch:
     `asked` can tell. Writers in place are run by the tracer as
     if they were not: each is recorded with its target. Tensors that are no argument become parameters: those that
     are a weight become that weight's input. A method is told whether gradients are recorded where it is known that it
-    `asks_for_gradients`, so that each answer makes a program.
+    `asks_for_gradients`, so that each answer makes a program. With `some`, sizes that values decide are taken not to be
+    0 where that is asked.
     """
 
     current: Watch | None = None  # tracers take turns
 
     def __init__(
         self, values: dict[int, Any], asked: Sizes, every_side: bool, asks_for_gradients: bool,
-        constants: Sequence[Any] = (),
+        constants: Sequence[Any] = (), some: bool = False,
     ) -> None:  # fmt: skip
         self.thread, self.values, self.asked = threading.get_ident(), values, asked
         self.every_side, self.asks_for_gradients = every_side, asks_for_gradients
@@ -57,6 +57,10 @@ class Watch:
         #: What stands for these where the method uses them.
         self.taken: list[Any] = []
         self.refused = False  # a tensor out of sight
+        self._some = some
+        #: Was it asked whether a size is 0 that values decide? Where it is taken not to be, what has to hold for that.
+        self.asked_for_some = False
+        self.checks: list[Any] = []
 
     def cast_hook(self, value: Any) -> Any:
         import paddle
@@ -79,12 +83,24 @@ class Watch:
             self.taken.append(known)
         return known
 
+    def _taken(self, value: Any) -> Any:
+        """What a question is taken to be true or false of; the value itself where nothing is."""
+        found = self.asked.of_some(value)
+        if found is None:
+            return value
+        self.asked_for_some = True
+        if not self._some:
+            return value
+        import paddle
+
+        truth = paddle.cast(value, "bool")
+        self.checks.append(truth if found else paddle.logical_not(truth))
+        return found
+
     @contextmanager
     def active(self) -> Iterator[None]:
         import paddle
         from paddle.jit import dy2static
-        from paddle.jit.dy2static import convert_operators
-        from paddle.jit.dy2static.parameter_recorder import _global_inplace_map
         from paddle.pir.core import static_op_arg_cast_guard
         from paddle.utils import inplace_utils
 
@@ -128,7 +144,7 @@ class Watch:
             if threading.get_ident() != thread or not isinstance(value, value_type):
                 return value
             found = self.asked.decide(value, assume)
-            return value if found is None else found
+            return self._taken(value) if found is None else found
 
         def truth(value: Any) -> bool:
             found = decided(value)
@@ -139,48 +155,6 @@ class Watch:
 
         def check(condition: Any, *message: Any) -> Any:
             return convert_check(decided(condition), *message)
-
-        def loop(cell: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
-            """Steps of a recurrent cell one after the other, as eagerly: the framework's own loop is of lists."""
-            timed = named.get("time_major", rest[2] if len(rest) > 2 else False)
-            steps = raw.fget(paddle.utils.flatten(inputs)[0])[0 if timed else 1]
-            mine = threading.get_ident() == thread and 0 < steps <= _STEPS
-            return (recurrent._rnn_dynamic_graph if mine else loop_of_lists)(cell, inputs, *rest, **named)
-
-        def of_its_own(convert: Any) -> Any:
-            """A branch or a loop as a block, after which nobody is told what was written to elements in it."""
-
-            def run(condition: Any, body: Any, *rest: Any, **named: Any) -> Any:
-                if threading.get_ident() != thread:
-                    return convert(condition, body, *rest, **named)
-                key = program_key(paddle.static.default_main_program())
-                before = _global_inplace_map.params_dict.get(key)
-                kept = None if before is None else before.copy()
-                once = body if convert is not blocks["_run_paddle_while"] else whole(body)
-                try:
-                    return convert(condition, once, *rest, **named)
-                finally:
-                    _global_inplace_map.params_dict.pop(key, None)
-                    if kept is not None:
-                        _global_inplace_map.params_dict[key] = kept
-
-            return run
-
-        def whole(body: Any) -> Any:
-            """The body of a loop, where it writes to no elements: the framework's own loop does not carry them on."""
-
-            def run() -> Any:
-                key = program_key(paddle.static.default_main_program())
-                before = len(_global_inplace_map.params_dict.get(key, ()))
-                result = body()
-                if len(_global_inplace_map.params_dict.get(key, ())) != before:
-                    raise TraceError(
-                        "it writes to elements of a tensor in a loop whose length varies",
-                        "Stack what the loop computes, or decorate what is inside of it",
-                    )
-                return result
-
-            return run
 
         def has_grad() -> bool:
             # Only the function that the user calls asks this.
@@ -207,22 +181,8 @@ class Watch:
                     writes.append((name, None, 0, place))
 
         original, core, convert_shape = inplace_utils.warnings, paddle.base.core, dy2static.Shape
-        recurrent: Any = sys.modules["paddle.nn.layer.rnn"]
-        loop_of_lists = recurrent._rnn_static_graph
         asked, truth_of_tensor = core._has_grad, value_type.__bool__
         convert_branch, convert_check = dy2static.IfElse, dy2static.Assert
-        blocks = {name: getattr(convert_operators, name) for name in ("_run_paddle_cond", "_run_paddle_while")}
-
-        def view(value: Any, *sizes: Any, **named: Any) -> Any:
-            """The framework has none but of eager tensors."""
-            given = sizes[0] if len(sizes) == 1 else named.get("size", named.get("shape_or_dtype", list(sizes)))
-            wanted = [given] if isinstance(given, int) else given
-            if not isinstance(wanted, (list, tuple)) or not wanted or 0 in [n for n in wanted if isinstance(n, int)]:
-                raise TraceError("it views a tensor in another element type, or as an empty one")
-            return paddle.reshape(value, list(wanted))
-
-        def view_as(value: Any, other: Any) -> Any:
-            return paddle.reshape(value, list(shape(other)))
 
         def arguments(block: Any) -> list[Any]:
             """As values of their own. The framework's point into a list that moves as it grows, and would stand for
@@ -285,19 +245,14 @@ class Watch:
         protocol = {"__len__": length, "__iter__": iterate}
         sums = {name: vars(value_type)[name] for name in ("__add__", "__sub__", "__mul__") if name in vars(value_type)}
         added = {name: method for name, method in protocol.items() if name not in vars(value_type)}
-        views = {name: vars(value_type)[name] for name in ("view", "view_as") if name in vars(value_type)}
         with static_op_arg_cast_guard(self.cast_hook):
             value_type.shape = property(shape)
             dy2static.Shape = shape_in_rewritten_code
             dy2static.IfElse, dy2static.Assert, value_type.__bool__ = branch, check, truth
             for name, method in added.items():
                 setattr(value_type, name, method)
-            for name, convert in blocks.items():
-                setattr(convert_operators, name, of_its_own(convert))
             for name, method in sums.items():
                 setattr(value_type, name, of_truths(name, method))
-            for name in views:
-                setattr(value_type, name, view if name == "view" else view_as)
             paddle.pir.Block.args = arguments
             calls.convert_zip, calls.convert_enumerate = zipped, numbered
             variable_tuple.__iter__ = pairs
@@ -305,7 +260,6 @@ class Watch:
                 setattr(operators, name, apart(function))
             operators.full = filled
             inplace_utils.warnings = Warnings()
-            recurrent._rnn_static_graph = loop
             core._has_grad = has_grad
             before, Watch.current = Watch.current, self
             try:
@@ -319,7 +273,6 @@ class Watch:
                     setattr(operators, name, function)
                 operators.full = fill
                 inplace_utils.warnings = original
-                recurrent._rnn_static_graph = loop_of_lists
                 core._has_grad = asked
                 value_type.shape = raw
                 dy2static.Shape = convert_shape
@@ -327,9 +280,7 @@ class Watch:
                 value_type.__bool__ = truth_of_tensor
                 for name in added:
                     delattr(value_type, name)
-                for name, convert in blocks.items():
-                    setattr(convert_operators, name, convert)
-                for name, method in (*views.items(), *sums.items()):
+                for name, method in sums.items():
                     setattr(value_type, name, method)
 
     def is_size(self, result: Any, among: Container[str] = _ANY) -> bool:
@@ -374,15 +325,6 @@ def number(text: str) -> int | float:
         return float(text)
 
 
-def latest(value: Any) -> Any:
-    """What stands for a value whose elements were written to, in the trace under way."""
-    import paddle
-    from paddle.jit.dy2static.parameter_recorder import _global_inplace_map
-
-    found = _global_inplace_map.get(paddle.static.default_main_program(), value)
-    return value if found is None else found
-
-
 def is_number(value: Any) -> bool:
     """Is it an integer that Python's arithmetic makes of sizes or integers which vary, in the trace under way?
 
@@ -394,9 +336,3 @@ def is_number(value: Any) -> bool:
     if watch is None or not isinstance(value, paddle.pir.Value) or value.dtype not in (paddle.int64, paddle.int32):
         return False
     return watch.is_size(value, _ARITHMETIC)
-
-
-def program_key(program: Any) -> Any:
-    from paddle.jit.dy2static.program_translator import _program_hash
-
-    return _program_hash(program)

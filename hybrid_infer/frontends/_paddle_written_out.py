@@ -199,6 +199,8 @@ def _set_value(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
         shape, numbers = list(attributes["shape"]), list(attributes["values"])
         given.insert(0, paddle.reshape(paddle.to_tensor(numbers, dtype=value.dtype), shape))
     new, *bounds = given
+    if not value.ndim:
+        return paddle.cast(paddle.reshape(new, []), op.result(0).dtype)
     missing = value.ndim - len(dropped) - new.ndim
     if added or missing < 0:  # as the converter has it
         if not mask:

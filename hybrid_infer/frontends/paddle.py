@@ -74,9 +74,9 @@ class PaddleFrontend:
         return _paddle_watch.is_number(value)
 
     def latest(self, tensor: Any) -> Any:
-        from hybrid_infer.frontends import _paddle_watch
+        from hybrid_infer.frontends import _paddle_loops
 
-        return _paddle_watch.latest(tensor)
+        return _paddle_loops.latest(tensor)
 
     def symbol(self, value: Any) -> Hashable:
         return id(value)

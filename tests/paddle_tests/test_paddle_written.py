@@ -148,9 +148,9 @@ def test_writes_through_views_are_not_lost(function: Callable[..., Any], verify:
 
 
 def test_a_write_that_no_tracer_shows_is_found_by_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hybrid_infer.frontends import _paddle_purity
+    from hybrid_infer.frontends import _paddle_aliases
 
-    monkeypatch.setattr(_paddle_purity, "_VIEWS", frozenset())
+    monkeypatch.setattr(_paddle_aliases, "_VIEWS", frozenset())
     method = inference()(turned)
     with paddle.no_grad():
         for _ in range(3):

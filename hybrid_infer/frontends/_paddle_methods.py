@@ -1,0 +1,96 @@
+"""Methods of eager tensors that what stands for a tensor in a trace lacks, as the operators that they come to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends._paddle_loops import latest
+
+
+@contextmanager
+def added() -> Iterator[None]:
+    """For the time of a trace, on this thread."""
+    import paddle
+
+    kind: Any = paddle.pir.Value
+    before = {name: vars(kind)[name] for name in _METHODS if name in vars(kind)}
+    thread = threading.get_ident()
+
+    def mine(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(value: Any, *args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() == thread:
+                return function(value, *args, **kwargs)
+            if name in before:
+                return before[name](value, *args, **kwargs)
+            raise AttributeError(f"'Value' object has no attribute {name!r}")
+
+        return run
+
+    for name, function in _METHODS.items():
+        setattr(kind, name, mine(name, function))
+    kind.data = property(lambda value: value.detach())
+    try:
+        yield
+    finally:
+        del kind.data
+        for name in _METHODS:
+            if name in before:
+                setattr(kind, name, before[name])
+            else:
+                delattr(kind, name)
+
+
+def _view(value: Any, *sizes: Any, **named: Any) -> Any:
+    import paddle
+
+    given = sizes[0] if len(sizes) == 1 else named.get("size", named.get("shape_or_dtype", list(sizes)))
+    wanted = [given] if isinstance(given, int) else given
+    if not isinstance(wanted, (list, tuple)) or not wanted or 0 in [n for n in wanted if isinstance(n, int)]:
+        raise TraceError("it views a tensor in another element type, or as an empty one")
+    return paddle.reshape(value, list(wanted))
+
+
+def _view_as(value: Any, other: Any) -> Any:
+    import paddle
+
+    return paddle.reshape(value, list(other.shape))
+
+
+def _write(value: Any, content: Any) -> Any:
+    """Each element written to, in place."""
+    value[...] = content
+    return latest(value)
+
+
+def _fill(value: Any, content: Any) -> Any:
+    if not isinstance(content, (bool, int, float)):
+        raise TypeError(f"fill_() takes a number, not a {type(content).__name__}")
+    return _write(value, content)
+
+
+def _copy(value: Any, other: Any, blocking: bool = True) -> Any:
+    return _write(value, other)
+
+
+def _set(value: Any, content: Any) -> None:
+    """Of the sizes and the element type that it has, which the eager method insists on."""
+    import paddle
+
+    given = content if isinstance(content, paddle.pir.Value) else paddle.to_tensor(content)
+    if given.dtype != value.dtype or list(given.shape) != list(value.shape):
+        raise TraceError("it gives a tensor another one's elements, of another shape or element type", "Assign it anew")
+    _write(value, given)
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    "view": _view,
+    "view_as": _view_as,
+    "fill_": _fill,
+    "zero_": lambda value: _fill(value, 0),
+    "copy_": _copy,
+    "set_value": _set,
+}

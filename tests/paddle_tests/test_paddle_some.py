@@ -1,0 +1,81 @@
+"""A branch on whether a size that values decide is 0, whose sides do not fit together: taken not to be, and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+paddle = pytest.importorskip("paddle")
+
+from paddle_support import counts, grid, same  # noqa: E402
+
+from hybrid_infer import inference  # noqa: E402
+
+pytestmark = pytest.mark.paddle
+
+
+def attention(x: Any, lengths: Any) -> Any:
+    """As PaddleSpeech masks: the mask of a sequence is as long as the longest of them."""
+    mask = (paddle.arange(lengths.max()).unsqueeze(0) < lengths.unsqueeze(-1)).unsqueeze(1)
+    scores = paddle.matmul(x.unsqueeze(1), x.unsqueeze(1), transpose_y=True)
+    if mask.shape[2] > 0:
+        mask = mask.unsqueeze(1).equal(0)
+        scores = paddle.nn.functional.softmax(paddle.where(mask, paddle.full([], -1e9), scores))
+        return paddle.where(mask, paddle.zeros([]), scores)
+    return paddle.nn.functional.softmax(scores)
+
+
+def chosen(x: Any, lengths: Any) -> Any:
+    """As detectors end: with nothing where nothing is found."""
+    found = paddle.nonzero(x[1, :, 0] > lengths[0] - 6)
+    if found.shape[0] == 0:
+        return paddle.zeros([1])
+    return paddle.gather(x[1], found.flatten())
+
+
+def counted(x: Any, lengths: Any) -> Any:
+    found = paddle.masked_select(x, x > lengths[0] - 6)
+    if not found.numel() >= 1:
+        return x
+    return found.sum()
+
+
+def called(x: Any, lengths: Any) -> Any:
+    return x * (paddle.nonzero(x > lengths[0] - 6).shape[0] or 7)
+
+
+def two_questions(x: Any, lengths: Any) -> Any:
+    found, other = paddle.nonzero(x > lengths[0] - 6), paddle.nonzero(x < lengths[0] - 6)
+    if found.shape[0] < 1:
+        return paddle.zeros([1])
+    if other.shape[0] != 0:
+        return paddle.concat([found, other])
+    return found
+
+
+QUESTIONS = (attention, chosen, counted, two_questions)
+
+
+@pytest.mark.parametrize("function", QUESTIONS, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("verify", ["first", "off"])
+def test_a_size_that_values_decide_is_taken_not_to_be_0(function: Callable[..., Any], verify: str) -> None:
+    hot = inference(backend="onnxruntime", verify=verify)(function)
+    with paddle.no_grad():
+        for lengths in ([6, 5], [6, 5], [6, 6], [6, 1]):
+            x, n = grid(2, 6, 4), paddle.to_tensor(lengths)
+            same(hot(x, n), function(x, n))
+        assert counts()["eager_calls"] == 0 and counts()["captures"] == 1
+        for lengths in ([0, 0], [7, 7], [6, 5], [0, 0], [6, 6]):
+            x, n = grid(2, 6, 4), paddle.to_tensor(lengths)
+            if function is not attention or sum(lengths) in (11, 12):
+                same(hot(x, n), function(x, n))
+    assert counts()["captures"] == 1
+
+
+def test_a_size_that_is_counted_with_is_no_question() -> None:
+    hot = inference(backend="onnxruntime")(called)
+    with paddle.no_grad():
+        for lengths in ([6, 5], [6, 5], [7, 7], [5, 5]):
+            same(hot(grid(2, 6, 4), paddle.to_tensor(lengths)), called(grid(2, 6, 4), paddle.to_tensor(lengths)))
