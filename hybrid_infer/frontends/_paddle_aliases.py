@@ -25,56 +25,79 @@ class Aliases:
     def __init__(self, program: Any, results: Sequence[Any]) -> None:
         from paddle.autograd.backward_utils import ValueDict
 
-        self._results = list(results)
         self._above: Any = ValueDict()  # in the memory of which values each one may lie
         self._blocks: Any = ValueDict()  # in which each value is made, and by which operator: none makes an argument
         self._order: dict[int, int] = {}  # of operators in their block, by number
-        self._origins: Any = ValueDict()
+        self._top: dict[int, int] = {}  # the places of those of the program itself that they are, or are in
         self._walk(program.global_block())
+        self._read: Any = ValueDict()  # the last of these places at which each value is read
+        for result in results:
+            self._read[result] = len(self._order)
+        self._origins: Any = ValueDict()  # the values that have memory of their own, in which each one may lie
+        self._in: Any = ValueDict()  # what may lie in the memory of each of those
+        for value in list(self._blocks):
+            self._origins[value] = origins = self._found(value)
+            for origin in origins:
+                self._in.setdefault(origin, []).append(value)
 
-    def _walk(self, block: Any) -> None:
+    def _walk(self, block: Any, top: int | None = None) -> None:
         for value in block.args():
             self._blocks[value] = (block, None)
         for place, op in enumerate(block.ops):
-            self._order[op.id()] = place
+            self._order[op.id()], self._top[op.id()] = place, place if top is None else top
             for value in op.results():
                 self._blocks[value] = (block, op)
             for inner in op.blocks():
-                self._walk(inner)
+                self._walk(inner, self._top[op.id()])
             for value, other in _same_memory(op):
                 self._above.setdefault(value, []).append(other)
 
-    def of(self, value: Any) -> list[Any]:
-        """All values that may lie in its memory."""
-        mine = self._origin(value)
-        return [each for each in list(self._blocks) if any(origin in mine for origin in self._origin(each))]
-
-    def _origin(self, value: Any) -> Any:
-        """The values that have memory of their own, in which it may lie."""
+    def _found(self, value: Any) -> list[Any]:
         from paddle.autograd.backward_utils import ValueSet
 
-        known = self._origins.get(value)
-        if known is None:
-            seen, left = ValueSet([value]), [value]
-            for each in left:  # which grows
-                for above in self._above.get(each) or ():
-                    if above not in seen:
-                        seen.add(above)
-                        left.append(above)
-            known = self._origins[value] = ValueSet([each for each in left if each not in self._above])
-        return known
+        above = self._above.get(value) or ()
+        if not above:
+            return [value]
+        if len(above) == 1 and above[0] in self._origins:
+            known: list[Any] = self._origins[above[0]]
+            return known
+        seen, left = ValueSet([value]), [value]
+        for each in left:  # which grows
+            for other in self._above.get(each) or ():
+                if other not in seen:
+                    seen.add(other)
+                    left.append(other)
+        return [each for each in left if each not in self._above]
+
+    def of(self, value: Any) -> list[Any]:
+        """All values that may lie in its memory."""
+        from paddle.autograd.backward_utils import ValueSet
+
+        return list(ValueSet([each for origin in self._origins[value] for each in self._in[origin]]))
 
     def read_again(self, writer: Any, values: Sequence[Any]) -> bool:
         """Does anything read, after an operator has written to this memory, one of the `values` by an older name?"""
+        place = self._top[writer.id()]
         for value in values:
+            if self._last(value) < place:
+                continue
             block, maker = self._blocks[value]
+            if maker is not None and self._top[maker.id()] > place:
+                continue
             if not self._earlier(block, maker, writer):
                 continue
-            if any(value.is_same(result) for result in self._results):
-                return True
-            if any(self._later(user, writer, block) for user in value.all_used_ops()):
+            if self._last(value) == len(self._order) or any(
+                self._later(user, writer, block) for user in value.all_used_ops()
+            ):
                 return True
         return False
+
+    def _last(self, value: Any) -> int:
+        found: int | None = self._read.get(value)
+        if found is None:
+            users = (self._top[op.id()] for op in value.all_used_ops() if op.id() in self._top)
+            self._read[value] = found = max(users, default=-1)
+        return found
 
     def _earlier(self, block: Any, maker: Any, writer: Any) -> bool:
         """Is a value there before an operator writes?"""

@@ -150,7 +150,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "reassigning": SERVED,
     "stepping": SERVED,
     "adding": ("writes to self.steps",),
-    "setting": ("set_value",),
+    "setting": SERVED,
     "assigning": ("writes to self.steps",),
     "writing": ("writes to argument `x`",),
     "slicing": ("writes to argument `x`",),
