@@ -34,8 +34,7 @@ _AXES = {
 def compare(open_sizes: Trace, fixed: Trace) -> None:
     """Raise TraceError where a trace with sizes left open says what one with the example's sizes denies."""
     _refuse_open_axes(open_sizes)
-    tensors = [result for k, result in enumerate(open_sizes.results) if k not in open_sizes.numbers]
-    for given, wanted in zip(tensors, fixed.results, strict=True):
+    for given, wanted in zip(_tensors(open_sizes), _tensors(fixed), strict=True):
         if given.dtype != wanted.dtype:
             raise TraceError("an integer argument decides a result's element type, and cannot vary")
         if not _agree(given, wanted):
@@ -52,6 +51,10 @@ def compare(open_sizes: Trace, fixed: Trace) -> None:
         pairs = zip(cut, wanted_so, strict=True) if len(cut) == len(wanted_so) else ()
         if any(None not in (a, b) and a != b for given, wanted in pairs for a, b in zip(given, wanted, strict=True)):
             raise TraceError(f"Paddle miscalculates where {name} cuts a tensor where sizes vary")
+
+
+def _tensors(traced: Trace) -> list[Any]:
+    return [result for k, result in enumerate(traced.results) if k not in traced.numbers]
 
 
 def _cuts(traced: Trace, name: str) -> list[list[list[int] | None]]:

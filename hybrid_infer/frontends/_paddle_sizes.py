@@ -68,7 +68,7 @@ class Sizes:
 
     def decide(self, value: Any, assume: bool = True) -> bool | None:
         """The truth of a traced value; None where it is not about sizes alone, or cannot be told (without `assume`)."""
-        if not (self._open or self._numbers) or any(size != 1 for size in self.recorded(value)):
+        if any(size != 1 for size in self.recorded(value)):
             return None
         self._assuming = assume and self._assume
         try:
@@ -84,8 +84,6 @@ class Sizes:
 
     def number(self, value: Any) -> int | None:
         """An integer that is the same at each call, of which code has made a tensor; None where it is none."""
-        if any(op.name().endswith("_") for op in value.all_used_ops()):  # which it holds no longer
-            return None
         try:
             found = self._size(value, resolve=False).form
         except _Unknown:
@@ -185,6 +183,8 @@ class Sizes:
         if not _whole(value):
             raise _Unknown
         operands = op.operands_source()
+        if name in ("full", "assign_value_") and any(user.name().endswith("_") for user in value.all_used_ops()):
+            raise _Unknown  # it is written to, and holds another number by now
         if name == "full":
             return _constant(op.attrs()["value"])
         if name == "assign_value_" and len(op.attrs()["values"]) == 1:  # of ``paddle.to_tensor``

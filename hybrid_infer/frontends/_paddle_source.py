@@ -23,7 +23,7 @@ from paddle.jit.dy2static import program_translator
 from paddle.utils import gast
 
 from hybrid_infer import _wrapping
-from hybrid_infer.frontends import _paddle_reasons
+from hybrid_infer.frontends import _paddle_builtins, _paddle_reasons
 
 _Observing = Callable[[bool], AbstractContextManager[None]]
 #: Rewritten syntax trees by source. They hold no values, and take most of the time that a rewrite takes.
@@ -240,8 +240,8 @@ class Rewrites(program_translator.FunctionCache):
             defaults = tuple(map(self._default, defaults))
         found = types.FunctionType(made.__code__, scope, made.__name__, defaults, closure or None)
         found.__kwdefaults__ = by_name and {name: self._default(value) for name, value in by_name.items()}
-        if "isinstance" not in scope:
-            scope["isinstance"] = _is_instance
+        for name, stands in (("isinstance", _is_instance), *_paddle_builtins.EXTREMES.items()):
+            scope.setdefault(name, stands)
         scope[_REACHED] = self._reached
         self._scopes.append((scope, dict(scope)))
         return self._observed(found) if _decorated(original) else found

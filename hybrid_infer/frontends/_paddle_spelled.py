@@ -267,6 +267,16 @@ def _arange(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return None
 
 
+def _logical(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Of numbers, which are true unless they are 0; ONNX takes truths alone."""
+    import paddle
+
+    if all(value.dtype == paddle.bool for value in inputs):
+        return None
+    truths = [paddle.cast(value, "bool") for value in inputs]
+    return getattr(paddle, op.name().removeprefix("pd_op.").rstrip("_"))(*truths)
+
+
 RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "arange": _arange,
     "sequence_mask": _sequence_mask,
@@ -284,4 +294,5 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "atan2": _atan2,
     "bilinear": _bilinear,
     "fused_rms_norm_quant": _rms_norm,
+    **dict.fromkeys(("logical_and", "logical_or", "logical_xor", "logical_not"), _logical),
 }

@@ -29,6 +29,8 @@ from hybrid_infer.frontends._paddle_watch import FOREIGN, FOREIGN_REMEDY, Watch,
 _ESCAPED_REMEDY = "Assign it to a variable in the branch or loop itself"
 #: Programs that live as long as the calls that they were traced from.
 _PROGRAMS: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
+#: Calls of which a trace for sizes that are not 0 is known to be needed.
+_SOME: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 @dataclass
@@ -104,13 +106,17 @@ def trace(
     on whether a size is 0 that values decide has sides that do not fit together, it is taken not to be, and checked.
     """
     asked: list[bool] = []
+    some = not gradients and tracee in _SOME
     try:
-        return _traced(tracee, dynamic, dynamic_ints, gradients, every_side, asked, some=False)
+        return _traced(tracee, dynamic, dynamic_ints, gradients, every_side, asked, some)
     except TraceError as fault:
-        if gradients or not any(asked):
+        if gradients or some or not any(asked):
             raise
         with suppress(TraceError):
-            return _traced(tracee, dynamic, dynamic_ints, gradients, every_side, asked, some=True)
+            found = _traced(tracee, dynamic, dynamic_ints, gradients, every_side, asked, some=True)
+            with suppress(TypeError):
+                _SOME.add(tracee)
+            return found
         raise fault from fault.__cause__
 
 

@@ -27,8 +27,11 @@ class _Any:
 _ANY = _Any()
 #: How a size is taken from a shape, and what Python's operators on it become.
 _ARITHMETIC = frozenset(
-    {"slice", "full_int_array", "full", "scale", "add", "subtract", "multiply", "floor_divide", "remainder"}
-)
+    {
+        "slice", "full_int_array", "full", "scale", "add", "subtract", "multiply", "floor_divide", "remainder",
+        "maximum", "minimum", "cast",
+    }
+)  # fmt: skip
 
 
 class Watch:

@@ -141,6 +141,14 @@ def gates(self, x):
     ]  # fmt: skip
 
 
+def truths(self, x):
+    whole, odd = (x * 3).astype("int64"), paddle.where(x > 0.5, paddle.full([], math.nan), x * 0.0)
+    return [
+        paddle.logical_and(x, odd), paddle.logical_or(odd, x * -0.0), paddle.logical_xor(whole, whole * 0),
+        paddle.logical_not(odd), paddle.logical_not(whole), paddle.logical_not(x > 0), paddle.logical_and(whole, whole),
+    ]  # fmt: skip
+
+
 def places(self, x):
     square = x.unsqueeze(-1) * x.unsqueeze(-2)
     upper, lower = paddle.triu_indices(4, 4, 1), paddle.tril_indices(4, 3, -1)
@@ -186,6 +194,7 @@ GROUPS = {
     "recurrent": layer(recurrent, lstm=nn.LSTM(4, 3), gru=nn.GRU(4, 3)),
     "loop": layer(loop),
     "gates": layer(gates),
+    "truths": layer(truths),
     "places": layer(places),
     "frames": layer(frames),
     "masks": layer(masks, steps=paddle.tril(paddle.ones([1, 1, 32, 32]))),

@@ -79,3 +79,51 @@ def test_a_size_that_is_counted_with_is_no_question() -> None:
     with paddle.no_grad():
         for lengths in ([6, 5], [6, 5], [7, 7], [5, 5]):
             same(hot(grid(2, 6, 4), paddle.to_tensor(lengths)), called(grid(2, 6, 4), paddle.to_tensor(lengths)))
+
+
+def most(x: Any, lengths: Any) -> Any:
+    found = paddle.nonzero(x[:, 0, 0] > lengths[0] - 6).flatten()
+    return x[: min(3, found.shape[0])] * max(found.shape[0], x.shape[0] - 1, 2)
+
+
+def a_number(x: Any, lengths: Any) -> Any:
+    found = paddle.nonzero(x > lengths[0] - 6)
+    return x * 2, max(found.shape[0], 2)
+
+
+def of_the_best(x: Any, lengths: Any) -> Any:
+    found = paddle.nonzero(x > lengths[0] - 6).flatten()
+    return paddle.topk(x.flatten(), min(2, found.shape[0]))[0]
+
+
+@pytest.mark.parametrize("function", [most, a_number, of_the_best], ids=lambda function: function.__name__)
+def test_the_largest_of_several_sizes(function: Callable[..., Any]) -> None:
+    hot = inference(backend="onnxruntime")(function)
+    with paddle.no_grad():
+        for batch, length in ((4, 6), (4, 6), (5, 5), (3, 6), (6, 6)):
+            x, n = grid(batch, 3, 4), paddle.to_tensor([length])
+            found, expected = hot(x, n), function(x, n)
+            if function is a_number:
+                assert type(found[1]) is int and found[1] == expected[1]
+                found, expected = found[0], expected[0]
+            same(found, expected)
+    assert counts()["eager_calls"] == 0
+
+
+def test_a_branch_on_a_constant_tensor_takes_the_side_of_eager() -> None:
+    def function(x: Any) -> Any:
+        last, found = paddle.to_tensor(2), []
+        for i in range(last, -1, -1):
+            found.append(x[:, i] + x[:, i + 1] if i < last else x[:, i])
+        return paddle.stack(found)
+
+    def counting(x: Any) -> Any:
+        n = paddle.zeros([], "int64")
+        paddle.increment(n)
+        return x * 2 if n > 0 else x[:, 7]
+
+    with paddle.no_grad():
+        for each in (function, counting):
+            hot = inference(backend="onnxruntime")(each)
+            for _ in range(3):
+                same(hot(grid(2, 3)), each(grid(2, 3)))
