@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import types
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hybrid_infer._namespaces import dunder
@@ -39,6 +39,7 @@ class _Looked:
         self.first: set[str] = set()
         self.assigned: set[str] = set()
         self.ours = False  # is the look-up under way one that no program has asked for?
+        self.asked = ""  # the name that it is for
         self._start: dict[str, Any] = {}
 
     def begin(self, value: Any) -> None:
@@ -157,6 +158,8 @@ class _Behind:
 
     def __getattribute__(self, name: str) -> Any:
         sink = _SINKS.get(id(self))
+        if sink is not None and name == "__dict__" and sink.asked != name:
+            return _Entries(self, sink)
         if sink is not None and not (name == "__dict__" and sink.ours):
             sink.add(self, name)
         return object.__getattribute__(self, name)
@@ -164,6 +167,56 @@ class _Behind:
     def __setattr__(self, name: str, value: Any) -> None:
         _note_assigned(self, name)
         object.__setattr__(self, name, value)
+
+
+class _Entries:
+    """The attributes of an object for its class's own accessor, which is asked for another one: it may look for a few.
+
+    So does that of configurations in transformers, at each look-up.
+    """
+
+    __slots__ = ("_box", "_sink", "_value")
+
+    def __init__(self, value: Any, sink: _Looked) -> None:
+        self._value, self._sink = value, sink
+        self._box: dict[str, Any] = object.__getattribute__(value, "__dict__")
+
+    def _one(self, name: Any) -> dict[str, Any]:
+        self._sink.add(self._value, str(name))
+        return self._box
+
+    def _all(self) -> dict[str, Any]:
+        return self._one("__dict__")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._one(name)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._one(name)[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self._one(name).get(name, default)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _note_assigned(self._value, name)
+        self._box[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._one(name)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        return self._all() == other
+
+    __hash__ = None  # type: ignore[assignment]  # as that of a dict
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._all(), name)
 
 
 def _note_assigned(value: Any, name: str) -> None:
@@ -184,12 +237,18 @@ def _make(kind: type) -> type | None:
 
     def __getattribute__(self: Any, name: str) -> Any:
         sink = _SINKS.get(id(self))
-        if sink is not None:
-            sink.ours = name == "__dict__" and not by_program(sys._getframe(1))
-            if not sink.ours:
-                sink.add(self, "__dict__" if name in _COPIED else name)
-        # A dataclass is equal to another one of its own class, and what a class is given is the program's.
-        return kind if name == "__class__" else look_up(self, name)  # type: ignore[call-arg]
+        if sink is None:
+            return kind if name == "__class__" else look_up(self, name)  # type: ignore[call-arg]
+        sink.ours = name == "__dict__" and not by_program(sys._getframe(1))
+        if not sink.ours:
+            sink.add(self, "__dict__" if name in _COPIED else name)
+        if name == "__class__":  # a dataclass is equal to another one of its own class, and a class is the program's
+            return kind
+        before, sink.asked = sink.asked, name
+        try:
+            return look_up(self, name)  # type: ignore[call-arg]
+        finally:
+            sink.asked = before
 
     def __setattr__(self: Any, name: str, value: Any) -> None:
         _note_assigned(self, name)

@@ -65,3 +65,60 @@ def test_the_attribute_behind_the_name_is_set_again(framework: Any) -> None:
         layer.config.n_layer = before
         assert _value(framework, layer.setting) == 3
         assert layer.config.layers == 2, before
+
+
+class Checked(Config):
+    """Looks into its dict for one entry before each of its attributes, and for all of them where it is asked to."""
+
+    def __getattribute__(self, name: str) -> Any:
+        held = super().__getattribute__("__dict__")
+        if "locked" in held and held["locked"] == name:
+            return -1
+        if held.get("count_all") is not None and name == "total":
+            return float(len({**held}))
+        return super().__getattribute__(name)
+
+
+def _checked(framework: Any) -> Any:
+    class Net(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.config = Checked()
+
+        @inference(fallback="error")
+        def forward(self, x: Any) -> Any:
+            return x * self.config.hidden_size
+
+        @inference(fallback="error")
+        def total(self, x: Any) -> Any:
+            return x * self.config.total
+
+        @inference(fallback="error")
+        def all_of_it(self, x: Any) -> Any:
+            return x * len(self.config.__dict__)
+
+    return Net()
+
+
+def test_what_an_accessor_looks_for_in_the_dict_is_all_that_counts_of_it(framework: Any) -> None:
+    layer = _checked(framework)
+    assert [_value(framework, layer) for _ in range(2)] == [4, 4]
+    layer.config.other = 7
+    layer.config.path = "/elsewhere"
+    assert _value(framework, layer) == 4 and counts()["captures"] == 1
+    layer.config.locked = "n_embd"
+    assert [_value(framework, layer) for _ in range(2)] == [4, 4]  # the name behind it is what super() is asked for
+    layer.config.locked = "hidden_size"
+    assert [_value(framework, layer) for _ in range(2)] == [-1, -1]
+    assert counts()["captures"] == 3 and counts()["eager_calls"] == 0
+
+
+def test_an_accessor_that_looks_at_all_of_the_dict_depends_on_all_of_it(framework: Any) -> None:
+    layer = _checked(framework)
+    layer.config.count_all = True
+    assert [_value(framework, layer.total) for _ in range(2)] == [4, 4]
+    layer.config.path = "/elsewhere"
+    assert [_value(framework, layer.total) for _ in range(2)] == [5, 5]
+    assert [_value(framework, layer.all_of_it) for _ in range(2)] == [5, 5]
+    layer.config.more = 1
+    assert _value(framework, layer.all_of_it) == 6 == _value(framework, layer.total)
