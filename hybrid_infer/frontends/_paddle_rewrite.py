@@ -22,6 +22,7 @@ from hybrid_infer.frontends import (
     _paddle_split,
     _paddle_squeeze,
     _paddle_whole,
+    _paddle_windows,
     _paddle_written_out,
 )
 from hybrid_infer.frontends._paddle_purity import needed, operators
@@ -191,6 +192,9 @@ def _tile(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """The converter gives the result the rank of the value, where more repeats are given than that has axes."""
     import paddle
 
+    known = _paddle_windows.constant(inputs[1])
+    if known is not None and any(count < 0 for count in known):
+        raise TraceError("Paddle's own code repeats a tensor by a size that varies")
     rank = len(inputs[0].shape)
     more = len(op.result(0).shape) - rank
     if more > 0:

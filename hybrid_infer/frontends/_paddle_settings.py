@@ -50,17 +50,18 @@ def _put_along_axis(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> A
 
 
 def _roll(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """By more than a dimension has, or may turn out to have."""
+    """By more than a dimension has, or may turn out to have, or by a computed number, such as half of a size."""
     import paddle
 
     value, shifts, axes = inputs[0], constant(inputs[1]), list(attributes["axis"])
-    if shifts is None:
-        raise _refuse(op, "moves elements by a number that is computed")
     flat = not axes
     rolled = paddle.flatten(value) if flat else value
+    if shifts is None:
+        computed = paddle.cast(paddle.flatten(inputs[1]), "int64")
+        shifts = [computed[place] for place in range(len(axes or [0]))]
     for shift, axis in zip(shifts, axes or [0], strict=True):
         size = rolled.shape[axis]
-        if size < 0:
+        if size < 0 or not isinstance(shift, int):
             length = paddle.shape(rolled)[axis].astype("int64")
             rolled = paddle.index_select(rolled, paddle.remainder(paddle.arange(length) - shift, length), axis)
         elif size and shift % size:

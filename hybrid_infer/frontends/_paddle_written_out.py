@@ -123,6 +123,42 @@ def _frame(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return paddle.reshape(found, [-1, length, *value.shape[1:]] if first else [*kept, length, -1])
 
 
+_PIECES = 64  # of a window, each as long as the step
+
+
+def _overlap_add(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """The way back from windows to a signal, in which they are added where they overlap.
+
+    Of pieces as long as the step, each is moved to where its window begins behind the first one.
+    """
+    import paddle
+
+    value, step, rank = inputs[0], attributes["hop_length"], len(inputs[0].shape)
+    if attributes["axis"] == 0:
+        value = paddle.transpose(value, [*range(2, rank), 1, 0])
+    length = value.shape[-2]
+    count = -(-length // step)
+    if length < 0 or count > _PIECES:
+        raise TraceError(f"{op.name()} of windows of {length} elements, {step} apart", "Leave that part outside")
+    value = _padded(value, rank - 2, 0, count * step - length)
+    pieces = [paddle.slice(value, [rank - 2], [n * step], [(n + 1) * step]) for n in range(count)]
+    added = reduce(paddle.add, (_padded(piece, rank - 1, n, count - 1 - n) for n, piece in enumerate(pieces)))
+    found = paddle.reshape(paddle.transpose(added, [*range(rank - 2), rank - 1, rank - 2]), [*[0] * (rank - 2), -1])
+    if count * step > length:
+        found = paddle.slice(found, [rank - 2], [0], [length - count * step])
+    return paddle.transpose(found, [rank - 2, *range(rank - 2)]) if attributes["axis"] == 0 else found
+
+
+def _padded(value: Any, axis: int, front: int, behind: int) -> Any:
+    """With zeros in front of and behind an axis."""
+    import paddle
+
+    if not front and not behind:
+        return value
+    after = len(value.shape) - 1 - axis
+    return paddle._C_ops.pad(value, [*[0, 0] * axis, front, behind, *[0, 0] * after], 0.0)
+
+
 def _maxout(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
@@ -298,6 +334,7 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "diag_embed": _diag_embed,
     "diag": _diag,
     "frame": _frame,
+    "overlap_add": _overlap_add,
     "maxout": _maxout,
     "baddbmm": _baddbmm,
     "expm1": _expm1,
