@@ -11,6 +11,7 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Captured, Graph, TensorSpec, Tracee
 from hybrid_infer.frontends._paddle_apart import undisturbed
 from hybrid_infer.frontends._paddle_compare import compare
+from hybrid_infer.frontends._paddle_complex import in_reals
 from hybrid_infer.frontends._paddle_cut import Gap, cut, joined
 from hybrid_infer.frontends._paddle_mode import static_mode
 from hybrid_infer.frontends._paddle_onnx import convert, finish
@@ -200,8 +201,11 @@ def _serialise(traced: Trace, path: str) -> list[Gap]:
     from paddle.static.pir_io import normalize_pir_program
 
     with quiet(), static_mode():
+        held = in_reals(traced)
         rewrite(traced.program, traced.outputs)
         cuts, operands, gaps = cut(traced.program, traced.outputs)
+        cuts += [each.stand_in for each in held]
+        gaps += [each.gap() for each in held]
         # Inputs that no result depends on are refused where they are named.
         live = needed(traced.program, [*traced.outputs, *operands])
         inputs = [value for value in (*traced.inputs, *cuts) if value in live]

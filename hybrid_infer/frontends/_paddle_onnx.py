@@ -182,7 +182,7 @@ def finish(
         return int(getattr(onnx.TensorProto, _ONNX_NAMES[spec.dtype]))
 
     def info(name: str, spec: TensorSpec, dim: str) -> Any:
-        shape = [f"{dim}_{axis}" if size is None else size for axis, size in enumerate(spec.shape)]
+        shape = [f"{dim}_{axis}" if size is None else size for axis, size in enumerate(_sizes(spec))]
         return helper.make_tensor_value_info(name, proto(spec), shape)
 
     # Results: behind a cast (the element type) and a reshape (the converter makes rank 1 of rank 0).
@@ -190,7 +190,7 @@ def finish(
     for index, (old, spec) in enumerate(zip(graph.output, results, strict=True)):
         last = checked and index == len(results) - 1
         name, source = CHECKED if last else f"out_{index}", old.name
-        if not spec.shape:
+        if not _sizes(spec):
             constants = [onnx.numpy_helper.from_array(_empty_shape(), "hi_scalar_shape")]
             tail.append(helper.make_node("Reshape", [source, "hi_scalar_shape"], [f"hi_scalar_{index}"]))
             source = f"hi_scalar_{index}"
@@ -251,6 +251,11 @@ def finish(
     )
 
 
+def _sizes(spec: TensorSpec) -> list[int | None]:
+    """Those that a graph has: it has complex numbers as pairs, along a last axis."""
+    return [*spec.shape, *([2] if spec.dtype.startswith("complex") else [])]
+
+
 def _compare_shapes(model: Any, results: Sequence[TensorSpec]) -> None:
     """Raise TraceError where ONNX infers another shape for a result than Paddle did: a setting was lost on the way."""
     import onnx
@@ -268,10 +273,10 @@ def _compare_shapes(model: Any, results: Sequence[TensorSpec]) -> None:
         if not value.type.tensor_type.HasField("shape"):
             continue
         dims = value.type.tensor_type.shape.dim
-        sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
-        fits = len(sizes) == len(spec.shape)
-        if not fits or any(None not in pair and pair[0] != pair[1] for pair in zip(sizes, spec.shape, strict=True)):
-            raise TraceError(f"paddle2onnx makes a result of shape {sizes} of one of shape {list(spec.shape)}")
+        sizes, wanted = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims], _sizes(spec)
+        fits = len(sizes) == len(wanted)
+        if not fits or any(None not in pair and pair[0] != pair[1] for pair in zip(sizes, wanted, strict=True)):
+            raise TraceError(f"paddle2onnx makes a result of shape {sizes} of one of shape {wanted}")
 
 
 def _can_be_followed(model: Any) -> bool:
@@ -335,7 +340,7 @@ def _to_scalar(name: str, made: str) -> list[Any]:
 _ONNX_NAMES = {
     "bool": "BOOL", "uint8": "UINT8", "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64",
     "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT", "float64": "DOUBLE",
-    "complex64": "COMPLEX64", "complex128": "COMPLEX128",
+    "complex64": "FLOAT", "complex128": "DOUBLE",  # the parts
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Condition, Tracee
-from hybrid_infer.frontends import _paddle_constants
+from hybrid_infer.frontends import _paddle_complex_numbers, _paddle_constants
 from hybrid_infer.frontends._paddle_images import of_any_size
 from hybrid_infer.frontends._paddle_loops import program_key, watched
 from hybrid_infer.frontends._paddle_mode import recording
@@ -166,6 +166,7 @@ def _traced(
         )  # fmt: skip
         stack.callback(lambda: asked_for_some.append(watch.asked_for_some))
         stack.enter_context(as_traced())
+        stack.enter_context(_paddle_complex_numbers.as_eagerly())
         stack.enter_context(watch.active())
         stack.enter_context(watched(asked))
         stack.enter_context(_paddle_methods.added())

@@ -17,6 +17,7 @@ FOREIGN = "it uses a tensor that is neither an argument nor held by the layer"
 FOREIGN_REMEDY = "Keep the tensor as an attribute of the layer, or pass it as an argument"
 #: What both Paddle and Python read as the same number.
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|nan)", re.ASCII)
+_ASKS = ("paddle.signal", "istft")  # a function of the framework's that goes on from a size as users' code does
 
 
 class _Any:
@@ -39,11 +40,10 @@ class Watch:
 
     A dimension that varies has the size -1 in Python code that was not rewritten: user code gets an operator that
     yields the real size instead, and fails loudly where it needs a number; what it asks about sizes is answered where
-    `asked` can tell. Writers in place are run by the tracer as
-    if they were not: each is recorded with its target. Tensors that are no argument become parameters: those that
-    are a weight become that weight's input. A method is told whether gradients are recorded where it is known that it
-    `asks_for_gradients`, so that each answer makes a program. With `some`, sizes that values decide are taken not to be
-    0 where that is asked.
+    `asked` can tell. Writers in place are run by the tracer as if they were not: each is recorded with its target.
+    Tensors that are no argument become parameters: those that are a weight become that weight's input. A method is told
+    whether gradients are recorded where it is known that it `asks_for_gradients`, so that each answer makes a program.
+    With `some`, sizes that values decide are taken not to be 0 where that is asked.
     """
 
     current: Watch | None = None  # tracers take turns
@@ -114,8 +114,8 @@ class Watch:
         thread, writes = self.thread, self.writes
 
         def ours(frame: Any) -> bool:
-            module = frame.f_globals.get("__name__") or ""
-            return threading.get_ident() == thread and module.partition(".")[0] != "paddle"
+            module, name = frame.f_globals.get("__name__") or "", frame.f_code.co_name
+            return threading.get_ident() == thread and (module.partition(".")[0] != "paddle" or (module, name) == _ASKS)
 
         def shape(value: Any) -> Any:
             sizes = raw.fget(value)

@@ -15,11 +15,15 @@ import numpy as np
 import pytest
 
 paddle = pytest.importorskip("paddle")
+onnx = pytest.importorskip("onnx")
 
 from paddle_support import counts, eagerly, same, served  # noqa: E402
 
 import hybrid_infer  # noqa: E402
 from hybrid_infer import inference  # noqa: E402
+from hybrid_infer._errors import TraceError  # noqa: E402
+from hybrid_infer._types import TensorSpec  # noqa: E402
+from hybrid_infer.frontends._paddle_onnx import _compare_shapes  # noqa: E402
 
 pytestmark = pytest.mark.paddle
 F, nn = paddle.nn.functional, paddle.nn
@@ -279,7 +283,6 @@ REFUSED: dict[str, Callable[[Any, Any], Any]] = {
     "leaves out an element": lambda self, x: paddle._C_ops.cumsum(x, 1, False, True, False),
     "another element type": lambda self, x: paddle.any(x, 1),
     "there are not as many": lambda self, x: F.avg_pool2d(x.unsqueeze(1), 2, 2, "SAME", exclusive=False),
-    "makes a result of shape": lambda self, x: paddle.fft.rfft(x).abs(),
     "tensor that is read again": lambda self, x: paddle.increment(x.sum(), 2.0) * 2,
 }
 
@@ -292,6 +295,28 @@ def test_what_cannot_be_spelled_out_is_left_to_eager(words: str) -> None:
         for _ in range(2):
             same(hot(x), eager(x))
     eagerly(words, captures=counts()["captures"])
+
+
+def test_a_shape_that_is_not_paddles_is_refused() -> None:
+    make = onnx.helper.make_tensor_value_info
+    given, made = make("x", onnx.TensorProto.FLOAT, [2, 5]), make("y", onnx.TensorProto.FLOAT, None)
+    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "graph", [given], [made]))
+    _compare_shapes(model, [TensorSpec("float32", (2, None))])
+    for wrong in (TensorSpec("float32", (2, 4)), TensorSpec("float32", (2,)), TensorSpec("complex64", (2, 5))):
+        with pytest.raises(TraceError, match="makes a result of shape"):
+            _compare_shapes(model, [wrong])
+
+
+def test_elements_are_moved_by_computed_numbers() -> None:
+    def method(x: Any, shift: Any) -> Any:
+        return paddle.roll(x, shift, [0, 1]), paddle.roll(x, shift[0], 1), paddle.roll(x, shift[1])
+
+    hot = inference(method, verify="off", fallback="error")
+    for rows, shift in ((2, [1, 2]), (3, [-4, 17]), (5, [0, -1])):
+        given = drawn(rows, 4), paddle.to_tensor(shift)
+        same(hot(*given), method(*given))
+    served(captures=2)
 
 
 def test_regions_are_of_the_images_that_their_numbers_say() -> None:
