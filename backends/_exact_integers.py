@@ -58,7 +58,10 @@ _WRAP_AROUND = frozenset({"Pow", "ReduceProd"})
 
 
 def _all_small(node: Any, small: SmallNumbers) -> bool:
-    """Products of sizes are those of an array in memory, which has no 2**53 elements."""
+    """Products of sizes are those of an array in memory, which has no 2**53 elements; others of small numbers are not.
+    """
+    if node.op_type == "ReduceProd":
+        return small.sizes(node.input[0])
     count = 1 if node.op_type.startswith("Reduce") else len(node.input)
     return all(small.holds(name) for name in node.input[:count] if name)
 
@@ -182,10 +185,8 @@ def _power(written: _Written) -> None:
     exponent = written.small.constant(written.node.input[1])
     whole = exponent is not None and exponent.size == 1 and float(exponent.item()).is_integer()
     if not whole or not 0 <= exponent.item() <= _MOST_POWER:
-        if written.kind == TensorProto.INT64:
-            raise EngineError("onnxruntime", "computes powers of int64 in float64, and the exponent is not constant")
-        written.nodes.append(written.node)
-        return
+        kind = "int64" if written.kind == TensorProto.INT64 else "int32"
+        raise EngineError("onnxruntime", f"computes powers of {kind} in float64, and the exponent is not constant")
     rest, square, found = int(exponent.item()), written.node.input[0], ""
     if exponent.ndim:  # the result has its axes too
         square = written("Mul", square, written.number(1, *exponent.shape))

@@ -41,6 +41,15 @@ class SmallNumbers:
             known = self._known[name] = name not in self._several and self._holds(name)
         return known
 
+    def sizes(self, name: str) -> bool:
+        """Are they sizes of tensors, or numbers that a graph holds beside such?"""
+        node = self._made.get(name)
+        if name in self._several or self.constant(name) is not None or node is None or node.domain:
+            return name not in self._several and self.constant(name) is not None and self.holds(name)
+        if node.op_type in (*_PASS_ALL_ON, "Cast", *_PASS_ON):
+            return all(map(self.sizes, node.input if node.op_type in _PASS_ALL_ON else node.input[:1]))
+        return node.op_type in ("Shape", "Size")
+
     def _holds(self, name: str) -> bool:
         constant = self.constant(name)
         if constant is not None and constant.dtype.kind == "i":

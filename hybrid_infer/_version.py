@@ -11,12 +11,13 @@ from hybrid_infer import _fork_safe, _guards, _targets
 from hybrid_infer._attributes import Read
 from hybrid_infer._carry import Carry
 from hybrid_infer._ran import Ran
+from hybrid_infer._structure import leaf_kinds
 from hybrid_infer._types import Condition, Graph, TensorSpec
 
 #: Raised when the meaning of a field changes; another number is never read.
 FORMAT = 2
 #: Raised where what earlier traces gave may be wrong: methods are captured anew, while saved models can be read.
-TRACES = 6
+TRACES = 7
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,10 @@ class Version:
         for mine, given in zip(self.tensors, call.tensors, strict=True):
             if any(m is not None and m != g for m, g in zip(mine.shape, given.shape, strict=True)):
                 return False
+        # Python's integers have no end: int64 has place for what a sum or product of two small ones gives.
+        most = 2**31 if None in self.ints and "i" in leaf_kinds(self.results) else 2**63
         for m, g in zip(self.ints, call.ints, strict=True):
-            if m != g if m is not None else not -(2**63) <= g < 2**63:
+            if m != g if m is not None else not -most <= g < most:
                 return False
         return not self.broken(call)
 

@@ -36,6 +36,8 @@ def translations() -> dict[Any, Callable[..., Any]]:
         aten.remainder.Tensor: _remainder,
         aten.remainder.Scalar: _remainder,
         aten.remainder.Scalar_Tensor: _remainder,
+        aten.fmod.Tensor: _fmod,
+        aten.fmod.Scalar: _fmod,
         aten.floor_divide.default: _floor_divide,
         aten.div.Tensor_mode: _div_mode,
         aten.div.Scalar_mode: _div_mode,
@@ -144,6 +146,18 @@ def _remainder(x: Any, y: Any) -> Any:
         return op.Mod(x, y)
     rest, turned = _rest(x, y)
     return op.Where(turned, op.Add(rest, y), rest)
+
+
+def _fmod(x: Any, y: Any) -> Any:
+    """Of the number's sign. Of whole numbers, engines compute this kind of remainder in float64."""
+    from onnxscript import opset20 as op
+
+    x, y = _tensors(x, y)
+    if x.dtype.is_floating_point():
+        return op.Mod(x, y, fmod=1)
+    zero, rest = _number(0, x), op.Mod(x, y)
+    turned = op.And(op.Not(op.Equal(rest, zero)), op.Xor(op.Less(x, zero), op.Less(y, zero)))
+    return op.Where(turned, op.Sub(rest, y), rest)
 
 
 def _floor_divide(x: Any, y: Any) -> Any:

@@ -23,6 +23,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.logit.default: _logit,
         aten.signbit.default: _below_zero,
         aten.special_erfcx.default: _without_form("special_erfcx", "erfc is 0 where its scaled value is not"),
+        aten.threshold.default: _above,
     }
 
 
@@ -44,6 +45,13 @@ def _between(x: Any, low: Any = None, high: Any = None) -> Any:
         return NotImplemented
     kind = torch.result_type(x, 0.5)
     return torch.ops.aten.clamp.default(x.to(kind), float(low), float(high))
+
+
+def _above(x: Any, threshold: Any, value: Any) -> Any:
+    """Of integers, both numbers are such as well; torch's own form makes float32 of all three."""
+    if not x.is_floating_point():
+        threshold, value = int(threshold), int(value)
+    return torch.where(x <= threshold, torch.full((), value, dtype=x.dtype, device=x.device), x)
 
 
 def _below_zero(x: Any) -> Any:

@@ -1,0 +1,63 @@
+"""Integers that float32 or float64 has no digits for, and that int32 or int64 has no place for: as eager has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from support import counts  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from hybrid_infer import inference  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+INT32 = ([1, 2, 3], [16777217, 16777219, 3], [2147483647, 2147483647, 1], [2147483647] * 3, [-7, 46341, 65537])
+INT64 = ([1, 2, 3], [2**53 + 1, 2**60 + 1, 7], [-(2**53) - 1, -8, 0], [2**63 - 1, -(2**63), 16777217])
+
+CASES: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "threshold": (INT64, lambda x: functional.threshold(x, 1.0, 9.0)),
+    "threshold of fractions": (INT64, lambda x: functional.threshold(x, 1.7, 9.3)),
+    "fmod by a number": (INT64, lambda x: torch.fmod(x, 3)),
+    "fmod by a negative one": (INT64, lambda x: x.fmod(-5)),
+    "fmod by a tensor": (INT64, lambda x: torch.fmod(x, torch.arange(2, 5))),
+    "product of int32": (INT32, lambda x: (x.int().prod(-1), x.int().prod())),
+    "powers of a constant": (([1, 2, 3], [30, 31, 5], [32, 100, 0]), lambda x: 2 ** x.int()),
+    "powers of int32": (INT32, lambda x: x.int() ** 2),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("backend", [None, "onnxruntime"])
+def test_integers_are_exact(name: str, backend: str | None) -> None:
+    values, function = CASES[name]
+    hot = inference(backend=backend)(function) if backend else inference()(function)
+    with torch.no_grad():
+        for each in (values[0], *values):
+            x = torch.tensor([each])
+            torch.testing.assert_close(hot(x), function(x), rtol=0, atol=0)
+
+
+def test_float_thresholds_are_as_before() -> None:
+    hot = inference(backend="onnxruntime")(lambda x: functional.threshold(x, 0.1, 20.0))
+    with torch.no_grad():
+        for x in (torch.randn(2, 3), torch.tensor([[float("nan"), 0.1, float("inf")]]), torch.randn(4, 3)):
+            torch.testing.assert_close(hot(x), functional.threshold(x, 0.1, 20.0), equal_nan=True)
+    assert counts()["eager_calls"] == 0
+
+
+def test_an_integer_among_the_results_does_not_wrap() -> None:
+    def function(x: Any, n: int) -> Any:
+        return x + 1, n * 2
+
+    hot = inference(backend="onnxruntime")(function)
+    x = torch.ones(3)
+    with torch.no_grad():
+        for n in (5, 6, 7, 2**61, 2**62, 2**63, -(2**62) - 1, 8):
+            found, expected = hot(x, n), function(x, n)
+            assert found[1] == expected[1] and type(found[1]) is int
+            torch.testing.assert_close(found[0], expected[0])
