@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -66,3 +68,55 @@ def test_a_generator_that_is_not_drawn_from(framework: Any, verify: str) -> None
     for _ in range(3):
         np.testing.assert_allclose(hot(framework.ones([2])).numpy(), [2, 2])
     assert kept.getstate() == before and counts()["hits"] >= 2
+
+
+@pytest.mark.parametrize("name", ["python", "numpy"])
+def test_what_another_thread_draws_meanwhile_is_not_held_against_a_method(
+    framework: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be tried again, in this process once some time has gone by, and in others."""
+    from hybrid_infer import _outside
+
+    draws, over, watch = {"python": random.random, "numpy": np.random.rand}[name], threading.Event(), _outside.watch
+
+    @contextlib.contextmanager
+    def meanwhile(**settings: Any) -> Iterator[Any]:
+        with watch(**settings) as found:
+            other = threading.Thread(target=draws)
+            other.start()
+            other.join()
+            yield found
+
+    def method(x: Any) -> Any:
+        return x * 2
+
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    try:
+        monkeypatch.setattr(_outside, "watch", meanwhile)
+        hot = inference(method)
+        with framework.no_grad():
+            assert [float(hot(framework.ones([2]))[0]) for _ in range(3)] == [2] * 3
+    finally:
+        over.set()
+        thread.join()
+    assert counts()["captures"] == 0 and any("draws from" in reason for reason in counts()["fallbacks"])
+    monkeypatch.setattr(_outside, "watch", watch)
+    hot = inference(method)
+    with framework.no_grad():
+        assert [float(hot(framework.ones([2]))[0]) for _ in range(3)] == [2] * 3
+    assert counts()["captures"] == 1, counts()
+
+
+def test_a_method_that_names_what_it_draws_from_is_known_beside_other_threads(framework: Any) -> None:
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    try:
+        hot = inference(lambda x: x * (2 if random.random() < 2 else 3))
+        for _ in range(2):
+            hot(framework.ones([2]))
+    finally:
+        over.set()
+        thread.join()
+    assert counts()["captures"] == 0 and counts()["fallbacks"]
