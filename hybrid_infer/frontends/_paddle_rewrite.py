@@ -15,6 +15,7 @@ from hybrid_infer.frontends import (
     _paddle_channels,
     _paddle_detections,
     _paddle_images,
+    _paddle_losses,
     _paddle_nan,
     _paddle_settings,
     _paddle_softmax,
@@ -26,6 +27,7 @@ from hybrid_infer.frontends import (
     _paddle_written_out,
 )
 from hybrid_infer.frontends._paddle_purity import needed, operators
+from hybrid_infer.frontends._paddle_small import log1p
 
 
 def rewrite(program: Any, results: Sequence[Any]) -> None:
@@ -162,20 +164,8 @@ def _trunc(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return paddle.sign(inputs[0]) * paddle.floor(paddle.abs(inputs[0]))
 
 
-def _log1p(value: Any) -> Any:
-    """``log(1 + value)``; as such, as the converter has it, it has no digit left of a small number.
-
-    Kahan's quotient, of the logarithm of what the sum was rounded to and of what that is above 1.
-    """
-    import paddle
-
-    total = value + 1.0
-    found = paddle.log(total) * (value / (total - 1.0))
-    return paddle.where((total == 1.0) | (total == math.inf), value, found)
-
-
 def _log_of_more(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    return _log1p(inputs[0]) if inputs[0].is_floating_point() else None
+    return log1p(inputs[0]) if inputs[0].is_floating_point() else None
 
 
 def _softplus(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -185,7 +175,7 @@ def _softplus(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     beta, threshold = attributes["beta"], attributes["threshold"]
     scaled = inputs[0] * beta
     clipped = paddle.clip(scaled, max=threshold)
-    return paddle.where(scaled > threshold, inputs[0], _log1p(paddle.exp(clipped)) / beta)
+    return paddle.where(scaled > threshold, inputs[0], log1p(paddle.exp(clipped)) / beta)
 
 
 def _tile(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -223,17 +213,6 @@ def _repeat_interleave(op: Any, inputs: list[Any], attributes: dict[str, Any]) -
     return paddle.flatten(paddle.tile(wide, repeats), axis, axis + 1)
 
 
-def _sigmoid_cross_entropy(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    import paddle
-
-    if attributes.get("normalize") or any(value.initialized() for value in inputs[2:]):
-        return None
-    logits, labels = inputs[:2]
-    loss = paddle.nn.functional.relu(logits) - logits * labels + _log1p(paddle.exp(-paddle.abs(logits)))
-    ignored = paddle.full([], float(attributes.get("ignore_index", -100)), labels.dtype)
-    return paddle.where(paddle.equal(labels, ignored), paddle.zeros_like(loss), loss)
-
-
 def _gelu(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """The converter takes the approximation by tanh for the exact function."""
     import paddle
@@ -267,7 +246,7 @@ def _log_sigmoid(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
     value = inputs[0]
-    return -paddle.nn.functional.relu(-value) - _log1p(paddle.exp(-paddle.abs(value)))
+    return -paddle.nn.functional.relu(-value) - log1p(paddle.exp(-paddle.abs(value)))
 
 
 def _extreme(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -340,12 +319,12 @@ _RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "gelu": _gelu,
     "group_norm": _group_norm,
     "while": _loop,
-    "sigmoid_cross_entropy_with_logits": _sigmoid_cross_entropy,
     **dict.fromkeys(_paddle_channels.OPERATORS, _paddle_channels.rewrite),
     **_paddle_nan.RULES,
     **_paddle_settings.RULES,
     **_paddle_detections.RULES,
     **_paddle_images.RULES,
+    **_paddle_losses.RULES,
     **_paddle_spelled.RULES,
     **_paddle_split.RULES,
     **_paddle_squeeze.RULES,

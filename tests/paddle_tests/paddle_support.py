@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import paddle
 from support import alike, counts, eagerly, served
 
-__all__ = ["Block", "counts", "eagerly", "grid", "same", "served", "twice"]
+from hybrid_infer import inference
+
+__all__ = ["Block", "counts", "eagerly", "everything", "grid", "right", "same", "served", "twice"]
+
+#: Numbers of every kind: zeros, infinities and what is no number, whole ones and halves, the ends of float32.
+NUMBERS = (
+    0.0, -0.0, 1.0, -1.0, 0.5, -0.5, np.inf, -np.inf, np.nan, 3.4e38, -3.4e38, 1e-38, 1e-45, 2.0, -2.0, 100.0, 1e-7,
+    -1e-7, 1 + 1e-6, 1e10, -1e10, 0.9999999, -0.9999999,
+)  # fmt: skip
 
 
 def grid(*shape: int) -> Any:
@@ -26,6 +34,30 @@ def same(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
         np.testing.assert_allclose(*[t.numpy() for t in wide], rtol=tolerance, atol=tolerance)
 
     alike(found, expected, paddle.Tensor, compare)
+
+
+def everything(dtype: str, *more: float) -> tuple[Any, Any]:
+    """Numbers of every kind, each with each."""
+    found = np.meshgrid(*[np.array([*NUMBERS, *more]).astype(dtype)] * 2)
+    return paddle.to_tensor(found[0].ravel()), paddle.to_tensor(found[1].ravel())
+
+
+def right(method: Callable[..., Any], *calls: Sequence[Any], tolerance: float = 2e-6) -> None:
+    """Each call is served, without verification, and gives what eager code does: zeros have the same sign."""
+    mine = inference(method, verify="off", fallback="error", backend="onnxruntime")
+
+    def compare(found: Any, eager: Any) -> None:
+        assert found.dtype == eager.dtype and found.shape == eager.shape
+        found, eager = found.numpy(), eager.numpy()
+        np.testing.assert_allclose(found, eager, rtol=tolerance, atol=1e-7)
+        nothing = (eager == 0) & (found == 0)
+        assert np.array_equal(np.signbit(found[nothing]), np.signbit(eager[nothing]))
+
+    with paddle.no_grad():
+        for given in calls:
+            alike(mine(*given), method(*given), paddle.Tensor, compare)
+    found = counts()
+    assert found["hits"] == len(calls) and not found["eager_calls"], found
 
 
 def twice(function: Callable[..., Any], eager: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
