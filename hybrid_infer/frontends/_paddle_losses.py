@@ -9,20 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from hybrid_infer._errors import TraceError
-from hybrid_infer.frontends._paddle_small import log1p, negative, number
+from hybrid_infer.frontends._paddle_terms import NOWHERE, log1p, negative, number, unless
 
 _LEAST = -100.0  # of the logarithms of a binary cross entropy
-_NOWHERE = 2**40  # an index that no table has
-
-
-def _unless(wrong: Any, value: Any) -> Any:
-    """A value; where some element is wrong, an engine is asked for one that is not there: eager code raises as well."""
-    import paddle
-
-    count = paddle.sum(paddle.cast(wrong, "int64"), axis=list(range(wrong.ndim)))
-    place = paddle.minimum(count, paddle.full([], 1, "int64")) * paddle.full([], _NOWHERE, "int64")
-    row = paddle.index_select(paddle.unsqueeze(value, 0), paddle.reshape(place, [1]), 0)
-    return paddle.squeeze(row, [0])
 
 
 def _nll_loss(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -37,7 +26,7 @@ def _nll_loss(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
         raise TraceError(f"{op.name()} of a number of classes that varies")
     left_out = labels == paddle.full([], attributes["ignore_index"], "int64")
     beyond = paddle.logical_or(labels < paddle.full([], 0, "int64"), labels >= paddle.full([], count, "int64"))
-    elsewhere = paddle.full([], _NOWHERE, "int64")
+    elsewhere = paddle.full([], NOWHERE, "int64")
     place = paddle.where(left_out, paddle.zeros_like(labels), paddle.where(beyond, elsewhere, labels))
     # Channels last, as a table in which each pixel has a row.
     order = [0, *range(2, value.ndim), 1]
@@ -66,7 +55,7 @@ def _bce_loss(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     one, least = number(1.0, value), number(_LEAST, value)
     wrong = paddle.logical_not(paddle.logical_and(value >= number(0.0, value), value <= one))
     true, false = (paddle.maximum(paddle.log(each), least) for each in (value, one - value))
-    return _unless(wrong, (labels - one) * false - labels * true)
+    return unless(wrong, (labels - one) * false - labels * true)
 
 
 def _sigmoid_cross_entropy(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends import (
+    _paddle_arithmetic,
     _paddle_channels,
     _paddle_detections,
     _paddle_images,
@@ -27,7 +28,7 @@ from hybrid_infer.frontends import (
     _paddle_written_out,
 )
 from hybrid_infer.frontends._paddle_purity import needed, operators
-from hybrid_infer.frontends._paddle_small import log1p
+from hybrid_infer.frontends._paddle_terms import log1p
 
 
 def rewrite(program: Any, results: Sequence[Any]) -> None:
@@ -320,6 +321,7 @@ _RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "group_norm": _group_norm,
     "while": _loop,
     **dict.fromkeys(_paddle_channels.OPERATORS, _paddle_channels.rewrite),
+    **_paddle_arithmetic.RULES,
     **_paddle_nan.RULES,
     **_paddle_settings.RULES,
     **_paddle_detections.RULES,

@@ -1,0 +1,129 @@
+"""Functions of single numbers that are written out: of numbers of every kind, as eagerly."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+paddle = pytest.importorskip("paddle")
+
+from paddle_support import counts, everything, right  # noqa: E402
+
+from hybrid_infer import inference  # noqa: E402
+
+pytestmark = pytest.mark.paddle
+F = paddle.nn.functional
+kinds = pytest.mark.parametrize("dtype", ["float32", "float64"])
+whole = pytest.mark.parametrize("dtype", ["int32", "int64"])
+
+
+def rows(*sizes: int, dtype: str = "float32", seed: int = 0, size: float = 1.0) -> Any:
+    found = np.random.default_rng([seed, *sizes]).standard_normal(sizes) * size
+    return paddle.to_tensor(found.astype(dtype))
+
+
+def integers(*sizes: int, dtype: str, seed: int = 0) -> Any:
+    return paddle.to_tensor(np.random.default_rng([seed, *sizes]).integers(-4, 5, sizes).astype(dtype))
+
+
+@kinds
+def test_the_larger_and_the_smaller_and_steps(dtype: str) -> None:
+    def method(x: Any, y: Any) -> Any:
+        return paddle.fmax(x, y), paddle.fmin(x, y), paddle.heaviside(x, y), paddle.fmax(x.unsqueeze(1), y[:1])
+
+    right(method, *[(rows(5, dtype=dtype), rows(5, dtype=dtype, seed=1))] * 2, everything(dtype))
+
+
+@whole
+def test_the_same_of_whole_numbers(dtype: str) -> None:
+    def method(x: Any, y: Any) -> Any:
+        found = paddle.fmax(x, y), paddle.fmin(x, y), paddle.heaviside(x, y), paddle.copysign(x, y), paddle.conj(x)
+        return (*found, paddle.asinh(x), paddle.acosh(x), paddle.atanh(x))
+
+    right(method, *((integers(n, dtype=dtype), integers(n, dtype=dtype, seed=1)) for n in (5, 5, 9, 0)))
+
+
+@kinds
+def test_signs_of_zeros_and_infinities(dtype: str) -> None:
+    def method(x: Any, y: Any) -> Any:
+        return paddle.copysign(x, y), paddle.reciprocal(paddle.copysign(x, y))
+
+    x, y = everything(dtype)
+    known = paddle.logical_not(paddle.isnan(y))
+    right(method, *[(rows(5, dtype=dtype), rows(5, dtype=dtype, seed=1))] * 2, (x[known], y[known]))
+
+
+def test_the_sign_of_what_is_no_number_is_told_eagerly() -> None:
+    method = inference(lambda x, y: paddle.copysign(x, y), backend="onnxruntime")
+    signs = paddle.to_tensor(np.array([math.nan, -math.nan, 1.0], "float32"))
+    with paddle.no_grad():
+        method(paddle.ones([3]), paddle.ones([3]))
+        assert method(paddle.ones([3]), signs).tolist() == paddle.copysign(paddle.ones([3]), signs).tolist()
+    assert counts()["eager_calls"] == 1 and "out of data bounds" in str(counts()["fallbacks"])
+
+
+def test_questions_about_signs() -> None:
+    def method(x: Any) -> Any:
+        return paddle.signbit(x), paddle.isposinf(x), paddle.isneginf(x)
+
+    ends = paddle.to_tensor([0.0, -0.0, math.inf, -math.inf, 3.0])
+    right(method, (rows(5),), (rows(5, seed=1),), (ends,))
+
+
+@kinds
+@pytest.mark.parametrize("edge", [0.0, 1e-3])
+def test_odds(edge: float, dtype: str) -> None:
+    x = everything(dtype)[0][:23]
+    plain = paddle.concat([x[:11], x[13:]])  # without denormal numbers, of which Paddle has another logarithm
+    right(lambda x: paddle.logit(x, edge), *[(F.sigmoid(rows(5, dtype=dtype)),)] * 2, (plain,), (x[:0],))
+
+
+@kinds
+@pytest.mark.parametrize("nan", [False, True])
+@pytest.mark.parametrize("name", ["isclose", "allclose"])
+def test_numbers_that_are_close(name: str, nan: bool, dtype: str) -> None:
+    ask, x, (y, z) = getattr(paddle, name), rows(50, dtype=dtype), everything(dtype)
+    near = [(x, x * (1 + n * 1e-6)) for n in (0, 1, 8, 9, 10, 11, 12)]
+    right(lambda x, y: (ask(x, y, equal_nan=nan), ask(x, y, 0.1, 0.01)), *near, (y, z), (y, y), (x[:0], x[:0]))
+
+
+@kinds
+def test_inverse_hyperbolic_functions(dtype: str) -> None:
+    """They keep the digits of numbers that are small, and close to 1, and are right for large ones."""
+
+    def method(x: Any) -> Any:
+        return paddle.asinh(x), paddle.acosh(x), paddle.atanh(x)
+
+    near = rows(500, dtype=dtype, size=1e-4)
+    calls = [rows(5, dtype=dtype), rows(5, dtype=dtype, seed=1), near, 1 + near, rows(500, dtype=dtype, size=1e5)]
+    right(method, *((x,) for x in (*calls, rows(500, dtype=dtype, size=1e12), everything(dtype)[0][:23], near[:0])))
+
+
+@pytest.mark.parametrize("shift", ["bitwise_left_shift", "bitwise_right_shift"])
+@whole
+def test_shifts(dtype: str, shift: str) -> None:
+    def method(x: Any, y: Any) -> Any:
+        return getattr(paddle, shift)(x, y), (x << 3) + (x >> 1)
+
+    most = np.iinfo(dtype).max
+    x = np.array([1, -1, 5, -7, 100, most, -most - 1, most - 1] * 12).astype(dtype)
+    places = np.repeat([0, 1, 2, 7, 8, 30, 31, 32, 62, 63, 64, -1], 8).astype(dtype)
+    right(method, *((paddle.to_tensor(x[:n]), paddle.to_tensor(places[:n])) for n in (5, 5, 96)))
+
+
+@kinds
+def test_slopes_that_are_not_drawn_and_what_is_real(dtype: str) -> None:
+    def method(x: Any) -> Any:
+        return F.rrelu(x, training=False), paddle.conj(x)
+
+    right(method, *[(rows(5, dtype=dtype),)] * 2, (everything(dtype)[0],))
+
+
+def test_covariance_and_correlation() -> None:
+    def method(x: Any) -> Any:
+        return paddle.linalg.cov(x[0]), paddle.linalg.corrcoef(x[0])
+
+    right(method, *((rows(n, 4, 5, seed=n),) for n in (1, 1, 3)), tolerance=1e-5)
