@@ -17,6 +17,7 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Condition, Tracee
 from hybrid_infer.frontends import _paddle_complex_numbers, _paddle_constants
 from hybrid_infer.frontends._paddle_images import of_any_size
+from hybrid_infer.frontends._paddle_literals import of_any_type
 from hybrid_infer.frontends._paddle_loops import program_key, watched
 from hybrid_infer.frontends._paddle_mode import recording
 from hybrid_infer.frontends._paddle_quiet import quiet
@@ -178,6 +179,7 @@ def _traced(
         stack.enter_context(sides.active())
         stack.enter_context(_buffers_replaced())
         stack.enter_context(of_any_size())
+        stack.enter_context(of_any_type())
         stack.enter_context(rewrites.active())
         none_swallowed = stack.enter_context(refused())
         try:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from paddle_support import eagerly, grid, same, served, twice  # noqa: E402
+from paddle_support import eagerly, grid, right, same, served, twice  # noqa: E402
 
 from hybrid_infer import CaptureError, inference  # noqa: E402
 from hybrid_infer.frontends import _paddle_rewrite  # noqa: E402
@@ -91,3 +92,40 @@ def test_text_that_the_framework_reads_otherwise_than_python() -> None:
     for _ in range(2):
         same(hot(grid(2, 4)), method(grid(2, 4)))
     eagerly("full()")
+
+
+BATCHES = [(grid(n, 4),) for n in (1, 1, 3, 5)]
+MASK = [True, False, True, False]
+
+
+def test_truths_that_are_made_in_the_method() -> None:
+    def method(x: Any) -> Any:
+        mask, one = paddle.to_tensor(MASK), paddle.to_tensor(True)
+        chosen = paddle.where(mask, x, x * 2), paddle.where(one, x, x * 2), x[:, paddle.to_tensor(np.array(MASK))]
+        return (*chosen, mask, paddle.concat([paddle.to_tensor(np.zeros([0, 4], "bool")), x > 0]))
+
+    right(method, *BATCHES)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "float16", "int32", "float64"])
+def test_arrays_and_lists_of_every_type_that_are_made_constants(dtype: str) -> None:
+    array = np.array([1, 2, 3, 100], dtype)
+
+    def method(x: Any) -> Any:
+        made = paddle.to_tensor(array), paddle.to_tensor([1, 2, 3, 5], dtype=dtype), paddle.full([4], 3, dtype)
+        return [*made, *(each.astype("float32") * x for each in made)]
+
+    right(method, *BATCHES)
+
+
+def test_half_precision_of_every_kind_of_number() -> None:
+    array = np.array([1.1, np.inf, np.nan, 6e4], "float16")
+    right(lambda x: (paddle.to_tensor(array), paddle.full([2], 1.1, "float16"), x), *BATCHES)
+
+
+def test_the_framework_is_left_as_it_was() -> None:
+    before = paddle.tensor.creation.assign
+    method = inference(lambda x: x + paddle.to_tensor(np.array([1, 2], "uint8")).astype("float32"), fallback="error")
+    with paddle.no_grad():
+        method(grid(3, 2))
+    assert paddle.tensor.creation.assign is before
