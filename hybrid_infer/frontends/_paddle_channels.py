@@ -113,4 +113,4 @@ _PLAIN: dict[str, Callable[[str, Any, list[Any], dict[str, Any]], Any]] = {
     "prelu": _prelu,
 }
 #: Operators that say with ``data_format`` where their channels are.
-OPERATORS = (*_PLAIN, "temporal_shift")
+OPERATORS = (*_PLAIN, "lp_pool2d", "temporal_shift")

@@ -13,6 +13,7 @@ from typing import Any
 from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends import (
     _paddle_arithmetic,
+    _paddle_arranged,
     _paddle_channels,
     _paddle_detections,
     _paddle_images,
@@ -323,6 +324,7 @@ _RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "while": _loop,
     **dict.fromkeys(_paddle_channels.OPERATORS, _paddle_channels.rewrite),
     **_paddle_arithmetic.RULES,
+    **_paddle_arranged.RULES,
     **_paddle_literals.RULES,
     **_paddle_ranked.RULES,
     **_paddle_settings.RULES,

@@ -120,6 +120,41 @@ def _send_u_recv(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return _collected(paddle.gather(value, source), destination, count, reduce == "MEAN")
 
 
+def _message(values: Any, others: Any, kind: str) -> Any:
+    import paddle
+
+    return paddle.multiply(values, others) if kind == "MUL" else paddle.add(values, others)
+
+
+def _send_ue_recv(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """What nodes send along edges, with a value of each edge added or multiplied."""
+    import paddle
+
+    value, edges, source, destination, size = inputs
+    wanted, reduce = constant(size), attributes["reduce_op"]
+    if reduce not in ("SUM", "MEAN") or wanted is None or not op.result(1).use_empty() or not _plain(value):
+        return None
+    if len(edges.shape) == 1:
+        edges = paddle.unsqueeze(edges, 1)
+    if len(edges.shape) != len(value.shape):
+        return None
+    count = int(wanted[0]) if wanted and wanted[0] > 0 else value.shape[0]
+    count = paddle.shape(value)[0] if count < 0 else count
+    sent = _message(paddle.gather(value, source), edges, attributes["message_op"])
+    return _collected(sent, destination, count, reduce == "MEAN")
+
+
+def _send_uv(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Of each edge: the values of both of its nodes, added or multiplied."""
+    import paddle
+
+    value, other, source, destination = inputs
+    if len(value.shape) != len(other.shape) or not _plain(value):
+        return None
+    ends = paddle.gather(value, source), paddle.gather(other, destination)
+    return _message(*ends, attributes["message_op"])
+
+
 def _segment_pool(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     value, segments = inputs
     reduce = attributes["pooltype"]
@@ -284,6 +319,8 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "cumprod": _cumprod,
     "index_add": _index_add,
     "send_u_recv": _send_u_recv,
+    "send_ue_recv": _send_ue_recv,
+    "send_uv": _send_uv,
     "segment_pool": _segment_pool,
     "affine_grid": _affine_grid,
     "full_batch_size_like": _full_like_batch,

@@ -5,6 +5,7 @@ Channels come first here; but for adaptive pooling, what depends on a size of th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -67,6 +68,23 @@ def _pool(name: str, value: Any, rest: Sequence[Any], attributes: dict[str, Any]
         return None
     explicit = {"paddings": [front for front, _ in pairs], "padding_algorithm": "EXPLICIT"}
     return call_pool(name, value, size, {**attributes, **explicit})
+
+
+def _norm_pool(name: str, value: Any, rest: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """The norm of each window, by a mean of powers."""
+    import paddle
+
+    size = kernel(rest, attributes)
+    plain = attributes["padding_algorithm"] == "EXPLICIT" and value.dtype == paddle.float32
+    if not plain or any(attributes["paddings"]) or attributes["ceil_mode"]:
+        raise TraceError(f"{name} with windows that reach beyond the image, or in double precision")
+    if attributes["global_pooling"] or attributes["adaptive"]:
+        raise TraceError(f"{name} of windows that have the image's size")
+    if math.isinf(attributes["norm_type"]):
+        return call_pool("pool2d", value, size, {**attributes, "pooling_type": "max"})
+    order, count = (paddle.full([], float(each), value.dtype) for each in (attributes["norm_type"], math.prod(size)))
+    mean = {**attributes, "pooling_type": "avg", "exclusive": True}
+    return paddle.pow(call_pool("pool2d", paddle.pow(value, order), size, mean) * count, paddle.reciprocal(order))
 
 
 def _indexed_pool(name: str, value: Any, rest: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -223,6 +241,7 @@ FORMS: dict[str, Callable[[str, Any, list[Any], dict[str, Any]], Any]] = {
     "depthwise_conv2d": _convolution,
     "pool2d": _pool,
     "pool3d": _pool,
+    "lp_pool2d": _norm_pool,
     "max_pool2d_with_index": _indexed_pool,
     "max_pool3d_with_index": _indexed_pool,
     "conv2d_transpose": _transposed_convolution,

@@ -7,6 +7,7 @@ from functools import reduce
 from typing import Any
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends._paddle_arranged import on_diagonal
 from hybrid_infer.frontends._paddle_recurrent import parts
 from hybrid_infer.frontends._paddle_windows import constant, lengths
 
@@ -84,27 +85,10 @@ def _trace(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return None if found is None else paddle.sum(found, axis=-1)
 
 
-def _on_diagonal(value: Any, other: Any) -> Any:
-    """Matrices with the last axis of a value on their diagonals, and another value elsewhere."""
-    import paddle
-
-    places = paddle.arange(paddle.shape(value)[-1] if value.shape[-1] < 0 else value.shape[-1])
-    on = paddle.unsqueeze(places, 1) == paddle.unsqueeze(places, 0)
-    return paddle.where(on, paddle.unsqueeze(value, -2), paddle.full([], other, value.dtype))
-
-
-def _diag_embed(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    rank = len(inputs[0].shape) + 1
-    axes = [attributes[name] % rank for name in ("dim1", "dim2")]
-    if attributes["offset"] or axes != [rank - 2, rank - 1]:
-        return None
-    return _on_diagonal(inputs[0], 0)
-
-
 def _diag(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     if len(inputs[0].shape) == 2:
         return _diagonal(op, inputs, {**attributes, "axis1": 0, "axis2": 1})
-    return None if attributes["offset"] else _on_diagonal(inputs[0], attributes["padding_value"])
+    return on_diagonal(inputs[0], attributes["padding_value"], attributes["offset"])
 
 
 def _frame(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -331,7 +315,6 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "tril_indices": _triangle,
     "diagonal": _diagonal,
     "trace": _trace,
-    "diag_embed": _diag_embed,
     "diag": _diag,
     "frame": _frame,
     "overlap_add": _overlap_add,

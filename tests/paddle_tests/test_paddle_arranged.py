@@ -1,0 +1,137 @@
+"""Matrices, rows and windows that are put together: of varying sizes, as eagerly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+paddle = pytest.importorskip("paddle")
+
+from paddle_support import eagerly, right  # noqa: E402
+
+from hybrid_infer import inference  # noqa: E402
+
+pytestmark = pytest.mark.paddle
+F = paddle.nn.functional
+
+
+def rows(*sizes: int, dtype: str = "float32", seed: int = 0) -> Any:
+    found = np.random.default_rng([seed, *sizes]).standard_normal(sizes)
+    return paddle.to_tensor((found * 5 if dtype.startswith("int") else found).astype(dtype))
+
+
+def batches(*inner: int, dtype: str = "float32") -> list[tuple[Any]]:
+    return [(rows(n, *inner, dtype=dtype, seed=place),) for place, n in enumerate((1, 1, 3, 5))]
+
+
+@pytest.mark.parametrize("offset", [-2, -1, 0, 1, 3])
+def test_diagonals(offset: int) -> None:
+    def embedded(x: Any) -> Any:
+        found = paddle.diag_embed(x, offset), paddle.diag_embed(x, offset, 0, 2), paddle.diag_embed(x, offset, -1, 1)
+        return (*found, paddle.diag(x[0], offset), paddle.diag(x[0, 0], offset), paddle.diagflat(x[0], offset))
+
+    right(embedded, *batches(4, 5))
+
+
+@pytest.mark.parametrize("offset", [-2, 0, 3])
+def test_diagonals_of_a_size_that_varies(offset: int) -> None:
+    def method(x: Any) -> Any:
+        return paddle.diag(x, offset, 3.0), paddle.diag_embed(x * 2, offset), paddle.diag(x.astype("int64"), offset)
+
+    right(method, *((rows(n),) for n in (3, 3, 5, 1, 0)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_products_of_blocks(dtype: str) -> None:
+    def method(x: Any) -> Any:
+        y = x * x
+        return [paddle.kron(*each) for each in ((x, y), (x, y[0]), (x[0, 0], y), (x[0, 0, 0], y), (x[0, 0, 0],) * 2)]
+
+    right(method, *batches(2, 3, dtype=dtype))
+
+
+def test_products_of_many_matrices() -> None:
+    def method(x: Any) -> Any:
+        y, dot = x.transpose([0, 2, 1]), paddle.linalg.multi_dot
+        vectors = dot([x[0, 0], y[0], x[0]]), dot([x[0], y[0], x[0], y[0, :, 0]]), dot([x[0, 0], y[0], x[0], x[0, 0]])
+        rest = x.flatten(1)
+        return (*vectors, dot([x[0], y[0]]), dot([x[0], y[0], x[0]]), dot([rest, rest.t(), rest]))
+
+    right(method, *batches(4, 5), tolerance=1e-4)
+
+
+def test_rows_of_several_values() -> None:
+    def method(x: Any) -> Any:
+        place = (x[:, 0, :1] > 0).astype("int32") + (x[:, 1, :1] > 0).astype("int32")
+        return paddle.multiplex([x, x * 2, x * 3], place), paddle.multiplex([x[:, 0], x[:, 1]], place // 2)
+
+    right(method, *batches(4, 5))
+
+
+def test_a_value_that_there_is_not_is_refused_as_eagerly() -> None:
+    method = inference(lambda x, place: paddle.multiplex([x, x * 2], place), backend="onnxruntime")
+    x, place = rows(3, 4), paddle.to_tensor([[0], [1], [0]], dtype="int32")
+    with paddle.no_grad():
+        method(x, place)
+        for wrong in (-1, 2):
+            with pytest.raises((RuntimeError, ValueError), match="index"):
+                method(x, paddle.full([3, 1], wrong, "int32"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+def test_sums_over_what_another_value_has_not(dtype: str) -> None:
+    def method(x: Any) -> Any:
+        wanted = [paddle.zeros(sizes, dtype) for sizes in ([5], [4, 1], [1])]
+        found = [paddle.reduce_as(x, each) for each in wanted]
+        return [*found, paddle.reduce_as(x[0], x[0]), paddle.reduce_as(x, x[:1] * 1)]
+
+    right(method, *batches(4, 5, dtype=dtype), tolerance=1e-4)
+
+
+def test_whether_there_is_anything() -> None:
+    def method(x: Any) -> Any:
+        return paddle.is_empty(x), paddle.is_empty(x[x[:, 0] > 0]), paddle.is_empty(paddle.zeros([0, 2])), x * 1
+
+    right(method, *batches(4), (-rows(3, 4).abs(),))
+
+
+@pytest.mark.parametrize("kind", ["add", "sub", "mul", "div"])
+def test_messages_of_a_graph(kind: str) -> None:
+    send, both = paddle.geometric.send_ue_recv, paddle.geometric.send_uv
+
+    def method(x: Any, source: Any, destination: Any, edges: Any) -> Any:
+        parts = edges, edges[:, :1], edges[:, 0]
+        found = [send(x, part, source, destination, kind, how) for part in parts for how in ("sum", "mean")]
+        ends = both(x, x * 2, source, destination, kind), both(x, x[:, :1], source, destination, kind)
+        return [*found, send(x, edges, source, destination, kind, "sum", out_size=9), *ends]
+
+    calls = []
+    for n, count in ((3, 4), (3, 4), (5, 7), (8, 1)):
+        random = np.random.default_rng(n)
+        ends = [paddle.to_tensor(random.integers(0, n, count)) for _ in range(2)]
+        calls.append((rows(n, 4), *ends, rows(count, 4).abs() + 0.5))
+    right(method, *calls, tolerance=1e-4)
+
+
+LP: dict[str, Callable[..., Any]] = {
+    "images": lambda x, order: (F.lp_pool2d(x, order, 2), F.lp_pool2d(x, order, [2, 3], [1, 2])),
+    "channels last": lambda x, order: F.lp_pool2d(x, order, 3, 2, data_format="NHWC"),
+    "lines": lambda x, order: F.lp_pool1d(x.flatten(2), order, 3),
+}
+
+
+@pytest.mark.parametrize("order", [1.0, 2.0, 3.0, math.inf])
+@pytest.mark.parametrize("name", LP)
+def test_norms_of_windows(name: str, order: float) -> None:
+    right(lambda x: LP[name](x, order), *batches(5, 6, 7), tolerance=1e-4)
+
+
+def test_norms_of_windows_beyond_the_image_are_eager() -> None:
+    method = inference(lambda x: F.lp_pool2d(x, 2.0, 3, 2, ceil_mode=True))
+    with paddle.no_grad():
+        method(rows(1, 2, 6, 6))
+    eagerly("windows that reach beyond the image")
