@@ -1,4 +1,5 @@
-"""Detections: the choice among overlapping boxes, of which paddle2onnx has one form, and that of one image alone."""
+"""Detections: boxes by their differences from others, and the choice among overlapping ones, of which paddle2onnx has
+one form, and that of one image alone."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends._paddle_terms import number
 
 _NONE = -1e30
 _SMALL = 1e-15  # whose square is no denormal number
@@ -101,4 +103,56 @@ def _of_flat(low: Any, high: Any, flat: Any, scores: Any, threshold: float) -> A
     return paddle.where(gone, lowest, scores)
 
 
-RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {"multiclass_nms3": _multiclass_nms}
+def _box_coder(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Boxes as the difference of middles and the logarithm of sizes from those of others, and back.
+
+    S. Ren et al., Faster R-CNN: Towards Real-Time Object Detection with Region Proposal Networks, 2015.
+    """
+    import paddle
+
+    prior, spread, target = inputs
+    decodes, axis = attributes["code_type"] == "decode_center_size", attributes["axis"]
+    more = 0.0 if attributes["box_normalized"] else 1.0  # a box of whole pixels holds its last one
+    across, down, width, height = (_of_prior(each, decodes, axis) for each in _middles(prior, more))
+    if spread.initialized():
+        spreads = [_of_prior(each, decodes, axis) for each in _columns(spread)]
+    else:
+        spreads = [number(each, prior) for each in list(attributes["variance"]) or [1.0] * 4]
+    if not decodes:
+        x, y, wide, high = (paddle.unsqueeze(each, 1) for each in _middles(target, more, ends=True))
+        found = [(x - across) / width, (y - down) / height]
+        found += [paddle.log(paddle.abs(each)) for each in (wide / width, high / height)]
+        return paddle.stack([each / by for each, by in zip(found, spreads, strict=True)], -1)
+    moved = [each * by for each, by in zip(_columns(target), spreads, strict=True)]
+    two, end = number(2.0, prior), number(more, prior)
+    x, y = moved[0] * width + across, moved[1] * height + down
+    wide, high = paddle.exp(moved[2]) * width / two, paddle.exp(moved[3]) * height / two
+    return paddle.stack([x - wide, y - high, x + wide - end, y + high - end], -1)
+
+
+def _columns(boxes: Any) -> list[Any]:
+    import paddle
+
+    return [paddle.squeeze(each, [-1]) for each in paddle.split(boxes, 4, -1)]
+
+
+def _middles(boxes: Any, more: float, ends: bool = False) -> tuple[Any, Any, Any, Any]:
+    """The middle, width and height of each box; the middle between its ends where that is asked for."""
+    left, top, right, bottom = _columns(boxes)
+    two, end = number(2.0, boxes), number(more, boxes)
+    width, height = right - left + end, bottom - top + end
+    if ends:
+        return (right + left) / two, (bottom + top) / two, width, height
+    return left + width / two, top + height / two, width, height
+
+
+def _of_prior(value: Any, decodes: bool, axis: int) -> Any:
+    import paddle
+
+    return paddle.unsqueeze(value, 1 if decodes and axis == 1 else 0)
+
+
+RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
+    "multiclass_nms3": _multiclass_nms,
+    "box_coder": _box_coder,
+}

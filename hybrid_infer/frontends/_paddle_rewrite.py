@@ -190,6 +190,8 @@ def _tile(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
         raise TraceError("Paddle's own code repeats a tensor by a size that varies")
     rank = len(inputs[0].shape)
     more = len(op.result(0).shape) - rank
+    if min(_paddle_windows.constant(inputs[1]) or [0]) < 0:
+        raise TraceError(f"Paddle takes a size that varies for the number -1 in {op.name()}")
     if more > 0:
         wide = paddle.unsqueeze(inputs[0], list(range(more))) if rank else paddle.reshape(inputs[0], [1] * more)
         op.operand(0).set_source(wide)

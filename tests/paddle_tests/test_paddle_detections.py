@@ -10,7 +10,7 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from paddle_support import eagerly, same, served  # noqa: E402
+from paddle_support import eagerly, right, same, served  # noqa: E402
 
 from hybrid_infer import inference  # noqa: E402
 
@@ -148,3 +148,33 @@ def test_settings_of_which_the_engine_has_no_form(top: int, keep: int, rest: dic
     with paddle.no_grad():
         same(inference(choose, verify="off")(*given), choose(*given))
     eagerly("multiclass_nms3")
+
+
+def corners(count: int, seed: int = 0) -> Any:
+    random = np.random.default_rng([seed, count])
+    return paddle.to_tensor(np.sort(random.random((count, 2, 2)) * 7, axis=1).reshape(count, 4).astype("float32"))
+
+
+@pytest.mark.parametrize("normalized", [True, False])
+def test_boxes_by_their_differences_from_others(normalized: bool) -> None:
+    def method(prior: Any, spread: Any, difference: Any, other: Any) -> Any:
+        code, four = paddle.vision.ops.box_coder, [0.1, 0.1, 0.2, 0.2]
+        turned = difference.transpose([1, 0, 2])
+        return [
+            each
+            for by in (spread, four)
+            for each in (
+                code(prior, by, difference, "decode_center_size", normalized),
+                code(prior, by, turned, "decode_center_size", normalized, axis=1),
+                code(prior, by, other, "encode_center_size", normalized),
+            )
+        ]
+
+    calls = []
+    for seed, (count, priors) in enumerate(((1, 1), (1, 1), (2, 3), (4, 1), (5, 6))):
+        random = np.random.default_rng(seed)
+        spread, difference = random.random((priors, 4)) + 0.1, random.standard_normal((count, priors, 4))
+        given = [paddle.to_tensor(each.astype("float32")) for each in (spread, difference)]
+        calls.append((corners(priors, seed), *given, corners(count, seed + 1)))
+    flat = paddle.to_tensor([[1.0, 1.0, 1.0, 2.0], [0.0, 0.0, 2.0, 2.0], [3.0, 3.0, 1.0, 1.0]])
+    right(method, *calls, (flat, flat.abs() + 0.1, flat.unsqueeze(0), flat), tolerance=1e-4)

@@ -142,3 +142,12 @@ def test_accuracy_in_double_precision_is_eager() -> None:
         method(*labelled[2])
     eagerly("another element type in a program")
     assert counts()["eager_calls"] == 1
+
+
+def test_a_loss_that_repeats_by_the_size_of_a_batch_has_a_static_model_for_each() -> None:
+    """Paddle takes one that varies for -1."""
+    method = inference(lambda x, y: F.npair_loss(x, x * 2, y), verify="off", fallback="error", backend="onnxruntime")
+    with paddle.no_grad():
+        for x, y in labelled[1:4]:
+            np.testing.assert_allclose(method(x, y), F.npair_loss(x, x * 2, y), rtol=1e-5)
+    assert counts()["captures"] == 3
