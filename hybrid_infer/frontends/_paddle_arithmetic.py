@@ -21,10 +21,6 @@ def _is_signed(value: Any) -> bool:
     return value.dtype.name in ("FLOAT32", "FLOAT64", "INT32", "INT64")
 
 
-def _is_nan(value: Any) -> Any:
-    return value != value
-
-
 def _extreme(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """The larger or the smaller of two numbers, or the one that is a number; the second of equal ones."""
     import paddle
@@ -34,7 +30,9 @@ def _extreme(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
         return None
     first = value > other if op.name() == "pd_op.fmax" else value < other
     if _is_float(value):
-        first = paddle.logical_or(first, _is_nan(other))
+        # To OpenVINO, what is no number is more than any.
+        first = paddle.logical_and(first, paddle.logical_not(paddle.isnan(value)))
+        first = paddle.logical_or(first, paddle.isnan(other))
     return paddle.where(first, value, other)
 
 
@@ -45,7 +43,10 @@ def _heaviside(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     if not _is_signed(value):
         return None
     zero, one = number(0, value), number(1, value)
-    return paddle.where(value == zero, at_zero, paddle.where(value > zero, one, zero))
+    above = value > zero
+    if _is_float(value):
+        above = paddle.logical_and(above, paddle.logical_not(paddle.isnan(value)))  # which is more than any to OpenVINO
+    return paddle.where(value == zero, at_zero, paddle.where(above, one, zero))
 
 
 def _copysign(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -63,7 +64,7 @@ def _copysign(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     if _is_float(value):
         below = paddle.logical_or(below, paddle.logical_and(signs == zero, paddle.reciprocal(signs) < zero))
     found = paddle.abs(value) * paddle.where(below, negative(one), one)
-    return unless(_is_nan(signs), found) if _is_float(value) else found
+    return unless(paddle.isnan(signs), found) if _is_float(value) else found
 
 
 def _logit(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -75,8 +76,9 @@ def _logit(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
         return None
     one = number(1, value)
     if edge:
-        low = number(edge, value)
+        low, given = number(edge, value), value
         value = paddle.where(value < low, low, paddle.where(value > one - low, one - low, value))
+        value = paddle.where(paddle.isnan(given), given, value)
     return paddle.log(value / (one - value))
 
 
@@ -95,7 +97,7 @@ def _close(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     beside = paddle.cast(paddle.abs(left - right), "float64") <= paddle.full([], _CLOSE, "float64")
     found = paddle.logical_or(paddle.logical_or(value == other, left <= right), beside)
     if attributes["equal_nan"]:
-        found = paddle.logical_or(found, paddle.logical_and(_is_nan(value), _is_nan(other)))
+        found = paddle.logical_or(found, paddle.logical_and(paddle.isnan(value), paddle.isnan(other)))
     if op.name() == "pd_op.isclose":
         return found
     apart = paddle.cast(paddle.logical_not(found), "int64")

@@ -19,10 +19,6 @@ def _is_float(value: Any) -> bool:
     return value.dtype.name in ("FLOAT32", "FLOAT64")
 
 
-def _is_nan(value: Any) -> Any:
-    return value != value
-
-
 def _sorted(value: Any, count: int) -> Any:
     """The smallest numbers along the last axis, in order; for those that are none, infinity."""
     import paddle
@@ -59,7 +55,7 @@ def _at(value: Any, rank: int) -> Any:
 
     if not _is_float(value):
         return _sorted(value, rank)[..., rank - 1]
-    nan = _is_nan(value)
+    nan = paddle.isnan(value)
     endless = number(math.inf, value)
     found = _sorted(paddle.where(nan, endless, value), rank)[..., rank - 1]
     # So many are numbers; behind them all stand those that are not.
@@ -93,7 +89,7 @@ def _median(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
 def _middle(last: Any, size: int) -> Any:
     import paddle
 
-    endless, nan = number(math.inf, last), _is_nan(last)
+    endless, nan = number(math.inf, last), paddle.isnan(last)
     ranked = _sorted(paddle.where(nan, endless, last), size // 2 + 1)
     found = ranked[..., size // 2]
     if size % 2 == 0:
@@ -106,7 +102,7 @@ def _middle_of_numbers(last: Any, size: int) -> Any:
     """Of as many numbers as there are."""
     import paddle
 
-    endless, nan, one, two = number(math.inf, last), _is_nan(last), *(paddle.full([], n, "int64") for n in (1, 2))
+    endless, nan, one, two = number(math.inf, last), paddle.isnan(last), *(paddle.full([], n, "int64") for n in (1, 2))
     ranked = _sorted(paddle.where(nan, endless, last), size)
     known = paddle.sum(paddle.cast(paddle.logical_not(nan), "int64"), axis=-1, keepdim=True)
     high = paddle.floor_divide(known, two)
@@ -136,7 +132,9 @@ def _so_far(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
         before, here = parts[n - 1], parts[n]
         taken = here >= before if largest else here <= before
         if _is_float(value):
-            taken = paddle.logical_or(taken, _is_nan(here))
+            # To OpenVINO, what is no number is more than any, and less.
+            taken = paddle.logical_and(taken, paddle.logical_not(paddle.isnan(before)))
+            taken = paddle.logical_or(taken, paddle.isnan(here))
         parts[n] = paddle.where(taken, here, before)
         places.append(paddle.where(taken, paddle.full([], n, "int64"), places[-1]))
     if not op.result(1).use_empty():
