@@ -306,7 +306,11 @@ class Attributes:
     ) -> Callable[[], bool]:
         """The check for changes from now on."""
         noted = {id(v) for path, v in census.objects.items() if path and self.notes(v)}
-        watch = Watch(self._leaves, noted, self._does_the_same, self.named)
+        carried: dict[int, set[str]] = {}
+        for carry in census.carries:
+            if carry.entry:
+                carried.setdefault(id(census.at(carry.path)), set()).add(carry.key)
+        watch = Watch(self._leaves, noted, self._does_the_same, self.named, carried)
         for read in reads:
             if read.path == _environment.PATH:
                 _environment.watch(watch, read.name)

@@ -13,7 +13,7 @@ import logging
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain, repeat
 from operator import contains, getitem, is_, itemgetter
 from typing import Any
@@ -39,7 +39,10 @@ class Watch:
         known: Collection[int] = (),
         code: Callable[[Any], Callable[[], bool]] | None = None,
         named: Collection[str] = (),
+        carried: Mapping[int, Collection[str]] | None = None,
     ) -> None:
+        """`carried`: entries of dicts, by the ids of these, that the method itself puts there at each call."""
+        self._carried = carried or {}
         self._leaves = (*_LEAVES, *leaves)
         self._known = known
         self._code, self._named = code, named
@@ -166,6 +169,13 @@ class Watch:
                 if id(value) in self._seen:
                     continue
                 self._seen.add(id(value))
+                if id(value) in self._carried and isinstance(value, dict):
+                    self.order(value)
+                    others = {key: item for key, item in value.items() if key not in self._carried[id(value)]}
+                    for key, item in others.items():
+                        self.slot(value, key, item)
+                    queue.extend(item for item in (*others, *others.values()) if type(item) not in PLAIN)
+                    continue
                 for view in _views(value):
                     items = tuple(view)
                     self._contents.append((view, items))

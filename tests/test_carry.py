@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 from support import counts, eagerly, layer_class, served
 
-from hybrid_infer import InputSpec, _background, _inventory, _twin, explain, inference, release, save, warmup
+from hybrid_infer import InputSpec, _background, _dispatch, _inventory, _twin, explain, inference, release, save, warmup
 from hybrid_infer.cache import Store
 
 
@@ -553,3 +553,36 @@ def test_each_trace_starts_from_the_layer_as_it_is(
         for limit, size, *others in seen:
             assert type(limit) is type(size) is int and (limit, size) == before[:2]
             assert [*map(len, others)] == [*map(len, before[2:])]
+
+
+def test_an_entry_that_the_method_itself_puts_into_a_dict_has_no_call_looked_up(
+    framework: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Maps of attention, kept for who looks at them: what else the dict holds is watched all the same."""
+
+    class Net(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept: dict[str, Any] = {"scale": 2.0}
+
+        @inference()
+        def forward(self, x: Any) -> Any:
+            self.kept["map"] = x + 1
+            return x * self.kept["scale"]
+
+    layer, x = Net(), framework.ones([2])
+    with framework.no_grad():
+        for _ in range(3):
+            assert float(layer(x)[0]) == 2
+        looked: list[Any] = []
+        plain = _dispatch.miss
+        monkeypatch.setattr(_dispatch, "miss", lambda *args, **named: (looked.append(args), plain(*args, **named))[1])
+        for n in range(3):
+            assert float(layer(x * n)[0]) == 2 * n and float(layer.kept["map"][0]) == n + 1
+        assert not looked
+        layer.kept["scale"] = 3.0
+        assert float(layer(x)[0]) == 3 and looked
+        layer.kept["other"] = 1
+        assert float(layer(x)[0]) == 3
+        del layer.kept["map"]
+        assert float(layer(x)[0]) == 3 and float(layer.kept["map"][0]) == 2
