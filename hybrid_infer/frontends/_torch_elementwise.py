@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -24,6 +25,12 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.signbit.default: _below_zero,
         aten.special_erfcx.default: _without_form("special_erfcx", "erfc is 0 where its scaled value is not"),
         aten.threshold.default: _above,
+        aten.fmax.default: functools.partial(_numbers_first, torch.maximum),
+        aten.fmin.default: functools.partial(_numbers_first, torch.minimum),
+        aten.aminmax.default: _extremes,
+        **{each.default: _as_it_is for each in (aten.ceil, aten.floor, aten.round, aten.trunc)},
+        aten.isfinite.default: functools.partial(_of_any_integer, True),
+        aten.isnan.default: functools.partial(_of_any_integer, False),
     }
 
 
@@ -45,6 +52,33 @@ def _between(x: Any, low: Any = None, high: Any = None) -> Any:
         return NotImplemented
     kind = torch.result_type(x, 0.5)
     return torch.ops.aten.clamp.default(x.to(kind), float(low), float(high))
+
+
+def _as_it_is(x: Any) -> Any:
+    """An integer is whole; ONNX rounds none."""
+    return NotImplemented if x.is_floating_point() else x.clone()
+
+
+def _of_any_integer(answer: bool, x: Any) -> Any:
+    """What is so of all integers; ONNX asks it of none."""
+    if x.is_floating_point() or x.is_complex():
+        return NotImplemented
+    return torch.full_like(x, answer, dtype=torch.bool)
+
+
+def _numbers_first(choose: Callable[..., Any], x: Any, y: Any) -> Any:
+    """Of two, a NaN is left out where the other one is none."""
+    if not torch.result_type(x, y).is_floating_point:
+        return choose(x, y)
+    dtype = torch.result_type(x, y)
+    x, y = torch.broadcast_tensors(x.to(dtype), y.to(dtype))
+    return torch.where(x.isnan(), y, torch.where(y.isnan(), x, choose(x, y)))
+
+
+def _extremes(x: Any, *, dim: int | None = None, keepdim: bool = False) -> Any:
+    """Along one axis, or of all elements, of which the exporter has no form."""
+    axes = [*range(x.dim())] if dim is None else [dim]
+    return (x.amin(axes, keepdim), x.amax(axes, keepdim)) if x.dim() else (x.clone(), x.clone())
 
 
 def _above(x: Any, threshold: Any, value: Any) -> Any:

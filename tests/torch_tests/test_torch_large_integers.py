@@ -61,3 +61,33 @@ def test_an_integer_among_the_results_does_not_wrap() -> None:
             found, expected = hot(x, n), function(x, n)
             assert found[1] == expected[1] and type(found[1]) is int
             torch.testing.assert_close(found[0], expected[0])
+
+
+OF_INTEGERS: dict[str, Callable[[Any], Any]] = {
+    "rounding": lambda x: (torch.floor(x), torch.ceil(x), torch.round(x), torch.trunc(x)),
+    "questions": lambda x: (torch.isnan(x), torch.isfinite(x)),
+    "extremes": lambda x: (*torch.aminmax(x), *torch.aminmax(x, dim=1), *torch.aminmax(x, dim=0, keepdim=True)),
+    "extremes of all": lambda x: tuple(torch.aminmax(x, keepdim=True)),
+    "fmax and fmin": lambda x: (torch.fmax(x, -x), torch.fmin(x, x[:1])),
+}
+
+
+@pytest.mark.parametrize("name", OF_INTEGERS)
+@pytest.mark.parametrize("kind", ["int64", "int32", "float32"])
+def test_operators_of_which_the_exporter_has_no_form_for_integers(name: str, kind: str) -> None:
+    hot = inference(backend="onnxruntime")(OF_INTEGERS[name])
+    with torch.no_grad():
+        for rows in (3, 3, 4, 1):
+            x = (torch.arange(rows * 5).reshape(rows, 5) * 1.3 - 4).to(getattr(torch, kind))
+            torch.testing.assert_close(hot(x), OF_INTEGERS[name](x), rtol=0, atol=0)
+    assert counts()["eager_calls"] == 0
+
+
+def test_a_nan_is_left_out_of_two_numbers() -> None:
+    hot = inference(backend="onnxruntime")(lambda x, y: (torch.fmax(x, y), torch.fmin(x, y)))
+    odd = torch.tensor([1.0, float("nan"), float("inf"), -float("inf"), -2.0])
+    with torch.no_grad():
+        for _ in range(2):
+            x, y = odd[:, None], odd
+            torch.testing.assert_close(hot(x, y), (torch.fmax(x, y), torch.fmin(x, y)), equal_nan=True)
+    assert counts()["eager_calls"] == 0
