@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from hybrid_infer import _origin
 from hybrid_infer._namespaces import dunder
 from hybrid_infer._state import ABSENT
 
@@ -158,7 +159,7 @@ class _Behind:
 
     def __getattribute__(self, name: str) -> Any:
         sink = _SINKS.get(id(self))
-        if sink is not None and name == "__dict__" and sink.asked != name:
+        if sink is not None and name == "__dict__" and sink.asked != name and _of_library(self, sys._getframe(1)):
             return _Entries(self, sink)
         if sink is not None and not (name == "__dict__" and sink.ours):
             sink.add(self, name)
@@ -167,6 +168,18 @@ class _Behind:
     def __setattr__(self, name: str, value: Any) -> None:
         _note_assigned(self, name)
         object.__setattr__(self, name, value)
+
+
+def _of_library(value: Any, frame: types.FrameType) -> bool:
+    """Is it the accessor of a library that is at work, whose code is known by its version?
+
+    It is trusted to look into the dict by its methods and operators; what others make of one that is none is not known.
+    """
+    for base in type(value).__mro__:
+        accessor = vars(base).get("__getattribute__")
+        if getattr(accessor, "__code__", None) is frame.f_code:
+            return _origin.of_object(base) not in (_origin.USER, _origin.PYTHON)
+    return False
 
 
 class _Entries:
@@ -230,10 +243,23 @@ def _by_user(function: Any) -> bool:
     return isinstance(function, types.FunctionType) and module.partition(".")[0] not in ("torch", "paddle")
 
 
+def _looks_into_dicts(kind: type) -> bool:
+    """May an accessor of the program's look into the dict of an instance, past all notes?"""
+    for base in kind.__mro__:
+        code = getattr(vars(base).get("__getattribute__"), "__code__", None)
+        if code is None or _origin.of_object(base) != _origin.USER:
+            continue
+        named = {*code.co_names, *(each for each in code.co_consts if type(each) is str)}
+        if not named.isdisjoint(("__dict__", "vars")):
+            return True
+    return False
+
+
 def _make(kind: type) -> type | None:
     if "__dict__" not in dir(kind):
         return None
     look_up, assign, delete = kind.__getattribute__, kind.__setattr__, kind.__delattr__
+    whole = _looks_into_dicts(kind)
 
     def __getattribute__(self: Any, name: str) -> Any:
         sink = _SINKS.get(id(self))
@@ -242,6 +268,8 @@ def _make(kind: type) -> type | None:
         sink.ours = name == "__dict__" and not by_program(sys._getframe(1))
         if not sink.ours:
             sink.add(self, "__dict__" if name in _COPIED else name)
+            if whole:
+                sink.add(self, "__dict__")
         if name == "__class__":  # a dataclass is equal to another one of its own class, and a class is the program's
             return kind
         before, sink.asked = sink.asked, name

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, ClassVar
 
 import numpy as np
+import pytest
 from support import counts, layer_class
 
-from hybrid_infer import inference
+from hybrid_infer import _reads, inference
 
 
 class Config:
@@ -100,7 +102,16 @@ def _checked(framework: Any) -> Any:
     return Net()
 
 
-def test_what_an_accessor_looks_for_in_the_dict_is_all_that_counts_of_it(framework: Any) -> None:
+def _as_of_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_reads, "_of_library", lambda value, frame: frame.f_code.co_name == "__getattribute__")
+    monkeypatch.setattr(_reads, "_looks_into_dicts", lambda kind: False)
+    monkeypatch.setattr(_reads, "_CLASSES", weakref.WeakKeyDictionary())  # made as of the program, in other tests
+
+
+def test_what_an_accessor_of_a_library_looks_for_in_the_dict_is_all_that_counts_of_it(
+    framework: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _as_of_a_library(monkeypatch)
     layer = _checked(framework)
     assert [_value(framework, layer) for _ in range(2)] == [4, 4]
     layer.config.other = 7
@@ -113,7 +124,40 @@ def test_what_an_accessor_looks_for_in_the_dict_is_all_that_counts_of_it(framewo
     assert counts()["captures"] == 3 and counts()["eager_calls"] == 0
 
 
-def test_an_accessor_that_looks_at_all_of_the_dict_depends_on_all_of_it(framework: Any) -> None:
+class AsDict(Config):
+    """Asks whether it is a dict, and looks past its methods."""
+
+    def __getattribute__(self, name: str) -> Any:
+        held = super().__getattribute__("__dict__")
+        if name == "hidden_size" and isinstance(held, dict) and dict.get(held, "locked"):
+            return -1
+        return super().__getattribute__(name)
+
+
+class Past(Config):
+    """Looks past every class behind it."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "hidden_size" and "locked" in object.__getattribute__(self, "__dict__"):
+            return -1
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("kind", [AsDict, Past])
+def test_an_accessor_of_the_program_may_look_into_the_dict_in_any_way(framework: Any, kind: type[Any]) -> None:
+    layer = _checked(framework)
+    layer.config = kind()
+    assert [_value(framework, layer) for _ in range(2)] == [4, 4]
+    layer.config.locked = 1
+    assert [_value(framework, layer) for _ in range(2)] == [-1, -1]
+
+
+@pytest.mark.parametrize("library", [True, False])
+def test_an_accessor_that_looks_at_all_of_the_dict_depends_on_all_of_it(
+    framework: Any, library: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if library:
+        _as_of_a_library(monkeypatch)
     layer = _checked(framework)
     layer.config.count_all = True
     assert [_value(framework, layer.total) for _ in range(2)] == [4, 4]

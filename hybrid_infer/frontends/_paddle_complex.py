@@ -110,7 +110,7 @@ def in_reals(traced: Trace) -> list[Held]:
     at = Lowering()
     with paddle.static.program_guard(program, paddle.static.Program()):
         for place, value in enumerate(traced.inputs):
-            if is_complex(value) and value in live:
+            if is_complex(value):
                 traced.inputs[place] = _input(value, traced.names[place], at)
         for op in _of_complex(program, live):
             _lower(op, at)

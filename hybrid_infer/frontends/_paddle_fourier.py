@@ -31,9 +31,24 @@ def from_reals(op: Any, at: Lowering) -> list[Any]:
     sign = -1 if attributes["forward"] else 1
     scale = _scale(attributes, [_size(op, value, axis) for axis in (*others, last)])
     real, imaginary = _transformed(op, at, [value], last, _Matrices(size, kept, sign, scale, False, False))
+    imaginary = _exactly_real(at, imaginary, last, size)
     for axis in others:
         real, imaginary = _full(op, at, [real, imaginary], axis, sign, 1.0)
     return [(real, imaginary)]
+
+
+def _exactly_real(at: Lowering, imaginary: Any, axis: int, size: int) -> Any:
+    """Of real numbers, the constant part and the highest frequency of an even length have no imaginary part at all."""
+    import numpy
+    import paddle
+
+    kept = int(imaginary.shape[axis])
+    ones = numpy.ones([kept if each == axis else 1 for each in range(len(imaginary.shape))])
+    for place in {0, size // 2} if size % 2 == 0 else {0}:
+        if place < kept:
+            ones.reshape(-1)[place] = 0.0
+    mask = at.held(ones, imaginary.dtype)
+    return paddle.where(mask > 0, imaginary, paddle.zeros([], imaginary.dtype))
 
 
 def from_complex(op: Any, at: Lowering) -> list[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends._paddle_loops import latest
+from hybrid_infer.frontends._paddle_watch import Watch
 
 
 @contextmanager
@@ -73,17 +74,25 @@ def _fill(value: Any, content: Any) -> Any:
 
 
 def _copy(value: Any, other: Any, blocking: bool = True) -> Any:
-    return _write(value, other)
+    _set(value, other)
+    return latest(value)
 
 
 def _set(value: Any, content: Any) -> None:
-    """Of the sizes and the element type that it has, which the eager method insists on."""
+    """Of the sizes and the element type that it has: eager code raises for others, or takes them on."""
     import paddle
 
     given = content if isinstance(content, paddle.pir.Value) else paddle.to_tensor(content)
-    if given.dtype != value.dtype or list(given.shape) != list(value.shape):
+    sizes, others = (_recorded(each) for each in (value, given))
+    if given.dtype != value.dtype or sizes != others or -1 in sizes:
         raise TraceError("it gives a tensor another one's elements, of another shape or element type", "Assign it anew")
     _write(value, given)
+
+
+def _recorded(value: Any) -> list[int]:
+    """Its sizes, -1 where they vary."""
+    watch = Watch.current
+    return list(value.shape if watch is None else watch.asked.recorded(value))
 
 
 _METHODS: dict[str, Callable[..., Any]] = {

@@ -107,6 +107,8 @@ class Sizes:
         known = [self.number(operand) for operand in operands]
         if (known[0] is None) == (known[1] is None) or not self._counts(operands[known.index(None)]):
             return None
+        if not {0, 1}.issuperset(number for number in known if number is not None):
+            return None
         _, swapped, relation = _COMPARED[name]
         answers = set()
         for size in (1, 2, 2**40):
@@ -325,6 +327,8 @@ def _combined(name: str, left: _Size, right: _Size) -> _Size:
         raise _Unknown from error
     forms = [left.form, right.form]
     if all(isinstance(form, int) for form in forms):
+        if abs(number) >= 2**31:  # a tensor of int32 has no place for it
+            raise _Unknown
         return _Size(number, number)
     neutral = {"+": 0, "*": 1}.get(sign)
     if neutral in forms:

@@ -89,6 +89,9 @@ class _Translator(program_translator.DygraphToStaticAst):
 
     def get_static_ast(self, root: Any) -> Any:
         function = root.body[0]
+        loops = (node for node in gast.walk(function) if isinstance(node, (gast.For, gast.While)))
+        if any(node.orelse for node in loops):
+            raise OSError("Paddle loses the else of a loop")  # and takes the function as it is then
         arguments = function.args
         first = [*arguments.posonlyargs, *arguments.args][:1]
         if first:

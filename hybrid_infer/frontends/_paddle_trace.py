@@ -206,7 +206,8 @@ def _traced(
             raise TraceError("a size that varies is one of its results", "Return tensors, and take sizes from them")
         taken = watch.taken
         impure += [_paddle_constants.WRITTEN] if _paddle_constants.written(taken) else []
-        impure += watch.report([*values, *taken], [*labels, *["a tensor that its code holds"] * len(taken)], results)
+        held = ["a tensor that its code holds"] * len(taken)
+        impure += watch.report(program, [*values, *taken], [*labels, *held], results)
         impure += [f"it assigns the global {name}" for name in rewrites.assigned()]
         # A result of its own for each entry, also where the method returns one tensor twice.
         results = [paddle.assign(result) for result in results]

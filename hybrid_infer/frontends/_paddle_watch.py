@@ -11,6 +11,7 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends import _paddle_constants
+from hybrid_infer.frontends._paddle_aliases import Aliases
 from hybrid_infer.frontends._paddle_sizes import Sizes
 
 FOREIGN = "it uses a tensor that is neither an argument nor held by the layer"
@@ -34,6 +35,8 @@ _ARITHMETIC = frozenset(
     }
 )  # fmt: skip
 
+_CHECKS = 64  # of sizes that are taken not to be 0, in one trace
+
 
 class Watch:
     """Sees, on one thread and for the time of a trace, what the tracer would let pass in silence.
@@ -54,7 +57,8 @@ class Watch:
     ) -> None:  # fmt: skip
         self.thread, self.values, self.asked = threading.get_ident(), values, asked
         self.every_side, self.asks_for_gradients = every_side, asks_for_gradients
-        self.writes: list[tuple[str, Any, int, str]] = []
+        #: By name, target, what read that before, and place.
+        self.writes: list[tuple[str, Any, frozenset[int], str]] = []
         self.sizes: list[Any] = []
         self._constants = {id(tensor): tensor for tensor in constants}
         #: What stands for these where the method uses them.
@@ -96,6 +100,8 @@ class Watch:
             return value
         import paddle
 
+        if len(self.checks) >= _CHECKS:  # a loop that ends where a size is 0 would not end
+            raise TraceError("it asks again and again whether a size is 0 that values decide")
         truth = paddle.cast(value, "bool")
         self.checks.append(truth if found else paddle.logical_not(truth))
         return found
@@ -179,9 +185,9 @@ class Watch:
                 targets = [arg for arg in caller.get("args", ()) if isinstance(arg, value_type)][:1]
                 name = getattr(caller.get("func"), "__name__", "an operator in place")
                 place = _places.of_frame(sys._getframe(1), paddle, _paddle_reasons.origin)
-                writes.extend((name, target, len(target.all_used_ops()), place) for target in targets)
-                if not targets:
-                    writes.append((name, None, 0, place))
+                target = targets[0] if targets else None
+                readers = frozenset() if target is None else frozenset(op.id() for op in target.all_used_ops())
+                writes.append((name, target, readers, place))
 
         original, core, convert_shape = inplace_utils.warnings, paddle.base.core, dy2static.Shape
         asked, truth_of_tensor = core._has_grad, value_type.__bool__
@@ -305,17 +311,24 @@ class Watch:
             left += [operand for operand in op.operands_source() if operand.initialized()]
         return found
 
-    def report(self, inputs: Sequence[Any], labels: Sequence[str], results: Sequence[Any]) -> list[str]:
-        """Writes that the program does not show: into an argument or weight, or into what is read again later."""
-        found = []
+    def report(
+        self, program: Any, inputs: Sequence[Any], labels: Sequence[str], results: Sequence[Any]
+    ) -> list[str]:
+        """Writes that the program does not show: into an argument or weight, or into what is read again by a name."""
         from hybrid_infer.frontends._paddle_reasons import named
 
-        for name, target, uses, place in self.writes:
-            known = [n for v, n in zip(inputs, labels, strict=True) if target is not None and target.is_same(v)]
+        found = []
+        aliases = Aliases(program, results) if self.writes else None
+        for name, target, before, place in self.writes:
+            memory = [] if target is None or aliases is None else aliases.of(target)
+            known = [n for v, n in zip(inputs, labels, strict=True) if any(v.is_same(each) for each in memory)]
             if target is None or known:
                 what = known[0] if known else "an argument or weight"
                 found.append(named(f"it writes to {what} in place, by {name}", place))
-            elif len(target.all_used_ops()) > uses + 1 or any(target.is_same(value) for value in results):
+                continue
+            # The operator that stands for the write is the first one since then.
+            later = sorted((op for op in target.all_used_ops() if op.id() not in before), key=lambda op: op.id())
+            if later and aliases is not None and aliases.read_again(later[0], memory):
                 found.append(named(f"it writes in place, by {name}, to a tensor that is read again", place))
         return found
 

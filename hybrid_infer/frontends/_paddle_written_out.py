@@ -98,8 +98,13 @@ def _frame(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     value, length, step = inputs[0], attributes["frame_length"], attributes["hop_length"]
     rank, first = len(value.shape), attributes["axis"] == 0
     axis = 0 if first else rank - 1
-    size = paddle.shape(value)[axis] if value.shape[axis] < 0 else value.shape[axis]
-    starts, within = paddle.arange((size - length) // step + 1) * step, paddle.arange(length)
+    if value.shape[axis] < 0:  # of one that is too short, an engine is asked for elements that are not there
+        size = paddle.cast(paddle.shape(value)[axis], "int64")
+        count = paddle.maximum((size - length) // step + 1, paddle.full([], 1, "int64"))
+        missing = paddle.cast(size < length, "int64") * 2**40
+    else:
+        count, missing = (value.shape[axis] - length) // step + 1, 0
+    starts, within = paddle.arange(count) * step + missing, paddle.arange(length)
     starts, within = (paddle.cast(each, "int64") for each in (starts, within))
     places = paddle.unsqueeze(starts, 1) + within if first else paddle.unsqueeze(within, 1) + starts
     found = paddle.index_select(value, paddle.flatten(places), axis)
@@ -118,6 +123,8 @@ def _overlap_add(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
     value, step, rank = inputs[0], attributes["hop_length"], len(inputs[0].shape)
+    if value.dtype != paddle.float32:  # Paddle takes each result for one of that type
+        raise TraceError(f"{op.name()} of {value.dtype}", "Leave that part outside")
     if attributes["axis"] == 0:
         value = paddle.transpose(value, [*range(2, rank), 1, 0])
     length = value.shape[-2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -167,3 +168,15 @@ def test_what_has_no_form_runs_eagerly() -> None:
     with paddle.no_grad():
         mine(noise(1, 8))
     eagerly("tanh of complex numbers", "test_paddle_fourier.py")
+
+
+@pytest.mark.parametrize("size", [8, 9, 130, 256])
+def test_the_ends_of_a_real_spectrum_have_no_imaginary_part(size: int) -> None:
+    """Else their angle is pi by one sign and -pi by the other, at later calls alone."""
+    hot = inference(backend="onnxruntime")(lambda x: (paddle.fft.rfft(x).imag(), paddle.fft.fft(x).imag()))
+    with paddle.no_grad():
+        for sign in (3.0, -3.0):
+            x = paddle.sin(paddle.arange(size, dtype="float32")) + sign * paddle.cos(math.pi * paddle.arange(size))
+            for found in hot(x.astype("float32").unsqueeze(0)):
+                ends = [0, size // 2] if size % 2 == 0 else [0]
+                assert all(str(float(found[0, place])) == "0.0" for place in ends)

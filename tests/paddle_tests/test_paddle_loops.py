@@ -295,6 +295,48 @@ def test_a_number_that_is_counted_up_is_no_constant() -> None:
             same(hot(grid(4, 3)), function(grid(4, 3)))
 
 
+def a_constant_that_is_added_to_later_in_the_loop(x: Any, k: Any) -> Any:
+    n, i, found = paddle.zeros([], "int64"), paddle.zeros([], "int64"), x * 0
+    while i < k:
+        if n > 0:
+            found = found + x
+        n.add_(paddle.ones([], "int64"))
+        i = i + 1
+    return found
+
+
+def a_constant_that_is_written_to_by_another_name(x: Any, k: Any) -> Any:
+    n = paddle.full([], 2, "int64")
+    n.detach().add_(n)
+    return x * 2 if n > 3 else x
+
+
+def an_else_of_a_loop(x: Any, k: Any) -> Any:
+    out = paddle.zeros([4])
+    for i in range(4):
+        if x[0, i, 0] > k - 3:
+            break
+        out[i] = x[0, i, 0]
+    else:
+        out[0] = 77.0
+    return out
+
+
+@pytest.mark.parametrize("verify", ["first", "off"])
+@pytest.mark.parametrize(
+    "function",
+    [a_constant_that_is_added_to_later_in_the_loop, a_constant_that_is_written_to_by_another_name, an_else_of_a_loop],
+    ids=lambda function: function.__name__,
+)
+def test_what_later_calls_need_is_not_left_out(function: Callable[..., Any], verify: str) -> None:
+    """The first call needs none of it, so that no comparison finds that it is missing."""
+    hot = inference(backend="onnxruntime", verify=verify)(function)
+    with paddle.no_grad():
+        for turns in (1, 1, 3, 9):
+            n = paddle.to_tensor(turns)
+            same(hot(grid(2, 6, 4), n), function(grid(2, 6, 4), n))
+
+
 @pytest.mark.parametrize("function", STALE, ids=lambda function: function.__name__)
 def test_what_is_read_by_another_name_is_what_eager_reads(function: Callable[..., Any]) -> None:
     _as_eager(function)

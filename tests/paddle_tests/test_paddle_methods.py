@@ -102,6 +102,20 @@ def test_what_is_written_by_another_name_is_seen(function: Any) -> None:
             same(hot(grid(2, 4)), function(grid(2, 4)))
 
 
+def copied_over(x: Any) -> Any:
+    """Eager code takes on the sizes of what is copied."""
+    q = paddle.zeros([4])
+    q.copy_(x.sum(1), True)
+    return q
+
+
+def test_a_copy_of_other_sizes_is_what_eager_makes_of_it() -> None:
+    hot = inference(backend="onnxruntime")(copied_over)
+    with paddle.no_grad():
+        for rows in (4, 4, 1, 3):
+            same(hot(grid(rows, 2)), copied_over(grid(rows, 2)))
+
+
 def test_what_eager_refuses_is_refused() -> None:
     hot = inference(backend="onnxruntime")(of_another_shape)
     with paddle.no_grad():

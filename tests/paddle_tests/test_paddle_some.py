@@ -127,3 +127,31 @@ def test_a_branch_on_a_constant_tensor_takes_the_side_of_eager() -> None:
             hot = inference(backend="onnxruntime")(each)
             for _ in range(3):
                 same(hot(grid(2, 3)), each(grid(2, 3)))
+
+
+def test_a_loop_that_ends_where_nothing_is_found_ends() -> None:
+    def peeled(x: Any) -> Any:
+        while True:
+            found = paddle.nonzero(x > 0.5)
+            if found.shape[0] == 0:
+                break
+            x = x * 0.5
+        return x
+
+    hot = inference(backend="onnxruntime")(peeled)
+    with paddle.no_grad():
+        for _ in range(2):
+            same(hot(grid(2, 4)), peeled(grid(2, 4)))
+
+
+def test_a_size_that_is_compared_with_another_number_is_not_taken_for_granted() -> None:
+    def function(x: Any, lengths: Any) -> Any:
+        found = paddle.nonzero(x > lengths[0] - 6)
+        if found.shape[0] == 3:
+            return x
+        return found
+
+    hot = inference(backend="onnxruntime", verify="off")(function)
+    with paddle.no_grad():
+        for x in (grid(3, 4), grid(2, 3), grid(3, 4)):
+            same(hot(x, paddle.to_tensor([6])), function(x, paddle.to_tensor([6])))
