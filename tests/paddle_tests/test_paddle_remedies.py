@@ -84,7 +84,7 @@ class Layer(paddle.nn.Layer):  # type: ignore[misc]
 
     def decomposes(self, x: Any) -> Any:
         y = self.linear(x)
-        return paddle.linalg.eig(y)[0]  # here
+        return paddle.linalg.svd(y)[1]  # here
 
     def has_its_own_backward_pass(self, x: Any) -> Any:
         y = self.linear(x)
@@ -109,7 +109,7 @@ def place(function: Callable[..., Any]) -> str:
         (Layer.remembers, "changes self.seen", "Return the new state"),
         (Layer.opens, "opens the file", "outside"),
         (Layer.reads_the_clock, "reads the clock", "outside"),
-        (Layer.decomposes, "no form of eig", "outside"),
+        (Layer.decomposes, "no form of svd", "outside"),
         (Layer.has_its_own_backward_pass, "no form of pylayer", "outside"),
     ],
 )
