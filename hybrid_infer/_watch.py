@@ -169,17 +169,16 @@ class Watch:
                 if id(value) in self._seen:
                     continue
                 self._seen.add(id(value))
-                if id(value) in self._carried and isinstance(value, dict):
-                    self.order(value)
-                    others = {key: item for key, item in value.items() if key not in self._carried[id(value)]}
-                    for key, item in others.items():
-                        self.slot(value, key, item)
-                    queue.extend(item for item in (*others, *others.values()) if type(item) not in PLAIN)
-                    continue
-                for view in _views(value):
+                carried = self._carried.get(id(value), ()) if isinstance(value, dict) else ()
+                views = _views(value)
+                for view in views[:1] if carried else views:
                     items = tuple(view)
                     self._contents.append((view, items))
                     queue.extend(item for item in items if type(item) not in PLAIN)
+                entries: dict[Any, Any] = dict(zip(*views, strict=True)) if carried else {}
+                for key in entries.keys() - set(carried):
+                    self.slot(value, key, entries[key])
+                    queue.append(entries[key])
                 if isinstance(value, defaultdict):
                     self._fields.append((value, "default_factory", value.default_factory))
                     queue.append(value.default_factory)

@@ -583,6 +583,10 @@ def test_an_entry_that_the_method_itself_puts_into_a_dict_has_no_call_looked_up(
         layer.kept["scale"] = 3.0
         assert float(layer(x)[0]) == 3 and looked
         layer.kept["other"] = 1
-        assert float(layer(x)[0]) == 3
+        layer.kept["inside"] = [1]
+        assert [float(layer(x)[0]) for _ in range(2)] == [3, 3]
+        looked.clear()
+        layer.kept["inside"].append(2)
+        assert float(layer(x)[0]) == 3 and looked
         del layer.kept["map"]
         assert float(layer(x)[0]) == 3 and float(layer.kept["map"][0]) == 2
