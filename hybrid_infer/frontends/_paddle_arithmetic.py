@@ -6,15 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from hybrid_infer.frontends._paddle_terms import log1p, negative, number, unless
+from hybrid_infer.frontends._paddle_terms import is_float, log1p, negative, number, unless
 from hybrid_infer.frontends._paddle_windows import constant
 
 _LARGE = 1e9  # from which on the square of a number is all that counts beside 1
 _CLOSE = 1e-15  # what Paddle takes for no difference from the tolerance
-
-
-def _is_float(value: Any) -> bool:
-    return value.dtype.name in ("FLOAT32", "FLOAT64")
 
 
 def _is_signed(value: Any) -> bool:
@@ -29,7 +25,7 @@ def _extreme(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     if not _is_signed(value):
         return None
     first = value > other if op.name() == "pd_op.fmax" else value < other
-    if _is_float(value):
+    if is_float(value):
         # To OpenVINO, what is no number is more than any.
         first = paddle.logical_and(first, paddle.logical_not(paddle.isnan(value)))
         first = paddle.logical_or(first, paddle.isnan(other))
@@ -44,7 +40,7 @@ def _heaviside(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
         return None
     zero, one = number(0, value), number(1, value)
     above = value > zero
-    if _is_float(value):
+    if is_float(value):
         above = paddle.logical_and(above, paddle.logical_not(paddle.isnan(value)))  # which is more than any to OpenVINO
     return paddle.where(value == zero, at_zero, paddle.where(above, one, zero))
 
@@ -61,10 +57,10 @@ def _copysign(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
         return None
     zero, one = number(0, signs), number(1, value)
     below = signs < zero
-    if _is_float(value):
+    if is_float(value):
         below = paddle.logical_or(below, paddle.logical_and(signs == zero, paddle.reciprocal(signs) < zero))
     found = paddle.abs(value) * paddle.where(below, negative(one), one)
-    return unless(paddle.isnan(signs), found) if _is_float(value) else found
+    return unless(paddle.isnan(signs), found) if is_float(value) else found
 
 
 def _logit(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -72,7 +68,7 @@ def _logit(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
     value, edge = inputs[0], attributes["eps"]
-    if not _is_float(value):
+    if not is_float(value):
         return None
     one = number(1, value)
     if edge:
@@ -88,7 +84,7 @@ def _close(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
 
     value, other, *given = inputs
     allowed = [constant(each) for each in given]
-    if not _is_float(value) or None in allowed or list(value.shape) != list(other.shape):
+    if not is_float(value) or None in allowed or list(value.shape) != list(other.shape):
         return None
     relative, absolute = (paddle.full([], each, "float64") for each in allowed)
     wide = paddle.multiply(paddle.abs(paddle.cast(other, "float64")), relative)

@@ -14,6 +14,7 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends import _paddle_constants
 from hybrid_infer.frontends._paddle_cut import Gap
 from hybrid_infer.frontends._paddle_purity import needed, operators
+from hybrid_infer.frontends._paddle_terms import in_place_of
 from hybrid_infer.frontends._paddle_trace import Trace
 
 _PARTS = {"COMPLEX64": "float32", "COMPLEX128": "float64"}
@@ -152,7 +153,6 @@ def _read(op: Any) -> Iterator[Any]:
 
 
 def _lower(op: Any, at: Lowering) -> None:
-    import paddle
 
     from hybrid_infer.frontends._paddle_complex_forms import FORMS
     from hybrid_infer.frontends._paddle_reasons import named, place_of_operator
@@ -164,17 +164,8 @@ def _lower(op: Any, at: Lowering) -> None:
         if name in ("if", "while", "cf.yield"):
             reason = "a branch or loop gives complex numbers"
         raise TraceError(named(reason, place_of_operator(op)), "Leave that part outside")
-    before = paddle.pir.get_current_insertion_point()
-    paddle.pir.set_insertion_point(op)
-    try:
+    with in_place_of(op, f"{name} of complex numbers"):
         found = form(op, at)
-    except TraceError:
-        raise
-    except Exception as error:
-        text = str(error).strip().splitlines()[:1]
-        raise TraceError(f"Paddle could not spell {name} of complex numbers out: {' '.join(text)[:300]}") from error
-    finally:
-        paddle.pir.set_insertion_point(before)
     for value, parts in zip(_given(op), found, strict=True):
         at.set(value, parts)
 

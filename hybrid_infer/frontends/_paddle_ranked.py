@@ -10,13 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from hybrid_infer._errors import TraceError
-from hybrid_infer.frontends._paddle_terms import number
+from hybrid_infer.frontends._paddle_terms import is_float, number
 
 _SO_FAR = 256  # numbers that are compared one with the next
-
-
-def _is_float(value: Any) -> bool:
-    return value.dtype.name in ("FLOAT32", "FLOAT64")
 
 
 def _sorted(value: Any, count: int) -> Any:
@@ -53,7 +49,7 @@ def _at(value: Any, rank: int) -> Any:
     """The number of a rank, counted from 1, along the last axis."""
     import paddle
 
-    if not _is_float(value):
+    if not is_float(value):
         return _sorted(value, rank)[..., rank - 1]
     nan = paddle.isnan(value)
     endless = number(math.inf, value)
@@ -68,7 +64,7 @@ def _median(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
     value, keep = inputs[0], attributes["keepdim"]
-    if attributes["mode"] != "avg" or not op.result(1).use_empty() or not _is_float(value) or not value.shape:
+    if attributes["mode"] != "avg" or not op.result(1).use_empty() or not is_float(value) or not value.shape:
         return None
     axes = [axis % value.ndim for axis in attributes["axis"]] or list(range(value.ndim))
     size = math.prod(value.shape[axis] for axis in axes)
@@ -131,7 +127,7 @@ def _so_far(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     for n in range(1, size):
         before, here = parts[n - 1], parts[n]
         taken = here >= before if largest else here <= before
-        if _is_float(value):
+        if is_float(value):
             # To OpenVINO, what is no number is more than any, and less.
             taken = paddle.logical_and(taken, paddle.logical_not(paddle.isnan(before)))
             taken = paddle.logical_or(taken, paddle.isnan(here))

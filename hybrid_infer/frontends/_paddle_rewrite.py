@@ -30,7 +30,7 @@ from hybrid_infer.frontends import (
     _paddle_written_out,
 )
 from hybrid_infer.frontends._paddle_purity import needed, operators
-from hybrid_infer.frontends._paddle_terms import log1p
+from hybrid_infer.frontends._paddle_terms import in_place_of, log1p
 
 
 def rewrite(program: Any, results: Sequence[Any]) -> None:
@@ -46,17 +46,8 @@ def rewrite(program: Any, results: Sequence[Any]) -> None:
             rule = _RULES.get(op.name().removeprefix("pd_op."))
             if rule is None:
                 continue
-            before = paddle.pir.get_current_insertion_point()
-            paddle.pir.set_insertion_point(op)
-            try:
+            with in_place_of(op, op.name()):
                 value = rule(op, op.operands_source(), op.attrs())
-            except TraceError:
-                raise
-            except Exception as error:
-                text = str(error).strip().splitlines()[:1]
-                raise TraceError(f"Paddle could not spell {op.name()} out: {' '.join(text)[:300]}") from error
-            finally:
-                paddle.pir.set_insertion_point(before)
             # The operator stays, without uses: pruning drops it, but for those in branches and loops.
             if value is not None:
                 op.result(0).replace_all_uses_with(value)

@@ -1,5 +1,5 @@
 """What rules that write operators out have in common: numbers and signs in the element type of a value, the logarithm
-of what is close to 1, and calls that are to be refused.
+of what is close to 1, calls that are to be refused, and where in a program they write.
 
 paddle2onnx computes what Paddle makes of ``-value`` or ``value + 1.0`` in float32.
 """
@@ -7,9 +7,36 @@ paddle2onnx computes what Paddle makes of ``-value`` or ``value + 1.0`` in float
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from hybrid_infer._errors import TraceError
+
 NOWHERE = 2**40  # an index that no table has
+
+
+@contextmanager
+def in_place_of(op: Any, what: str) -> Iterator[None]:
+    """What is written inside stands before an operator. Raises TraceError where `what` it computes cannot be written.
+    """
+    import paddle
+
+    before = paddle.pir.get_current_insertion_point()
+    paddle.pir.set_insertion_point(op)
+    try:
+        yield
+    except TraceError:
+        raise
+    except Exception as error:
+        text = str(error).strip().splitlines()[:1]
+        raise TraceError(f"Paddle could not spell {what} out: {' '.join(text)[:300]}") from error
+    finally:
+        paddle.pir.set_insertion_point(before)
+
+
+def is_float(value: Any) -> bool:
+    return value.dtype.name in ("FLOAT32", "FLOAT64")
 
 
 def number(given: float, like: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends._paddle_arranged import on_diagonal
 from hybrid_infer.frontends._paddle_recurrent import parts
+from hybrid_infer.frontends._paddle_terms import NOWHERE
 from hybrid_infer.frontends._paddle_windows import constant, lengths
 
 
@@ -101,7 +102,7 @@ def _frame(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     if value.shape[axis] < 0:  # of one that is too short, an engine is asked for elements that are not there
         size = paddle.cast(paddle.shape(value)[axis], "int64")
         count = paddle.maximum((size - length) // step + 1, paddle.full([], 1, "int64"))
-        missing = paddle.cast(size < length, "int64") * 2**40
+        missing = paddle.cast(size < length, "int64") * NOWHERE
     else:
         count, missing = (value.shape[axis] - length) // step + 1, 0
     starts, within = paddle.arange(count) * step + missing, paddle.arange(length)
@@ -270,7 +271,7 @@ def _by_mask(new: Any, mask: Any, value: Any) -> Any:
     chosen = paddle.cast(paddle.flatten(mask), "int64")
     given, wanted = paddle.cast(paddle.shape(new)[0], "int64"), paddle.sum(chosen)
     one = given == 1
-    wrong = paddle.cast(paddle.logical_not(paddle.logical_or(one, given == wanted)), "int64") * 2**40
+    wrong = paddle.cast(paddle.logical_not(paddle.logical_or(one, given == wanted)), "int64") * NOWHERE
     place = paddle.where(one, paddle.zeros_like(chosen), paddle.cumsum(chosen) - 1)
     place = paddle.where(chosen > 0, place, paddle.zeros_like(place) + given) + wrong
     padded = paddle.concat([new, paddle.zeros([1, *lengths(new, 1)], new.dtype)])

@@ -11,7 +11,9 @@ from support import alike, counts, eagerly, served
 
 from hybrid_infer import inference
 
-__all__ = ["Block", "counts", "eagerly", "everything", "grid", "right", "same", "served", "twice"]
+__all__ = [
+    "Block", "counts", "eagerly", "everything", "grid", "right", "right_when_captured", "same", "served", "twice",
+]  # fmt: skip
 
 #: Numbers of every kind: zeros, infinities and what is no number, whole ones and halves, the ends of float32.
 NUMBERS = (
@@ -40,6 +42,17 @@ def everything(dtype: str, *more: float) -> tuple[Any, Any]:
     """Numbers of every kind, each with each."""
     found = np.meshgrid(*[np.array([*NUMBERS, *more]).astype(dtype)] * 2)
     return paddle.to_tensor(found[0].ravel()), paddle.to_tensor(found[1].ravel())
+
+
+def right_when_captured(
+    method: Callable[..., Any], *calls: Sequence[Any], captures: int, tolerance: float = 1e-5
+) -> None:
+    """Each call is served by one of so many captures, without verification, and gives what eager code does."""
+    mine = inference(method, verify="off", fallback="error")
+    with paddle.no_grad():
+        for given in calls:
+            same(mine(*given), method(*given), tolerance)
+    served(captures=captures)
 
 
 def right(method: Callable[..., Any], *calls: Sequence[Any], tolerance: float = 2e-6) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from paddle_support import eagerly, same, served  # noqa: E402
+from paddle_support import eagerly, same  # noqa: E402
+from paddle_support import right_when_captured as right  # noqa: E402
 
 from hybrid_infer import inference  # noqa: E402
 
@@ -19,14 +20,6 @@ pytestmark = pytest.mark.paddle
 
 def noise(*shape: int, seed: int = 0) -> Any:
     return paddle.to_tensor(np.random.default_rng([seed, *shape]).standard_normal(shape).astype("float32"))
-
-
-def right(method: Callable[..., Any], *calls: tuple[Any, ...], captures: int) -> None:
-    mine = inference(method, verify="off", fallback="error")
-    with paddle.no_grad():
-        for given in calls:
-            same(mine(*given), method(*given))
-    served(captures=captures)
 
 
 def numbers(x: Any, y: Any) -> tuple[Any, Any]:

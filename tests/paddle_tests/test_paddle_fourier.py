@@ -11,7 +11,7 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from paddle_support import eagerly, same, served  # noqa: E402
+from paddle_support import eagerly, right_when_captured, same, served  # noqa: E402
 
 from hybrid_infer import inference  # noqa: E402
 
@@ -29,11 +29,7 @@ def parts(*spectra: Any) -> list[Any]:
 
 def right(method: Callable[..., Any], *calls: Any, captures: int = 1, tolerance: float = 2e-5) -> None:
     """A second capture leaves the sizes open that are others than at the first call."""
-    mine = inference(method, verify="off", fallback="error")
-    with paddle.no_grad():
-        for x in calls:
-            same(mine(x), method(x), tolerance)
-    served(captures=captures)
+    right_when_captured(method, *((x,) for x in calls), captures=captures, tolerance=tolerance)
 
 
 @pytest.mark.parametrize("width", [7, 8])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,8 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from paddle_support import counts, eagerly, same, served  # noqa: E402
+from paddle_support import counts, eagerly, same  # noqa: E402
+from paddle_support import right_when_captured as right  # noqa: E402
 
 from hybrid_infer import inference  # noqa: E402
 
@@ -25,14 +25,6 @@ def images(*shape: int, seed: int = 0, ties: bool = True) -> Any:
     random = np.random.default_rng([seed, *shape])
     found = random.integers(-3, 4, shape) if ties else random.standard_normal(shape)
     return paddle.to_tensor(found.astype("float32"))
-
-
-def right(method: Callable[..., Any], *calls: tuple[Any, ...], captures: int) -> None:
-    mine = inference(method, verify="off", fallback="error")
-    with paddle.no_grad():
-        for given in calls:
-            same(mine(*given), method(*given))
-    served(captures=captures)
 
 
 POOLS = {
