@@ -112,7 +112,8 @@ class Family:
         But first what failed at sizes of 0 or 1 that the call has too: a wider graph was never compared there.
 
         `opens` are (tensor, axis) pairs that it has to leave open as far as they can be. `scope` says what is asked of
-        which engines: a failure of others says nothing about these.
+        which engines: a failure of others says nothing about these. That dimensions are not to vary answers nothing but
+        who asks for them.
         """
         with self.lock:
             candidates = sorted(self.held, key=_order)
@@ -122,7 +123,8 @@ class Family:
             version = held.version
             if held.entry is not None and held.entry.version in failed:
                 continue
-            serves = version.fits(call) and version.varies(opens) and self.suits(version, subject)
+            asks = version.kind == "open" and not version.open_dims.isdisjoint(opens) and version.similar(call)
+            serves = (asks or version.fits(call)) and version.varies(opens) and self.suits(version, subject)
             if serves and (not version.scope or version.scope == scope()):
                 return held
         return None
@@ -142,6 +144,12 @@ class Family:
     def siblings(self, call: Call, subject: Subject) -> list[Version]:
         """Versions that differ from a call in sizes and integers alone."""
         return [v for v in self._similar(call) if v.graph and self.suits(v, subject)]
+
+    def closed(self, call: Call, subject: Subject, scope: Callable[[], str]) -> list[Version]:
+        """The records of what is not to vary in graphs for calls that differ from this one in sizes and integers alone.
+        """
+        records = [v for v in self._similar(call) if v.kind == "open" and self.suits(v, subject)]
+        return [v for v in records if v.scope == scope()]
 
     def _similar(self, call: Call) -> list[Version]:
         """Those of a call's structure.

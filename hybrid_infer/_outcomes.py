@@ -34,11 +34,27 @@ def publish_refusals(request: Request, family: Family, held: Held) -> None:
         request.store.remember_failure(family.key, record.to_meta())
 
 
+class TooOpen(Exception):
+    """No engine serves a version in which sizes vary, which is remembered: one in which fewer do may be served."""
+
+
 def unserved(
-    state: Any, request: Request, family: Family, held: Held, reason: str, result: Any = NOTHING
-) -> tuple[Any, Any]:
-    """No engine serves the version, or its result was wrong: remembered, and answered eagerly from now on."""
-    failed = Held(_tracing.unserved(request, held, reason, _engines.scope(request)), None, disk=False)
+    state: Any, request: Request, family: Family, held: Held, reason: str, result: Any = NOTHING,
+    *, narrows: bool = True,
+) -> tuple[Any, Any]:  # fmt: skip
+    """No engine serves the version, or its result was wrong: remembered, and answered eagerly from now on.
+
+    Raises TooOpen where that may be for the sizes that vary in it, unless `narrows` says that it is not.
+    """
+    scope = _engines.scope(request)
+    if narrows:
+        siblings = [v for v in family.siblings(request.call, request.subject) if v is not held.version]
+        record = _tracing.too_open(request, held, reason, scope, siblings)
+        if record is not None:
+            family.drop(held)
+            fail(request, family, Held(record, None, disk=False))
+            raise TooOpen(reason)
+    failed = Held(_tracing.unserved(request, held, reason, scope), None, disk=False)
     failed.ledger = held.ledger
     family.drop(held)
     fail(request, family, failed)

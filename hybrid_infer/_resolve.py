@@ -28,7 +28,7 @@ from hybrid_infer._errors import StanceError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._invocation import Invocation
 from hybrid_infer._log import tell
-from hybrid_infer._outcomes import fail, of_the_moment, refused
+from hybrid_infer._outcomes import TooOpen, fail, of_the_moment, refused
 from hybrid_infer._pauses import ever_longer, for_a_while, minutes
 from hybrid_infer._ran_eagerly import MoreRan
 from hybrid_infer._request import Outcome, Request, described
@@ -45,6 +45,7 @@ _RETRY = 0.2  # seconds after which such a call looks again
 _FAILURES = 3  # captures that failed, or were found to write to the program's state, after which the next one waits
 _PAUSE = 60.0  # seconds for which what fails for a passing cause is left alone
 _ATTEMPTS = 3  # look-ups of one call, each of which may set a damaged entry aside
+_NARROWINGS = 8  # look-ups of one call, each of which may find that fewer sizes are to vary
 _WARM = "Run it once with this call's arguments under the stance 'default', and keep the cache directory"
 
 
@@ -52,12 +53,19 @@ def resolve(state: Any, request: Request, call: Invocation) -> tuple[Any, Any]:
     """A route by looking up or capturing; again where what was found turns out to be damaged."""
     from hybrid_infer.cache import DamagedEntry
 
-    for _ in range(_ATTEMPTS):
+    attempts = 0
+    for _ in range(_NARROWINGS):
         try:
             return _find_or_capture(state, request, call)
         except (DamagedEntry, MoreRan) as fault:
             _log.debug("%s: %s", state.method.name, fault)
-    reason = "what the cache holds for it can be neither used nor moved"
+            attempts += 1
+            reason = "what the cache holds for it can be neither used nor moved"
+            if attempts == _ATTEMPTS:
+                break
+        except TooOpen as fault:
+            reason = str(fault)
+            _log.debug("%s: fewer sizes are to vary: %s", state.method.name, reason)
     return Eager(reason, for_a_while(_PAUSE), kind="busy"), NOTHING
 
 
@@ -79,7 +87,7 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
         return Eager(hooked.reason, hooked.still, remedy=hooked.remedy), NOTHING
     families = _families(state, request, family)
     full = len(state.seen) >= state.method.options.max_versions
-    widening = _tracing.varying(request, _siblings(request, families))
+    widening = _tracing.varying(request, _siblings(request, families), _closed(request, families))
     if full and (not any(widening) or widening in state.in_vain):
         return _too_many(state, request, families), NOTHING
     hindered = _profiler.hindrance() if request.subject.asks_for_the_clock() else ""
@@ -106,7 +114,7 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
             if request.subject.large:
                 request = replace(request, eagerly=families[0].eagerly)
             try:
-                outcome = _capture(request, _siblings(request, families), wait)
+                outcome = _capture(request, families, wait)
             except _tracing.Moved as fault:
                 state.moved += 1
                 reason = f"another thread changed {fault} while it was captured"
@@ -302,6 +310,11 @@ def _siblings(request: Request, families: Sequence[Family]) -> list[Version]:
     return [version for each in families for version in each.siblings(request.call, request.subject)]
 
 
+def _closed(request: Request, families: Sequence[Family]) -> list[Version]:
+    scope = functools.partial(_engines.scope, request)
+    return [version for each in families for version in each.closed(request.call, request.subject, scope)]
+
+
 def _too_many(state: Any, request: Request, families: Sequence[Family]) -> Eager:
     """The route past ``max_versions``, until one of them serves the call after all or makes room."""
     last = next(reversed(state.seen.values()))
@@ -318,12 +331,13 @@ def _too_many(state: Any, request: Request, families: Sequence[Family]) -> Eager
     return route
 
 
-def _capture(request: Request, siblings: Sequence[Version], wait: float) -> Outcome | None:
+def _capture(request: Request, families: Sequence[Family], wait: float) -> Outcome | None:
     """Trace the call; in a child process if nobody waits for it. None: another thread traces for too long."""
+    siblings, closed = _siblings(request, families), _closed(request, families)
 
     def trace() -> Outcome:
         with transparent(), _progress.working(f"capturing {request.name}"):
-            return _tracing.capture(request, siblings)
+            return _tracing.capture(request, siblings, closed)
 
     if request.errand.forked and _forked.possible(request.frontend):
         try:

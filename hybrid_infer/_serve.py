@@ -405,7 +405,8 @@ def _without(
 ) -> tuple[Any, Any]:  # fmt: skip
     """An engine computes something else than the eager method: the next one is tried; with none left, none serves."""
     if isinstance(fault, _verify.Unlike):
-        return unserved(state, request, family, held, str(fault), result)
+        narrows = not isinstance(fault, _verify.Unseen)
+        return unserved(state, request, family, held, str(fault), result, narrows=narrows)
     level = logging.WARNING if request.options.backend else logging.INFO
     _verified.leave_out(request, held, built.engine, built.plan, fault, level)
     if built.profile is not None and _ranges.rejected(request, held, built.profile):

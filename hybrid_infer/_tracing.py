@@ -40,9 +40,12 @@ class _Missing(Exception):
     """A large program's code imports modules that are not there yet: their names."""
 
 
-def capture(request: Request, siblings: Sequence[Version]) -> Outcome:
-    """Trace the call on a twin; what differs from earlier calls varies, as far as the tracer allows. Raises Moved."""
-    dynamic, ints = varying(request, siblings)
+def capture(request: Request, siblings: Sequence[Version], closed: Sequence[Version] = ()) -> Outcome:
+    """Trace the call on a twin; what differs from earlier calls varies, as far as the tracer allows. Raises Moved.
+
+    `siblings`, `closed`: see `varying`.
+    """
+    dynamic, ints = varying(request, siblings, closed)
     return trace(request, [(dynamic, ints), (dynamic, frozenset()), (frozenset(), frozenset())])
 
 
@@ -198,9 +201,10 @@ def usable(request: Request, outcome: Outcome) -> bool:
     return True
 
 
-def varying(request: Request, siblings: Sequence[Version]) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:
+def varying(request: Request, siblings: Sequence[Version], closed: Sequence[Version] = ()) -> Wish:
     """Dimensions and integers in which the call differs from what was captured before (``Family.siblings``).
 
+    But for those of which no engine served the graph in which they varied (``Family.closed``).
     A tracer bakes sizes of 0 and 1 in, so these stay fixed. A dimension that it has fixed before is asked for again
     after two more sizes, then four, and so on: it may have been fixed for sizes that take another branch. What is asked
     for ahead varies at any rate.
@@ -221,7 +225,9 @@ def varying(request: Request, siblings: Sequence[Version]) -> tuple[frozenset[tu
         ints |= {i for i, (m, g) in enumerate(zip(version.ints, call.ints, strict=True)) if m is None or m != g}
     fixed = {dim for dim, times in refused.items() if static[dim] < 2**times}
     usable = {(i, a) for i, a in dims - fixed if call.shapes[i][a] >= 2}
-    return frozenset(usable) | request.errand.open, frozenset(ints)
+    shut = [(record.open_dims, record.open_ints) for record in closed]
+    dynamic = frozenset(usable).difference(*(dims for dims, _ in shut)) | request.errand.open
+    return dynamic, frozenset(ints).difference(*(numbers for _, numbers in shut))
 
 
 def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
@@ -319,3 +325,20 @@ def unserved(request: Request, held: Held, reason: str, among: str) -> Version:
     reads = tuple(r for r in held.version.reads if r.kind != "opaque")
     entry = "" if held.entry is None else held.entry.version
     return replace(_empty(request), reads=reads, reason=reason, kind="build", scope=among, failed=entry)
+
+
+def too_open(request: Request, held: Held, reason: str, among: str, siblings: Sequence[Version]) -> Version | None:
+    """The record that the sizes and integers are not to vary that do in a version which no engine `among` some serves.
+
+    Where some of them vary in `siblings` that are served, it is the others that are not to. None: nothing varies in it.
+    """
+    dims = held.version.open_dims.difference(*(v.open_dims for v in siblings)) or held.version.open_dims
+    ints = held.version.open_ints.difference(*(v.open_ints for v in siblings)) or held.version.open_ints
+    if not dims and not ints:
+        return None
+    tensors = tuple(
+        TensorSpec(t.dtype, tuple(None if (i, a) in dims else n for a, n in enumerate(t.shape)), t.device)
+        for i, t in enumerate(request.call.tensors)
+    )
+    numbers = tuple(None if i in ints else n for i, n in enumerate(request.call.ints))
+    return replace(unserved(request, held, reason, among), tensors=tensors, ints=numbers, kind="open")

@@ -70,7 +70,8 @@ class Version:
     graph: Graph | None = None
     reason: str = ""
     remedy: str = ""
-    # What failed, where something did: "copy" (of the layer), "capture", "impure", "writes" (to state) or "build".
+    # What failed, where something did: "copy" (of the layer), "capture", "impure", "writes" (to state), "build"; or
+    # "open": no engine serves the graph where what is None in ``tensors`` and ``ints`` varies, so that none varies it
     kind: str = "capture"
     scope: str = ""  # of a step that an engine failed: the engines, machine and tolerances that it is true of
     failed: str = ""  # and the entry of the store that it is about
@@ -93,7 +94,7 @@ class Version:
         if not self.similar(call):
             return False
         if self.reason:
-            return bool(self.failed) or self._degenerate_as(call)
+            return self.kind != "open" and (bool(self.failed) or self._degenerate_as(call))
         for mine, given in zip(self.tensors, call.tensors, strict=True):
             if any(m is not None and m != g for m, g in zip(mine.shape, given.shape, strict=True)):
                 return False
@@ -125,6 +126,16 @@ class Version:
             return True
         return all(self.tensors[i].shape[axis] is None or (i, axis) in self.specialised for i, axis in opens)
 
+    @property
+    def open_dims(self) -> frozenset[tuple[int, int]]:
+        """The (tensor, axis) pairs that vary."""
+        return frozenset((i, a) for i, t in enumerate(self.tensors) for a, n in enumerate(t.shape) if n is None)
+
+    @property
+    def open_ints(self) -> frozenset[int]:
+        """The integers that vary, by number."""
+        return frozenset(i for i, n in enumerate(self.ints) if n is None)
+
     @_fork_safe.cached_property
     def state(self) -> tuple[int, ...]:
         """Which weights the method writes to (see `_written`): inputs of the graph, behind those of the call."""
@@ -133,7 +144,7 @@ class Version:
     @property
     def width(self) -> int:
         """How many dimensions and integers vary."""
-        return sum(n is None for t in self.tensors for n in t.shape) + sum(n is None for n in self.ints)
+        return len(self.open_dims) + len(self.open_ints)
 
     def covers(self, other: Version) -> bool:
         """Does it serve whatever another, narrower version serves?"""

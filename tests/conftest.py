@@ -131,9 +131,9 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     begun: list[str] = []
     capture = _tracing.capture
 
-    def noted(request: Any, family: Any) -> Any:
+    def noted(request: Any, *among: Any) -> Any:
         begun.append(request.name)
-        return capture(request, family)
+        return capture(request, *among)
 
     monkeypatch.setattr(_tracing, "capture", noted)
     yield begun
