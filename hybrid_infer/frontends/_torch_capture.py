@@ -42,6 +42,7 @@ from hybrid_infer.frontends import (
     _torch_swallowed,
     _torch_switches,
     _torch_views,
+    _torch_writes,
     _torch_written_out,
 )
 from hybrid_infer.frontends._scopes import distinct
@@ -86,6 +87,7 @@ class _Call(torch.nn.Module):
                     paths.enter_context(_torch_fastpath.as_eagerly(gradients))
                     paths.enter_context(_torch_recurrent.open_lengths())
                 paths.enter_context(_torch_aliases.seen(tracee, [*weights, *tensors]))
+                paths.enter_context(_torch_writes.counting([*weights, *tensors]))
                 paths.enter_context(_torch_swallowed.refused())
                 paths.enter_context(replaced(torch.Tensor, "register_hook", _hooked))
                 return tracee.run(weights, tensors, ints)
@@ -215,13 +217,13 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
     mode = torch.enable_grad() if recording and tracee.asks_for_gradients else torch.no_grad()
     with (
         _quiet(), mode, _torch_compiling.here(), _torch_builtins.here(), _torch_switches.kept(),
-        _torch_composites.quick(), _torch_views.by_shape(),
+        _torch_composites.quick(), _torch_views.by_shape(), _torch_writes.noted() as counted,
     ):  # fmt: skip
         try:
             with _torch_collectors.by_context(), _torch_fixed.noted() as lines, _torch_checks.noted() as made:
                 program = _exported(tracee, arguments, shapes, recording)
             lost = _torch_checks.lost(program, made)
-            impure, written, state = _impurities(program, tracee)
+            impure, written, state = _impurities(program, tracee, counted)
         except Exception as error:
             fault = error.__cause__ if isinstance(error, _Stopped) and error.__cause__ is not None else error
             if isinstance(fault, TraceError):
@@ -321,7 +323,9 @@ def _constants(program: Any) -> tuple[Any, ...]:
 _LIFTS = (torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift_fresh.default)
 
 
-def _impurities(program: Any, tracee: Tracee) -> tuple[tuple[str, ...], frozenset[int], frozenset[int]]:
+def _impurities(
+    program: Any, tracee: Tracee, counted: _torch_writes.Counted
+) -> tuple[tuple[str, ...], frozenset[int], frozenset[int]]:
     """What the traced call does besides computing its results; else to which tensors and which weights it writes."""
     found = []
     mutable = training = False
@@ -351,24 +355,23 @@ def _impurities(program: Any, tracee: Tracee) -> tuple[tuple[str, ...], frozense
         return (reason,), frozenset(), frozenset()
     if mutable and not found:
         try:
-            signature = program.run_decompositions({}).graph_signature
+            mutated = _torch_writes.places(program, tracee, counted, training=training)
         except Exception:
-            memories = list(map(_memory, tracee.weights))
-            if len(set(memories)) == len(memories):
+            if _torch_writes.apart(tracee.weights):
                 raise
             return (OVERLAP,), frozenset(), frozenset()  # past that pass
-        mutated = {**signature.user_inputs_to_mutate, **signature.buffers_to_mutate}
-        inputs, labels = list(signature.user_inputs), tracee.labels
-        places = [inputs.index(name) if name in inputs else -1 for name in mutated.values()]
+        places = [place for place, _ in mutated]
         first = len(tracee.weights)
         tensors = frozenset(place - first for place in places if place >= first)
         state = frozenset(place for place in places if place < first)
         if places and min(places) >= 0 and not (state and training) and tracee.may_write(tensors, state):
             return (), tensors, state
-        if len(set(map(id, tracee.tensors))) < len(tracee.tensors):
+        if places and len(set(map(id, tracee.tensors))) < len(tracee.tensors):
             return ("it writes to an argument in place, and is given it twice",), frozenset(), frozenset()
-        names, writers = dict(zip(inputs, labels, strict=False)), writers_of(program)
-        found += [f"it writes to {names.get(n, n)} in place{writers.get(n, '')}" for n in mutated.values()]
+        labels, writers = tracee.labels, writers_of(program)
+        for place, name in mutated:
+            written = labels[place] if 0 <= place < len(labels) else name
+            found.append(f"it writes to {written} in place{writers.get(name, '')}")
     return tuple(dict.fromkeys(found)), frozenset(), frozenset()
 
 
