@@ -22,6 +22,7 @@ from hybrid_infer.frontends import (
     _torch_arithmetic,
     _torch_attention,
     _torch_autocast,
+    _torch_bits,
     _torch_builtins,
     _torch_checks,
     _torch_collectors,
@@ -39,6 +40,7 @@ from hybrid_infer.frontends import (
     _torch_registry,
     _torch_repeat,
     _torch_rules,
+    _torch_special,
     _torch_swallowed,
     _torch_switches,
     _torch_views,
@@ -274,8 +276,8 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
 
 def _translations() -> dict[Any, Any]:
     rooms = (
-        _torch_attention, _torch_arithmetic, _torch_experts, _torch_lookup, _torch_recurrent, _torch_repeat,
-        _torch_written_out,
+        _torch_attention, _torch_arithmetic, _torch_bits, _torch_experts, _torch_lookup, _torch_recurrent,
+        _torch_repeat, _torch_special, _torch_written_out,
     )  # fmt: skip
     return {operator: form for room in rooms for operator, form in room.translations().items()}
 

@@ -1,0 +1,160 @@
+"""Special functions that ONNX lacks, written out in float64 for all types, as distributions use them.
+
+``lgamma`` by Lanczos' series: C. Lanczos, "A precision approximation of the gamma function", SIAM J. Numer. Anal. 1
+(1964), with the coefficients of P. Godfrey for g = 7. ``digamma`` by its recurrence and the asymptotic series:
+Abramowitz and Stegun, 6.3.5 and 6.3.18. Both below 1/2 by reflection: 6.1.17 and 6.3.7. ``erfinv`` by the quantiles of
+the normal distribution: M. J. Wichura, algorithm AS 241 (PPND16), Applied Statistics 37 (1988).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+
+def translations() -> dict[Any, Callable[..., Any]]:
+    """For ``torch.onnx.export(custom_translation_table=...)``."""
+    aten = torch.ops.aten
+    return {
+        aten.lgamma.default: lambda x: _in_float64(_lgamma, x),
+        aten.digamma.default: lambda x: _in_float64(_digamma, x),
+        aten.erfinv.default: lambda x: _in_float64(_erfinv, x),
+        aten.signbit.default: _signbit,
+        torch.ops.prims.signbit.default: _signbit,
+    }
+
+
+def _in_float64(function: Callable[[Any], Any], x: Any) -> Any:
+    import onnx_ir as ir
+    from onnxscript import opset20 as op
+
+    own = x.dtype
+    if not own.is_floating_point():
+        names = {torch.float64: "DOUBLE", torch.float16: "FLOAT16", torch.bfloat16: "BFLOAT16"}
+        own = ir.DataType[names.get(torch.get_default_dtype(), "FLOAT")]
+    found = function(x if x.dtype == ir.DataType.DOUBLE else op.Cast(x, to=ir.DataType.DOUBLE))
+    return found if own == ir.DataType.DOUBLE else op.Cast(found, to=own)
+
+
+def _number(value: float) -> Any:
+    import onnx_ir as ir
+    from onnxscript import opset20 as op
+
+    return op.Constant(value=ir.tensor(value, dtype=ir.DataType.DOUBLE))
+
+
+def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
+    """The first coefficient is that of the highest power."""
+    from onnxscript import opset20 as op
+
+    found = _number(coefficients[0])
+    for each in coefficients[1:]:
+        found = op.Add(op.Mul(found, x), _number(each))
+    return found
+
+
+#: Of the series' constant term, then of 1 / (x + k) for k = 0, 1, ...
+_LANCZOS = (
+    0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059,
+    12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6, 1.5056327351493116e-7,
+)  # fmt: skip
+
+
+def _lgamma(x: Any) -> Any:
+    from onnxscript import opset20 as op
+
+    half, one, infinite = _number(0.5), _number(1.0), _number(math.inf)
+    low = op.Less(x, half)
+    y = op.Where(low, op.Sub(one, x), x)
+    total = _number(_LANCZOS[0])
+    for k, each in enumerate(_LANCZOS[1:]):
+        total = op.Add(total, op.Div(_number(each), op.Add(y, _number(float(k)))))
+    base = op.Add(y, _number(6.5))
+    # log(base) * (y - 1/2) - base, without the loss of an infinity less an infinity
+    found = op.Add(op.Mul(op.Sub(y, half), op.Sub(op.Log(base), one)), op.Log(total))
+    found = op.Add(found, _number(0.5 * math.log(2 * math.pi) - 7.0))
+    sine = op.Abs(op.Sin(op.Mul(_number(math.pi), op.Sub(x, op.Round(x)))))
+    found = op.Where(low, op.Sub(op.Sub(_number(math.log(math.pi)), op.Log(sine)), found), found)
+    found = op.Where(op.Or(op.Equal(x, one), op.Equal(x, _number(2.0))), _number(0.0), found)
+    return op.Where(op.Equal(op.Abs(x), infinite), infinite, found)
+
+
+#: B(2k) / 2k of Bernoulli's numbers, from k = 7 down to 1.
+_ASYMPTOTIC = (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
+_STEPS = 10
+
+
+def _digamma(x: Any) -> Any:
+    from onnxscript import opset20 as op
+
+    half, one, zero = _number(0.5), _number(1.0), _number(0.0)
+    low = op.Less(x, half)
+    y = op.Where(low, op.Sub(one, x), x)
+    far = op.Add(y, _number(float(_STEPS)))
+    square = op.Div(one, op.Mul(far, far))
+    found = op.Sub(op.Sub(op.Log(far), op.Div(half, far)), op.Mul(square, _polynomial(square, _ASYMPTOTIC)))
+    for k in range(_STEPS):
+        found = op.Sub(found, op.Div(one, op.Add(y, _number(float(k)))))
+    whole, pi = op.Round(x), _number(math.pi)
+    part = op.Sub(x, whole)
+    cosine = op.Mul(pi, op.Sin(op.Mul(pi, op.Sub(half, op.Abs(part)))))
+    # 0 - 0 has no sign, which decides between two infinities; engines lose it in Where too.
+    near, far = (op.Div(cosine, op.Sin(op.Mul(pi, each))) for each in (x, part))
+    found = op.Where(low, op.Sub(found, op.Where(op.Equal(whole, zero), near, far)), found)
+    pole = op.And(op.Equal(part, zero), op.Less(x, zero))
+    return op.Where(pole, _number(math.nan), found)
+
+
+_CENTRAL = (
+    (2509.0809287301226727, 33430.575583588128105, 67265.770927008700853, 45921.953931549871457,
+     13731.693765509461125, 1971.5909503065514427, 133.14166789178437745, 3.387132872796366608),
+    (5226.495278852854561, 28729.085735721942674, 39307.89580009271061, 21213.794301586595867,
+     5394.1960214247511077, 687.1870074920579083, 42.313330701600911252, 1.0),
+)  # fmt: skip
+_MIDDLE = (
+    (7.7454501427834140764e-4, 0.0227238449892691845833, 0.24178072517745061177, 1.27045825245236838258,
+     3.64784832476320460504, 5.7694972214606914055, 4.6303378461565452959, 1.42343711074968357734),
+    (1.05075007164441684324e-9, 5.475938084995344946e-4, 0.0151986665636164571966, 0.14810397642748007459,
+     0.68976733498510000455, 1.6763848301838038494, 2.05319162663775882187, 1.0),
+)  # fmt: skip
+_TAIL = (
+    (2.01033439929228813265e-7, 2.71155556874348757815e-5, 0.0012426609473880784386, 0.026532189526576123093,
+     0.29656057182850489123, 1.7848265399172913358, 5.4637849111641143699, 6.6579046435011037772),
+    (2.04426310338993978564e-15, 1.4215117583164458887e-7, 1.8463183175100546818e-5, 7.868691311456132591e-4,
+     0.0148753612908506148525, 0.13692988092273580531, 0.59983220655588793769, 1.0),
+)  # fmt: skip
+
+
+def _erfinv(y: Any) -> Any:
+    from onnxscript import opset20 as op
+
+    def ratio(x: Any, of: Any) -> Any:
+        return op.Div(_polynomial(x, of[0]), _polynomial(x, of[1]))
+
+    half, size = op.Mul(y, _number(0.5)), op.Abs(y)
+    central = op.Mul(half, ratio(op.Sub(_number(0.180625), op.Mul(half, half)), _CENTRAL))
+    root = op.Sqrt(op.Neg(op.Log(op.Mul(op.Sub(_number(1.0), size), _number(0.5)))))
+    outer = op.Where(
+        op.LessOrEqual(root, _number(5.0)),
+        ratio(op.Sub(root, _number(1.6)), _MIDDLE),
+        ratio(op.Sub(root, _number(5.0)), _TAIL),
+    )
+    outer = op.Where(op.Equal(size, _number(1.0)), _number(math.inf), outer)
+    found = op.Where(op.LessOrEqual(size, _number(0.85)), central, op.Mul(op.Sign(y), outer))
+    return op.Div(found, _number(math.sqrt(2.0)))
+
+
+def _signbit(x: Any) -> Any:
+    """Of a negative zero too. ONNX has no way to ask a NaN."""
+    import onnx_ir as ir
+    from onnxscript import opset20 as op
+
+    zero = op.CastLike(op.Constant(value_float=0.0), x)
+    if x.dtype == ir.DataType.BOOL:
+        return op.And(x, op.Not(x))
+    if not x.dtype.is_floating_point():
+        return op.Less(x, zero)
+    return op.Or(op.Less(x, zero), op.Less(op.Reciprocal(x), zero))
