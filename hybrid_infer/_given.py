@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from hybrid_infer import _state
+from hybrid_infer import _mappings, _state
 from hybrid_infer._state import PLAIN, same
 
 _DICTS = (dict, OrderedDict)
@@ -53,7 +53,7 @@ def objects(values: Sequence[Any], defaults: Sequence[Any] = ()) -> list[Any]:
             elif is_object(kind):
                 if not any(value is default for default in defaults):
                     found[id(value)] = value
-                    walk(vars(value).values())
+                    walk(_mappings.attributes(value, kind).values())
             elif not isinstance(value, type) and dataclasses.is_dataclass(value):
                 found[id(value)] = value
                 walk([getattr(value, field.name) for field in dataclasses.fields(value)])
@@ -96,7 +96,8 @@ def is_object(kind: type) -> bool:
     if known is None:
         called = any("__call__" in vars(base) for base in kind.__mro__)
         foreign = called or kind.__module__.partition(".")[0] in _FRAMEWORKS
-        known = not foreign and not issubclass(kind, (list, tuple, dict, type)) and _state.plain(kind)
+        known = not foreign and not issubclass(kind, (list, tuple, dict, type))
+        known = known and (_state.plain(kind) or _mappings.is_mapping(kind))
         _OBJECTS[kind] = known = known or kind is types.SimpleNamespace
     return known
 

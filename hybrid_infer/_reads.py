@@ -10,7 +10,7 @@ import sys
 import types
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Generic
 
 from hybrid_infer import _origin
 from hybrid_infer._namespaces import dunder
@@ -299,7 +299,8 @@ def _make(kind: type) -> type | None:
     }
     bases = (kind, _Behind) if _by_user(look_up) or _by_user(assign) else (kind,)
     try:
-        if not any("__init_subclass__" in vars(base) for base in kind.__mro__[:-1]):
+        # That of typing's own only looks for the parameters of a generic class.
+        if not any("__init_subclass__" in vars(base) for base in kind.__mro__[:-1] if base is not Generic):
             return type(kind)(kind.__name__, bases, body)
         made = type(kind.__name__, (_Blank,), body)
         made.__bases__ = bases

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from hybrid_infer import _beside, _state, _wrapping
+from hybrid_infer import _beside, _mappings, _state, _wrapping
 from hybrid_infer._given import is_object
 from hybrid_infer._state import PLAIN
 from hybrid_infer._structure import builder, class_path, constants, lasts, name_of
@@ -191,6 +191,7 @@ class Signatures:
         self.tensor_key = frontend.key
         self.constant_types = frontend.constant_types
         self.frontend = frontend
+        self._leaves = frozenset((*frontend.tensor_types, *frontend.constant_types))
         self.objects = objects  # may there be any among the arguments?
 
     def key(
@@ -244,7 +245,7 @@ class Signatures:
             return kind, self.key(value, tensors, defaults, boxes)
         if self.objects and is_object(kind) and not _among(value, defaults):
             boxes[id(value)] = value
-            state = vars(value)
+            state = _mappings.attributes(value, kind, self._leaves)
             return kind, tuple(state), self.key(tuple(state.values()), tensors, defaults, boxes)
         if not isinstance(value, type) and dataclasses.is_dataclass(value):
             _sole(value, kind, "an argument")
@@ -334,7 +335,8 @@ class Signatures:
         kind, path = type(value), name_of(type(value))
         if found.symbolic is None and self.objects and is_object(kind) and not _among(value, defaults):
             found.holds_objects = True
-            return ["o", path, [*vars(value)]], vars(value).items(), "."
+            state = _mappings.attributes(value, kind, self._leaves)
+            return ["o", path, [*state]], state.items(), "."
         if isinstance(value, dict):
             for name in value:
                 if type(name) not in (str, int, bool) and name is not None:
@@ -357,7 +359,8 @@ class Signatures:
             return ["n", path], zip(kind._fields, value, strict=True), "."
         if isinstance(value, (list, tuple)):
             return ["u", path], enumerate(value), ""
-        if found.symbolic is not None and _state.plain(kind) and not self._kept(value, found):
+        plain = found.symbolic is not None and (_state.plain(kind) or _mappings.is_mapping(kind))
+        if plain and not self._kept(value, found):
             return ["o", path, [*vars(value)]], vars(value).items(), "."
         return None
 

@@ -115,12 +115,15 @@ def native_base(kind: type) -> type | None:
     return None
 
 
-def plain(kind: type) -> bool:
-    """Are instances of a Python class no more than their attributes, and copied by them alone?"""
+def plain(kind: type, but: Collection[str] = ()) -> bool:
+    """Are instances of a Python class no more than their attributes, and copied by them alone?
+
+    Whatever it does where it is asked by one of the names in `but`.
+    """
     return (
         kind.__module__ != "builtins"
         and bool(kind.__dictoffset__)
-        and all(getattr(kind, name, None) is getattr(object, name, None) for name in _COPYING)
+        and all(getattr(kind, name, None) is getattr(object, name, None) for name in _COPYING if name not in but)
         and kind not in copyreg.dispatch_table
         and native_base(kind) is None
         and not any(isinstance(x, types.MemberDescriptorType) for base in kind.__mro__ for x in vars(base).values())

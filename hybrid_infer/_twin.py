@@ -18,6 +18,7 @@ from hybrid_infer import (
     _environment,
     _given,
     _layer_hooks,
+    _mappings,
     _origin,
     _outside,
     _profiler,
@@ -214,13 +215,16 @@ class Twin:
         for name, value in zip(self.parameters.names[:passed_by_callers], values, strict=False):
             for part in _given.parts([value], given):
                 reach.add(part, f"the argument `{name}`")
-        before, kinds = described(self.census, self.frontend), [*map(type, given)]
+        before = described(self.census, self.frontend)
         held = memories(self.census, self.frontend)
         passed = [*weights, *tensors]
         requires = [*map(self.frontend.requires_grad, passed)]
         recorder, looked = Recorder(), _tensor_attributes.Looked(passed, self.weights)
         watched = self._recorded()
         as_they_are = {id(value) for value in watched.values() if not self.watched or self.compared(value)}
+        objects = _given.objects(values, self.parameters.defaults)
+        partly = _mappings.Watched(objects, recorder, lambda value: self._looked_past() or self.compared(value))
+        kinds = [*map(type, given)]
         unwatched = recorder.watch(value for value in watched.values() if id(value) not in as_they_are)
         outside: _outside.Watch | None = None
         try:
@@ -255,7 +259,7 @@ class Twin:
                 self.writes.append("it changes the class of an argument")
             self.writes += [f"it assigns the global {name}" for name in clones.assigned()]
             self.writes += [f"it changes {name}, a variable of an enclosing function" for name in clones.nonlocals()]
-        except Exception:
+        except Exception as fault:
             # Another way through the method may look at what no way so far has looked at, and was not there.
             # With other values it may not fail; what it changes itself is another one at each call.
             self.names = self._looked_up(recorder, watched, outside, lambda _, note: note.names - note.assigned)
@@ -264,9 +268,12 @@ class Twin:
             if needed:
                 self.carries = tuple(carry._replace(read=True) for carry in needed)
                 self.writes = [f"it replaces {carry.name}" for carry in needed]
+            for reason in partly.read():
+                raise TraceError(reason) from fault
             raise
         finally:
             self.writes += [f"it reads the attribute {name} of {self.labels[i]}" for i, name in looked.untold]
+            self.writes += partly.read()
             recorder.stop()
             if self.trail is not None:
                 self.trail.look_at_caches()
@@ -410,10 +417,14 @@ class Twin:
         """Did the method look at the dict of the object that holds it, so that what it read there is not known?"""
         return not carry.entry and "__dict__" in self.names.get(carry.path, ())
 
+    def _looked_past(self) -> bool:
+        """May the code look at objects of which a recorder notes nothing?"""
+        return not self.watched or self.past_notes
+
     def _looked_at(self, carry: Carry, unwatched: Collection[int]) -> bool:
         """May the method have read what an earlier call left there?"""
         names, holder = self.names.get(carry.path, ()), self.live.objects[carry.path]
-        if not self.watched or self.past_notes or id(self.census.objects[carry.path]) in unwatched:
+        if self._looked_past() or id(self.census.objects[carry.path]) in unwatched:
             return True
         if carry.key in self._first.get(carry.path, ()):
             return True
