@@ -6,6 +6,7 @@ to, so that no key has it), ``missing``, ``tensor``, ``layer``, ``group`` (a
 whole dict of sublayers or weights, or of all attributes), ``object`` (an instance whose own attributes are reads of
 their own), ``opaque``
 (data that cannot be told to another process), ``vouched`` (the same, where the user says that it is equal everywhere),
+``left out`` (see `_left_out`),
 ``hooks`` (of transformers, see `_layer_hooks`), ``around`` (hooks that ran around a layer's call); ``environment`` (see
 `_environment`).
 """
@@ -126,8 +127,11 @@ class Attributes:
         if name == "__dict__" or name in groups:
             held = state if name == "__dict__" else state[name]
             return "group", _keys.digest([(k, self._kind(v, census)) for k, v in held.items()])
-        where = ".".join((*census.paths.get(id(value), ()), name))
+        path = census.paths.get(id(value), ())
+        where = ".".join((*path, name))
         box = self._box(value, name)
+        if box is not None and name in census.left_out.get(path, ()):
+            return "left out", class_path(type(box[name]))
         if box is not None and not self._of_class(value, name, box[name]):
             held = box[name]
             if isinstance(held, self.frontend.tensor_type):

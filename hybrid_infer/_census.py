@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from hybrid_infer import _layer_hooks, _origin, _state, _undo
+from hybrid_infer import _layer_hooks, _left_out, _origin, _state, _undo
 from hybrid_infer._state import PLAIN
 
 #: Where something stands below a root: names of attributes, keys and indices, e.g. ("self", "layers", "0", "weight").
@@ -77,6 +77,7 @@ class Census:
     layers: list[tuple[Path, Any]] = field(default_factory=list)
     grouped: set[int] = field(default_factory=set)  # ids of the dicts in which layers keep parameters and sublayers
     recomputed: dict[Path, frozenset[str]] = field(default_factory=dict)  # attributes that hooks compute at each call
+    left_out: dict[Path, frozenset[str]] = field(default_factory=dict)  # attributes that copies have not (`_left_out`)
     carries: tuple[Any, ...] = ()  # whose places are left out (see `_carry`)
     without: frozenset[Path] = frozenset()  # these places
 
@@ -150,7 +151,7 @@ def caches(census: Census) -> list[Any]:
 
 def _values(census: Census) -> Iterator[Any]:
     """All that the state holds but plain data, each once."""
-    seen: set[int] = set()
+    seen = {id(vars(census.objects[path])[name]) for path, names in census.left_out.items() for name in names}
     queue: list[Any] = list(census.objects.values())
     while queue and len(seen) < _OBJECTS:
         value = queue.pop()
@@ -243,9 +244,12 @@ def _visit(box: Any, key: Any, path: Path, census: Census, frontend: Any) -> Non
         census.layers.append((path, value))
         if path != _layer_hooks.OWN and (names := _layer_hooks.recomputed(value, frontend.hooks)):
             census.recomputed[path] = names
-    computed = census.recomputed.get(path, ())
+    passed_by = census.recomputed.get(path, frozenset())
+    if not isinstance(value, (dict, list)) and (left_out := _left_out.names(value)):
+        census.left_out[path] = left_out
+        passed_by |= left_out
     for inner, name in items(value, is_layer, census, frontend):
-        if name not in computed:
+        if name not in passed_by:
             _visit(inner, name, (*path, str(name)), census, frontend)
 
 

@@ -18,6 +18,7 @@ from hybrid_infer import (
     _environment,
     _given,
     _layer_hooks,
+    _left_out,
     _mappings,
     _origin,
     _outside,
@@ -97,7 +98,7 @@ class Twin:
         self._carried = Boxes(parameters.carries, self.census.objects)
         self._copies = {**self.census.objects, **{p: memo[id(v)] for p, v in live.objects.items() if id(v) in memo}}
         if [s.path for s in self.census.slots] != [s.path for s in live.slots]:
-            raise TraceError("a copy of the layer does not have the layer's structure", "Check its __deepcopy__")
+            raise TraceError(*_left_out.differing(live, self.census))
         self._refuse_shared()
         groups = live.weights()
         self.weights = [slots[0].tensor for slots in groups.values()]
@@ -268,7 +269,7 @@ class Twin:
             if needed:
                 self.carries = tuple(carry._replace(read=True) for carry in needed)
                 self.writes = [f"it replaces {carry.name}" for carry in needed]
-            for reason in partly.read():
+            for reason in (*partly.read(), *_left_out.read(self.live.left_out, self.names)):
                 raise TraceError(reason) from fault
             raise
         finally:
@@ -290,6 +291,8 @@ class Twin:
         self.names.update((firsts[i], names) for i, names in looked.names.items())
         left = {id(v) for v in unwatched} | (as_they_are if self.watched else set())
         self._settle(assigned, value, left)
+        missed = {path: {"__dict__"} for path, obj in watched.items() if id(obj) in left}
+        self.writes += _left_out.read(self.live.left_out, {**self.names, **missed})
         self.whole = {id(self.live.objects[path]) for path, obj in watched.items() if id(obj) in left}
 
         def kept(held: Any) -> bool:

@@ -1,0 +1,144 @@
+"""Attributes that a class leaves out of its copies, as Lightning's modules do with their trainer."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support import counts, eagerly, layer_class, served
+
+from hybrid_infer import inference
+
+
+class Trainer:
+    """Holds the layer, data and what refuses to be copied, as a trainer does."""
+
+    def __init__(self, layer: Any, data: Any) -> None:
+        self.layer, self.part, self.data, self.scale, self.lock = layer, layer.linear, data, 3.0, threading.Lock()
+
+
+def computes(layer: Any, x: Any) -> Any:
+    return layer.linear(x)
+
+
+def asks(layer: Any, x: Any) -> Any:
+    return layer.linear(x) * (1.0 if layer._trainer is None else layer._trainer.scale)
+
+
+def asks_for_its_name(layer: Any, x: Any) -> Any:
+    return layer.linear(x) * (3.0 if getattr(layer, "_trainer", None) else 1.0)
+
+
+def looks_at_all(layer: Any, x: Any) -> Any:
+    return layer.linear(x) * (3.0 if vars(layer)["_trainer"] else 1.0)
+
+
+def assigns(layer: Any, x: Any) -> Any:
+    layer._trainer = None
+    return layer.linear(x)
+
+
+def make(framework: Any, does: Callable[..., Any]) -> Any:
+    class Net(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = framework.nn.Linear(4, 4)
+            self._trainer: Any = None
+
+        def __getstate__(self) -> Any:
+            return dict(vars(self), _trainer=None)
+
+        @inference()
+        def forward(self, x: Any) -> Any:
+            return does(self, x)
+
+    layer = Net()
+    layer.eval()
+    return layer
+
+
+def ask(framework: Any, layer: Any, does: Callable[..., Any], times: int = 3) -> None:
+    for n in range(times):
+        x = framework.ones([2, 4]) * n
+        with framework.no_grad():
+            trainer, found = layer._trainer, layer(x)
+            after, layer._trainer = layer._trainer, trainer
+            expected = does(layer, x)
+            assert layer._trainer is after
+            layer._trainer = trainer
+        assert bool(framework.allclose(found, expected, atol=1e-6))
+
+
+def test_what_stands_behind_one_is_no_part_of_the_method(framework: Any) -> None:
+    layer = make(framework, computes)
+    layer._trainer = Trainer(layer, framework.ones([7, 3]))
+    ask(framework, layer, computes)
+    served(captures=1)
+    layer._trainer = Trainer(layer, framework.ones([2, 9, 3]))
+    ask(framework, layer, computes)
+    layer._trainer = None
+    ask(framework, layer, computes)
+    served(captures=1)
+    assert counts()["hits"] == 8
+
+
+@pytest.mark.parametrize("does", [asks, asks_for_its_name, looks_at_all])
+def test_a_method_that_looks_at_one_runs_eagerly(framework: Any, does: Callable[..., Any]) -> None:
+    layer = make(framework, does)
+    layer._trainer = Trainer(layer, framework.ones([7, 3]))
+    ask(framework, layer, does)
+    eagerly("it reads self._trainer", "__getstate__")
+
+
+@pytest.mark.parametrize("does", [asks, asks_for_its_name])
+def test_where_nothing_is_left_out_it_is_served(framework: Any, does: Callable[..., Any]) -> None:
+    layer = make(framework, does)
+    ask(framework, layer, does)
+    served(captures=1)
+    layer._trainer = Trainer(layer, [])
+    hits = counts()["hits"]
+    ask(framework, layer, does)
+    assert counts()["hits"] == hits
+    layer._trainer = None
+    ask(framework, layer, does)
+    assert counts()["hits"] > hits
+
+
+def test_one_that_is_assigned(framework: Any) -> None:
+    layer = make(framework, assigns)
+    layer._trainer = Trainer(layer, [])
+    ask(framework, layer, assigns)
+
+
+def test_a_copy_of_another_structure_is_told_by_the_place(framework: Any) -> None:
+    class Part(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = framework.nn.Linear(4, 4), framework.nn.Linear(4, 4)
+
+        def __deepcopy__(self, memo: Any) -> Any:
+            made = type(self)()
+            made.first = copy.deepcopy(self.first, memo)
+            del made.second
+            return made
+
+        def forward(self, x: Any) -> Any:
+            return self.first(x)
+
+    class Net(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = Part()
+
+        @inference()
+        def forward(self, x: Any) -> Any:
+            return self.part(x)
+
+    layer = Net()
+    layer.eval()
+    with framework.no_grad():
+        layer(framework.ones([2, 4]))
+    eagerly("does not have the layer's structure, from self.part.second.weight on")
