@@ -6,7 +6,7 @@ to, so that no key has it), ``missing``, ``tensor``, ``layer``, ``group`` (a
 whole dict of sublayers or weights, or of all attributes), ``object`` (an instance whose own attributes are reads of
 their own), ``opaque``
 (data that cannot be told to another process), ``vouched`` (the same, where the user says that it is equal everywhere),
-``left out`` (see `_left_out`),
+``left out`` (see `_left_out`), ``compiled`` (see `_compiled_layers`),
 ``hooks`` (of transformers, see `_layer_hooks`), ``around`` (hooks that ran around a layer's call); ``environment`` (see
 `_environment`).
 """
@@ -21,7 +21,18 @@ import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hybrid_infer import _astray, _environment, _fingerprint, _functions, _keys, _layer_hooks, _origin, _reads, _state
+from hybrid_infer import (
+    _astray,
+    _compiled_layers,
+    _environment,
+    _fingerprint,
+    _functions,
+    _keys,
+    _layer_hooks,
+    _origin,
+    _reads,
+    _state,
+)
 from hybrid_infer._census import Census, Path, has_state
 from hybrid_infer._fingerprint import ABSENT, Fingerprint
 from hybrid_infer._framework_code import Named
@@ -96,7 +107,10 @@ class Attributes:
 
     def _astray(self, value: Any, name: str, where: str, census: Census) -> list[str]:
         box = self._box(value, name)
-        return self.astray(box[name], where, census) if box else []
+        if box is None or (name == "forward" and _compiled_layers.is_own(value)):
+            return []
+        script = _compiled_layers.out_of_sight(box[name], where) if id(box[name]) not in census.paths else ""
+        return [script] if script else self.astray(box[name], where, census)
 
     def astray(self, value: Any, where: str, census: Census) -> list[str]:
         """Why what a layer holds cannot be traced: a copy of it leads to layers of the program's own."""
@@ -132,6 +146,8 @@ class Attributes:
         box = self._box(value, name)
         if box is not None and name in census.left_out.get(path, ()):
             return "left out", class_path(type(box[name]))
+        if name == "forward" and _compiled_layers.is_own(value):
+            return "compiled", ""
         if box is not None and not self._of_class(value, name, box[name]):
             held = box[name]
             if isinstance(held, self.frontend.tensor_type):

@@ -12,6 +12,7 @@ from hybrid_infer import (
     _astray,
     _census,
     _code,
+    _compiled_layers,
     _fork_safe,
     _framework_code,
     _keys,
@@ -359,7 +360,7 @@ class Subject:
         """
         for path, layer in self.census.layers:
             forward = vars(layer).get("forward")
-            if forward is None or path == _layer_hooks.OWN:
+            if forward is None or path == _layer_hooks.OWN or _compiled_layers.is_own(layer):
                 continue
             for reason in self.attributes.astray(forward, f"{'.'.join(path)}.forward", self.census):
                 return _layer_hooks.Rewritten(layer, forward, reason)

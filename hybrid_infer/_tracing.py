@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _garbage, _located, _profiler, _state_inputs, _troubleshooting
+from hybrid_infer import _compiled_layers, _garbage, _located, _profiler, _state_inputs, _troubleshooting
 from hybrid_infer._carry import Carry, joined
 from hybrid_infer._errors import TraceError
 from hybrid_infer._family import Held
@@ -30,6 +30,7 @@ _log = logging.getLogger("hybrid_infer")
 
 
 _UNRECORDED = "Call it under no_grad()"
+_OUT_OF_SIGHT = "it uses a tensor that no layer, closure or global in sight holds: its changes would go unseen"
 
 
 class Moved(Exception):
@@ -241,7 +242,9 @@ def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
     if request.subject.asks_for_history() and any(map(request.frontend.requires_grad, changing)):
         reasons.append(f"it asks tensors for {_history(request.subject)}, and writes to one that requires gradients")
     if not reasons and _unknown(request, captured.constants):
-        reasons = ["it uses a tensor that no layer, closure or global in sight holds: its changes would go unseen"]
+        layers = ((".".join(path), layer) for path, layer in request.subject.census.layers)
+        scripts = (_compiled_layers.out_of_sight(layer, where) for where, layer in layers)
+        reasons = [next(filter(None, scripts), _OUT_OF_SIGHT)]
     if reasons:
         training = any(r.name == "training" for r in reads)
         remedy = _troubleshooting.EVALUATE if training and _training(request) else ""

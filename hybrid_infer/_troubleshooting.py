@@ -108,6 +108,7 @@ SECTIONS: tuple[Section, ...] = (
     Section("disagreement", r"does not do what the eager method does"),
     Section("copies", r"cannot be copied|does not have the layer's structure"),
     Section("tensors-out-of-sight", r"no layer, closure or global|neither an argument nor held"),
+    Section("torchscript", r"is a module of TorchScript", "Hold the module that it was made of"),
     Section(
         "layers-out-of-sight", r"holds it out of sight", "Make it an attribute of the layer, and the function a method"
     ),

@@ -1,0 +1,34 @@
+"""Layers that torch's compilers give.
+
+``torch.compile(layer)`` is a layer around the program's own, whose ``forward`` calls that. What its compiler makes of
+the call is none of the method's: a static graph is made of the layer inside, as it is of functions under
+`torch.compile`. A copy has a ``forward`` of its own, for its own copy of what is inside.
+
+What ``torch.jit`` gives holds its weights outside of Python, where no trace can take any for inputs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_COMPILED, _SCRIPT = ("torch._dynamo.eval_frame", "OptimizedModule"), ("torch.jit._script", "ScriptModule")
+
+
+def is_own(layer: Any) -> bool:
+    """Is what an object has as ``forward`` what torch puts there, which calls no more than the layer inside?"""
+    if not _is(layer, _COMPILED):
+        return False
+    inside = vars(layer).get("_modules", {}).get("_orig_mod")
+    called = getattr(vars(layer).get("forward"), "_torchdynamo_orig_callable", None)
+    return inside is not None and inside in (getattr(called, "__self__", None), getattr(called, "__wrapped__", None))
+
+
+def out_of_sight(layer: Any, where: str) -> str:
+    """Why a layer that is held `where` keeps a method from being served, if it is one of `torch.jit`."""
+    if not _is(layer, _SCRIPT):
+        return ""
+    return f"{where} is a module of TorchScript ({type(layer).__name__}), which holds its weights outside of Python"
+
+
+def _is(layer: Any, kind: tuple[str, str]) -> bool:
+    return any((base.__module__, base.__name__) == kind for base in type(layer).__mro__)
