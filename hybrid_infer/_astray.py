@@ -90,6 +90,8 @@ def _copied(value: Any) -> Iterator[Any]:
         function = value.__func__
         if inspect.getattr_static(type(value.__self__), getattr(function, "__name__", ""), None) is not function:
             yield function
+    elif isinstance(value, staticmethod):
+        yield value.__func__
     elif isinstance(value, functools.partial):
         yield from (value.func, value.args, value.keywords)
     if _census.has_state(value):

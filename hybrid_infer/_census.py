@@ -22,7 +22,7 @@ Path = tuple[str, ...]
 _CACHE = type(functools.lru_cache(lambda: None))
 _LEAVES = (
     type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, str, bytes, int, float,
-    complex, bool, type(None), enum.Enum, range, slice, logging.Logger, _CACHE,
+    complex, bool, type(None), enum.Enum, range, slice, logging.Logger, _CACHE, staticmethod,
 )  # fmt: skip
 
 
@@ -170,6 +170,8 @@ def _values(census: Census) -> Iterator[Any]:
             queue.extend(value.flat)
         elif isinstance(value, types.MethodType):
             queue += [value.__self__, value.__func__]
+        elif isinstance(value, staticmethod):
+            queue.append(value.__func__)
         elif isinstance(value, functools.partial):
             queue += [value.func, value.args, value.keywords]
         elif isinstance(value, weakref.ref):
@@ -197,7 +199,7 @@ def _functions(value: Any, seen: dict[int, tuple[types.FunctionType, ...]]) -> t
     """Those that a value is, or holds in containers; `seen`: what was found in a container before, by its id."""
     if isinstance(value, types.FunctionType):
         return () if hasattr(value, "__hybrid_infer__") or _origin.of_object(value) else (value,)
-    if isinstance(value, types.MethodType):
+    if isinstance(value, (types.MethodType, staticmethod)):
         return _functions(value.__func__, seen)
     if isinstance(value, functools.partial):
         return _functions(value.func, seen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer._unshared import unshare
 
 _OURS = "__hybrid_infer__"
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 
 def with_same_tensors(
@@ -43,8 +45,10 @@ def copied(roots: Mapping[str, Any], live: Census, memo: dict[int, Any]) -> dict
 
 
 def _uncopied(live: Census) -> Iterator[Any]:
-    """What the program shares with its copy: modules and cached functions, which refuse to be copied, bare objects, of
-    which code asks whether it is one that it knows, and what wraps a decorated method, with all that we know of it.
+    """What the program shares with its copy.
+
+    Modules, cached functions and static methods, which refuse to be copied; bare objects, of which code asks whether it
+    is one that it knows; and what wraps a decorated method, with all that we know of it.
     """
     for value in live.objects.values():
         held = list(vars(value).values()) if hasattr(value, "__dict__") else []
@@ -52,8 +56,13 @@ def _uncopied(live: Census) -> Iterator[Any]:
         held += _state.elements(value) if isinstance(value, (dict, list)) else ()
         held += _state.content(value) if isinstance(value, dict) else ()  # its keys
         held += [part for each in held if isinstance(each, (tuple, set, frozenset)) for part in _members(each)]
-        yield from (item for item in held if isinstance(item, SHARED) or type(item) is object)
+        yield from (item for item in held if isinstance(item, SHARED) or type(item) is object or _of_a_function(item))
         yield from (vars(item)[_OURS] for item in held if _OURS in getattr(item, "__dict__", ()))
+
+
+def _of_a_function(value: Any) -> bool:
+    """Is it a static method of a function, which is no other in a copy?"""
+    return isinstance(value, staticmethod) and isinstance(value.__func__, _FUNCTIONS)
 
 
 def _members(container: Any) -> Iterator[Any]:

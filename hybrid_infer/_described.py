@@ -21,7 +21,7 @@ SHARED = (types.ModuleType, type(functools.lru_cache(lambda: None)))
 _SIMPLE = (int, float, str, bool, bytes, complex, type(None))
 NO_STATE = (
     type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
-    enum.Enum, range, slice, logging.Logger, *SHARED,
+    enum.Enum, range, slice, logging.Logger, staticmethod, *SHARED,
 )  # fmt: skip
 
 

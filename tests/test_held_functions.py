@@ -54,6 +54,7 @@ HOLD: dict[str, Callable[[], Any]] = {
     "partial": lambda: functools.partial(shifted, 1.0),
     "bound method": lambda: Helper().act,
     "lambda": lambda: lambda y, config: y / config.slope,
+    "static method": lambda: staticmethod(act),
 }
 
 
@@ -179,3 +180,24 @@ def test_one_that_no_code_calls_counts_for_nothing(framework: Any) -> None:
         Config.slope = 7.0
         net(x)
     assert counts()["captures"] == 1
+
+
+@pytest.mark.parametrize("around", [lambda layer: layer, lambda layer: lambda y: layer(y)], ids=["itself", "lambda"])
+def test_a_static_method_that_leads_to_a_layer(framework: Any, around: Callable[[Any], Any]) -> None:
+    class Net(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = framework.nn.Linear(4, 4)
+            self.kept = staticmethod(around(self.linear))
+
+        def eager(self, x: Any) -> Any:
+            return self.kept(x) * 2
+
+        forward = inference(eager)
+
+    net, x = Net(), framework.ones([2, 4])
+    with framework.no_grad():
+        for n in range(3):
+            net.linear.weight.fill_(n)
+            np.testing.assert_allclose(np.asarray(net(x)), np.asarray(net.eager(x)), rtol=1e-6)
+    assert counts()["hits"] == 0 and counts()["eager_calls"] == 3
