@@ -73,6 +73,7 @@ SECTIONS: tuple[Section, ...] = (
     ),
     Section(
         "state-between-calls",
+        r"it moves or converts|"
         r"it changes |it replaces the t(ensor|uple)|it assigns the global|it writes (to|in place)|cannot be wound back",
         "Return the new state and assign it outside, or decorate the part that only computes",
     ),

@@ -28,6 +28,7 @@ from hybrid_infer.frontends import (
     _torch_collectors,
     _torch_compiling,
     _torch_composites,
+    _torch_conversions,
     _torch_decompositions,
     _torch_experts,
     _torch_fastpath,
@@ -219,7 +220,8 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
     mode = torch.enable_grad() if recording and tracee.asks_for_gradients else torch.no_grad()
     with (
         _quiet(), mode, _torch_compiling.here(), _torch_builtins.here(), _torch_switches.kept(),
-        _torch_composites.quick(), _torch_views.by_shape(), _torch_writes.noted() as counted,
+        _torch_composites.quick(), _torch_views.by_shape(), _torch_conversions.here(),
+        _torch_writes.noted() as counted,
     ):  # fmt: skip
         try:
             with _torch_collectors.by_context(), _torch_fixed.noted() as lines, _torch_checks.noted() as made:

@@ -10,7 +10,7 @@ import torch
 
 from hybrid_infer._errors import StaticModelError, TraceError
 from hybrid_infer._types import Tracee
-from hybrid_infer.frontends import _torch_builtins, _torch_compiling, _torch_switches
+from hybrid_infer.frontends import _torch_builtins, _torch_compiling, _torch_conversions, _torch_switches
 from hybrid_infer.frontends._torch_capture import _Call, _quiet, any_size, given
 from hybrid_infer.frontends._torch_reasons import explained
 
@@ -27,7 +27,8 @@ def program(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: f
 def _program(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> bytes:
     arguments, shapes = given(tracee, dynamic)
     with (
-        _quiet(), torch.enable_grad(), _torch_compiling.here(), _torch_builtins.here(), _torch_switches.kept()
+        _quiet(), torch.enable_grad(), _torch_compiling.here(), _torch_builtins.here(), _torch_switches.kept(),
+        _torch_conversions.here(),
     ):  # fmt: skip
         try:
             made = torch.export.export(_Call(tracee), arguments, dynamic_shapes=shapes, strict=False)
