@@ -226,16 +226,21 @@ def _wrap_layer(layer: Any, options: _options.Options) -> Any:
             forward.__hybrid_infer__.release({id(layer)})
             layer.forward = again
         return layer
-    check_forward(layer)
-    layer.forward = Bound(HotMethod(forward.__func__, options, has_owner=True), layer)
+    layer.forward = Bound(HotMethod(method_of(layer).__func__, options, has_owner=True), layer)
     _ready(layer.forward)
     return layer
 
 
-def check_forward(layer: Any, asked: str = "inference") -> None:
-    """Raises HybridInferError where a layer's ``forward`` is nothing that could be replaced, TypeError for no layer."""
-    if isinstance(layer.forward, (types.MethodType, Bound)):
-        return
+def method_of(layer: Any, asked: str = "inference") -> Any:
+    """The method that a layer's ``forward`` is.
+
+    Raises HybridInferError where it is nothing that could be replaced, TypeError for no layer.
+    """
+    method = layer.forward
+    if not isinstance(method, (types.MethodType, Bound)):
+        method = _callables.as_method(method, layer)
+    if method is not None:
+        return method
     maker = _callables.made_by(layer) or _callables.made_by(layer.forward)
     if maker:
         raise TypeError(

@@ -23,6 +23,17 @@ def made_by(target: Any) -> str:
     return next(filter(None, found), "")
 
 
+def as_method(forward: Any, layer: Any) -> types.MethodType | None:
+    """The method of a layer that its ``forward`` is under another form; None where it is none.
+
+    accelerate puts its hooks around a layer as ``functools.partial(function, layer)``.
+    """
+    if not isinstance(forward, functools.partial) or not isinstance(forward.func, types.FunctionType):
+        return None
+    own = len(forward.args) == 1 and forward.args[0] is layer and not forward.keywords
+    return types.MethodType(forward.func, layer) if own else None
+
+
 def remedy(target: Any) -> str:
     """What follows the error about an object that is neither a function nor a layer; empty where nothing helps."""
     maker = made_by(target)

@@ -82,8 +82,7 @@ def _decorate(target: Any, options: _options.Options, strategy: Any) -> Any:
     frontend = _frontends.of(target)
     if frontend is not None and hasattr(target, "forward"):
         _refuse(strategy, frontend)
-        _api.check_forward(target, "to_static")
-        target.forward = _bound(target.forward, options, strategy)
+        target.forward = _bound(_api.method_of(target, "to_static"), options, strategy)
         return target
     served = _api.wrap(target, options, "to_static")
     if served is target:

@@ -168,9 +168,19 @@ def _trace(request: Request, wishes: Sequence[Wish], twins: list[Twin], tried: C
     request = _by_what_ran(request, twin)
     if twin is not None and twin.writes:  # which is why the tracer gave up, whatever it says
         return Outcome(_impure(request, twin, twin.writes, "writes", carries=twin.carries))
+    fault = _offloaded(request) or fault
     (reason,) = _placed(request, [fault.reason])
     passing = twin is None or bool(_profiler.hindrance())  # which is over in the next process, or sooner
     return Outcome(failure(request, twin, reason, fault.remedy, "copy" if passing else "capture"))
+
+
+def _offloaded(request: Request) -> TraceError | None:
+    """Why a trace could not but fail: a weight whose values are put there by each call, and taken away after it."""
+    for weight, slots in request.subject.census.weights().items():
+        if request.frontend.describe(slots[0].tensor)[2] == "meta":
+            reason = f"{weight} is on the device meta, which holds no values: they are elsewhere until it is used"
+            return TraceError(reason, "Load the layer whole, or decorate one that holds its weights")
+    return None
 
 
 def _by_what_ran(request: Request, twin: Twin | None) -> Request:

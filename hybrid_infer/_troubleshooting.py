@@ -41,7 +41,7 @@ SECTIONS: tuple[Section, ...] = (
         "values-that-change", r"^what its code reads changes from call to call",
         "Pass what differs at each call as an argument, a number as a tensor",
     ),
-    Section("hooks", r"has a hook \("),
+    Section("hooks", r"has a hook \(|is on the device meta"),
     Section(
         "batch-statistics", r"updates running statistics whatever the mode",
         "Leave use_global_stats at None, or set it to True",
