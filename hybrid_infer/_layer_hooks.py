@@ -6,8 +6,8 @@ forward pass sets for its own time. A hook that finds no collector for its key d
 obstacle, and neither is one that wakes up inside of a method, whose results it gives to that method alone.
 
 Nor is one of a framework's own that computes an attribute of its layer from the layer's weights before each call, as
-``weight_norm`` and ``spectral_norm`` put there: it is traced along. That attribute is no weight then, and to write it
-is no effect: nobody may read it in a method before it is computed there.
+``weight_norm``, ``spectral_norm`` and torch's pruning put there: it is traced along. That attribute is no weight then,
+and to write it is no effect: nobody may read it in a method before it is computed there.
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ from hybrid_infer._errors import TraceError
 _CAPTURING = "transformers.utils.output_capturing"
 #: Of transformers 5: the attribute of a model that has its hooks. They are put in place as soon as they are needed.
 INSTALLED = "_output_capturing_hooks_installed"
-#: Hooks that compute an attribute, which their own attribute ``name`` names: the modules and names of their classes.
+_PRUNE = "torch.nn.utils.prune"
+#: Hooks that compute an attribute, which an attribute of their own names: the modules and names of their classes.
 _RECOMPUTING = frozenset(
     {
         ("paddle.nn.utils.weight_norm_hook", "WeightNorm"), ("paddle.nn.utils.spectral_norm_hook", "SpectralNorm"),
         ("torch.nn.utils.weight_norm", "WeightNorm"), ("torch.nn.utils.spectral_norm", "SpectralNorm"),
+        (_PRUNE, "Identity"), (_PRUNE, "RandomUnstructured"), (_PRUNE, "L1Unstructured"), (_PRUNE, "RandomStructured"),
+        (_PRUNE, "LnStructured"), (_PRUNE, "CustomFromMask"), (_PRUNE, "PruningContainer"),
     }
 )  # fmt: skip
+_NAMES = ("name", "_tensor_name")
 _AWAKE = (
     "transformers gathers hidden states or attentions there for a model that is called with output_hidden_states=True "
     "or output_attentions=True: decorate that model, or call it without"
@@ -90,7 +94,12 @@ def recomputed(layer: Any, names: Iterable[str]) -> frozenset[str]:
 
 def described(box: Mapping[Any, Any]) -> list[Any]:
     """What decides about what the hooks in a dict compute, as plain data."""
-    return [[type(hook).__module__, type(hook).__name__, vars(hook)] for hook in recomputing(box)]
+    return [[type(hook).__module__, type(hook).__name__, _decisive(hook)] for hook in recomputing(box)]
+
+
+def _decisive(hook: Any) -> dict[str, Any]:
+    """Of one that prunes, what it has computed its mask by counts no more: that is a tensor of its layer."""
+    return {_NAMES[1]: _attribute(hook)} if type(hook).__module__ == _PRUNE else vars(hook)
 
 
 def recomputing(box: Mapping[Any, Any]) -> list[Any]:
@@ -103,9 +112,9 @@ def _attribute(hook: Any) -> str:
     kind = type(hook)
     if (kind.__module__, kind.__name__) not in _RECOMPUTING:
         return ""
-    bodies = (each for each in vars(kind).values() if isinstance(each, types.FunctionType))
+    bodies = (each for base in kind.__mro__ for each in vars(base).values() if isinstance(each, types.FunctionType))
     whole = all(each.__module__ == kind.__module__ for each in bodies)
-    return str(vars(hook).get("name", "")) if whole else ""
+    return next((str(vars(hook)[name]) for name in _NAMES if name in vars(hook)), "") if whole else ""
 
 
 class Refusing(dict[Any, Any]):
