@@ -119,6 +119,15 @@ class Aliases:
         return any(not any(_inside(block, inner) for inner in op.blocks()) for op in loops if op.id() != user.id())
 
 
+def viewed(value: Any) -> Any:
+    """What a view is one of, by operators in a row; the value itself if it is none."""
+    op = value.get_defining_op()
+    while op is not None and op.name().rpartition(".")[2] in _VIEWS:
+        value = op.operand_source(0)
+        op = value.get_defining_op()
+    return value
+
+
 def written(op: Any) -> list[Any]:
     """The operands that an operator in place writes to: any of them, where it does not say which."""
     import paddle

@@ -9,7 +9,7 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends._paddle_loops import latest
-from hybrid_infer.frontends._paddle_watch import Watch
+from hybrid_infer.frontends._paddle_watch import recorded
 
 
 @contextmanager
@@ -83,16 +83,10 @@ def _set(value: Any, content: Any) -> None:
     import paddle
 
     given = content if isinstance(content, paddle.pir.Value) else paddle.to_tensor(content)
-    sizes, others = (_recorded(each) for each in (value, given))
+    sizes, others = (recorded(each) for each in (value, given))
     if given.dtype != value.dtype or sizes != others or -1 in sizes:
         raise TraceError("it gives a tensor another one's elements, of another shape or element type", "Assign it anew")
     _write(value, given)
-
-
-def _recorded(value: Any) -> list[int]:
-    """Its sizes, -1 where they vary."""
-    watch = Watch.current
-    return list(value.shape if watch is None else watch.asked.recorded(value))
 
 
 _METHODS: dict[str, Callable[..., Any]] = {

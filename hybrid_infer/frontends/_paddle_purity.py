@@ -91,10 +91,11 @@ def impurities(program: Any, inputs: Sequence[Any], labels: Sequence[str], resul
             aliases = aliases or Aliases(program, results)
             memory = [each for value in written(op) for each in aliases.of(value)]
             theirs = [n for value, n in zip(inputs, labels, strict=True) if any(a.is_same(value) for a in memory)]
+            by = "" if name == "assign_out_" else f", by {name}"  # which is none of the user's
             for label in theirs[:1]:
-                note(f"it writes to {label} in place, by {name}")
+                note(f"it writes to {label} in place{by}")
             if not theirs and memory and aliases.read_again(op, memory):
-                note(f"it writes in place, by {name}, to a tensor that is read again")
+                note(f"it writes in place{by and by + ','} to a tensor that is read again")
     return list(dict.fromkeys(found))
 
 

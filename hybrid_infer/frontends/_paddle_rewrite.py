@@ -275,6 +275,11 @@ def _group_norm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return _paddle_channels.last(result) if last else result
 
 
+def _assign_out(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """What was written, whatever it was written to."""
+    return inputs[0]
+
+
 def _loop(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """The converter has one name for what a loop starts from and for what that has become, and one for all variables
     that start from one tensor. What the loop reads beside its variables is to stay: such a start is a copy.
@@ -315,6 +320,7 @@ _RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "gelu": _gelu,
     "group_norm": _group_norm,
     "while": _loop,
+    "assign_out_": _assign_out,
     **dict.fromkeys(_paddle_channels.OPERATORS, _paddle_channels.rewrite),
     **_paddle_arithmetic.RULES,
     **_paddle_arranged.RULES,

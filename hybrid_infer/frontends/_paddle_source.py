@@ -23,13 +23,15 @@ from paddle.jit.dy2static import program_translator
 from paddle.utils import gast
 
 from hybrid_infer import _wrapping
-from hybrid_infer.frontends import _paddle_builtins, _paddle_reasons
+from hybrid_infer.frontends import _paddle_builtins, _paddle_eager, _paddle_literals, _paddle_reasons
 
 _Observing = Callable[[bool], AbstractContextManager[None]]
 #: Rewritten syntax trees by source. They hold no values, and take most of the time that a rewrite takes.
 _TREES: dict[str, Any] = {}
 #: In rewritten code, the name of what gives a function in its rewritten form.
 _REACHED = "_hybrid_infer_reached"
+#: And of what stands for ``type()`` of one value.
+_TYPE = "_hybrid_infer_type"
 #: Of the framework, what tells of which line of a function each line of its rewritten form was made.
 _ORIGINS = "create_and_update_origin_info_map"
 #: What Python itself keeps in a module: the second is set by a warning.
@@ -97,7 +99,7 @@ class _Translator(program_translator.DygraphToStaticAst):
         if first:
             _Super(first[0].id).visit(function)
         _Conditions().visit(function)
-        _Mapped().visit(function)
+        _Called().visit(function)
         # Defaults are values of the function; their source may name what the rewritten module does not have.
         nothing = gast.parse("None").body[0].value
         arguments.defaults = [nothing for _ in arguments.defaults]
@@ -153,17 +155,28 @@ class _Conditions(gast.NodeTransformer):
         return node
 
 
-class _Mapped(gast.NodeTransformer):
-    """``map(f, values)`` with a rewritten `f`: Paddle rewrites functions that are called by their name."""
+class _Called(gast.NodeTransformer):
+    """``map(f, values)`` with a rewritten `f`: Paddle rewrites functions that are called by their name. ``type(value)``
+    and questions about the mode as what can tell which they are, as Paddle has its own functions called as they are.
+    """
 
     def visit_Call(self, node: Any) -> Any:
         self.generic_visit(node)
-        called = isinstance(node.func, gast.Name) and node.func.id in ("map", "filter")
-        if called and node.args and not isinstance(node.args[0], gast.Starred):
-            made = gast.parse(f"{_REACHED}(_)").body[0].value
-            made.args = [node.args[0]]
-            node.args[0] = gast.copy_location(made, node.args[0])
+        name = node.func.id if isinstance(node.func, gast.Name) else getattr(node.func, "attr", None)
+        alone = isinstance(node.func, gast.Name) and bool(node.args) and not isinstance(node.args[0], gast.Starred)
+        if alone and name in ("map", "filter"):
+            node.args[0] = self._by(f"{_REACHED}(_)", node.args[0])
+        elif alone and name == "type" and len(node.args) == 1 and not node.keywords:
+            node.args.insert(0, node.func)
+            node.func = gast.copy_location(gast.parse(_TYPE).body[0].value, node)
+        elif name in _paddle_eager.MODES:
+            node.func = self._by(f"{_REACHED}(_)", node.func)
         return node
+
+    def _by(self, call: str, argument: Any) -> Any:
+        made = gast.parse(call).body[0].value
+        made.args = [argument]
+        return gast.copy_location(made, argument)
 
 
 def _decorated(function: types.FunctionType) -> bool:
@@ -194,22 +207,20 @@ def _around(function: Any) -> Any:
     return _without_decorators(wrapper)
 
 
-def _is_instance(value: Any, kinds: Any) -> bool:
-    """``isinstance`` of a method that is traced: what stands for a tensor there is an instance of what a tensor is."""
-    return isinstance(value, kinds) or (isinstance(value, paddle.pir.Value) and issubclass(paddle.Tensor, kinds))
-
-
 class Rewrites(program_translator.FunctionCache):
     """The functions rewritten in one trace, on one thread; other threads go on with Paddle's own.
 
-    `observing`, `rewritten`: see ``Tracee``; `standing_for`: what stands for a live tensor in the program, if anything.
+    `observing`, `rewritten`: see ``Tracee``; `standing_for`: what stands for a live tensor in the program, if anything;
+    `mode`: what its functions are told of that; `backward`: gradients are to flow.
     """
 
     def __init__(
         self, observing: _Observing, rewritten: Callable[[types.FunctionType, types.CodeType], None],
-        standing_for: Callable[[Any], Any] = lambda value: None,
+        standing_for: Callable[[Any], Any] = lambda value: None, mode: _paddle_eager.Mode | None = None,
+        backward: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
+        self._backward, self._mode = backward, mode or _paddle_eager.Mode(eager=True)
         self._standing_for = standing_for
         self._observing, self._rewritten = observing, rewritten
         self._code_to_ast_caches = _TREES
@@ -243,9 +254,9 @@ class Rewrites(program_translator.FunctionCache):
             defaults = tuple(map(self._default, defaults))
         found = types.FunctionType(made.__code__, scope, made.__name__, defaults, closure or None)
         found.__kwdefaults__ = by_name and {name: self._default(value) for name, value in by_name.items()}
-        for name, stands in (("isinstance", _is_instance), *_paddle_builtins.EXTREMES.items()):
+        for name, stands in (("isinstance", _paddle_eager.is_instance), *_paddle_builtins.EXTREMES.items()):
             scope.setdefault(name, stands)
-        scope[_REACHED] = self._reached
+        scope[_REACHED], scope[_TYPE] = self._reached, _paddle_eager.TYPE
         self._scopes.append((scope, dict(scope)))
         return self._observed(found) if _decorated(original) else found
 
@@ -326,7 +337,13 @@ class Rewrites(program_translator.FunctionCache):
                 return functools.partial(reach(func.func), *func.args, **func.keywords)
             if func is functools.reduce:
                 return lambda each, *rest: func(reached(each), *rest)
-            return func if func is reached else call(func)
+            plain = _paddle_eager.uncached(func) or (None if self._backward else _paddle_eager.forward_of(func))
+            if plain is not None:
+                return reach(plain)
+            stands = _paddle_literals.assigning(func)
+            if stands is None and _paddle_eager.is_the_programs(1):
+                stands = self._mode.told(func)
+            return func if func in (reached, _paddle_eager.TYPE) else stands or call(func)
 
         def reached(func: Any) -> Any:
             return reach(func) if callable(func) and not isinstance(func, type) else func

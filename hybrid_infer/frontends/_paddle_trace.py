@@ -16,7 +16,9 @@ from typing import Any
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Condition, Tracee
 from hybrid_infer.frontends import _paddle_complex_numbers, _paddle_constants
+from hybrid_infer.frontends._paddle_eager import Mode, forwards_alone
 from hybrid_infer.frontends._paddle_images import of_any_size
+from hybrid_infer.frontends._paddle_in_place import followed
 from hybrid_infer.frontends._paddle_literals import of_any_type
 from hybrid_infer.frontends._paddle_loops import program_key, watched
 from hybrid_infer.frontends._paddle_mode import recording
@@ -105,16 +107,32 @@ def trace(
 
     `every_side`: of a branch on a size that varies all sides are traced, instead of that of the example. Where a branch
     on whether a size is 0 that values decide has sides that do not fit together, it is taken not to be, and checked.
+    Where the method asks for the mode, and cannot be traced as it goes on eagerly, it is as it does in a trace.
     """
+    mode = Mode(eager=True)
+    try:
+        return _trace(tracee, dynamic, dynamic_ints, gradients, every_side, mode)
+    except TraceError as fault:
+        if not mode.asked:
+            raise
+        with suppress(TraceError):
+            return _trace(tracee, dynamic, dynamic_ints, gradients, every_side, Mode(eager=False))
+        raise fault from fault.__cause__
+
+
+def _trace(
+    tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int], gradients: bool,
+    every_side: bool, mode: Mode,
+) -> Trace:  # fmt: skip
     asked: list[bool] = []
     some = not gradients and tracee in _SOME
     try:
-        return _traced(tracee, dynamic, dynamic_ints, gradients, every_side, asked, some)
+        return _traced(tracee, dynamic, dynamic_ints, gradients, every_side, asked, some, mode)
     except TraceError as fault:
         if gradients or some or not any(asked):
             raise
         with suppress(TraceError):
-            found = _traced(tracee, dynamic, dynamic_ints, gradients, every_side, asked, some=True)
+            found = _traced(tracee, dynamic, dynamic_ints, gradients, every_side, asked, some=True, mode=mode)
             with suppress(TypeError):
                 _SOME.add(tracee)
             return found
@@ -123,7 +141,7 @@ def trace(
 
 def _traced(
     tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int], gradients: bool,
-    every_side: bool, asked_for_some: list[bool], some: bool,
+    every_side: bool, asked_for_some: list[bool], some: bool, mode: Mode,
 ) -> Trace:  # fmt: skip
     """`asked_for_some`: see ``Watch``."""
     import paddle
@@ -169,17 +187,20 @@ def _traced(
         stack.enter_context(as_traced())
         stack.enter_context(_paddle_complex_numbers.as_eagerly())
         stack.enter_context(watch.active())
+        stack.enter_context(followed(watch))
         stack.enter_context(watched(asked))
         stack.enter_context(_paddle_methods.added())
         if tracee.asks_for_gradients and not gradients:
             live = [*zip(values, [*tracee.weights, *tracee.tensors], strict=False)]
             stack.enter_context(_paddle_history.told(live))
-        rewrites = Rewrites(tracee.observing, tracee.rewritten, watch.standing_for)
+        rewrites = Rewrites(tracee.observing, tracee.rewritten, watch.standing_for, mode, gradients)
         sides = Sides(tracee, rewrites.assigned)
         stack.enter_context(sides.active())
         stack.enter_context(_buffers_replaced())
         stack.enter_context(of_any_size())
         stack.enter_context(of_any_type())
+        if not gradients:
+            stack.enter_context(forwards_alone())
         stack.enter_context(rewrites.active())
         none_swallowed = stack.enter_context(refused())
         try:
@@ -207,7 +228,7 @@ def _traced(
         taken = watch.taken
         impure += [_paddle_constants.WRITTEN] if _paddle_constants.written(taken) else []
         held = ["a tensor that its code holds"] * len(taken)
-        impure += watch.report(program, [*values, *taken], [*labels, *held], results)
+        impure += watch.reshaped.refusals(program, [*values, *taken], [*labels, *held], results)
         impure += [f"it assigns the global {name}" for name in rewrites.assigned()]
         # A result of its own for each entry, also where the method returns one tensor twice.
         results = [paddle.assign(result) for result in results]

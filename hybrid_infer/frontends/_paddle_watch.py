@@ -11,7 +11,7 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends import _paddle_constants
-from hybrid_infer.frontends._paddle_aliases import Aliases
+from hybrid_infer.frontends._paddle_in_place import Reshaped
 from hybrid_infer.frontends._paddle_sizes import Sizes
 
 FOREIGN = "it uses a tensor that is neither an argument nor held by the layer"
@@ -43,7 +43,7 @@ class Watch:
 
     A dimension that varies has the size -1 in Python code that was not rewritten: user code gets an operator that
     yields the real size instead, and fails loudly where it needs a number; what it asks about sizes is answered where
-    `asked` can tell. Writers in place are run by the tracer as if they were not: each is recorded with its target.
+    `asked` can tell.
     Tensors that are no argument become parameters: those that are a weight become that weight's input. A method is told
     whether gradients are recorded where it is known that it `asks_for_gradients`, so that each answer makes a program.
     With `some`, sizes that values decide are taken not to be 0 where that is asked.
@@ -57,8 +57,7 @@ class Watch:
     ) -> None:  # fmt: skip
         self.thread, self.values, self.asked = threading.get_ident(), values, asked
         self.every_side, self.asks_for_gradients = every_side, asks_for_gradients
-        #: By name, target, what read that before, and place.
-        self.writes: list[tuple[str, Any, frozenset[int], str]] = []
+        self.reshaped = Reshaped()
         self.sizes: list[Any] = []
         self._constants = {id(tensor): tensor for tensor in constants}
         #: What stands for these where the method uses them.
@@ -111,13 +110,10 @@ class Watch:
         import paddle
         from paddle.jit import dy2static
         from paddle.pir.core import static_op_arg_cast_guard
-        from paddle.utils import inplace_utils
-
-        from hybrid_infer.frontends import _paddle_reasons, _places
 
         value_type: Any = paddle.pir.Value
         raw = value_type.shape
-        thread, writes = self.thread, self.writes
+        thread = self.thread
 
         def ours(frame: Any) -> bool:
             module, name = frame.f_globals.get("__name__") or "", frame.f_code.co_name
@@ -171,25 +167,7 @@ class Watch:
                 raise TraceError("it asks whether gradients are recorded", "Ask outside of the method")
             return bool(asked())
 
-        class Warnings:
-            """Stands for the module of that name where the framework tells of a writer that will not write."""
-
-            def __getattr__(self, name: str) -> Any:
-                return getattr(original, name)
-
-            def warn(self, *args: Any, **kwargs: Any) -> None:
-                if threading.get_ident() != thread:
-                    original.warn(*args, **kwargs)
-                    return
-                caller = sys._getframe(1).f_locals
-                targets = [arg for arg in caller.get("args", ()) if isinstance(arg, value_type)][:1]
-                name = getattr(caller.get("func"), "__name__", "an operator in place")
-                place = _places.of_frame(sys._getframe(1), paddle, _paddle_reasons.origin)
-                target = targets[0] if targets else None
-                readers = frozenset() if target is None else frozenset(op.id() for op in target.all_used_ops())
-                writes.append((name, target, readers, place))
-
-        original, core, convert_shape = inplace_utils.warnings, paddle.base.core, dy2static.Shape
+        core, convert_shape = paddle.base.core, dy2static.Shape
         asked, truth_of_tensor = core._has_grad, value_type.__bool__
         convert_branch, convert_check = dy2static.IfElse, dy2static.Assert
 
@@ -268,7 +246,6 @@ class Watch:
             for name, function in taken_apart.items():
                 setattr(operators, name, apart(function))
             operators.full = filled
-            inplace_utils.warnings = Warnings()
             core._has_grad = has_grad
             before, Watch.current = Watch.current, self
             try:
@@ -281,7 +258,6 @@ class Watch:
                 for name, function in taken_apart.items():
                     setattr(operators, name, function)
                 operators.full = fill
-                inplace_utils.warnings = original
                 core._has_grad = asked
                 value_type.shape = raw
                 dy2static.Shape = convert_shape
@@ -311,27 +287,6 @@ class Watch:
             left += [operand for operand in op.operands_source() if operand.initialized()]
         return found
 
-    def report(
-        self, program: Any, inputs: Sequence[Any], labels: Sequence[str], results: Sequence[Any]
-    ) -> list[str]:
-        """Writes that the program does not show: into an argument or weight, or into what is read again by a name."""
-        from hybrid_infer.frontends._paddle_reasons import named
-
-        found = []
-        aliases = Aliases(program, results) if self.writes else None
-        for name, target, before, place in self.writes:
-            memory = [] if target is None or aliases is None else aliases.of(target)
-            known = [n for v, n in zip(inputs, labels, strict=True) if any(v.is_same(each) for each in memory)]
-            if target is None or known:
-                what = known[0] if known else "an argument or weight"
-                found.append(named(f"it writes to {what} in place, by {name}", place))
-                continue
-            # The operator that stands for the write is the first one since then.
-            later = sorted((op for op in target.all_used_ops() if op.id() not in before), key=lambda op: op.id())
-            if later and aliases is not None and aliases.read_again(later[0], memory):
-                found.append(named(f"it writes in place, by {name}, to a tensor that is read again", place))
-        return found
-
 
 def number(text: str) -> int | float:
     """A number that is written as text. ValueError: it is none."""
@@ -352,3 +307,9 @@ def is_number(value: Any) -> bool:
     if watch is None or not isinstance(value, paddle.pir.Value) or value.dtype not in (paddle.int64, paddle.int32):
         return False
     return watch.is_size(value, _ARITHMETIC)
+
+
+def recorded(value: Any) -> list[int]:
+    """The sizes of a value, -1 where they vary, in the trace under way if there is one."""
+    watch = Watch.current
+    return list(value.shape if watch is None else watch.asked.recorded(value))

@@ -141,13 +141,13 @@ def test_other_writes_run_eagerly() -> None:
             self.register_buffer("sum", paddle.zeros([4]))
 
         def forward(self, x: Any) -> Any:
-            self.sum.add_(x.sum(0))
+            self.sum[1:].add_(x.sum(0)[1:])
             return self.linear(x)
 
     mine, eager = pair(Added)
     for n in range(3):
         alike(mine, eager, n)
-    eagerly("it writes to self.sum in place, by add_")
+    eagerly("it writes to self.sum in place")
 
 
 def test_where_gradients_are_recorded() -> None:
