@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,11 @@ def _fold_once(plan: Plan, contents: dict[str, Any], late: list[Step]) -> int:
             if sum(array.nbytes for array in found) > max(given, _LARGE):
                 late.append(step)
                 large.update(step.outputs)
-            plan.constants.update({name: found[i] for i, name in enumerate(step.outputs) if name})
+            for name, array in zip(step.outputs, found, strict=False):
+                if name:
+                    plan.constants[name] = array
+                if name in plan.values:  # no run tells any more of sizes that only it would have
+                    plan.values[name] = replace(plan.values[name], shape=array.shape)
             users.subtract(read)
             for name in large.intersection(read):
                 if not users[name]:

@@ -39,3 +39,18 @@ def test_an_encoder_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     found_ops = ops(plan)
     assert (found_ops["attention"], found_ops["gemm"], found_ops["row"]) == (1, 6, 2), found_ops
     assert any("erf GELU stays apart" in each["why"] for each in plan.decisions)
+
+
+def test_windows_of_a_signal_whose_places_are_constants() -> None:
+    """Of a range that is computed when a plan is made, no run tells the length."""
+
+    def windows(x: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
+        return paddle.signal.frame(x, 8, 4), paddle.signal.stft(x, 16).abs()
+
+    fast = hybrid_infer.inference(windows, backend="native", device="cpu", fallback="error")
+    for length in (64, 64, 80, 100):
+        x = paddle.to_tensor(np.random.default_rng(length).standard_normal((2, length), dtype="float32"))
+        with paddle.no_grad():
+            for found, expected in zip(fast(x), windows(x), strict=True):
+                np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=2e-5, atol=2e-5)
+    served(captures=2)
