@@ -29,7 +29,7 @@ def split(model: Any) -> None:
     floats = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
     shapes = {
         value.name: [d.dim_value if d.HasField("dim_value") else None for d in value.type.tensor_type.shape.dim]
-        for value in (*inferred.input, *inferred.value_info)
+        for value in (*inferred.input, *inferred.value_info, *inferred.output)
         if value.type.tensor_type.HasField("shape") and value.type.tensor_type.elem_type in floats
     }
     known = constants(graph)

@@ -25,7 +25,7 @@ def count_from_the_front(model: Any) -> None:
     inferred = shape_inference.infer_shapes(model).graph
     ranks: dict[str, int | None] = {}
     for graph in (inferred, *subgraphs(inferred.node)):
-        for value in (*graph.input, *graph.value_info):
+        for value in (*graph.input, *graph.value_info, *graph.output):
             kind = value.type.tensor_type
             rank = len(kind.shape.dim) if kind.HasField("shape") else None
             # Graphs beside each other may use one name for two values.

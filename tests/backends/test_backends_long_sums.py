@@ -67,6 +67,16 @@ def test_others_are_left_as_they_are(shape: Sequence[int | str], sizes: Sequence
     assert nodes == 1
 
 
+def test_what_is_summed_may_be_a_result_too() -> None:
+    listed = onnx.helper.make_tensor("axes", onnx.TensorProto.INT64, [1], [0])
+    nodes = [node("Abs", ["x"], ["y"]), node("ReduceMean", ["y", "axes"], ["z"], keepdims=0)]
+    results: dict[str, tuple[str, tuple[int | str, ...]]] = {"y": ("float32", (400_000, 2)), "z": ("float32", (2,))}
+    made = graph(nodes, {}, {"x": ("float32", (400_000, 2))}, results, initializers=[listed])
+    x = (1000 + np.random.default_rng(0).standard_normal((400_000, 2))).astype(np.float32)
+    _, found = engine("onnxruntime").load(made, [], EngineOptions()).run([x])
+    np.testing.assert_allclose(found, x.astype(np.float64).mean(0), rtol=5e-6)
+
+
 def test_a_mean_of_whole_numbers_is_rounded_once() -> None:
     listed = onnx.helper.make_tensor("axes", onnx.TensorProto.INT64, [1], [1])
     made = graph(

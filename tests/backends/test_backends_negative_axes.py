@@ -47,6 +47,20 @@ def test_a_reduction_of_rows_that_may_be_none(kind: str, opset: int, axis: int, 
         np.testing.assert_allclose(found, expected)
 
 
+def test_what_is_reduced_may_be_a_result_too() -> None:
+    listed = onnx.helper.make_tensor("axes", onnx.TensorProto.INT64, [1], [-1])
+    nodes = [node("Exp", ["x"], ["y"]), node("ReduceSum", ["y", "axes"], ["z"], keepdims=1)]
+    results: dict[str, Any] = {"y": ("float32", ("n", "m")), "z": ("float32", ("n", 1))}
+    made = graph(nodes, {}, {"x": ("float32", ("n", "m"))}, results, initializers=[listed])
+    loaded = engine("onnxruntime").load(made, [], EngineOptions())
+    for shape in ((2, 3), (2, 0), (0, 3)):
+        x = np.random.default_rng(0).random(shape, np.float32)
+        y, z = loaded.run([x])
+        np.testing.assert_allclose(y, np.exp(x), rtol=1e-6)
+        assert z.shape == (shape[0], 1)
+        np.testing.assert_allclose(z, np.exp(x).sum(-1, keepdims=True), rtol=1e-6)
+
+
 def test_an_axis_of_the_largest_in_a_branch() -> None:
     """Where the sizes of what is reduced are known in the graph around alone."""
     branches = {
