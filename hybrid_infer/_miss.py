@@ -36,7 +36,7 @@ from hybrid_infer._request import Errand, Request, described, specs
 from hybrid_infer._resolve import resolve
 from hybrid_infer._route import Eager
 from hybrid_infer._signature import Layout, Signatures, Unsupported
-from hybrid_infer._subject import Subject
+from hybrid_infer._subject import Subject, Unformed
 from hybrid_infer._version import Call
 
 _log = logging.getLogger("hybrid_infer")
@@ -59,6 +59,15 @@ def miss(
     errand: Errand = _CALL,
 ) -> tuple[Any, Any]:  # fmt: skip
     """A route for a call that none answers, or its result if the eager method had to be run for it anyhow."""
+    try:
+        return _missed(state, owner, args, kwargs, values, key, errand)
+    except Unformed as fault:  # which nobody keeps: the eager method gives it a shape
+        return Eager(str(fault), lambda: False, kind="busy"), NOTHING
+
+
+def _missed(
+    state: Any, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: Any, values: Any, key: Any, errand: Errand
+) -> tuple[Any, Any]:  # fmt: skip
     if state.method.redefined() or state.own_parameters is not state.method.parameters:
         state.adopt_parameters()
         return None, NOTHING if errand.ahead else state.call(owner, args, kwargs)

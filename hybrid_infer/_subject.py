@@ -36,6 +36,10 @@ from hybrid_infer._walked import Known, Walked
 _FUNCTIONS = (FunctionType, BuiltinFunctionType)
 
 
+class Unformed(Exception):
+    """There is no telling yet what a method works on, as before the first call of one of torch's lazy layers."""
+
+
 class Subject:
     """The state of one instance, as far as a version can depend on it.
 
@@ -68,6 +72,7 @@ class Subject:
         #: May hooks of the method's own layer run inside of it? A capture finds out.
         self.calls_itself = not has_owner
         self.census = _census.take(self.roots, frontend, carries)
+        self._refuse_unformed()
         self.weights = tuple(self._weight(n, slots) for n, slots in self.census.weights().items())
         self.among = look(self.place) if among is None and look is not None else among
         self.attributes = Attributes(frontend, self.among)
@@ -207,6 +212,13 @@ class Subject:
     def holds_objects(self) -> frozenset[int]:
         """Those of objects that are no lists and no dicts: to be given one is more than to be given its equal."""
         return frozenset(number for number, value in self._holds.items() if is_object(type(value)))
+
+    def _refuse_unformed(self) -> None:
+        unformed = self.frontend.unformed
+        for name in [slot.name for slot in self.census.slots if unformed(slot.tensor)]:
+            raise Unformed(f"{name} has no shape before the first call of its layer")
+        for path in [path for path, layer in self.census.layers if unformed(layer)]:
+            raise Unformed(f"{'.'.join(path)} becomes another layer by its first call")
 
     def _weight(self, name: str, slots: Any) -> Weight:
         dtype, shape, _ = self.frontend.describe(slots[0].tensor)

@@ -30,6 +30,7 @@ SECTIONS: tuple[Section, ...] = (
         "busy",
         r"being compiled in the background|^another thread|the stance is 'eager'|neither used nor moved|"
         r"has gaps in its memory|where no counter tells|^compiling it in the background failed|"
+        r"has no shape before the first call|becomes another layer by|"
         r"^the process that traced|^it raised an error at|^a profiler is on",
     ),
     Section("max-versions", r"^it has max_versions="),

@@ -139,6 +139,10 @@ class Frontend(Protocol):
         """Why no engine can be given this tensor (sparse, quantised, a lazy view); empty if it can."""
         ...
 
+    def unformed(self, value: Any) -> bool:
+        """Is it a weight that gets its shape, and its values, by the first call of its layer, or such a layer?"""
+        ...
+
     def parts(self, tensor: Any) -> Sequence[Any]:
         """The tensors in plain memory that hold what it does: itself, unless it is sparse or quantised."""
         ...

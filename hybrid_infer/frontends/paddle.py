@@ -248,6 +248,9 @@ class PaddleFrontend:
         # Element types are objects that live as long as the process; their hash costs more than the rest of the key.
         return lambda tensor: (id(tensor.dtype), *tensor.shape)
 
+    def unformed(self, value: Any) -> bool:
+        return False
+
     def refuse(self, tensor: Any) -> str:
         if type(tensor) not in self.tensor_types:
             return f"a tensor of class {type(tensor).__name__}"

@@ -258,6 +258,13 @@ class TorchFrontend:
             return "a quantised tensor"
         return ""
 
+    def unformed(self, value: Any) -> bool:
+        import torch
+
+        if isinstance(value, torch.nn.modules.lazy.LazyModuleMixin):
+            return "_initialize_hook" in vars(value)
+        return torch.nn.parameter.is_lazy(value)
+
     def parts(self, tensor: Any) -> Sequence[Any]:
         from hybrid_infer.frontends import _torch_layouts
 
