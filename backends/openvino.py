@@ -69,6 +69,7 @@ class OpenVino:
 
     name = NAME
     reservation = "NaNs are lost in some of its operations"
+    loses_nans = True
 
     def missing(self) -> str:
         if importlib.util.find_spec("openvino") is None:

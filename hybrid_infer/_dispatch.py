@@ -23,6 +23,8 @@ from hybrid_infer import (
     _fork_safe,
     _given,
     _gradients,
+    _serve,
+    _sides,
     _stance,
     _stumbles,
     _verify,
@@ -91,7 +93,7 @@ class State:
         self._binding, self._patient = _fork_safe.Lock(), True
         self.in_vain: set[Any] = set()  # dimensions that were to vary, and that the tracer fixed
         self.crowds, self.pace, self.stumbles = Crowds(), Pace(), _stumbles.Stumbles()
-        self.stores, self.walked = Stores(method), Walked()
+        self.stores, self.walked, self.sides = Stores(method), Walked(), _sides.Sides()
         #: Ids of objects that the layer and the code hold, once a call was given an object.
         self.holds: frozenset[int] = frozenset()
         self._signatures = Signatures(frontend, objects=True)
@@ -217,6 +219,9 @@ class State:
             else:
                 result = route.run(tensors, ints, given)  # type: ignore[union-attr]
         except Exception as fault:
+            if _sides.astray(fault, route) and self.sides.last(route.held):  # type: ignore[union-attr]
+                _serve.leave(self, route)  # type: ignore[arg-type]
+                return self.call(owner, args, kwargs)
             result = self.method.function(*owner, *args, **kwargs)  # where it fails as well, the call is at fault
             _stumbles.over(self, key, route, fault)
             return result
@@ -229,6 +234,8 @@ class State:
         self.pace.served += 1
         if self.stumbles.counts:
             self.stumbles.counts.pop(key, None)
+        if self.sides.strayed:
+            self.sides.fitted(route.held)  # type: ignore[union-attr]
         if given or self.boxes.carries:
             return _given.applied(result, self.frontend.write, self.boxes.assign)
         return result
@@ -302,6 +309,9 @@ class State:
         try:
             compare()
         except (_verify.Disagreement, EngineError) as fault:
+            if _sides.astray(fault, route):
+                self.counters.fall_back(_sides.told(route.held.version))
+                return result
             if not (unchanged() and route.valid()):  # another thread changed a weight that the eager method had read
                 return result
             self.counters.fall_back(str(fault))
@@ -496,6 +506,7 @@ class State:
         """
         self.memo, self.routes, self.seen, self.slower, self.rest = OrderedDict(), {}, {}, {}, 0
         self.walked, self.crowds, self.pace, self.stumbles = Walked(), Crowds(), Pace(), _stumbles.Stumbles()
+        self.sides = _sides.Sides()
         self.changes += 1
         family = self.family
         if family is not None and not any(h.entry is None and h.version.graph for h in list(family.held)):

@@ -117,6 +117,8 @@ def _of_version(version: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "fixed", f"{each['tensor']} axis {each['axis']}: the tracer allows no other size{why}"
     for each in version["conditions"]:
         yield "condition", each
+    for each in version["branches"]:
+        yield "branch", f"{each}, which each call is checked for"
     for each in version["gives"]:
         yield "gives", each
     for each in version["writes"]:

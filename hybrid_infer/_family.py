@@ -105,15 +105,16 @@ class Family:
         self._known: set[str] = set()
 
     def find(
-        self, call: Call, subject: Subject, scope: Callable[[], str], opens: Collection[tuple[int, int]] = ()
-    ) -> Held | None:
+        self, call: Call, subject: Subject, scope: Callable[[], str], opens: Collection[tuple[int, int]] = (),
+        but: Callable[[Held], bool] | None = None,
+    ) -> Held | None:  # fmt: skip
         """The widest version that is valid for a call on an instance, a remembered failure last.
 
         But first what failed at sizes of 0 or 1 that the call has too: a wider graph was never compared there.
 
         `opens` are (tensor, axis) pairs that it has to leave open as far as they can be. `scope` says what is asked of
         which engines: a failure of others says nothing about these. That dimensions are not to vary answers nothing but
-        who asks for them.
+        who asks for them. Versions are passed over of which `but` is true.
         """
         with self.lock:
             candidates = sorted(self.held, key=_order)
@@ -121,13 +122,19 @@ class Family:
         failed = {record.failed for record in records if record.scope == scope()}
         for held in candidates:
             version = held.version
-            if held.entry is not None and held.entry.version in failed:
+            if (held.entry is not None and held.entry.version in failed) or (but is not None and but(held)):
                 continue
             asks = version.kind == "open" and not version.open_dims.isdisjoint(opens) and version.similar(call)
             serves = (asks or version.fits(call)) and version.varies(opens) and self.suits(version, subject)
             if serves and (not version.scope or version.scope == scope()):
                 return held
         return None
+
+    def fitting(self, call: Call, subject: Subject) -> list[Held]:
+        """Versions with a graph that are valid for a call on an instance."""
+        with self.lock:
+            held = list(self.held)
+        return [h for h in held if h.version.graph and h.version.fits(call) and self.suits(h.version, subject)]
 
     def barred(self, call: Call) -> bool:
         """Has a call with these sizes of 0 or 1 failed, so that no version for others may answer it unasked?"""

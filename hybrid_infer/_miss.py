@@ -135,7 +135,7 @@ def _missed(
     )
     request = Request(
         state.frontend, method.options, method.function, method.name, parameters, layout, call, subject, store,
-        live, (len(args), frozenset(kwargs)), frozen, errand, given=given, chooses=chooses, writes=True,
+        live, (len(args), frozenset(kwargs)), frozen, errand, given=given, chooses=chooses, writes=True, assuming=True,
     )  # fmt: skip
     shown = contextlib.nullcontext() if errand.forked else _progress.working(f"preparing {method.name}")
     with shown:
@@ -226,7 +226,7 @@ def _ready(state: Any, call: Call, errand: Errand, chooses: bool) -> Any:
     ready = [
         r for r in list(state.routes.values())
         if scale in r.scales and r.held.version.fits(call) and r.held.version.varies(opens) and r.valid()
-        and r.serves(call) and _magnitudes.of(r.held.version, call) in r.magnitudes
+        and r.serves(call) and not state.sides.rests(r.held) and _magnitudes.of(r.held.version, call) in r.magnitudes
     ]  # fmt: skip
     if not ready or (state.family is not None and state.family.barred(call)):
         return None

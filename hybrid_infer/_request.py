@@ -49,6 +49,7 @@ class Request:
     any_size: bool = False  # dimensions that vary are to take 0 and 1 too (see ``Tracee``)
     sealed: bool = False  # the weights are the library's own, and nobody else writes to them
     writes: bool = False  # may tensors of the call be written to (see `_written`)?
+    assuming: bool = False  # may branches on values be taken as the call takes them (see ``Tracee``)?
     given: Sequence[Any] = ()  # the objects of the call whose changes are among the results (see `_given`)
     chooses: bool = False  # the user has not said which engine: they are measured, the eager method among them
     eagerly: Eagerly = NOTHING_ELSE  # of a large program, what its eager calls were seen to run

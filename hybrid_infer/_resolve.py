@@ -77,7 +77,7 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
         whole = request.subject.whole()
         request = _asking(state, replace(request, subject=whole, store=state.stores.choose(whole)), call)
     state.family = family = _family.family(request.store, request.subject.key.hex)
-    held = _find(request, family)
+    held = _find(state, request, family)
     if held is not None:
         return use(state, request, family, held, call)
     if _log.isEnabledFor(logging.DEBUG):
@@ -86,6 +86,9 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
     if hooked is not None:
         return Eager(hooked.reason, hooked.still, remedy=hooked.remedy), NOTHING
     families = _families(state, request, family)
+    resting = _resting(state, request, families)
+    if (route := state.sides.instead(resting, request.frozen)) is not None:
+        return route, NOTHING
     full = len(state.seen) >= state.method.options.max_versions
     widening = _tracing.varying(request, _siblings(request, families), _closed(request, families))
     if full and (not any(widening) or widening in state.in_vain):
@@ -101,9 +104,10 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
             family.patient = True
             if request.subject.large and (found := _by_what_ran(state, request, call)) is not None:
                 return found
-            held = _find(request, family)
+            held = _find(state, request, family)
             if held is not None:
                 return use(state, request, family, held, call)
+            resting = _resting(state, request, families)
             turnover = state.turnover
             changing = turnover.changes((*request.subject.key.items, *state.stores.items()), state.counters.hits)
             if changing:
@@ -122,6 +126,8 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
             hooked = request.subject.hooked()  # by what the capture has found out
             if hooked is not None:
                 return Eager(hooked.reason, hooked.still, remedy=hooked.remedy), NOTHING
+            if outcome is not None and (route := state.sides.again(outcome.version, resting)) is not None:
+                return route, NOTHING
             if outcome is not None:
                 outcome = replace(outcome, seconds=time.perf_counter() - start)
                 turnover.took(outcome.seconds)
@@ -137,14 +143,25 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
     return Eager(reason, for_a_while(_RETRY), kind="busy"), NOTHING
 
 
-def _find(request: Request, family: Family) -> Held | None:
-    """A version for a call among those that are known, else on disk."""
-    scope = functools.partial(_engines.scope, request)
-    held = family.find(request.call, request.subject, scope, request.errand.open)
-    if held is None:
-        family.refresh(request.store)
-        held = family.find(request.call, request.subject, scope, request.errand.open)
-    return held
+def _find(state: Any, request: Request, family: Family) -> Held | None:
+    """A version for a call among those that are known, else on disk; one last that calls did not fit lately."""
+    scope, sides = functools.partial(_engines.scope, request), state.sides
+    for but in (sides.known, sides.rests) if sides.strayed else (None,):
+        held = family.find(request.call, request.subject, scope, request.errand.open, but)
+        if held is None:
+            family.refresh(request.store)
+            held = family.find(request.call, request.subject, scope, request.errand.open, but)
+        if held is not None:
+            return held
+    return None
+
+
+def _resting(state: Any, request: Request, families: Sequence[Family]) -> list[Held]:
+    """Versions that fit a call, but for the sides of branches that its instance's calls take (see `_sides`)."""
+    if not state.sides.strayed:
+        return []
+    found = (held for each in families for held in each.fitting(request.call, request.subject))
+    return [held for held in found if state.sides.rests(held)]
 
 
 def _kept_by_what_ran(state: Any, subject: Subject) -> Family:
@@ -156,7 +173,7 @@ def _by_what_ran(state: Any, request: Request, call: Invocation) -> tuple[Any, A
     """The same for a call of a large program, if one of its versions serves it."""
     family = _kept_by_what_ran(state, request.subject)
     request = replace(request, store=state.stores.open())
-    held = _find(request, family)
+    held = _find(state, request, family)
     if held is None:
         return None
     state.family = family
@@ -215,6 +232,10 @@ def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call:
         why = ", ".join(dict.fromkeys(why for *_, why in version.fixed_by))
         text = "%s is captured anew for each size along %s, which its tracer fixes%s"
         tell(logging.INFO, "sizes_fixed", name, text, name, places, f" ({why})" if why else "", places=places)
+    if version.taken:
+        places = ", ".join(dict.fromkeys(place for place, _ in version.taken))
+        text = "%s takes for granted which way branches on values go, and checks that at each call: %s"
+        tell(logging.INFO, "branches_taken", name, text, name, places, places=places)
     while True:
         try:
             return use(state, request, family, held, call, outcome)

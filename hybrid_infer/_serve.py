@@ -27,6 +27,7 @@ from hybrid_infer import (
     _ran_eagerly,
     _ranges,
     _router,
+    _sides,
     _stance,
     _trt,
     _verified,
@@ -382,6 +383,14 @@ def _unused(
     outcome: Outcome | None, at: _At,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Where a call goes that was not found to be computed as the eager method does."""
+    if isinstance(unlike, ArgumentsRefused) and held.version.taken:
+        if outcome is not None:
+            publish(request, family, held, outcome)
+        if state.sides.another_way(held):
+            state.changes += 1
+        if result is not NOTHING and not request.errand.ahead:
+            state.note(_sides.told(held.version), "", "busy")
+        return None, result
     if isinstance(unlike, _verify.Inconclusive):
         if outcome is not None:
             publish(request, family, held, outcome)
@@ -424,6 +433,12 @@ def _without(
         reason = _verified.together(reasons)
         return later(state, request, family, held, reason, before(min(ends)), result, outcome)
     return unserved(state, request, family, held, _verified.together(reasons), result)
+
+
+def leave(state: Any, route: Compiled) -> None:
+    """Leave a static model alone that holds the wrong side of a branch for too many calls (see `_sides`)."""
+    state.sides.another_way(route.held)
+    _drop(state, route)
 
 
 def _drop(state: Any, route: Compiled) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from hybrid_infer import _sides
 from hybrid_infer._errors import ArgumentsRefused, EngineError
 from hybrid_infer._pauses import ever_longer, for_a_while
 from hybrid_infer._route import Eager
@@ -35,6 +36,10 @@ def over(state: Any, key: Any, route: Any, fault: Exception) -> None:
         reason = f"its static model cannot be given these arguments: {type(fault).__name__}: {fault}"
     elif not route.valid():  # only the run found that a weight was changed; the next call binds it anew
         state.note(reason, "", "busy")
+        return
+    elif _sides.astray(fault, route):
+        state.sides.another_way(route.held)
+        state.note(_sides.told(route.held.version), "", "busy")
         return
     pause = None if isinstance(fault, ArgumentsRefused) else state.stumbles.another(key)  # other values may do
     if pause is not None:

@@ -124,6 +124,7 @@ def twin_of(request: Request, ints: frozenset[int], tried: Collection[str] = ())
     twin.trail = Trail(request.subject.caches(), tried) if noted else None
     twin.tokens = request.subject.looks_at_tokens()
     twin.writable = request.writes
+    twin.assuming = request.assuming
     twin.any_size = request.any_size
     twin.asks_for_gradients = request.subject.asks_for_gradients()
     twin.past_notes = request.subject.looks_past()
@@ -281,6 +282,7 @@ def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
         fixed_by=tuple((*dim, why) for dim, why in sorted(captured.fixed_by.items())),
         graph=replace(graph, model=b""),
         requiring=tuple(sorted(twin.requiring)),
+        taken=captured.taken,
     )
     kept_off = [] if vouched else [*request.subject.opaque, *opaque]
     for tree in (request.layout, twin.results):

@@ -82,7 +82,8 @@ class Captured:
     that the tracer fixed to the example's size, and ``fixed_by`` why, where that is known: a line of the program, or a
     reason. ``impure``: why the method must not be replaced by its graph
     (mutation of an input or weight, random numbers), empty if it may. ``constants``: tensors that existed before the
-    trace and that the tracer took into the graph by value.
+    trace and that the tracer took into the graph by value. ``taken``: branches on values of which the graph has the
+    side that the call took, and checks that a later call takes it too (see ``Graph.checked``): lines, and the ways.
     """
 
     graph: Graph
@@ -93,6 +94,7 @@ class Captured:
     dynamic_ints: frozenset[int] = frozenset()
     impure: tuple[str, ...] = ()
     constants: tuple[Any, ...] = ()
+    taken: tuple[tuple[str, bool], ...] = ()
 
 
 class Since(Protocol):
@@ -115,7 +117,8 @@ class Tracee(Protocol):
     ``convert`` is applied to the user's function first (Paddle rewrites control flow there). ``watched``: whether
     ``run`` notes which attributes are read; a tracer that cannot cope with that turns it off, and all are guarded.
     ``any_size``: dimensions that vary are to take sizes of 0 and 1 too, where the tracer can leave that open.
-    ``asks_for_gradients``: the method may ask whether gradients are recorded.
+    ``asks_for_gradients``: the method may ask whether gradients are recorded. ``assuming``: a branch on values may be
+    taken as the call takes it, and checked (see ``Captured.taken``).
     ``written``, ``state``: which tensors of the call, and which weights, the method is known to write to: ``run`` has
     it work on copies of these, whose content becomes a result. ``may_write`` says whether such tensors and weights can
     be served so. ``passed``: the tensors that the method is given while ``run`` is at work, such copies among them;
@@ -136,6 +139,7 @@ class Tracee(Protocol):
     watched: bool
     any_size: bool
     asks_for_gradients: bool
+    assuming: bool
     written: frozenset[int]
     state: frozenset[int]
     passed: Sequence[Any]
@@ -297,7 +301,8 @@ class Engine(Protocol):
     ``reservation``: in what it may differ from the eager method on other arguments than those it was verified with,
     for which it is probed before it is chosen; empty if in nothing. Of one with a true attribute ``in_place``,
     weights and arguments are tensors (see `Program`); one with a true ``ranged`` builds plans for ranges of sizes; the
-    ``plan_key`` of one with a true ``names_machine`` says all of the machine that a plan depends on.
+    ``plan_key`` of one with a true ``names_machine`` says all of the machine that a plan depends on. One with a true
+    ``loses_nans`` may find that a NaN is greater than a number.
     """
 
     name: str

@@ -78,6 +78,7 @@ class Version:
     carries: tuple[Carry, ...] = ()  # what the method carries from call to call; with a ``reason``, as was found
     ran: Ran | None = None  # of a large program, the code that counts
     requiring: tuple[int, ...] = ()  # the tensors that require a gradient after a call, whatever they did before
+    taken: tuple[tuple[str, bool], ...] = ()  # branches on values that it takes one way: lines, and the ways
 
     def similar(self, call: Call, *, ambient: bool = True) -> bool:
         """Is it of the same structure, element types and ranks, whatever the sizes, and of the same `ambient` state?"""
@@ -150,6 +151,8 @@ class Version:
         """Does it serve whatever another, narrower version serves?"""
         if not other.graph or other.width >= self.width or other.reads != self.reads or other.ran != self.ran:
             return False
+        if other.taken != self.taken:
+            return False
         example = tuple(TensorSpec(t.dtype, s, t.device) for t, s in zip(other.tensors, other.example, strict=True))
         ints = tuple(n for n in other.ints if n is not None)
         return len(ints) == len(other.ints) and self.fits(Call(other.tree, example, ints, other.ambient))
@@ -180,6 +183,7 @@ class Version:
             "carries": [[list(c.path), c.entry, c.key, c.read] for c in self.carries],
             "ran": None if self.ran is None else self.ran.to_meta(),
             "requiring": list(self.requiring),
+            "taken": [list(each) for each in self.taken],
             "graph": None if graph is None else names_of(graph),
         }
 
@@ -214,6 +218,7 @@ class Version:
             carries=tuple(Carry(tuple(path), entry, key, read) for path, entry, key, read in meta.get("carries", ())),
             ran=None if ran is None else Ran.from_meta(ran),
             requiring=tuple(meta.get("requiring", ())),
+            taken=tuple((str(place), bool(way)) for place, way in meta.get("taken", ())),
         )
 
     @property
@@ -221,7 +226,7 @@ class Version:
         """All that decides for which calls it is valid, as text; beside the code, which a key tells, or `ran`."""
         specs, reads = [_spec(t) for t in self.tensors], [list(r) for r in self.reads]
         call = [self.tree, *specs, list(self.ints), list(self.ambient)]
-        return json.dumps([*call, reads, _plain(self.conditions), self.scope, self.failed])
+        return json.dumps([*call, reads, _plain(self.conditions), self.scope, self.failed, *_plain(self.taken)])
 
 
 def names_of(graph: Graph) -> dict[str, Any]:

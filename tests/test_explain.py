@@ -31,7 +31,9 @@ def layers() -> tuple[type, type]:
     class Branch(torch.nn.Module):
         @inference
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x if x.sum() > 0 else -x
+            while x.abs().sum() < 100:
+                x = x * 2
+            return x
 
     class Net(torch.nn.Module):
         def __init__(self) -> None:

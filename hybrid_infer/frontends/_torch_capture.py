@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import operator
+import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from hybrid_infer.frontends import (
     _torch_attention,
     _torch_autocast,
     _torch_bits,
+    _torch_branches,
     _torch_builtins,
     _torch_checks,
     _torch_collectors,
@@ -44,6 +46,7 @@ from hybrid_infer.frontends import (
     _torch_special,
     _torch_swallowed,
     _torch_switches,
+    _torch_values,
     _torch_views,
     _torch_writes,
     _torch_written_out,
@@ -69,18 +72,21 @@ class _Call(torch.nn.Module):
     """The traced call as a module without parameters: weights, tensors and integers are its arguments.
 
     `recording`: does the eager call record gradients? With None, layers take the paths that a tracer is shown.
+    `branches`: see `_torch_branches`.
     """
 
-    def __init__(self, tracee: Tracee, recording: bool | None = None) -> None:
+    def __init__(self, tracee: Tracee, recording: bool | None = None, branches: Any = None) -> None:
         super().__init__()
         object.__setattr__(self, "tracee", tracee)  # not a submodule, whatever it holds
-        self.recording = recording
+        self.recording, self.branches = recording, branches
         #: Weights that are constants of the trace, which may write to them; ONNX has no form of them.
         self.own = [None if _torch_layouts.plain(weight) else weight.detach().clone() for weight in tracee.weights]
 
     def forward(self, weights: list[Any], tensors: list[Any], ints: list[Any]) -> list[Any]:
         tracee = self.tracee
         weights = [w if own is None else own for w, own in zip(weights, self.own, strict=True)]
+        if self.branches is not None:
+            self.branches.begin(sys._getframe())
         try:
             with contextlib.ExitStack() as paths:
                 paths.enter_context(_torch_autocast.off_where_off())
@@ -225,7 +231,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
     ):  # fmt: skip
         try:
             with _torch_collectors.by_context(), _torch_fixed.noted() as lines, _torch_checks.noted() as made:
-                program = _exported(tracee, arguments, shapes, recording)
+                program, taken = _exported(tracee, arguments, shapes, recording)
             lost = _torch_checks.lost(program, made)
             impure, written, state = _impurities(program, tracee, counted)
         except Exception as error:
@@ -248,7 +254,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
         if not results:
             raise TraceError("it computes nothing from its arguments")
         if checked:
-            captured = replace(captured, graph=replace(captured.graph, outputs=(*results, CHECKED)))
+            captured = replace(captured, graph=replace(captured.graph, outputs=(*results, CHECKED)), taken=taken)
         try:
             names = [n for group in (captured.graph.weights, captured.graph.inputs) for n in group]
             with contextlib.ExitStack() as forms:
@@ -284,15 +290,29 @@ def _translations() -> dict[Any, Any]:
     return {operator: form for room in rooms for operator, form in room.translations().items()}
 
 
-def _exported(tracee: Tracee, arguments: tuple[Any, ...], shapes: Any, recording: bool) -> Any:
-    """The exported program; traced once more where the tracer of branches and loops met the notes of what is read."""
+def _exported(
+    tracee: Tracee, arguments: tuple[Any, ...], shapes: Any, recording: bool
+) -> tuple[Any, tuple[tuple[str, bool], ...]]:
+    """The exported program; traced once more where the tracer of branches and loops met the notes of what is read.
+
+    And what it takes for granted (see ``Captured.taken``).
+    """
     try:
-        return torch.export.export(_Call(tracee, recording), arguments, dynamic_shapes=shapes, strict=False)
+        return _exported_once(tracee, arguments, shapes, recording)
     except _Stopped as stopped:
         if not tracee.watched or "HigherOrderOp" not in type(stopped.__cause__).__name__:
             raise
     tracee.watched = False
-    return torch.export.export(_Call(tracee, recording), arguments, dynamic_shapes=shapes, strict=False)
+    return _exported_once(tracee, arguments, shapes, recording)
+
+
+def _exported_once(tracee: Tracee, arguments: Any, shapes: Any, recording: bool) -> Any:
+    given = [each for group in arguments for each in group]
+    with contextlib.ExitStack() as stack:
+        branches = stack.enter_context(_torch_branches.taken(given, len(arguments[0]))) if tracee.assuming else None
+        call = _Call(tracee, recording, branches)
+        program = torch.export.export(call, arguments, dynamic_shapes=shapes, strict=False)
+    return program, () if branches is None else branches.settled(program)
 
 
 def _with_model(captured: Captured, model: Any) -> Captured:
@@ -346,9 +366,8 @@ def _impurities(
         if str(schema.name).partition("::")[0].lstrip("_") in ("c10d", "c10d_functional"):
             found.append(f"it communicates with other processes, by {schema.name.rpartition('::')[2]}{line_of(node)}")
             continue
-        named = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
-        named |= dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
-        if torch.Tag.nondeterministic_seeded in target.tags and _draws(named):
+        named = _torch_values.named(node)
+        if _torch_values.draws(node):
             found.append(f"{_public(target)} draws random numbers{line_of(node)}")
         reshapes = torch.Tag.inplace_view in target.tags and target is not torch.ops.aten.detach_.default
         if reshapes and (tracee.written or getattr(node.args[0], "op", "") == "placeholder"):
@@ -393,17 +412,6 @@ def _public(operator: Any) -> str:
         if hasattr(room, name):
             return f"{prefix}.{name}"
     return str(operator)
-
-
-def _draws(named: Mapping[str, Any]) -> bool:
-    """Operators with a probability or a train flag draw nothing where that is zero or off."""
-    for flag in ("train", "training"):
-        if flag in named and not named[flag]:
-            return False
-    for probability in ("dropout_p", "p"):
-        if probability in named:
-            return bool(named[probability])
-    return True
 
 
 def _described(

@@ -36,7 +36,8 @@ def slots(owner, found, seen):
 class Call:
     """A prepared call: a copy of the layer that shares its tensors, and traced tensors put into its slots."""
 
-    name, any_size, asks_for_gradients, written, constants = "Layer.method", False, False, frozenset(), ()
+    name, any_size, asks_for_gradients, assuming = "Layer.method", False, False, False
+    written, constants = frozenset(), ()
 
     def __init__(self, layer, *tensors, method="forward", ints=(), call=None):
         self.layer, self.tensors, self.ints = layer, list(tensors), list(ints)

@@ -96,7 +96,7 @@ def test_a_loop_takes_as_many_turns_as_it_must() -> None:
     served(captures=1)
 
 
-def test_python_control_flow_is_refused_by_file_and_line() -> None:
+def test_python_control_flow_has_the_side_of_the_first_call() -> None:
     @to_static
     def branch(x: torch.Tensor) -> Any:
         if x.mean() > 0:
@@ -105,8 +105,11 @@ def test_python_control_flow_is_refused_by_file_and_line() -> None:
 
     for x in (ABOVE, BELOW):
         same(branch(x), x + 1 if x is ABOVE else x - 1)
+    found = counts()
+    assert (found["captures"], found["eager_calls"]) == (1, 1), found
     line = branch.__wrapped__.__code__.co_firstlineno + 2
-    eagerly("a branch depends on the values of a tensor", f"test_torch_control_flow.py:{line}")
+    (reason,) = found["fallbacks"]
+    assert "went another way" in reason and f"test_torch_control_flow.py:{line}" in reason
 
 
 def test_a_python_loop_is_refused_by_file_and_line() -> None:

@@ -39,7 +39,9 @@ class Layer(torch.nn.Module):
         return self.linear(x) + torch.empty(4).uniform_()
 
     def branches(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(x) if x.sum() > 0 else x
+        while x.abs().sum() < 100:
+            x = x * 2
+        return self.linear(x)
 
     def to_numpy(self, x: torch.Tensor) -> torch.Tensor:
         return self.linear(x) + float(x.detach().numpy().sum())

@@ -100,8 +100,8 @@ class Layer(torch.nn.Module):
             return self.linear(x) * float(opened.read())
 
     def branching(self, x: torch.Tensor) -> torch.Tensor:
-        if x.sum() > 1000:  # the line that the reason must name
-            return x
+        while x.abs().sum() < 1000:  # the line that the reason must name
+            x = x * 2
         return self.linear(x)
 
 

@@ -26,8 +26,10 @@ class Layer(torch.nn.Module):
         self.linear = torch.nn.Linear(4, 4)
 
     def branch(self, x: torch.Tensor) -> torch.Tensor:
+        while x.abs().sum() < 1000:  # here
+            x = x * 2
         y: torch.Tensor = self.linear(x)
-        return y if x.sum() > 0 else -y  # here
+        return y
 
     def loop(self, x: torch.Tensor) -> torch.Tensor:
         for _ in range(int(x.sum())):  # here

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch_support import Block, eagerly, same, served
+from torch_support import Block, counts, eagerly, same, served
 
 from hybrid_infer import to_static
 
@@ -118,9 +118,8 @@ def raised_again(x: torch.Tensor) -> Any:
 
 
 ASKS = (
-    as_integer, as_float, compared, counted, as_truth, branched, as_array, by_numpy, listed, indexed, formatted,
-    searched, all_equal, all_close, rooted, sized, looked_up, found_in_a_set, stored, shaken,
-    raised_again,
+    as_integer, as_float, compared, counted, as_array, by_numpy, listed, indexed, formatted, all_equal, all_close,
+    rooted, sized, looked_up, found_in_a_set, stored, shaken, raised_again,
 )  # fmt: skip
 
 
@@ -141,18 +140,34 @@ def test_no_other_way_is_taken_than_eagerly(ask: Callable[[torch.Tensor], Any]) 
     eagerly("test_torch_swallowed.py:")
 
 
+@pytest.mark.parametrize("ask", [as_truth, branched, searched], ids=lambda ask: ask.__name__)
+def test_a_truth_is_that_of_the_call_and_checked(ask: Callable[[torch.Tensor], Any]) -> None:
+    @to_static
+    def careful(x: torch.Tensor) -> Any:
+        try:
+            n = ask(x)
+        except Exception:
+            n = 7
+        return x * n
+
+    for x in (ONES, THREES, ONES):
+        same(careful(x), careful.__wrapped__(x))
+    found = counts()
+    assert (found["captures"], found["hits"], found["eager_calls"]) == (1, 1, 1), found
+
+
 def test_the_line_that_asks_is_named() -> None:
     @to_static
     def careful(x: torch.Tensor) -> Any:
         try:
-            n = 2 if x.max() > 2 else 1
+            n = float(x.max())
         except RuntimeError:
             n = 1
         return x * n
 
     same(careful(ONES), ONES)
     line = careful.__wrapped__.__code__.co_firstlineno + 3
-    eagerly("a branch depends on the values of a tensor", f"test_torch_swallowed.py:{line}")
+    eagerly("depends on the values of a tensor", f"test_torch_swallowed.py:{line}")
 
 
 class Suppressing:
