@@ -122,7 +122,9 @@ class Family:
         failed = {record.failed for record in records if record.scope == scope()}
         for held in candidates:
             version = held.version
-            if (held.entry is not None and held.entry.version in failed) or (but is not None and but(held)):
+            if held.entry is not None and held.entry.version in failed:
+                continue
+            if version.kind == "sides" or (but is not None and but(held)):
                 continue
             asks = version.kind == "open" and not version.open_dims.isdisjoint(opens) and version.similar(call)
             serves = (asks or version.fits(call)) and version.varies(opens) and self.suits(version, subject)
@@ -135,6 +137,12 @@ class Family:
         with self.lock:
             held = list(self.held)
         return [h for h in held if h.version.graph and h.version.fits(call) and self.suits(h.version, subject)]
+
+    def complete(self, call: Call, subject: Subject) -> bool:
+        """Do versions of such sizes hold all the sides of branches on values that calls take?"""
+        with self.lock:
+            records = [h.version for h in self.held if h.version.kind == "sides"]
+        return any(v.tensors == call.tensors and v.fits(call) and self.suits(v, subject) for v in records)
 
     def barred(self, call: Call) -> bool:
         """Has a call with these sizes of 0 or 1 failed, so that no version for others may answer it unasked?"""

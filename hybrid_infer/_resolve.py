@@ -19,6 +19,7 @@ from hybrid_infer import (
     _ledger,
     _profiler,
     _progress,
+    _sides,
     _tracing,
     _written,
 )
@@ -87,7 +88,8 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
         return Eager(hooked.reason, hooked.still, remedy=hooked.remedy), NOTHING
     families = _families(state, request, family)
     resting = _resting(state, request, families)
-    if (route := state.sides.instead(resting, request.frozen)) is not None:
+    complete = any(each.complete(request.call, request.subject) for each in families if resting)
+    if (route := state.sides.instead(resting, request.frozen, complete)) is not None:
         return route, NOTHING
     full = len(state.seen) >= state.method.options.max_versions
     widening = _tracing.varying(request, _siblings(request, families), _closed(request, families))
@@ -126,8 +128,10 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
             hooked = request.subject.hooked()  # by what the capture has found out
             if hooked is not None:
                 return Eager(hooked.reason, hooked.still, remedy=hooked.remedy), NOTHING
-            if outcome is not None and (route := state.sides.again(outcome.version, resting)) is not None:
-                return route, NOTHING
+            if outcome is not None and any(h.version.identity == outcome.version.identity for h in resting):
+                record = _tracing.failure(request, None, _sides.reason(resting), _sides.REMEDY, _sides.KIND)
+                fail(request, family, Held(record, None, disk=False))
+                return state.sides.instead(resting, False, True), NOTHING
             if outcome is not None:
                 outcome = replace(outcome, seconds=time.perf_counter() - start)
                 turnover.took(outcome.seconds)

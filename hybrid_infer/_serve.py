@@ -437,7 +437,7 @@ def _without(
 
 def leave(state: Any, route: Compiled) -> None:
     """Leave a static model alone that holds the wrong side of a branch for too many calls (see `_sides`)."""
-    state.sides.another_way(route.held)
+    state.sides.another_way(route.held, state.pace.served)
     _drop(state, route)
 
 

@@ -7,6 +7,7 @@ or is captured then, once or twice; where both sides are common, the eager metho
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -16,17 +17,24 @@ from hybrid_infer._route import Eager
 from hybrid_infer._version import Version
 
 _STEP, _FULL = 8, 32  # one call of nine may go another way; four in a row do not
+#: Calls that fit after which others are tried again, and are as good as never strayed: twice as many after each turn,
+#: so often.
+_TURN, _SETTLED, _DOUBLED = 4, 32, 6
 _PAUSE = 1.0  # seconds for which a static model is left alone; ever longer, where the next calls do not fit either
 _MOST = 3  # static models for calls that differ in nothing else, after which no more are captured
+
+#: The kind of a record that says of calls that static models hold all the sides which they take.
+KIND = "sides"
 
 REMEDY = "Use torch.where, torch.cond or torch.while_loop there, or decorate a method inside that branch"
 
 
 class _Strayed:
-    """`level`: rises with each call that went another way, and falls with those that did not."""
+    """`level`: rises with each call that went another way, and falls with those that did not. `fitted`: was there any?
+    """
 
-    def __init__(self, held: Any) -> None:
-        self.held, self.level, self.times = held, 0, 0
+    def __init__(self, held: Any, fitted: bool) -> None:
+        self.held, self.fitted, self.level, self.times = held, fitted, 0, 0
         self.resting: Callable[[], bool] | None = None
 
 
@@ -35,30 +43,47 @@ class Sides:
 
     def __init__(self) -> None:
         self.strayed: dict[int, _Strayed] = {}
-        self._most = _MOST
+        self._fits: Counter[int] = Counter()  # calls since they were taken up, while there are strayed ones
+        self._run = 0  # the last of them, in a row
+        self._turns = 0  # how often one was left alone
 
-    def another_way(self, held: Any) -> bool:
-        """Note a call that did not fit a static model. Is that to be left alone from now on?"""
-        found = self.strayed.setdefault(id(held), _Strayed(held))
+    def another_way(self, held: Any, served: int = 0) -> bool:
+        """Note a call that did not fit a static model. Is that to be left alone from now on?
+
+        `served`: how many calls did before, as far as is known.
+        """
+        found = self.strayed.setdefault(id(held), _Strayed(held, served > 0))
+        self._run = 0
         if found.level + _STEP < _FULL:
             found.level += _STEP
             return False
         found.resting = for_a_while(ever_longer(_PAUSE, found.times))
         found.times += 1  # then it is tried at one call
+        fits = self._fits.pop(id(held), 0)
+        found.fitted = found.fitted or fits > 0
+        enough = fits >= _TURN << min(self._turns, _DOUBLED)
+        self._turns += 1
+        for each in list(self.strayed.values()):
+            if each is not found and (enough or (found.fitted and not each.fitted)):  # its time may have come
+                each.resting = None
         return True
 
-    def last(self, held: Any) -> bool:
-        """Would one more call that does not fit have a static model left alone?"""
-        found = self.strayed.get(id(held))
-        return found is not None and found.level + _STEP >= _FULL
-
     def fitted(self, held: Any) -> None:
-        """Note a call that did."""
+        """Note a call that did, where `strayed` is not empty."""
+        self._fits[id(held)] += 1
+        self._run += 1
         found = self.strayed.get(id(held))
         if found is not None:
             found.level -= 1
             if found.level <= 0:
                 self.strayed.pop(id(held), None)
+        if self._run >= _SETTLED << min(self._turns, _DOUBLED):
+            self.strayed, self._fits = {}, Counter()
+
+    def last(self, held: Any) -> bool:
+        """Would one more call that does not fit have a static model left alone?"""
+        found = self.strayed.get(id(held))
+        return found is not None and found.level + _STEP >= _FULL
 
     def rests(self, held: Any) -> bool:
         """Is a static model left alone now?"""
@@ -69,29 +94,26 @@ class Sides:
         """Has a call gone another way lately?"""
         return id(held) in self.strayed
 
-    def instead(self, resting: Sequence[Any], frozen: bool) -> Eager | None:
+    def instead(self, resting: Sequence[Any], frozen: bool, complete: bool) -> Eager | None:
         """How calls are answered that fit `resting` but for the sides of branches; None where one more is captured.
 
-        `frozen`: none may be.
+        `frozen`: none may be. `complete`: there are no other ones.
         """
-        if not resting or (len(resting) < self._most and not frozen):
+        if not resting or not (frozen or complete or len(resting) >= _MOST):
             return None
-        places = _places([held.version for held in resting])
-        reason = f"a branch depends on the values of a tensor ({places}), and its calls take both sides"
         kind = "busy" if frozen else "capture"
-        return Eager(reason, lambda: all(map(self.rests, resting)), remedy=REMEDY, kind=kind)
-
-    def again(self, captured: Version, resting: Sequence[Any]) -> Eager | None:
-        """The same where what was captured holds the sides that one of `resting` does; None where it does not."""
-        if not any(held.version.identity == captured.identity for held in resting):
-            return None
-        self._most = len(resting)  # there are no others
-        return self.instead(resting, False)
+        return Eager(reason(resting), lambda: all(map(self.rests, resting)), remedy=REMEDY, kind=kind)
 
 
 def astray(fault: Exception, route: Any) -> bool:
     """Did a program fail since a branch goes another way than the static model takes for granted?"""
     return isinstance(fault, ArgumentsRefused) and bool(route.held.version.taken) and bool(route.valid())
+
+
+def reason(resting: Sequence[Any]) -> str:
+    """Why the eager method answers calls that fit static models but for the sides of branches."""
+    places = _places([held.version for held in resting])
+    return f"a branch depends on the values of a tensor ({places}), and its calls take both sides"
 
 
 def told(version: Version) -> str:

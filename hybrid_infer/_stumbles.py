@@ -38,7 +38,7 @@ def over(state: Any, key: Any, route: Any, fault: Exception) -> None:
         state.note(reason, "", "busy")
         return
     elif _sides.astray(fault, route):
-        state.sides.another_way(route.held)
+        state.sides.another_way(route.held, state.pace.served)
         state.note(_sides.told(route.held.version), "", "busy")
         return
     pause = None if isinstance(fault, ArgumentsRefused) else state.stumbles.another(key)  # other values may do

@@ -71,7 +71,8 @@ class Version:
     reason: str = ""
     remedy: str = ""
     # What failed, where something did: "copy" (of the layer), "capture", "impure", "writes" (to state), "build"; or
-    # "open": no engine serves the graph where what is None in ``tensors`` and ``ints`` varies, so that none varies it
+    # "open": no engine serves the graph where what is None in ``tensors`` and ``ints`` varies, so that none varies it;
+    # "sides" of what has not failed, but need not be captured again (see `_sides`).
     kind: str = "capture"
     scope: str = ""  # of a step that an engine failed: the engines, machine and tolerances that it is true of
     failed: str = ""  # and the entry of the store that it is about
@@ -109,7 +110,8 @@ class Version:
     @property
     def degenerate(self) -> bool:
         """Has it failed at a call with a dimension of 0 or 1, so that it says nothing of others?"""
-        return bool(self.reason) and not self.failed and any(n in (0, 1) for t in self.tensors for n in t.shape)
+        empty = any(n in (0, 1) for t in self.tensors for n in t.shape)
+        return bool(self.reason) and not self.failed and self.kind != "sides" and empty
 
     def _degenerate_as(self, call: Call) -> bool:
         """Is a call as empty as the one that failed, where that was? What no engine can do with nothing says little."""

@@ -250,6 +250,8 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             raise TraceError(lost)
         checked = _torch_checks.as_result(program, made)
         captured, sizes = _described(program, tracee, dynamic, dynamic_ints, lines)
+        if taken and not checked:
+            raise TraceError("a branch depends on the values of a tensor, of which the tracer keeps no check")
         results = captured.graph.outputs[:-1] if checked else captured.graph.outputs
         if not results:
             raise TraceError("it computes nothing from its arguments")

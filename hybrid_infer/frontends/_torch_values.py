@@ -17,6 +17,7 @@ _PASSED = (
     _ATEN._assert_scalar.default, _ATEN._assert_async.default, _ATEN._assert_async.msg,
     _ATEN.sym_constrain_range.default, _ATEN.sym_constrain_range_for_size.default, torch._C._set_grad_enabled,
 )  # fmt: skip
+_NAMESPACES = ("aten", "prims", "torchaudio", "torchvision")
 
 
 class Unknown(Exception):
@@ -154,9 +155,10 @@ def draws(node: Any) -> bool:
 
 
 def _known(target: Any) -> bool:
-    """Does it compute, and nothing else? torch's operators do, and Python's of numbers."""
-    module = getattr(target, "__module__", "") or ""
-    return isinstance(target, torch._ops.OpOverload) or module in ("_operator", "math", "torch", "builtins")
+    """Does it compute, and nothing else? torch's operators do, and Python's of numbers; who knows of the user's own."""
+    if isinstance(target, torch._ops.OpOverload):
+        return target.namespace in _NAMESPACES
+    return (getattr(target, "__module__", "") or "") in ("_operator", "math", "torch", "builtins")
 
 
 @contextlib.contextmanager

@@ -275,7 +275,7 @@ def test_where_both_sides_are_common_the_eager_method_answers(monkeypatch: pytes
     monkeypatch.setattr(_pauses, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     layer, x, runs = decorated(Mask), torch.randn(2, 3, 4), []
     another_way = _sides.Sides.another_way
-    monkeypatch.setattr(_sides.Sides, "another_way", lambda s, held: runs.append(1) or another_way(s, held))
+    monkeypatch.setattr(_sides.Sides, "another_way", lambda s, *of: runs.append(1) or another_way(s, *of))
     with torch.no_grad():
         for n in range(1000):
             clock[0] += 0.01
