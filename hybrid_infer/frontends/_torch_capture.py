@@ -26,12 +26,14 @@ from hybrid_infer.frontends import (
     _torch_bits,
     _torch_branches,
     _torch_builtins,
+    _torch_bytes,
     _torch_checks,
     _torch_collectors,
     _torch_compiling,
     _torch_composites,
     _torch_conversions,
     _torch_decompositions,
+    _torch_distributions,
     _torch_experts,
     _torch_fastpath,
     _torch_fixed,
@@ -90,11 +92,13 @@ class _Call(torch.nn.Module):
         try:
             with contextlib.ExitStack() as paths:
                 paths.enter_context(_torch_autocast.off_where_off())
+                live = [*tracee.weights, *tracee.tensors]
                 if self.recording is not None:
-                    live = [*tracee.weights, *tracee.tensors]
                     gradients = _torch_fastpath.Gradients(self.recording, [*weights, *tensors], live)
                     paths.enter_context(_torch_fastpath.as_eagerly(gradients))
                     paths.enter_context(_torch_recurrent.open_lengths())
+                paths.enter_context(_torch_distributions.without_modes([*weights, *tensors], live))
+                paths.enter_context(_torch_bytes.as_truths())
                 paths.enter_context(_torch_aliases.seen(tracee, [*weights, *tensors]))
                 paths.enter_context(_torch_writes.counting([*weights, *tensors]))
                 paths.enter_context(_torch_swallowed.refused())

@@ -519,3 +519,61 @@ def test_a_number_that_item_gives_is_as_before() -> None:
         hybrid_infer.reset_stats()
         compared(X)
     eagerly("depends on the values of a tensor")
+
+
+DISTRIBUTIONS: dict[str, Callable[[Any], Any]] = {
+    "normal": lambda x: torch.distributions.Normal(x[0], x[1].exp()).log_prob(x),
+    "categorical": lambda x: torch.distributions.Categorical(logits=x).probs,
+    "entropy": lambda x: torch.distributions.Categorical(logits=x).entropy(),
+    "log_prob": lambda x: torch.distributions.Categorical(logits=x).log_prob(torch.tensor([0, 2])),
+    "bernoulli": lambda x: torch.distributions.Bernoulli(logits=x).probs,
+    "beta": lambda x: torch.distributions.Beta(x.abs(), x.abs() + 1).mean,
+    "divergence": lambda x: torch.distributions.kl_divergence(
+        torch.distributions.Normal(x[0], x[1].exp()), torch.distributions.Normal(x[1], x[0].exp())
+    ),
+    "independent": lambda x: torch.distributions.Independent(torch.distributions.Normal(x, x.exp()), 1).log_prob(x),
+}
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+@pytest.mark.parametrize("grad", [False, True])
+def test_distributions_with_their_checks(name: str, grad: bool) -> None:
+    function = DISTRIBUTIONS[name]
+    hot = inference(function)
+    with torch.set_grad_enabled(grad):
+        for given in (X, X / 10, NAN, X):
+            alike(outcome(hot, given), outcome(function, given))
+    found = counts()
+    assert found["captures"] == 1 and found["hits"] >= 2, found
+
+
+def test_a_lazy_parameter_of_a_weight_requires_a_gradient_as_eagerly() -> None:
+    class Layer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.logits = torch.nn.Parameter(torch.randn(2, 3))
+
+        @inference
+        def forward(self, x: torch.Tensor) -> Any:
+            made = torch.distributions.Bernoulli(probs=torch.tensor(0.5))
+            made.__dict__.pop("probs")
+            made.logits = self.logits
+            return made.probs * 1, x + 1
+
+    layer = Layer()
+    with torch.no_grad():
+        for _ in range(3):
+            found, expected = layer(X), Layer.forward.__wrapped__(layer, X)
+            same(found, expected)
+            assert found[0].requires_grad == expected[0].requires_grad
+
+
+def test_a_condition_of_bytes_is_a_truth() -> None:
+    def choose(x: torch.Tensor, condition: torch.Tensor) -> Any:
+        return torch.where(condition, x, -x), x.where(condition, x * 2)
+
+    hot, condition = inference(choose), torch.tensor([[0, 1, 2], [255, 0, 1]], dtype=torch.uint8)
+    with torch.no_grad(), pytest.warns(UserWarning, match="uint8 condition"):
+        for each in (condition, condition, 1 - condition):
+            same(hot(X, each), choose(X, each))
+    assert counts()["hits"] == 2
