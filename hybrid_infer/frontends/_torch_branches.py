@@ -44,17 +44,25 @@ class Branches:
 
     def __init__(self, given: Sequence[Any], weights: int) -> None:
         self._given, self._weights = list(given), weights
-        self.begin(None)
+        self.count = self._asserted = 0
+        self.taken: dict[tuple[str, bool], None] = {}
+        self.end()
+
+    def end(self) -> None:
+        """The trace is over. A frame keeps all that its callers hold."""
+        self._tracer: Any = None
+        self._values: Values | None = None
+        self._under: Any = None
+        self._ways: dict[Any, bool] = {}
 
     def begin(self, frame: Any) -> None:
         """A trace begins, under this frame; there may be several, one after the other."""
-        mode = proxy_tensor.get_proxy_mode() if frame is not None else None
-        self._tracer: Any = None if mode is None else mode.tracer
+        mode = proxy_tensor.get_proxy_mode()
+        self._tracer = None if mode is None else mode.tracer
         self._values = None if mode is None else Values(self._tracer, self._given)
-        self._under = frame
-        self._ways: dict[Any, bool] = {}
+        self._under, self._ways = frame, {}
         self.count = self._asserted = 0
-        self.taken: dict[tuple[str, bool], None] = {}
+        self.taken = {}
 
     def way(self, tensor: Any) -> bool | None:
         """The truth of a traced tensor, from now on taken for granted; None where it is not to be."""
@@ -161,4 +169,7 @@ def taken(given: Sequence[Any], weights: int) -> Iterator[Branches]:
         replaced(proxy_tensor.PreDispatchTorchFunctionMode, "__torch_function__", asked),
         replaced(torch.SymBool, "__bool__", asked_of_number),
     ):
-        yield branches
+        try:
+            yield branches
+        finally:
+            branches.end()
