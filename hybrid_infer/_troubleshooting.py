@@ -31,7 +31,7 @@ SECTIONS: tuple[Section, ...] = (
         r"being compiled in the background|^another thread|the stance is 'eager'|neither used nor moved|"
         r"has gaps in its memory|where no counter tells|^compiling it in the background failed|"
         r"has no shape before the first call|becomes another layer by|"
-        r"^the process that traced|^it raised an error at|^a profiler is on",
+        r"^the process that traced|^it raised an error at|^a profiler is on|went another way",
     ),
     Section("max-versions", r"^it has max_versions="),
     Section(
@@ -81,7 +81,7 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "branch-on-values",
         r"^(a branch|a loop|a branch or loop|`and`|`or`) depends on the values|^it raises \w+ while it is traced|"
-        r"^a list grows in a loop or branch|went another way",
+        r"^a list grows in a loop or branch",
         "Let Python's numbers decide how often it is appended to, or decorate what computes an element",
     ),
     Section("size-from-values", r"depends on the values of a tensor"),

@@ -30,6 +30,7 @@ _log = logging.getLogger("hybrid_infer")
 _MOST = 64  # of one trace
 _ASSERT = torch.ops.aten._assert_async.msg
 _SAID = "hybrid_infer: a branch goes another way"
+_TRUTHS = (torch.Tensor.__bool__, torch.Tensor.is_nonzero, torch.is_nonzero)
 _ASKING = ("torch._tensor", "torch.ao.", "torch.distributions.", "torch.nn.")
 _BETWEEN = ("hybrid_infer", "torch._export", "torch.fx", "torch.overrides")
 _ITEMS = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default)
@@ -158,7 +159,7 @@ def taken(given: Sequence[Any], weights: int) -> Iterator[Branches]:
     branches = Branches(given, weights)
 
     def asked(plain: Any, mode: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        way = branches.way(args[0]) if function is torch.Tensor.__bool__ else None
+        way = branches.way(args[0]) if any(function is each for each in _TRUTHS) and args else None
         return plain(mode, function, types, args, kwargs or {}) if way is None else way
 
     def asked_of_number(plain: Any, number: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -66,6 +67,10 @@ def several(x: Any) -> Any:
     return x - 1
 
 
+def by_function(x: Any) -> Any:
+    return x * 2 if torch.is_nonzero((x > 0).all()) and x.sum().is_nonzero() else x - 1
+
+
 def greatest(x: Any) -> Any:
     return max(x[0, 0], x[0, 1]) * x
 
@@ -103,8 +108,8 @@ def size_too(x: Any) -> Any:
 
 
 FORMS: list[Callable[..., Any]] = [
-    asserted, finite, by_item, negated, number, integer, one_element, contained, several, greatest, each_row,
-    by_several_calls, behind_writes, normal, size_too,
+    asserted, finite, by_item, negated, number, integer, one_element, contained, several, by_function, greatest,
+    each_row, by_several_calls, behind_writes, normal, size_too,
 ]  # fmt: skip
 
 
@@ -154,6 +159,40 @@ def test_an_engine_that_takes_a_nan_for_a_number_is_not_asked(function: Any) -> 
     with torch.no_grad():
         alike(outcome(alone, NAN), outcome(function, NAN))
         alike(outcome(alone, X), outcome(function, X))
+
+
+CONDITIONS: list[Callable[[Any], Any]] = [
+    lambda x: (x > 0).all(), lambda x: x.isnan().any(), lambda x: x.sum(), lambda x: (x[0] > 1).any().item(),
+    lambda x: x.max() >= 2, lambda x: x.long().sum() % 2 == 0, lambda x: not (x < -1).any(), lambda x: 1.0 in x.round(),
+]  # fmt: skip
+STEPS: list[Callable[[Any], Any]] = [
+    lambda x: x * 2, lambda x: x - 1, lambda x: -x, lambda x: x.clone().add_(1), lambda x: x.flip(0), torch.tanh,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_methods_made_at_random(seed: int) -> None:
+    generator = random.Random(seed)
+    plan = [(generator.choice(CONDITIONS), *generator.sample(STEPS, 2)) for _ in range(4)]
+
+    def method(x: Any) -> Any:
+        (ask, then, otherwise), (ask_2, then_2, otherwise_2), (ask_3, then_3, otherwise_3), (assure, *_) = plan
+        x = then(x) if ask(x) else otherwise(x)
+        x = then_2(x) if ask_2(x) else otherwise_2(x)
+        if ask_3(x):
+            x = then_3(x)
+        x = otherwise_3(x)
+        assert assure(x) or x.shape[0] == 2
+        return x + 1
+
+    hot = inference(method)
+    kinds = [lambda: torch.randn(2, 3), lambda: torch.rand(2, 3) + 1, lambda: -torch.rand(2, 3), lambda: NAN.clone()]
+    with torch.no_grad():
+        for n in range(40):
+            given = kinds[0 if n % 4 else generator.randrange(4)]()
+            same(hot(given.clone()), method(given.clone()))
+    found = counts()
+    assert found["captures"] >= 1 and all("branch" in reason for reason in found["fallbacks"]), found
 
 
 def test_what_eager_raises_is_raised_and_no_fallback_is_counted() -> None:
