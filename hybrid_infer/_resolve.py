@@ -150,14 +150,12 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
 def _find(state: Any, request: Request, family: Family) -> Held | None:
     """A version for a call among those that are known, else on disk; one last that calls did not fit lately."""
     scope, sides = functools.partial(_engines.scope, request), state.sides
-    for but in (sides.known, sides.rests) if sides.strayed else (None,):
-        held = family.find(request.call, request.subject, scope, request.errand.open, but)
-        if held is None:
-            family.refresh(request.store)
-            held = family.find(request.call, request.subject, scope, request.errand.open, but)
-        if held is not None:
-            return held
-    return None
+    find = functools.partial(family.find, request.call, request.subject, scope, request.errand.open)
+    held = (find(sides.known) or find(sides.rests)) if sides.strayed else find()
+    if held is None:
+        family.refresh(request.store)
+        held = find(sides.rests) if sides.strayed else find()
+    return held
 
 
 def _resting(state: Any, request: Request, families: Sequence[Family]) -> list[Held]:

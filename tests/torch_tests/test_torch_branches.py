@@ -467,6 +467,29 @@ def test_statistics_of_a_norm_are_written_once_per_call() -> None:
             assert layer.norm.num_batches_tracked == eager.norm.num_batches_tracked
 
 
+@pytest.mark.parametrize("mode", [torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16)])
+def test_modes_around_the_call(mode: Any) -> None:
+    layer, x = decorated(Mask), torch.randn(2, 3, 4)
+    with torch.no_grad(), mode():
+        for mask in (FULL, FULL, PART, FULL):
+            same(layer(x, mask), Mask.forward(layer, x, mask), 2e-2)
+    found = counts()
+    assert (found["captures"], found["hits"], found["eager_calls"]) == (1, 2, 1), found
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.uint8, torch.bool])
+def test_truths_of_other_types(dtype: torch.dtype) -> None:
+    def method(x: Any, flag: Any) -> Any:
+        return x * 2 if flag else x - 1
+
+    hot, one = inference(method), torch.ones((), dtype=dtype)
+    with torch.no_grad():
+        for flag in (one, one, one * 0 if dtype is not torch.bool else ~one, one):
+            same(hot(X, flag), method(X, flag))
+    found = counts()
+    assert (found["captures"], found["hits"], found["eager_calls"]) == (1, 2, 1), found
+
+
 def test_sizes_vary_with_the_checks() -> None:
     hot = inference(size_too)
     with torch.no_grad():
