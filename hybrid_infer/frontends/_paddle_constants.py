@@ -21,11 +21,15 @@ def made(tensor: Any) -> Any:
     """What stands for it, where the program is at."""
     import paddle
 
-    sizes, truth = list(tensor.shape), tensor.dtype.name == "BOOL"
-    if 0 in sizes:
-        return paddle.zeros(sizes, tensor.dtype)
-    numbers = tensor.numpy()
-    # The converter takes no constants of booleans.
+    sizes = list(tensor.shape)
+    return paddle.zeros(sizes, tensor.dtype) if 0 in sizes else array(tensor.numpy())
+
+
+def array(numbers: Any) -> Any:
+    """What stands for an array of NumPy's that has elements."""
+    import paddle
+
+    truth = numbers.dtype == bool  # of which the converter takes no constants
     return paddle.cast(paddle.assign(numbers.astype("int32")), "bool") if truth else paddle.assign(numbers)
 
 

@@ -107,8 +107,10 @@ def _writer(name: str, function: Callable[..., Any], watch: Watch) -> Callable[.
 
     def run(*args: Any, **kwargs: Any) -> Any:
         place = int(name in _SECOND)
-        target = args[place] if len(args) > place else kwargs.get("x")
-        if not isinstance(target, paddle.pir.Value) or name in _TAKING:
+        target = args[place] if len(args) > place else kwargs.get("x", kwargs.get("input"))
+        if not isinstance(target, paddle.pir.Value):  # an eager tensor, of which some operators end the process
+            raise TraceError(f"it writes, by {name}_, to a tensor that is neither an argument nor held by the layer")
+        if name in _TAKING:
             watch.reshaped.note(f"{name}_", None)
             return function(*args, **kwargs)
         readers = frozenset(op.id() for op in target.all_used_ops())

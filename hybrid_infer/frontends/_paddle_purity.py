@@ -30,6 +30,11 @@ _ALONE = ("broadcast_tensors", "c_embedding", "c_identity", "c_softmax")  # that
 _EFFECTS = {"print": "prints a tensor", "assert": "asserts on a tensor's value", "py_func": "calls Python"}
 
 
+def draws(name: str) -> bool:
+    """Does an operator of that name draw random numbers, always or in training?"""
+    return name in _RANDOM or name in _RANDOM_IN_TRAINING or name in _WITH_RATE
+
+
 def operators(block: Any) -> Iterator[Any]:
     """Every operator of a block, those of nested blocks included."""
     for op in block.ops:

@@ -29,6 +29,7 @@ from hybrid_infer.frontends import (
     _paddle_windows,
     _paddle_written_out,
 )
+from hybrid_infer.frontends._paddle_folded import fold
 from hybrid_infer.frontends._paddle_purity import needed, operators
 from hybrid_infer.frontends._paddle_terms import in_place_of, log1p
 
@@ -42,6 +43,7 @@ def rewrite(program: Any, results: Sequence[Any]) -> None:
         if op.name() != "pd_op.data" and not any(value in live for value in op.results()):
             block.remove_op(op)
     with paddle.static.program_guard(program, paddle.static.Program()):
+        fold(program)
         for op in list(operators(program.global_block())):
             rule = _RULES.get(op.name().removeprefix("pd_op."))
             if rule is None:

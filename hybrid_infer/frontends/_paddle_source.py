@@ -32,6 +32,8 @@ _TREES: dict[str, Any] = {}
 _REACHED = "_hybrid_infer_reached"
 #: And of what stands for ``type()`` of one value.
 _TYPE = "_hybrid_infer_type"
+#: Functions that Cython has made, of which Paddle takes none.
+_COMPILED = "cython_function_or_method"
 #: Of the framework, what tells of which line of a function each line of its rewritten form was made.
 _ORIGINS = "create_and_update_origin_info_map"
 #: What Python itself keeps in a module: the second is set by a warning.
@@ -88,6 +90,8 @@ class _Translator(program_translator.DygraphToStaticAst):
     def __init__(self, observing: _Observing) -> None:
         super().__init__()
         self._observing = observing
+        #: Is it at work? Paddle evaluates parts of the source then, to see what they call, under a lock of its own.
+        self.busy = False
 
     def get_static_ast(self, root: Any) -> Any:
         function = root.body[0]
@@ -104,8 +108,12 @@ class _Translator(program_translator.DygraphToStaticAst):
         nothing = gast.parse("None").body[0].value
         arguments.defaults = [nothing for _ in arguments.defaults]
         arguments.kw_defaults = [default and nothing for default in arguments.kw_defaults]
-        with self._observing(False):
-            return super().get_static_ast(root)
+        self.busy = True
+        try:
+            with self._observing(False):
+                return super().get_static_ast(root)
+        finally:
+            self.busy = False
 
 
 class _Super(gast.NodeTransformer):
@@ -333,6 +341,8 @@ class Rewrites(program_translator.FunctionCache):
         def reach(func: Any) -> Any:
             if threading.get_ident() != self._thread:
                 return call(func)
+            if self._dygraph_to_static.busy or type(func).__name__ == _COMPILED:
+                return func
             if type(func) is functools.partial:
                 return functools.partial(reach(func.func), *func.args, **func.keywords)
             if func is functools.reduce:

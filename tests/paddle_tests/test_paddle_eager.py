@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import numpy as np
 import pytest
 
 paddle = pytest.importorskip("paddle")
@@ -119,6 +120,15 @@ def test_caches_hold_no_values_of_a_program() -> None:
             same(each, Cached.forward(layer, grid(n, 3)))
         same(fast(grid(5, 3)), Cached.forward(layer, grid(5, 3)))
     assert counts()["eager_calls"] == 0
+
+
+def test_functions_of_compiled_modules_do_not_stop_a_capture() -> None:
+    def method(x: Any) -> Any:
+        return x + float(np.random.default_rng(0).standard_normal(3).sum())
+
+    fast = inference(method, backend="onnxruntime")
+    with paddle.no_grad():
+        same(fast(grid(2, 3)), method(grid(2, 3)))
 
 
 class Scaled(paddle.autograd.PyLayer):
