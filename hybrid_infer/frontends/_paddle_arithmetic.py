@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends._paddle_terms import is_float, log1p, negative, number, unless
 from hybrid_infer.frontends._paddle_windows import constant
 
+_SUMS = 256  # that are written out one after the other
 _LARGE = 1e9  # from which on the square of a number is all that counts beside 1
 _CLOSE = 1e-15  # what Paddle takes for no difference from the tolerance
 
@@ -159,6 +161,40 @@ def _shift(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return paddle.where(within, paddle.floor_divide(value, factor), gone)
 
 
+def _angle(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Of real numbers: half a turn for those below 0."""
+    import paddle
+
+    value = inputs[0]
+    if not is_float(value):
+        return None
+    found = paddle.where(value < number(0, value), number(math.pi, value), number(0, value))
+    return paddle.where(paddle.isnan(value), value, found)
+
+
+def _logcumsumexp(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """One sum after the other, each by what its parts are above the larger of them.
+
+    Of what is not finite, Paddle makes the least number of its type, or passes it over: an engine refuses such calls.
+    """
+    import paddle
+
+    value = inputs[0]
+    if attributes["exclusive"] or attributes["reverse"] or not is_float(value) or not value.shape:
+        return None
+    value = paddle.flatten(value) if attributes["flatten"] else value
+    axis = 0 if attributes["flatten"] else attributes["axis"] % value.ndim
+    size = value.shape[axis]
+    if not 0 < size <= _SUMS:
+        raise TraceError(f"{op.name()} along a dimension that varies, or of more than {_SUMS}")
+    parts = paddle.split(value, size, axis) if size > 1 else [value]
+    for n in range(1, size):
+        before, here = parts[n - 1], parts[n]
+        parts[n] = paddle.maximum(before, here) + log1p(paddle.exp(negative(paddle.abs(before - here))))
+    found = paddle.concat(parts, axis) if size > 1 else value
+    return unless(paddle.logical_not(paddle.isfinite(value)), found)
+
+
 def _conj(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """Of real numbers, themselves."""
     import paddle
@@ -190,6 +226,8 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "atanh": _atanh,
     "bitwise_left_shift": _shift,
     "bitwise_right_shift": _shift,
+    "angle": _angle,
+    "logcumsumexp": _logcumsumexp,
     "conj": _conj,
     "rrelu": _rrelu,
 }

@@ -3,6 +3,7 @@ operators that it has."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
@@ -109,6 +110,27 @@ def _multiplex(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     chosen = paddle.where(chosen < paddle.full([], 0, "int64"), paddle.full([], NOWHERE, "int64"), chosen)
     rows = paddle.cast(paddle.arange(lengths(given, 1)[0]), "int64")
     return paddle.gather_nd(given, paddle.concat([paddle.unsqueeze(each, -1) for each in (chosen, rows)], -1))
+
+
+def put(value: Any, places: Any, new: Any, axis: int, how: str, whole: bool) -> Any:
+    """Elements put at places along an axis, in a way that the converter lacks: their mean, or, unless `whole`, without
+    what was there before, in place of which what changes nothing is put first.
+    """
+    import paddle
+
+    def plainly(target: Any, given: Any, how: str) -> Any:
+        return paddle._C_ops.put_along_axis(target, places, given, axis, how, True)
+
+    nothing = paddle.zeros_like(new)
+    if not whole:
+        start = {"amax": -math.inf, "amin": math.inf, "multiply": 1.0}.get(how, 0.0)
+        value = plainly(value, nothing + number(start, value), "assign")
+    if how != "mean":
+        return plainly(value, new, how)
+    ones = paddle.ones_like(value)
+    count = plainly(ones if whole else plainly(ones, nothing, "assign"), paddle.ones_like(new), "add")
+    # Where nothing is put, what was there stays.
+    return plainly(value, new, "add") / paddle.maximum(count, number(1, value))
 
 
 def _reduce_as(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:

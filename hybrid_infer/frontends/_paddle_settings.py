@@ -7,7 +7,9 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends import _paddle_softmax
+from hybrid_infer.frontends._paddle_arranged import put
 from hybrid_infer.frontends._paddle_recurrent import parts, recurrent
+from hybrid_infer.frontends._paddle_terms import is_float
 from hybrid_infer.frontends._paddle_windows import constant
 
 
@@ -37,6 +39,7 @@ def _put_along_axis(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> A
 
     value, places, given = inputs
     reduce = "multiply" if attributes["reduce"] == "mul" else attributes["reduce"]
+    apart = is_float(value) and (reduce == "mean" or (reduce != "assign" and not attributes["include_self"]))
     wanted, found = list(places.shape), list(given.shape)
     if found != wanted or -1 in wanted:
         axes = [axis for axis, size in enumerate(found) if size != wanted[axis] or size < 0]
@@ -44,8 +47,10 @@ def _put_along_axis(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> A
         starts, ends = [0] * len(axes), [sizes[axis] for axis in axes]
         # A scalar is given in the places' shape, in which a size that varies has been taken for 1.
         given = paddle.expand(paddle.slice(given, axes, starts, ends), sizes)
-    elif reduce == attributes["reduce"]:
+    elif reduce == attributes["reduce"] and not apart:
         return None
+    if apart:
+        return put(value, places, given, attributes["axis"], reduce, attributes["include_self"])
     return paddle._C_ops.put_along_axis(value, places, given, attributes["axis"], reduce, attributes["include_self"])
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends._paddle_graphs import added
+from hybrid_infer.frontends._paddle_terms import is_float
 from hybrid_infer.frontends._paddle_windows import constant, lengths
 
 _TABLE = 512  # entries of a table that each value is compared with
@@ -77,13 +79,6 @@ def _cumprod(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return paddle.assign(value) if value is inputs[0] else value
 
 
-def _added(value: Any, places: Any, rows: Any) -> Any:
-    """Rows added to those of `value` at the given places."""
-    import paddle
-
-    return paddle.scatter_nd_add(value, paddle.unsqueeze(places, -1), rows)
-
-
 def _index_add(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
@@ -91,80 +86,8 @@ def _index_add(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     axis, order = attributes["axis"] % len(value.shape), list(range(len(value.shape)))
     order[0], order[axis] = order[axis], order[0]
     if axis == 0:
-        return _added(value, places, rows)
-    return paddle.transpose(_added(paddle.transpose(value, order), places, paddle.transpose(rows, order)), order)
-
-
-def _collected(rows: Any, places: Any, count: Any, mean: bool) -> Any:
-    """Sums, or means, of the rows that go to each of `count` places; zero where none does."""
-    import paddle
-
-    sums = _added(paddle.zeros([count, *lengths(rows, 1)], rows.dtype), places, rows)
-    if not mean:
-        return sums
-    ones = paddle.ones_like(paddle.cast(places, rows.dtype))
-    number = paddle.maximum(_added(paddle.zeros([count], rows.dtype), places, ones), paddle.ones([], rows.dtype))
-    return sums / paddle.reshape(number, [-1] + [1] * (len(rows.shape) - 1))
-
-
-def _send_u_recv(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """Rows of nodes, gathered along edges from their source and collected at their destination."""
-    import paddle
-
-    value, source, destination, size = inputs
-    wanted, reduce = constant(size), attributes["reduce_op"]
-    if reduce not in ("SUM", "MEAN") or wanted is None or not op.result(1).use_empty() or not _plain(value):
-        return None
-    count = int(wanted[0]) if wanted and wanted[0] > 0 else value.shape[0]
-    count = paddle.shape(value)[0] if count < 0 else count
-    return _collected(paddle.gather(value, source), destination, count, reduce == "MEAN")
-
-
-def _message(values: Any, others: Any, kind: str) -> Any:
-    import paddle
-
-    return paddle.multiply(values, others) if kind == "MUL" else paddle.add(values, others)
-
-
-def _send_ue_recv(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """What nodes send along edges, with a value of each edge added or multiplied."""
-    import paddle
-
-    value, edges, source, destination, size = inputs
-    wanted, reduce = constant(size), attributes["reduce_op"]
-    if reduce not in ("SUM", "MEAN") or wanted is None or not op.result(1).use_empty() or not _plain(value):
-        return None
-    if len(edges.shape) == 1:
-        edges = paddle.unsqueeze(edges, 1)
-    if len(edges.shape) != len(value.shape):
-        return None
-    count = int(wanted[0]) if wanted and wanted[0] > 0 else value.shape[0]
-    count = paddle.shape(value)[0] if count < 0 else count
-    sent = _message(paddle.gather(value, source), edges, attributes["message_op"])
-    return _collected(sent, destination, count, reduce == "MEAN")
-
-
-def _send_uv(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """Of each edge: the values of both of its nodes, added or multiplied."""
-    import paddle
-
-    value, other, source, destination = inputs
-    if len(value.shape) != len(other.shape) or not _plain(value):
-        return None
-    ends = paddle.gather(value, source), paddle.gather(other, destination)
-    return _message(*ends, attributes["message_op"])
-
-
-def _segment_pool(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    value, segments = inputs
-    reduce = attributes["pooltype"]
-    if reduce not in ("SUM", "MEAN") or not op.result(1).use_empty() or not _plain(value):
-        return None
-    return _collected(value, segments, segments[-1] + 1, reduce == "MEAN")
-
-
-def _plain(value: Any) -> bool:
-    return value.dtype.name in ("FLOAT32", "FLOAT64")
+        return added(value, places, rows)
+    return paddle.transpose(added(paddle.transpose(value, order), places, paddle.transpose(rows, order)), order)
 
 
 def _affine_grid(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -261,7 +184,7 @@ def _rms_norm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     value, before, residual, scale, bias = inputs
     if before.initialized() or residual.initialized() or attributes["quant_scale"] > 0:
         return None
-    if not all(result.use_empty() for result in op.results()[1:]) or not _plain(value):
+    if not all(result.use_empty() for result in op.results()[1:]) or not is_float(value):
         return None
     begin = attributes["begin_norm_axis"] % len(value.shape)
     axes, tail = list(range(begin, len(value.shape))), list(value.shape[begin:])
@@ -318,10 +241,6 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "searchsorted": _searchsorted,
     "cumprod": _cumprod,
     "index_add": _index_add,
-    "send_u_recv": _send_u_recv,
-    "send_ue_recv": _send_ue_recv,
-    "send_uv": _send_uv,
-    "segment_pool": _segment_pool,
     "affine_grid": _affine_grid,
     "full_batch_size_like": _full_like_batch,
     "flip": _flip,

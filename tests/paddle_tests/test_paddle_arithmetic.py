@@ -127,3 +127,25 @@ def test_covariance_and_correlation() -> None:
         return paddle.linalg.cov(x[0]), paddle.linalg.corrcoef(x[0])
 
     right(method, *((rows(n, 4, 5, seed=n),) for n in (1, 1, 3)), tolerance=1e-5)
+
+
+@kinds
+def test_angles_of_real_numbers(dtype: str) -> None:
+    right(lambda x: paddle.angle(x) * 1, *[(rows(5, dtype=dtype),)] * 2, (everything(dtype)[0],))
+
+
+@kinds
+def test_logarithms_of_sums_so_far(dtype: str) -> None:
+    def method(x: Any) -> Any:
+        return paddle.logcumsumexp(x, 1), paddle.logcumsumexp(x[0]), x[:, :1].logcumsumexp(axis=-1)
+
+    right(method, *[(rows(n, 7, dtype=dtype, size=size),) for n, size in ((2, 1.0), (2, 100.0), (3, 1e4))])
+
+
+def test_of_what_is_not_finite_eager_code_answers() -> None:
+    method = inference(lambda x: paddle.logcumsumexp(x, 0), backend="onnxruntime")
+    given = paddle.to_tensor([1.0, -math.inf, math.nan, 2.0])
+    with paddle.no_grad():
+        method(paddle.ones([4]))
+        np.testing.assert_array_equal(method(given).numpy(), paddle.logcumsumexp(given, 0).numpy())
+    assert counts()["eager_calls"] == 1

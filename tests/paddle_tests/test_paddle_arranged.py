@@ -135,3 +135,22 @@ def test_norms_of_windows_beyond_the_image_are_eager() -> None:
     with paddle.no_grad():
         method(rows(1, 2, 6, 6))
     eagerly("windows that reach beyond the image")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("reduce", ["add", "mul", "amax", "amin", "mean"])
+def test_elements_put_at_places_without_what_was_there(reduce: str, dtype: str) -> None:
+    def method(x: Any, places: Any, new: Any) -> Any:
+        return [
+            paddle.put_along_axis(x, places, new, axis, reduce=reduce, include_self=whole, broadcast=False)
+            for axis in (0, 1)
+            for whole in (False, True)
+        ]
+
+    random = np.random.default_rng(0)
+    calls = []
+    for rows in (4, 4, 5, 7):
+        parts = random.standard_normal((rows, 4)), random.integers(0, 4, (3, 4)), random.standard_normal((3, 4))
+        x, places, new = parts
+        calls.append((*(paddle.to_tensor(each) for each in (x.astype(dtype), places, new.astype(dtype))),))
+    right(method, *calls)
