@@ -180,15 +180,8 @@ def _regions(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Cut:
     It overlooks as well that regions may be of pixels' corners (``aligned=False``).
     """
     import onnx
-    import paddle
 
-    images, regions, count = inputs
-    if images.dtype.name != "FLOAT32" or not count.initialized():
-        raise TraceError(f"{op.name()} of {images.dtype.name.lower()}, or without the number of regions of each image")
-    ends = paddle.cumsum(paddle.cast(count, "int64"), 0)
-    places = paddle.arange(paddle.shape(regions)[0], dtype="int64")
-    passed = paddle.unsqueeze(places, 1) >= paddle.unsqueeze(ends, 0)
-    image = paddle.sum(paddle.cast(passed, "int64"), axis=1)
+    images, regions, image = _of_images(op, inputs)
     options = {
         "output_height": attributes["pooled_height"],
         "output_width": attributes["pooled_width"],
@@ -203,8 +196,42 @@ def _regions(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Cut:
     return Cut([images, regions, image], [op.result(0)], nodes)
 
 
+def _of_images(op: Any, inputs: list[Any]) -> tuple[Any, Any, Any]:
+    """Images, regions, and of which image each region is."""
+    import paddle
+
+    images, regions, count = inputs
+    if images.dtype.name != "FLOAT32" or not count.initialized():
+        raise TraceError(f"{op.name()} of {images.dtype.name.lower()}, or without the number of regions of each image")
+    ends = paddle.cumsum(paddle.cast(count, "int64"), 0)
+    places = paddle.arange(paddle.shape(regions)[0], dtype="int64")
+    passed = paddle.unsqueeze(places, 1) >= paddle.unsqueeze(ends, 0)
+    return images, regions, paddle.sum(paddle.cast(passed, "int64"), axis=1)
+
+
+def _largest_of_regions(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Cut | None:
+    """``roi_pool``. Of which image a region is stands before its corners."""
+    import onnx
+    import paddle
+
+    if not op.result(1).use_empty():
+        return None
+    images, regions, image = _of_images(op, inputs)
+    table = paddle.concat([paddle.unsqueeze(paddle.cast(image, "float32"), 1), regions], 1)
+    options = {
+        "pooled_shape": [attributes["pooled_height"], attributes["pooled_width"]],
+        "spatial_scale": attributes["spatial_scale"],
+    }
+
+    def nodes(given: Sequence[str], made: Sequence[str]) -> list[Any]:
+        return [onnx.helper.make_node("MaxRoiPool", given, made, **options)]
+
+    return Cut([images, table], [op.result(0)], nodes)
+
+
 _MAKERS: dict[str, Callable[[Any, list[Any], dict[str, Any]], Cut | None]] = {
     "nms": _suppression,
     "rnn": _recurrent,
     "roi_align": _regions,
+    "roi_pool": _largest_of_regions,
 }

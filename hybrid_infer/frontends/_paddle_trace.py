@@ -232,6 +232,8 @@ def _traced(
         impure += [f"it assigns the global {name}" for name in rewrites.assigned()]
         # A result of its own for each entry, also where the method returns one tensor twice.
         results = [paddle.assign(result) for result in results]
+        if not gradients:
+            watch.checks += _asserted(program)
         check = None
         if watch.checks:
             check = paddle.assign(reduce(paddle.logical_and, [paddle.reshape(each, []) for each in watch.checks]))
@@ -248,6 +250,16 @@ def _traced(
         names = [name for name, _, _ in example]
         conditions = tuple(asked.conditions)
         return Trace(program, values, names, labels, results, impure, conditions, counted, elements, state, check)
+
+
+def _asserted(program: Any) -> list[Any]:
+    """What a program asserts, which becomes a condition of its calls: eager code answers others, and raises."""
+    block = program.global_block()
+    found = [op for op in block.ops if op.name() == "pd_op.assert"]
+    truths = [op.operand_source(0) for op in found]
+    for op in found:
+        block.remove_op(op)
+    return truths
 
 
 @contextmanager

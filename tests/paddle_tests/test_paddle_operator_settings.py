@@ -338,6 +338,23 @@ def test_regions_are_of_the_images_that_their_numbers_say() -> None:
     served(captures=2)
 
 
+def test_the_largest_of_regions() -> None:
+    """Some of them beyond the image, of no size, or of corners between pixels."""
+
+    def pooled(x: Any, regions: Any, counts: Any) -> Any:
+        pool = paddle.vision.ops.roi_pool
+        return pool(x, regions, counts, 3, 0.5), pool(x, regions, counts, (2, 3))
+
+    hot = inference(pooled, verify="off", fallback="error", backend="onnxruntime")
+    edges = paddle.to_tensor([[0.0, 0, 60, 60], [-5, -3, 2, 2], [5, 5, 5, 5], [2.5, 3.5, 8.5, 9.5]])
+    for count in (4, 4, 6, 9):
+        corner = paddle.rand([count - 4, 2]) * 5
+        regions = paddle.concat([edges, paddle.concat([corner, corner + 3.5], 1)])
+        given = drawn(2, 3, 9, 9), regions, paddle.to_tensor([1, count - 1], "int32")
+        same(hot(*given), pooled(*given))
+    served(captures=2)
+
+
 def test_adaptive_pooling_of_images_of_all_sizes() -> None:
     """A pyramid of pools, as segmentation puts one over what it found, whatever the size of the image."""
 
