@@ -49,7 +49,8 @@ _LAYERS = {
         ("self.table = self.create_parameter([16, {d}])", "<a:F> + self.table[: <a>.shape[-2]]"),
         ("self.block = paddle.nn.Sequential(paddle.nn.Linear({d}, 5), paddle.nn.GELU(), paddle.nn.Linear(5, {d}))",
          "<a:F> + self.block(<a>)"),
-        ("self.rnn = paddle.nn.GRU({d}, 3)", "self.rnn(<a:F>)[0]"),
+        # Over no steps, it ends the process.
+        ("self.rnn = paddle.nn.GRU({d}, 3)", "self.rnn(paddle.concat([<a:F>, 0 * <a>.sum(1, keepdim=True)], 1))[0]"),
     ),
 }  # fmt: skip
 

@@ -6,7 +6,7 @@ A slot ``<a:F>`` is filled with a float tensor, ``<i:I>`` with one of integers, 
 where the two are spelled in other ways, a rule is a pair (PyTorch's, Paddle's), of which one may be empty.
 
 Left out is what ends the process eagerly, or reads what is not there: Paddle's ``split`` into fewer than no parts, its
-indices out of range.
+indices out of range, its ``pad`` of a single number.
 """
 
 from __future__ import annotations
@@ -109,8 +109,10 @@ FORMS = _rules(
     "lib.chunk(<a:F>, <k:K>, <d:AX(a)>)", "lib.unbind(<a:F>, <d:AX(a)>)", "lib.split(<a:F>, <k:K>, <d:AX(a)>)",
     ("torch.split(<a:F>, <n:P>, <d:AX(a)>)", "paddle.split(<a:F>, max(<n:N>, 1), <d:AX(a)>)"),
     "lib.split(<a:F>, [<k:K>, <a>.shape[<d:AX(a)>] - <k>], <d>)", "lib.roll(<a:F>, <n:N>, <d:AX(a)>)",
-    "lib.roll(<a:F>, <n:N>)", "lib.flip(<a:F>, [<d:AX(a)>])", "F.pad(<a:F>, [<l:L>, <n:P>])",
-    "F.pad(<a:F>, [0, -<a>.shape[-1] % <k:K>])", "F.pad(<a:F>, [<l:L>, <n:P>, 0, <o:P>])",
+    "lib.roll(<a:F>, <n:N>)", "lib.flip(<a:F>, [<d:AX(a)>])",
+    ("F.pad(<a:F>, [<l:L>, <n:P>])", "F.pad(<a:F>[None], [<l:L>, <n:P>])"),
+    "F.pad(<a:F>, [0, -<a>.shape[-1] % <k:K>])",
+    ("F.pad(<a:F>, [<l:L>, <n:P>, 0, <o:P>])", "F.pad(<a:F>[None], [<l:L>, <n:P>, 0, <o:P>])"),
     "<a:F>.repeat_interleave(<n:P>, <d:AX(a)>)", "lib.tile(<a:F>, [<n:P>, 1])", "<a:F>.expand([<n:P>, *<a>.shape])",
     "lib.broadcast_to(<a:F>, [<n:P>, *<a>.shape])", "lib.tile(<a:F>, [<n:P>])",
     "<a:F>[None].expand([<n:P>, *<a>.shape])", "<a:F>.mean(0, keepdim=True).expand([<n:P>, *<a>.shape[1:]])",
@@ -173,7 +175,8 @@ NUMBERS = _rules(
 BLOCKS = _rules(
     "if <c:C>:\n    OUT = <a:F> * 2\nelse:\n    OUT = <a> - 1",
     "if <c:C>:\n    OUT = <a:F>[:<n:N>]\nelse:\n    OUT = <a>[<o:N>:]",
-    "OUT = <a:F>\nif <c:C>:\n    OUT = F.pad(OUT, [0, <n:P>])",
+    ("OUT = <a:F>\nif <c:C>:\n    OUT = F.pad(OUT, [0, <n:P>])",
+     "OUT = <a:F>[None]\nif <c:C>:\n    OUT = F.pad(OUT, [0, <n:P>])"),
     "OUT = <a:F>\nfor step in range(<n:P>):\n    OUT = lib.tanh(OUT * 1.1) + step",
     "OUT = []\nfor step in range(<n:P>):\n    OUT.append(<a:F> * step)\nOUT = lib.stack(OUT)",
     "OUT = <a:F>\nwhile OUT.shape[0] > <k:K>:\n    OUT = OUT[: OUT.shape[0] // 2]",
@@ -189,6 +192,10 @@ BLOCKS = _rules(
     "if <c:C>:\n    raise ValueError('size')\nOUT = <a:F> - 1",
     "rows = <a:F>.shape[0]\nOUT = <a>[rows // <k:K> :] * rows",
     "OUT = <a:F>\nfor size in <a>.shape:\n    OUT = OUT + size",
+    "if <a:F>.abs().sum() > <k:K>:\n    OUT = <a> * 2\nelse:\n    OUT = <a> - 1",
+    "OUT = <a:F>\nif (<b:F> > 0).all():\n    OUT = OUT + 1", "assert (<a:F> > -1e4).all()\nOUT = <b:F> + 1",
+    "if lib.isnan(<a:F>).any():\n    raise ValueError('nan')\nOUT = <a> - 1",
+    "OUT = <a:F> if bool((<b:F> > 0.5).any()) else None", "OUT = <a:F> + 1\nif <m:B>.any():\n    OUT += <n:N>",
     block=True,
 )  # fmt: skip
 
