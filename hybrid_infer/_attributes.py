@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from hybrid_infer import (
     _astray,
     _compiled_layers,
+    _entries,
     _environment,
     _fingerprint,
     _functions,
@@ -87,6 +88,9 @@ class Attributes:
                 found += [Read(path, name, *_environment.state(name)) for name in sorted(names[path])]
                 continue
             value = census.at(path)
+            if type(value) is dict:
+                found += [Read(path, name, *self._state(value, name, census, whole)) for name in sorted(names[path])]
+                continue
             mentioned = names[path] | (vars(value).keys() if "__dict__" in names[path] else set())
             hooks = self._around(path, value, names[path])
             found += [Read(path, name, *self._state(value, name, census, whole)) for name in hooks]
@@ -130,6 +134,8 @@ class Attributes:
         return [name for name, box in boxes if box is not None and (name in asked or _layer_hooks.recomputing(box))]
 
     def _state(self, value: Any, name: str, census: Census, whole: set[int]) -> tuple[str, str]:
+        if type(value) is dict:
+            return self._entry(value, name, census, whole)
         state = vars(value)
         if name in self.frontend.hooks and isinstance(value, self.frontend.layer_type):
             return "around", _keys.digest(_layer_hooks.described(state.get(name) or {}))
@@ -158,6 +164,8 @@ class Attributes:
                 if id(held) in whole or not self.notes(held):
                     return "value", self.describe(held, where, census)
                 return "object", _which(held, census)
+            if self._noted_dict(held, census, whole):
+                return "object", _which(held, census)
             held = self.frontend.spelling(value, name, held)
             return "value", self.describe(_in_one_order(value, name, held), where, census)
         for kind in type(value).__mro__:
@@ -173,6 +181,18 @@ class Attributes:
                     raise Opaque(f"{class_path(kind)}.{name} is a tensor held by a class")
                 return "class", self.describe(held, f"{class_path(kind)}.{name}", census)
         return "missing", ""
+
+    def _entry(self, value: dict[str, Any], name: str, census: Census, whole: set[int]) -> tuple[str, str]:
+        """What a dict of settings has under a name."""
+        if name not in value:
+            return "missing", ""
+        held = value[name]
+        if self._noted_dict(held, census, whole):
+            return "object", _which(held, census)
+        return "value", self.describe(held, ".".join((*census.paths.get(id(value), ()), name)), census)
+
+    def _noted_dict(self, held: Any, census: Census, whole: set[int]) -> bool:
+        return type(held) is dict and id(held) in census.paths and id(held) not in whole and _entries.of_settings(held)
 
     def _counts(self, value: Any, name: str) -> bool:
         """Is what the class of an object has under a name part of the key, or known by the version of a library?"""
@@ -336,6 +356,14 @@ class Attributes:
                 _environment.watch(watch, read.name)
                 continue
             value = census.at(read.path)
+            if type(value) is dict:
+                if read.name in value:
+                    watch.slot(value, read.name, value[read.name])
+                    if read.kind == "value":
+                        watch.contents(value[read.name])
+                else:
+                    watch.absent(value, read.name)
+                continue
             state = vars(value)
             if read.kind == "group":
                 group = state if read.name == "__dict__" else state[read.name]

@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hybrid_infer import _census, _state
+from hybrid_infer import _census, _entries, _state
 from hybrid_infer._carry import Boxes
 from hybrid_infer._census import Census, Path
 from hybrid_infer._described import SHARED
@@ -19,12 +19,17 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 
 def with_same_tensors(
-    roots: Mapping[str, Any], live: Census, frontend: Any
+    roots: Mapping[str, Any], live: Census, frontend: Any, noting: bool = False
 ) -> tuple[dict[str, Any], Census, dict[int, Any]]:
-    """Copies of the roots that hold the very tensors of these, a census of them, and the memo. Raises TraceError."""
+    """Copies of the roots that hold the very tensors of these, a census of them, and the memo. Raises TraceError.
+
+    `noting`: are dicts of settings in them to note what is looked up there?
+    """
     memo = {id(slot.tensor): slot.tensor for slot in live.slots}
     memo.update((id(box[key]), box[key]) for box, key in live.computed(frontend.groups))
     memo.update((id(held), held) for held in Boxes(live.carries, live.objects).held())
+    if noting:
+        _entries.put_in(memo, live.objects.values())
     twins = copied(roots, live, memo)
     census = _census.take(twins, frontend, live.carries)
     if unshare(census, live, memo, frontend):

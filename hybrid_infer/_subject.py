@@ -307,6 +307,10 @@ class Subject:
         """Every name that the user's code uses, of attributes and of globals."""
         return _names(self.codes)
 
+    def names(self) -> frozenset[str]:
+        """Every name that the user's code uses, of attributes and of globals."""
+        return self._names()
+
     def mentioned(self, names: Collection[str]) -> set[str]:
         """Those of some names of attributes that the user's code may read: by a name that it computes, any of them."""
         return _mentioned(names, self.codes)

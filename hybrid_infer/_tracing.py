@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _compiled_layers, _garbage, _located, _profiler, _state_inputs, _troubleshooting
+from hybrid_infer import _compiled_layers, _entries, _garbage, _located, _profiler, _state_inputs, _troubleshooting
 from hybrid_infer._carry import Carry, joined
 from hybrid_infer._errors import TraceError
 from hybrid_infer._family import Held
@@ -114,12 +114,13 @@ def twin_of(request: Request, ints: frozenset[int], tried: Collection[str] = ())
 
     `tried` are modules that may be imported while it is traced.
     """
-    noted = request.subject.large and not _profiler.hindrance()
+    noted, compared = request.subject.large and not _profiler.hindrance(), request.subject.compared()
     twin = Twin(
         request.frontend, request.function, request.subject.roots, request.subject.census,
         request.parameters, request.layout, request.name, ints, request.style,
         request.subject.reach(), request.subject.asks_for_the_clock() or noted, request.given,
         [tensor for _, _, tensor in request.subject.loose_tensors],
+        request.frontend.name == "torch" and _entries.noted(request.subject.names(), compared),
     )  # fmt: skip
     twin.trail = Trail(request.subject.caches(), tried) if noted else None
     twin.tokens = request.subject.looks_at_tokens()
@@ -128,7 +129,7 @@ def twin_of(request: Request, ints: frozenset[int], tried: Collection[str] = ())
     twin.any_size = request.any_size
     twin.asks_for_gradients = request.subject.asks_for_gradients()
     twin.past_notes = request.subject.looks_past()
-    twin.compared = request.subject.compared()
+    twin.compared = compared
     return twin
 
 
@@ -327,8 +328,8 @@ def _empty(request: Request) -> Version:
 
 def failure(request: Request, twin: Twin | None, reason: str, remedy: str, kind: str) -> Version:
     """A record that the call cannot be served, valid as long as what was read up to there is unchanged."""
-    names = {} if twin is None else twin.names
-    reads, *_ = request.subject.attributes.reads(request.subject.census, names, set())
+    names, whole = ({}, set()) if twin is None else (twin.names, twin.wholly)
+    reads, *_ = request.subject.attributes.reads(request.subject.census, names, whole)
     return replace(
         _empty(request), reads=tuple(r for r in reads if r.kind != "opaque"), reason=reason, remedy=remedy, kind=kind
     )

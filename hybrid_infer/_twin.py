@@ -15,6 +15,7 @@ from typing import Any
 
 from hybrid_infer import (
     _census,
+    _entries,
     _environment,
     _given,
     _layer_hooks,
@@ -67,6 +68,7 @@ class Twin:
         clocks: bool = False,
         given: Sequence[Any] = (),
         constants: Sequence[Any] = (),
+        noting: bool = False,
     ) -> None:
         self.constants = constants
         self.style, self._reach, self._clocks, self.given = style, reach, clocks, given
@@ -84,7 +86,7 @@ class Twin:
         self._refusing: list[_layer_hooks.Refusing] = []
         self._refuse_hooks()
         self._before = described(live, frontend)
-        twins, self.census, memo = with_same_tensors(roots, live, frontend)
+        twins, self.census, memo = with_same_tensors(roots, live, frontend, noting)
         for box, key in list(self.census.computed(frontend.groups)):
             del box[key]
         for path, layer in self.census.layers:
@@ -119,6 +121,7 @@ class Twin:
         self._changed: defaultdict[Path, set[str]] = defaultdict(set)
         self._first: dict[Path, set[str]] = {}  # of these, what was looked at before the method assigned it
         self.whole: set[int] = set()
+        self.wholly: set[int] = set()  # ids of dicts of which no single entries were noted
         self._rebuilt = layout.rebuilder(frontend, parameters.defaults)
 
     def let_go(self) -> None:
@@ -225,7 +228,7 @@ class Twin:
         as_they_are = {id(value) for value in watched.values() if not self.watched or self.compared(value)}
         objects = _given.objects(values, self.parameters.defaults)
         partly = _mappings.Watched(objects, recorder, lambda value: self._looked_past() or self.compared(value))
-        kinds = [*map(type, given)]
+        kinds, entries = [*map(type, given)], _entries.Notes(self.census.objects, self.watched)
         unwatched = recorder.watch(value for value in watched.values() if id(value) not in as_they_are)
         outside: _outside.Watch | None = None
         try:
@@ -242,9 +245,11 @@ class Twin:
             ):
                 owner = (self.owner,) if self.has_owner else ()
                 recorder.begin()
+                entries.begin()
                 value = _given.called(
                     convert(function), (*owner, *args), kwargs, given, targets, self._content, self._carried
                 )
+            value = entries.plain(value)
             self.writes, self.carries = list(outside.reasons), ()
             assigned = self._compare(places, before)
             for i, (tensor, required) in enumerate(zip(passed, requires, strict=True), start=-len(weights)):
@@ -264,6 +269,7 @@ class Twin:
             # Another way through the method may look at what no way so far has looked at, and was not there.
             # With other values it may not fail; what it changes itself is another one at each call.
             self.names = self._looked_up(recorder, watched, outside, lambda _, note: note.names - note.assigned)
+            self._add_entries(entries)
             first = {path: recorder.first(obj) for path, obj in watched.items()}
             needed = [carry for carry in self._carried.unread() if carry.key in first.get(carry.path, ())]
             if needed:
@@ -276,6 +282,7 @@ class Twin:
             self.writes += [f"it reads the attribute {name} of {self.labels[i]}" for i, name in looked.untold]
             self.writes += partly.read()
             recorder.stop()
+            entries.stop()
             if self.trail is not None:
                 self.trail.look_at_caches()
             self.passed, written = (), reach.take_back()
@@ -294,6 +301,8 @@ class Twin:
         missed = {path: {"__dict__"} for path, obj in watched.items() if id(obj) in left}
         self.writes += _left_out.read(self.live.left_out, {**self.names, **missed})
         self.whole = {id(self.live.objects[path]) for path, obj in watched.items() if id(obj) in left}
+        self._add_entries(entries)
+        self.whole |= self.wholly
 
         def kept(held: Any) -> bool:
             return id(held) in mine or reach.holds(held) or _reads.notes(type(held))
@@ -419,6 +428,11 @@ class Twin:
     def _looked_into(self, carry: Carry) -> bool:
         """Did the method look at the dict of the object that holds it, so that what it read there is not known?"""
         return not carry.entry and "__dict__" in self.names.get(carry.path, ())
+
+    def _add_entries(self, entries: _entries.Notes) -> None:
+        looked = {path: names for path, names, every in entries.names() if not every}
+        self.wholly = {id(v) for path, v in self.live.objects.items() if type(v) is dict and path not in looked}
+        self.names.update(looked)
 
     def _looked_past(self) -> bool:
         """May the code look at objects of which a recorder notes nothing?"""
