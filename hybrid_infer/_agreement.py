@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Sequence
 from typing import Any
 
-from hybrid_infer import _halves, _rewriting, _verify
+from hybrid_infer import _given, _halves, _rewriting, _verify
+from hybrid_infer._carry import ASSIGNED, Carry
 from hybrid_infer._log import tell
 from hybrid_infer._options import Options
 from hybrid_infer._route import Compiled
 from hybrid_infer._signature import Signatures, Unsupported
 from hybrid_infer._types import carrier
+
+
+def _what(carries: Sequence[Carry], eager: Any, tensor: Any) -> str:
+    """A tensor among what a method gives: it may be one that it assigns."""
+    for number, place, after in eager[1] if type(eager) is _given.Returned else ():
+        if place is ASSIGNED and after is tensor:
+            return f"what it assigns to {carries[number].name}"
+    return "a result"
 
 
 def check(
@@ -59,7 +69,8 @@ def check(
         if (dtype, device) != (own_dtype, own_device):
             raise _verify.Disagreement(f"a result is {own_dtype} on {own_device}, the eager one {dtype} on {device}")
         if frontend.shares_memory(expected, others):
-            raise _verify.Unlike("a result is a view of an argument or a weight, which a static graph copies")
+            what = _what(version.carries, eager, expected)
+            raise _verify.Unlike(f"{what} is a view of an argument or a weight, which a static graph copies")
         # A copy of what it has written to a weight is one of that weight, which may require a gradient.
         if frontend.requires_grad(expected) and not frontend.grad_enabled() and not route.written:
             raise _verify.Unlike("a result requires a gradient, where none are recorded")

@@ -35,7 +35,7 @@ from hybrid_infer._ran_eagerly import NOTHING_ELSE
 from hybrid_infer._request import Errand, Request, described, specs
 from hybrid_infer._resolve import resolve
 from hybrid_infer._route import Eager
-from hybrid_infer._signature import Layout, Signatures, Unsupported
+from hybrid_infer._signature import Layout, OfKind, Signatures, Unsupported
 from hybrid_infer._subject import Subject, Unformed
 from hybrid_infer._version import Call
 
@@ -85,7 +85,7 @@ def _missed(
         for tensor, place in zip(layout.tensors, layout.places, strict=True):
             refused = state.frontend.refuse(tensor)
             if refused:
-                raise Unsupported(f"{place} ({refused})", tensor)
+                raise OfKind(place, tensor, refused)
     except Unsupported as fault:
         return None, state.eagerly(owner, args, kwargs, str(fault), "Pass tensors and plain values")
     unread = _unread(state, owner, layout)

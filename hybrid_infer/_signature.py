@@ -56,6 +56,17 @@ class Beside(Unsupported):
         return f"{self.place}, of class {self.kind}, {held}"
 
 
+class OfKind(Unsupported):
+    """A tensor that no engine can be given; ``what`` it is, in words."""
+
+    def __init__(self, place: str, value: object, what: str) -> None:
+        super().__init__(place, value)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.place} is {self.what}, which a static graph can neither take nor return"
+
+
 class OfLayer(Unsupported):
     """A layer, which has weights that a signature knows nothing of."""
 

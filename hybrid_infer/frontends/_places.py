@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os.path
 import re
 from collections.abc import Callable, Iterable
@@ -10,6 +12,8 @@ from typing import Any
 
 Line = tuple[str, int]
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+#: Of Python's own, what stands between a line of the program and a framework: decorators and contexts.
+_BETWEEN = (contextlib.__file__, functools.__file__)
 _FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)')
 
 
@@ -30,6 +34,15 @@ def of_error(fault: BaseException, framework: ModuleType, origin: Callable[[Line
     return _innermost(map(origin, lines), framework)
 
 
+def by_framework(fault: BaseException, framework: ModuleType) -> bool:
+    """Was an exception raised by the framework's own code?"""
+    trace = fault.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    home = os.path.dirname(str(framework.__file__)) + os.sep
+    return trace is not None and trace.tb_frame.f_code.co_filename.startswith(home)
+
+
 def of_stack(stack: str, framework: ModuleType, origin: Callable[[Line], Line] = _as_it_is) -> str:
     """The same of a stack that was written down as Python prints it."""
     lines = ((file, int(number)) for file, number in _FRAME.findall(stack))
@@ -47,7 +60,7 @@ def of_frame(frame: Any, framework: ModuleType, origin: Callable[[Line], Line] =
 
 
 def _innermost(lines: Iterable[Line], framework: ModuleType) -> str:
-    inside = (os.path.dirname(str(framework.__file__)) + os.sep, _OURS + os.sep, "<")
+    inside = (os.path.dirname(str(framework.__file__)) + os.sep, _OURS + os.sep, "<", *_BETWEEN)
     found = ""
     for file, number in lines:
         if not file.startswith(inside) and "onnxscript" not in file:

@@ -10,7 +10,11 @@ import torch
 from hybrid_infer.frontends import _places
 
 NO_FORM = re.compile(r"No ONNX function found for <OpOverload\(op='\w+\._*(\w+)'")
+#: Of an object, which is another one in each process.
+_ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-fA-F]+")
+_BARE = (AttributeError, IndexError, KeyError, AssertionError)
 _HELD = re.compile(r"torch\.classes\.(\S+) \(of Python compilation unit.*__obj_flatten__")
+_OF_FUNC = re.compile(r"'Tensor' object has no attribute 'constant'")
 _REFUSED_CALL = re.compile(r"\.(\w+)\(\) is not supported for tensor subclasses")
 
 
@@ -52,6 +56,13 @@ def explained(fault: BaseException) -> tuple[str, str]:
             "PyTorch's own tracer does not work",
             "Set both to the same",
         )
+    if _OF_FUNC.search(text):
+        return (
+            f"it computes derivatives, or applies a transform of torch.func, which the tracer does not follow{where}",
+            "Leave that outside: decorate the part that only computes",
+        )
+    if "should have been constant, but got" in text:
+        return f"how often a size is repeated, or what is cut, depends on a size that varies{where}", ""
     refused = _REFUSED_CALL.search(text)
     if refused:
         name = refused[1]
@@ -65,7 +76,10 @@ def explained(fault: BaseException) -> tuple[str, str]:
 def first_line(fault: BaseException) -> str:
     """The first line of the tracer's complaint, with the user's file and line where it names one."""
     lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
-    first = lines[0] if lines else type(fault).__name__
+    kind = type(fault).__name__
+    first = _ADDRESS.sub("", lines[0]) if lines else f"it raises {kind} while it is traced"
+    if type(fault) in _BARE and _places.by_framework(fault, torch):  # which say nothing of where they come from
+        first = f"PyTorch's own tracer fails ({kind}: {first})" if lines else f"PyTorch's own tracer fails ({kind})"
     place = _places.of_error(fault, torch)
     return f"{first} ({place})" if place else first
 
