@@ -292,11 +292,10 @@ def writes_temporary(self, x):
         (lambda self, x: x + paddle.randint(0, 9, [3]).astype("float32"), "randint"),
         (lambda self, x: paddle.bernoulli(F.sigmoid(x)), "bernoulli"),
         (lambda self, x: x + paddle.randperm(3).astype("float32"), "randperm"),
-        (first_add, "add_"),
+        (first_add, "in place"),
         (writes_element, "elements"),
-        (writes_buffer, "add_"),
-        (sets_value, "assign"),
-        (writes_temporary, "add_"),
+        (writes_buffer, "in place"),
+        (sets_value, "in place"),
     ],
 )
 def test_impure(forward, word):
@@ -321,6 +320,10 @@ def test_dropout_in_evaluation_is_pure():
 
 def test_writer_whose_result_is_all_that_is_used():
     check(Call(layer(lambda self, x: F.relu_(x * 2)), paddle.randn([3, 4])))
+
+
+def test_writer_whose_result_has_no_name():
+    check(Call(layer(writes_temporary), paddle.randn([3])))
 
 
 def test_read_back_of_what_was_written():

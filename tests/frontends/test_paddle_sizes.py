@@ -10,6 +10,7 @@ paddle = pytest.importorskip("paddle")
 from paddle_calls import Call, answers, check, layer, run  # noqa: E402
 
 from hybrid_infer._guards import text  # noqa: E402
+from hybrid_infer._types import CHECKED  # noqa: E402
 from hybrid_infer.frontends import _paddle_trace  # noqa: E402
 from hybrid_infer.frontends.paddle import FRONTEND  # noqa: E402
 
@@ -187,13 +188,15 @@ def test_a_size_that_a_value_decides_is_no_matter_of_sizes():
         np.testing.assert_allclose(run(captured.graph, [], [x])[0], call.eager(x)[0].numpy())
 
 
-def test_an_assertion_on_values_is_still_an_effect():
+def test_an_assertion_on_values_is_checked_at_each_call():
     def forward(self, x):
         assert x.sum() > 0
         return x * 2
 
     captured = FRONTEND.capture(Call(layer(forward), paddle.ones([2, 3])), frozenset({(0, 0)}), frozenset())
-    assert "assert" in captured.impure[0]
+    assert captured.impure == () and captured.graph.outputs[-1] == CHECKED
+    for sign in (1, -1):
+        assert bool(run(captured.graph, [], [paddle.ones([4, 3]) * sign])[-1]) is (sign > 0)
 
 
 def test_nothing_is_assumed_of_a_program_that_is_trained():
@@ -219,10 +222,11 @@ def asserts_of_an_intermediate_size(self, x):
     return y * 2
 
 
-def test_a_question_that_cannot_be_told_fixes_the_size_instead():
+def test_an_assertion_that_the_sizes_do_not_tell_is_checked_at_each_call():
     call = Call(layer(asserts_of_an_intermediate_size), paddle.randn([2, 6]))
-    captured = check(call, [paddle.randn([3, 6])], dynamic={(0, 0), (0, 1)})
-    assert captured.specialised == {(0, 1)}
+    captured = FRONTEND.capture(call, frozenset({(0, 0), (0, 1)}), frozenset())
+    assert captured.specialised == frozenset() and captured.graph.outputs[-1] == CHECKED
+    assert [bool(run(captured.graph, [], [paddle.randn([3, n])])[-1]) for n in (6, 12, 8)] == [True, True, False]
 
 
 def test_the_converter_runs_once_where_a_size_is_needed(monkeypatch):
