@@ -166,9 +166,11 @@ def _without(value: Any, made: dict[int, Any]) -> Any:
     return made[id(value)]
 
 
-def noted(names: frozenset[str], compared: Callable[[Any], bool]) -> bool:
-    """May dicts stand for others while code with these names is traced? `compared`: may it ask for their class?
+def noted(subject: Any, compared: Callable[[Any], bool]) -> bool:
+    """May dicts stand for others while a subject's code is traced? `compared`: may it ask for their class?
 
     Not where Paddle traces, which makes code of its own of all functions that it meets, these among them.
     """
-    return not compared({}) and names.isdisjoint(_TRACERS)
+    if subject.frontend.name != "torch" or compared({}) or not subject.names().isdisjoint(_TRACERS):
+        return False
+    return not subject.looks_up_on(dict)

@@ -351,6 +351,10 @@ class Subject:
 
         return compared if kinds else lambda value: False
 
+    def looks_up_on(self, kind: type) -> bool:
+        """Does the code look something up on a class itself (``dict.get(self.config, name)``)?"""
+        return any(_type_calls.looks_up_on(kind, piece, function.__globals__) for function, piece in self._bodies())
+
     def looks_past(self) -> bool:
         """Does the code name what looks an attribute up past the object's own class, where no look-up is noted?"""
         return not {"__getattribute__", "__getattr__", "getattr_static"}.isdisjoint(self._names())

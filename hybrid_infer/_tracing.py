@@ -120,7 +120,7 @@ def twin_of(request: Request, ints: frozenset[int], tried: Collection[str] = ())
         request.parameters, request.layout, request.name, ints, request.style,
         request.subject.reach(), request.subject.asks_for_the_clock() or noted, request.given,
         [tensor for _, _, tensor in request.subject.loose_tensors],
-        request.frontend.name == "torch" and _entries.noted(request.subject.names(), compared),
+        _entries.noted(request.subject, compared),
     )  # fmt: skip
     twin.trail = Trail(request.subject.caches(), tried) if noted else None
     twin.tokens = request.subject.looks_at_tokens()

@@ -18,6 +18,7 @@ _SKIPPED = ("CACHE", "EXTENDED_ARG", "PRECALL", "PUSH_NULL")
 _LOADS = frozenset(
     {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"}
 )
+_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 _CALLS = ("CALL", "CALL_FUNCTION", "CALL_METHOD")
 #: What a frozen dataclass is given, which looks whether to raise.
 _FROZEN = ("__setattr__", "__delattr__")
@@ -48,6 +49,25 @@ def compares(code: CodeType, scope: Mapping[str, Any] = vars(builtins)) -> set[t
     return found
 
 
+def looks_up_on(kind: type, code: CodeType, scope: Mapping[str, Any] = vars(builtins)) -> bool:
+    """Does a piece of code look something up on a class itself, so as to apply it to an object, past what that answers?
+
+    >>> looks_up_on(dict, (lambda d: dict.get(d, "a")).__code__), looks_up_on(dict, (lambda d: dict(d)).__code__)
+    (True, False)
+    """
+    named = any((scope[name] if name in scope else vars(builtins).get(name)) is kind for name in code.co_names)
+    if not named and "__class__" not in code.co_names:
+        return False
+    steps = [each for each in dis.get_instructions(code) if each.opname not in _SKIPPED]
+    for place, step in enumerate(steps):
+        value, end = _loaded(steps, place, scope)
+        if step.argval == "__class__":
+            value, end = kind, place + 1
+        if value is kind and end < len(steps) and steps[end].opname in _ATTRIBUTES and steps[end].argval not in _SAME:
+            return True
+    return False
+
+
 def _loaded(steps: Sequence[dis.Instruction], place: int, scope: Mapping[str, Any]) -> tuple[Any, int]:
     """The global that is loaded at a place, with the attributes of modules behind it, and the place after; or None."""
     if place >= len(steps) or steps[place].opname not in ("LOAD_GLOBAL", "LOAD_NAME"):
@@ -55,7 +75,7 @@ def _loaded(steps: Sequence[dis.Instruction], place: int, scope: Mapping[str, An
     name = steps[place].argval
     value = scope[name] if name in scope else vars(builtins).get(name)
     place += 1
-    while isinstance(value, ModuleType) and place < len(steps) and steps[place].opname in ("LOAD_ATTR", "LOAD_METHOD"):
+    while isinstance(value, ModuleType) and place < len(steps) and steps[place].opname in _ATTRIBUTES:
         value, place = vars(value).get(steps[place].argval), place + 1
     return value, place
 

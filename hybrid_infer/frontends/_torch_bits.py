@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 _BITS = {"INT8": 8, "INT16": 16, "INT32": 32, "INT64": 64, "UINT8": 8, "UINT16": 16, "UINT32": 32, "UINT64": 64}
+_TORCH = {name: getattr(torch, name.lower()) for name in _BITS}
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
@@ -53,12 +54,19 @@ def _alike(x: Any, by: Any) -> tuple[Any, Any, str]:
     import onnx_ir as ir
     from onnxscript import opset20 as op
 
-    own = (by if isinstance(x, int) else x).dtype.name
-    if own not in _BITS:
-        raise NotImplementedError("shifts of what is no integer have no form in ONNX")
+    own = _common(x, by)
     wide = ir.DataType[_wide(own)]
     x, by = (_constant(each, own) if isinstance(each, int) else op.Cast(each, to=wide) for each in (x, by))
     return x, by, own
+
+
+def _common(x: Any, by: Any) -> str:
+    """The type of the result. A single number among tensors with axes does not widen it, whatever its type."""
+    tensors = [each for each in (x, by) if not isinstance(each, int)]
+    if any(each.shape is None or each.dtype.name not in _BITS for each in tensors):
+        raise NotImplementedError("shifts of what is no integer have no form in ONNX")
+    like = [torch.empty([1] if len(each.shape) else [], dtype=_TORCH[each.dtype.name]) for each in tensors]
+    return str(torch.result_type(like[0], like[-1])).removeprefix("torch.").upper()
 
 
 def _wide(own: str) -> str:

@@ -22,7 +22,6 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.heaviside.default: _step,
         aten.logdet.default: _without_form("logdet", "a determinant is beyond the range of numbers of which it is not"),
         aten.logit.default: _logit,
-        aten.signbit.default: _below_zero,
         aten.special_erfcx.default: _without_form("special_erfcx", "erfc is 0 where its scaled value is not"),
         aten.threshold.default: _above,
         aten.fmax.default: functools.partial(_numbers_first, torch.maximum),

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 #: Of every type of indices, and beyond every axis.
-_NOWHERE = 2**31 - 1
+NOWHERE = 2**31 - 1
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
@@ -24,7 +24,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
 def _checked(indices: Any) -> Any:
     from onnxscript import opset20 as op
 
-    nowhere, zero = (op.CastLike(op.Constant(value_int=number), indices) for number in (_NOWHERE, 0))
+    nowhere, zero = (op.CastLike(op.Constant(value_int=number), indices) for number in (NOWHERE, 0))
     return op.Where(op.Less(indices, zero), nowhere, indices)
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from hybrid_infer.frontends._torch_lookup import NOWHERE
+
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """For ``torch.onnx.export(custom_translation_table=...)``."""
@@ -148,7 +150,7 @@ def _erfinv(y: Any) -> Any:
 
 
 def _signbit(x: Any) -> Any:
-    """Of a negative zero too. ONNX has no way to ask a NaN."""
+    """Of a negative zero too. ONNX has no way to ask a NaN: for one, an engine is asked for what is not there."""
     import onnx_ir as ir
     from onnxscript import opset20 as op
 
@@ -157,4 +159,15 @@ def _signbit(x: Any) -> Any:
         return op.And(x, op.Not(x))
     if not x.dtype.is_floating_point():
         return op.Less(x, zero)
-    return op.Or(op.Less(x, zero), op.Less(op.Reciprocal(x), zero))
+    unknown = op.ReduceMax(op.Concat(op.Constant(value_ints=[0]), _whole(op.IsNaN(x)), axis=0), keepdims=False)
+    never = op.Gather(op.Constant(value_ints=[0]), op.Mul(unknown, op.Constant(value_int=NOWHERE)))
+    found = op.Or(op.Less(x, zero), op.Less(op.Reciprocal(x), zero))
+    return op.Or(found, op.Cast(never, to=ir.DataType.BOOL))
+
+
+def _whole(mask: Any) -> Any:
+    """As whole numbers, one after the other."""
+    import onnx_ir as ir
+    from onnxscript import opset20 as op
+
+    return op.Cast(op.Reshape(mask, op.Constant(value_ints=[-1])), to=ir.DataType.INT64)

@@ -36,6 +36,22 @@ def test_by_tensors(dtype: torch.dtype, shift: Any) -> None:
     assert counts()["captures"] == 2
 
 
+@pytest.mark.parametrize("shift", [operator.lshift, operator.rshift], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("second", _TYPES, ids=lambda each: str(each).removeprefix("torch."))
+@pytest.mark.parametrize("first", _TYPES, ids=lambda each: str(each).removeprefix("torch."))
+def test_of_two_types(first: torch.dtype, second: torch.dtype, shift: Any) -> None:
+    """The result is of the type that has place for both, unless one is a single number."""
+
+    def method(x: torch.Tensor, by: torch.Tensor, one: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        wide, narrow = shift(x[:, None], by), shift(x, one)
+        return wide, wide.to(torch.float64) * 2, narrow, narrow.to(torch.float64), shift(one, x[-1])
+
+    hot = inference(method, backend="onnxruntime", fallback="error")
+    by, one = torch.tensor([0, 1, 3, 9, 20, 40], dtype=second), torch.tensor(9, dtype=second)
+    for numbers in (torch.tensor([1, 2, 3], dtype=first), _numbers(first), _numbers(first)[:7]):
+        twice(hot, method, numbers, by, one)
+
+
 @pytest.mark.parametrize("by", [0, 1, 4, 7, 8, 31, 63, 64, 100])
 @pytest.mark.parametrize("dtype", _TYPES, ids=lambda each: str(each).removeprefix("torch."))
 def test_by_numbers(dtype: torch.dtype, by: int) -> None:

@@ -196,6 +196,22 @@ def test_branches_that_torch_traces(framework: Any) -> None:
     assert counts()["hits"] >= 3, counts()
 
 
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda d, k: dict.get(d, k), lambda d, k: next(map(dict.__getitem__, [d], [k])),
+        lambda d, k: d.__class__.get(d, k),
+    ],
+)
+def test_look_ups_on_the_class(framework: Any, look: Any) -> None:
+    """Which the dict that is looked at does not answer: all of it counts."""
+    layer = make(framework, lambda self, x: x * self.look(self.config, "scale"), scale=2.0, run="a")
+    layer.look = look
+    ask(framework, layer)
+    layer.config["scale"] = 3.0
+    ask(framework, layer)
+
+
 def test_the_name_of_its_class(framework: Any) -> None:
     layer = make(framework, lambda net, y: y * len(type(net.config).__name__) * net.config["scale"], scale=2.0)
     ask(framework, layer)
