@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import operator
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from torch.export import Dim
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._own_thread import replaced
-from hybrid_infer._types import CHECKED, OVERLAP, Captured, Expr, Graph, TensorSpec, Tracee
+from hybrid_infer._types import CHECKED, Captured, Expr, Graph, TensorSpec, Tracee
 from hybrid_infer._unwarned import unwarned
 from hybrid_infer.frontends import (
     _torch_aliases,
@@ -34,6 +33,7 @@ from hybrid_infer.frontends import (
     _torch_conversions,
     _torch_decompositions,
     _torch_distributions,
+    _torch_effects,
     _torch_experts,
     _torch_fastpath,
     _torch_fixed,
@@ -48,13 +48,12 @@ from hybrid_infer.frontends import (
     _torch_special,
     _torch_swallowed,
     _torch_switches,
-    _torch_values,
     _torch_views,
     _torch_writes,
     _torch_written_out,
 )
 from hybrid_infer.frontends._scopes import distinct
-from hybrid_infer.frontends._torch_reasons import NO_FORM, called_at, explained, line_of, writers_of
+from hybrid_infer.frontends._torch_reasons import NO_FORM, called_at, explained
 
 OPSET = 20  # the last one that the onnx release required by paddle2onnx knows
 
@@ -237,7 +236,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             with _torch_collectors.by_context(), _torch_fixed.noted() as lines, _torch_checks.noted() as made:
                 program, taken = _exported(tracee, arguments, shapes, recording)
             lost = _torch_checks.lost(program, made)
-            impure, written, state = _impurities(program, tracee, counted)
+            impure, written, state = _torch_effects.found(program, tracee, counted)
         except Exception as error:
             fault = error.__cause__ if isinstance(error, _Stopped) and error.__cause__ is not None else error
             if isinstance(fault, TraceError):
@@ -351,73 +350,6 @@ def _constants(program: Any) -> tuple[Any, ...]:
 
 
 _LIFTS = (torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift_fresh.default)
-
-
-def _impurities(
-    program: Any, tracee: Tracee, counted: _torch_writes.Counted
-) -> tuple[tuple[str, ...], frozenset[int], frozenset[int]]:
-    """What the traced call does besides computing its results; else to which tensors and which weights it writes."""
-    found = []
-    mutable = training = False
-    for node in program.graph.nodes:
-        if node.op != "call_function":
-            continue
-        target = node.target
-        schema = getattr(target, "_schema", None)
-        if schema is None:
-            if target is not operator.getitem and "wrap" in str(target):
-                entered = _CONTEXTS.get(str(target), target)
-                found.append(f"it enters {entered}, which a static graph does not keep{line_of(node)}")
-            continue
-        if str(schema.name).partition("::")[0].lstrip("_") in ("c10d", "c10d_functional"):
-            found.append(f"it communicates with other processes, by {schema.name.rpartition('::')[2]}{line_of(node)}")
-            continue
-        named = _torch_values.named(node)
-        if _torch_values.draws(node):
-            found.append(f"{_public(target)} draws random numbers{line_of(node)}")
-        reshapes = torch.Tag.inplace_view in target.tags and target is not torch.ops.aten.detach_.default
-        if reshapes and (tracee.written or getattr(node.args[0], "op", "") == "placeholder"):
-            found.append(f"{_public(target)} changes the shape of a tensor in place{line_of(node)}")
-        training |= bool(named.get("training")) or bool(named.get("use_input_stats"))
-        mutable |= schema.is_mutable or training
-    if mutable and not found and (reason := _torch_aliases.unsettled(program)):
-        return (reason,), frozenset(), frozenset()
-    if mutable and not found:
-        try:
-            mutated = _torch_writes.places(program, tracee, counted, training=training)
-        except Exception:
-            if _torch_writes.apart(tracee.weights):
-                raise
-            return (OVERLAP,), frozenset(), frozenset()  # past that pass
-        places = [place for place, _ in mutated]
-        first = len(tracee.weights)
-        tensors = frozenset(place - first for place in places if place >= first)
-        state = frozenset(place for place in places if place < first)
-        if places and min(places) >= 0 and not (state and training) and tracee.may_write(tensors, state):
-            return (), tensors, state
-        if places and len(set(map(id, tracee.tensors))) < len(tracee.tensors):
-            return ("it writes to an argument in place, and is given it twice",), frozenset(), frozenset()
-        labels, writers = tracee.labels, writers_of(program)
-        for place, name in mutated:
-            written = labels[place] if 0 <= place < len(labels) else name
-            found.append(f"it writes to {written} in place{writers.get(name, '')}")
-    return tuple(dict.fromkeys(found)), frozenset(), frozenset()
-
-
-_CONTEXTS = {
-    "wrap_with_set_grad_enabled": "a gradient mode (torch.no_grad, torch.enable_grad)",
-    "wrap_with_autocast": "torch.autocast",
-}
-
-
-def _public(operator: Any) -> str:
-    """An operator by the name that programs call it by, as far as there is one."""
-    name = str(operator._schema.name).rpartition("::")[2]
-    rooms = {"torch": torch, "torch.nn.functional": torch.nn.functional, "torch.Tensor": torch.Tensor}
-    for prefix, room in rooms.items():
-        if hasattr(room, name):
-            return f"{prefix}.{name}"
-    return str(operator)
 
 
 def _described(
