@@ -33,9 +33,11 @@ def check(
     `tensors`: those that the eager method worked on; `given`: the objects that it was given (see `_given`); `before`:
     the tensors as they were before that, where it has written to some; `again`: the plan was right at other sizes.
 
-    Raises Disagreement, Inconclusive or EngineError.
+    Raises Disagreement, Inconclusive or EngineError; the last also where a branch goes another way than the graph takes
+    for granted, which is asked before anything else: what the other side gives need not be like it at all.
     """
     version = route.held.version
+    early = route.compute(before or tensors, ints) if version.taken else None
     signatures = Signatures(frontend)
     try:
         results = signatures.results(eager, _is_int, given=given)
@@ -43,7 +45,7 @@ def check(
         raise _verify.Unlike(str(fault)) from fault
     if without_ints(results.tree) != without_ints(version.results):
         raise _verify.Unlike("the eager result has another structure than the captured one")
-    computed = route.compute(before or tensors, ints)
+    computed = route.compute(before or tensors, ints) if early is None else early
     try:
         mine = signatures.results(route.assemble(computed, tensors, given), _is_int, given=given)
     except Exception as fault:  # of the user's class: its constructor asks for more than its fields

@@ -220,7 +220,7 @@ class State:
                 result = route.run(tensors, ints, given)  # type: ignore[union-attr]
         except Exception as fault:
             if _sides.astray(fault, route) and self.sides.last(route.held):  # type: ignore[union-attr]
-                _serve.leave(self, route)  # type: ignore[arg-type]
+                _serve.leave(self, route, fault)  # type: ignore[arg-type]
                 return self.call(owner, args, kwargs)
             result = self.method.function(*owner, *args, **kwargs)  # where it fails as well, the call is at fault
             _stumbles.over(self, key, route, fault)
@@ -304,13 +304,21 @@ class State:
     def _compared(self, owner: Any, args: Any, kwargs: Any, values: Any, key: Any, route: Any) -> Any:
         """The eager result, and a fallback counted where the program's differs from it (``verify="always"``)."""
         unchanged = route.watched()
+        if route.held.version.taken:  # the other side may write to what the check looks at
+            layout = self.layout(values)
+            try:
+                route.compute(route.works_on(layout.tensors), layout.ints)
+            except EngineError as fault:
+                if _sides.astray(fault, route):
+                    self.counters.fall_back(_sides.told(route.held.version, fault))
+                    return self.method.function(*owner, *args, **kwargs)
         found, compare = self._watched(owner, args, kwargs, values, route)
         result, options = _given.result(found), self.method.options
         try:
             compare()
         except (_verify.Disagreement, EngineError) as fault:
             if _sides.astray(fault, route):
-                self.counters.fall_back(_sides.told(route.held.version))
+                self.counters.fall_back(_sides.told(route.held.version, fault))
                 return result
             if not (unchanged() and route.valid()):  # another thread changed a weight that the eager method had read
                 return result

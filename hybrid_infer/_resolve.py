@@ -128,7 +128,10 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
             hooked = request.subject.hooked()  # by what the capture has found out
             if hooked is not None:
                 return Eager(hooked.reason, hooked.still, remedy=hooked.remedy), NOTHING
-            if outcome is not None and any(h.version.identity == outcome.version.identity for h in resting):
+            same = outcome is not None and any(h.version.identity == outcome.version.identity for h in resting)
+            if same and (failing := state.sides.failing(resting)):  # it is no other side
+                return Eager(failing, lambda: all(map(state.sides.rests, resting)), kind="build"), NOTHING
+            if same:
                 record = _tracing.failure(request, None, _sides.reason(resting), _sides.REMEDY, _sides.KIND)
                 fail(request, family, Held(record, None, disk=False))
                 return state.sides.instead(resting, False, True), NOTHING

@@ -149,6 +149,10 @@ def _use(
         route.close()
         return later(state, request, family, held, OVERLAP, _comparison.pause(request, held, built), result, outcome)
     comparable, compares = True, _comparison.due(request, held, built, ready is None)
+    asks = (compares or (request.chooses and choice is None and not request.frozen)) and outcome is None
+    if asks and (unfit := _other_side(request, held, route, call)) is not None:
+        route.close()
+        return _unused(state, request, family, held, built, unfit, result, outcome, (place, magnitudes))
     trail = Trail(request.subject.caches()) if outcome is not None and held.version.ran is not None else None
     if compares or trail is not None:
         result, comparable = _comparison.eager(request, held, built, call, result, trail)
@@ -165,12 +169,10 @@ def _use(
     if request.chooses and choice is None and comparable and not request.frozen:
         try:
             choice, built, route = _choose(state, request, held, family, built, route, graph, call, result)
-        except ArgumentsRefused as fault:
-            route.close()
-            pause = _comparison.pause(request, held, built)
-            return later(state, request, family, held, str(fault), pause, result, outcome)
         except EngineError as fault:
             route.close()
+            if isinstance(fault, ArgumentsRefused) or _strays(fault, held, outcome):
+                return _unused(state, request, family, held, built, fault, result, outcome, (place, magnitudes))
             return unserved(state, request, family, held, str(fault), result)
         except DamagedEntry:
             route.close()
@@ -367,6 +369,9 @@ def _further(
         call.expect(route)
         if not route.apart(route.works_on(request.layout.tensors)):
             return later(state, request, family, held, OVERLAP, _comparison.pause(request, held, built), result, None)
+        unfit = _other_side(request, held, route, call)
+        if unfit is not None:
+            return _unused(state, request, family, held, built, unfit, result, None, at)
         result, comparable = _comparison.eager(request, held, built, call, result)
         unlike = _comparison.fault(request, held, built, route, call, result) if comparable else None
         if unlike is not None:
@@ -383,13 +388,16 @@ def _unused(
     outcome: Outcome | None, at: _At,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Where a call goes that was not found to be computed as the eager method does."""
-    if isinstance(unlike, ArgumentsRefused) and held.version.taken:
+    if _strays(unlike, held, outcome):
         if outcome is not None:
             publish(request, family, held, outcome)
-        if state.sides.another_way(held):
+        if state.sides.another_way(held, unlike):
             state.changes += 1
-        if result is not NOTHING and not request.errand.ahead:
-            state.note(_sides.told(held.version), "", "busy")
+        told = _sides.told(held.version, unlike)
+        if result is NOTHING:
+            return Eager(told, lambda: False, kind="busy"), result
+        if not request.errand.ahead:
+            state.note(told, "", "busy")
         return None, result
     if isinstance(unlike, _verify.Inconclusive):
         if outcome is not None:
@@ -406,6 +414,28 @@ def _unused(
     if not isinstance(unlike, ArgumentsRefused):  # which says nothing about other values of such sizes
         held.resting[at] = route
     return route, result
+
+
+def _strays(fault: Exception, held: Held, outcome: Outcome | None) -> bool:
+    """Is a call at fault, which takes another side of a branch? Not the one that was captured just now.
+
+    But for what an engine rounds, so that its check fails there.
+    """
+    return _sides.strays(fault, held.version) and (outcome is None or isinstance(fault, ArgumentsRefused))
+
+
+def _other_side(request: Request, held: Held, route: Compiled, call: Invocation) -> Exception | None:
+    """Why a call is not one to compare or to measure a program at that holds a side of a branch on values.
+
+    It is asked before the eager method runs: what the other side gives, or writes to, need not be like it at all.
+    """
+    if not held.version.taken:
+        return None
+    try:
+        route.compute(call.before, request.layout.ints)
+    except EngineError as fault:
+        return fault if _sides.astray(fault, route) else None
+    return None
 
 
 def _without(
@@ -435,9 +465,9 @@ def _without(
     return unserved(state, request, family, held, _verified.together(reasons), result)
 
 
-def leave(state: Any, route: Compiled) -> None:
+def leave(state: Any, route: Compiled, fault: Exception) -> None:
     """Leave a static model alone that holds the wrong side of a branch for too many calls (see `_sides`)."""
-    state.sides.another_way(route.held, state.pace.served)
+    state.sides.another_way(route.held, fault, state.pace.served)
     _drop(state, route)
 
 

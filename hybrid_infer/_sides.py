@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from hybrid_infer._errors import ArgumentsRefused
+from hybrid_infer._errors import ArgumentsRefused, EngineError, PassingFault
 from hybrid_infer._pauses import ever_longer, for_a_while
 from hybrid_infer._route import Eager
 from hybrid_infer._version import Version
@@ -31,11 +31,14 @@ REMEDY = "Use torch.where, torch.cond or torch.while_loop there, or decorate a m
 
 class _Strayed:
     """`level`: rises with each call that went another way, and falls with those that did not. `fitted`: was there any?
+
+    `fault`: of the engine at the last call, where it was not the check that said so.
     """
 
     def __init__(self, held: Any, fitted: bool) -> None:
         self.held, self.fitted, self.level, self.times = held, fitted, 0, 0
         self.resting: Callable[[], bool] | None = None
+        self.fault = ""
 
 
 class Sides:
@@ -47,12 +50,13 @@ class Sides:
         self._run = 0  # the last of them, in a row
         self._turns = 0  # how often one was left alone
 
-    def another_way(self, held: Any, served: int = 0) -> bool:
+    def another_way(self, held: Any, fault: Exception, served: int = 0) -> bool:
         """Note a call that did not fit a static model. Is that to be left alone from now on?
 
-        `served`: how many calls did before, as far as is known.
+        `fault`: what its program said; `served`: how many calls did fit before, as far as is known.
         """
         found = self.strayed.setdefault(id(held), _Strayed(held, served > 0))
+        found.fault = "" if isinstance(fault, ArgumentsRefused) else str(fault)
         self._run = 0
         if found.level + _STEP < _FULL:
             found.level += _STEP
@@ -74,7 +78,7 @@ class Sides:
         self._run += 1
         found = self.strayed.get(id(held))
         if found is not None:
-            found.level -= 1
+            found.level, found.fault = found.level - 1, ""
             if found.level <= 0:
                 self.strayed.pop(id(held), None)
         if self._run >= _SETTLED << min(self._turns, _DOUBLED):
@@ -94,6 +98,11 @@ class Sides:
         """Has a call gone another way lately?"""
         return id(held) in self.strayed
 
+    def failing(self, resting: Sequence[Any]) -> str:
+        """What an engine said of calls that take the sides which `resting` hold; empty where it said nothing."""
+        found = (self.strayed.get(id(held)) for held in resting)
+        return next((each.fault for each in found if each is not None and each.fault), "")
+
     def instead(self, resting: Sequence[Any], frozen: bool, complete: bool) -> Eager | None:
         """How calls are answered that fit `resting` but for the sides of branches; None where one more is captured.
 
@@ -105,9 +114,18 @@ class Sides:
         return Eager(reason(resting), lambda: all(map(self.rests, resting)), remedy=REMEDY, kind=kind)
 
 
+def strays(fault: Exception, version: Version) -> bool:
+    """Did a program fail since a branch goes another way than the static model takes for granted?
+
+    Or may it have: it computes the side that the call does not take, and an engine may find no answer there, as to a
+    division of integers by zero, or a look-up past the end. Where a capture then takes the same side, it was not that.
+    """
+    return bool(version.taken) and isinstance(fault, EngineError) and not isinstance(fault, PassingFault)
+
+
 def astray(fault: Exception, route: Any) -> bool:
-    """Did a program fail since a branch goes another way than the static model takes for granted?"""
-    return isinstance(fault, ArgumentsRefused) and bool(route.held.version.taken) and bool(route.valid())
+    """The same of a route, which says nothing where what it was made of has changed."""
+    return strays(fault, route.held.version) and bool(route.valid())
 
 
 def reason(resting: Sequence[Any]) -> str:
@@ -116,9 +134,12 @@ def reason(resting: Sequence[Any]) -> str:
     return f"a branch depends on the values of a tensor ({places}), and its calls take both sides"
 
 
-def told(version: Version) -> str:
+def told(version: Version, fault: Exception) -> str:
     """Why a call was answered eagerly that took another side."""
-    return f"a branch that its static model takes for granted went another way ({_places([version])})"
+    places = _places([version])
+    if isinstance(fault, ArgumentsRefused):
+        return f"a branch that its static model takes for granted went another way ({places})"
+    return f"its static model failed, as it may where a branch goes another way ({places}): {fault}"
 
 
 def _places(versions: Iterable[Version]) -> str:

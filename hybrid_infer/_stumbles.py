@@ -38,8 +38,8 @@ def over(state: Any, key: Any, route: Any, fault: Exception) -> None:
         state.note(reason, "", "busy")
         return
     elif _sides.astray(fault, route):
-        state.sides.another_way(route.held, state.pace.served)
-        state.note(_sides.told(route.held.version), "", "busy")
+        state.sides.another_way(route.held, fault, state.pace.served)
+        state.note(_sides.told(route.held.version, fault), "", "busy")
         return
     pause = None if isinstance(fault, ArgumentsRefused) else state.stumbles.another(key)  # other values may do
     if pause is not None:
