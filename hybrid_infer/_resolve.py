@@ -130,7 +130,9 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
                 return Eager(hooked.reason, hooked.still, remedy=hooked.remedy), NOTHING
             same = outcome is not None and any(h.version.identity == outcome.version.identity for h in resting)
             if same and (failing := state.sides.failing(resting)):  # it is no other side
-                return Eager(failing, lambda: all(map(state.sides.rests, resting)), kind="build"), NOTHING
+                return Eager(failing, state.sides.as_now(), kind="build"), NOTHING
+            if same and len(resting) == 1:  # an odd call that fits after all: nobody knows yet of the other side
+                return Eager(_sides.reason(resting), state.sides.as_now(), kind="busy"), NOTHING
             if same:
                 record = _tracing.failure(request, None, _sides.reason(resting), _sides.REMEDY, _sides.KIND)
                 fail(request, family, Held(record, None, disk=False))

@@ -98,6 +98,11 @@ class Sides:
         """Has a call gone another way lately?"""
         return id(held) in self.strayed
 
+    def as_now(self) -> Callable[[], bool]:
+        """Are those still left alone that are now?"""
+        now = [each.resting for each in self.strayed.values() if each.resting is not None and each.resting()]
+        return lambda: all(resting() for resting in now)
+
     def failing(self, resting: Sequence[Any]) -> str:
         """What an engine said of calls that take the sides which `resting` hold; empty where it said nothing."""
         found = (self.strayed.get(id(held)) for held in resting)

@@ -83,7 +83,8 @@ class Captured:
     reason. ``impure``: why the method must not be replaced by its graph
     (mutation of an input or weight, random numbers), empty if it may. ``constants``: tensors that existed before the
     trace and that the tracer took into the graph by value. ``taken``: branches on values of which the graph has the
-    side that the call took, and checks that a later call takes it too (see ``Graph.checked``): lines, and the ways.
+    side that the call took, and checks that a later call takes it too (see ``Graph.checked``): lines, and the ways,
+    in the order in which it came there.
     """
 
     graph: Graph

@@ -17,7 +17,7 @@ from hybrid_infer._types import Condition, Graph, TensorSpec
 #: Raised when the meaning of a field changes; another number is never read.
 FORMAT = 2
 #: Raised where what earlier traces gave may be wrong: methods are captured anew, while saved models can be read.
-TRACES = 8
+TRACES = 9
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Version:
     carries: tuple[Carry, ...] = ()  # what the method carries from call to call; with a ``reason``, as was found
     ran: Ran | None = None  # of a large program, the code that counts
     requiring: tuple[int, ...] = ()  # the tensors that require a gradient after a call, whatever they did before
-    taken: tuple[tuple[str, bool], ...] = ()  # branches on values that it takes one way: lines, and the ways
+    taken: tuple[tuple[str, bool], ...] = ()  # branches on values that it takes one way, in order: lines, ways
 
     def similar(self, call: Call, *, ambient: bool = True) -> bool:
         """Is it of the same structure, element types and ranks, whatever the sizes, and of the same `ambient` state?"""

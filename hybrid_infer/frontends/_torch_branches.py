@@ -37,7 +37,9 @@ _ITEMS = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.defaul
 
 
 class Branches:
-    """Those of one trace: ``taken`` are places in the program, as ``file:line``, and the ways taken there.
+    """Those of one trace: ``taken`` are places in the program, as ``file:line``, and the ways taken there, one by one.
+
+    In their order, as often as they were met: layers that share their code ask in the same place.
 
     `given`: the tensors and integers that the tracer has stand-ins of, in their order, of which the first `weights` are
     weights. They are only read.
@@ -46,7 +48,7 @@ class Branches:
     def __init__(self, given: Sequence[Any], weights: int) -> None:
         self._given, self._weights = list(given), weights
         self.count = self._asserted = 0
-        self.taken: dict[tuple[str, bool], None] = {}
+        self.taken: list[tuple[str, bool]] = []
         self.end()
 
     def end(self) -> None:
@@ -63,7 +65,7 @@ class Branches:
         self._values = None if mode is None else Values(self._tracer, self._given)
         self._under, self._ways = frame, {}
         self.count = self._asserted = 0
-        self.taken = {}
+        self.taken = []
 
     def way(self, tensor: Any) -> bool | None:
         """The truth of a traced tensor, from now on taken for granted; None where it is not to be."""
@@ -102,7 +104,7 @@ class Branches:
         if sources(node) >= self._weights and self._ways.setdefault(self._place(frame), way) is not way:
             return None
         self.count += 1
-        self.taken[_places.of_frame(frame, torch), way] = None
+        self.taken.append((_places.of_frame(frame, torch), way))
         return way
 
     def _current(self) -> Any:

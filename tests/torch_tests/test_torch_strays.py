@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,8 +10,8 @@ import torch
 from torch_support import Block, counts, same
 
 import hybrid_infer
-from hybrid_infer import BackendError, inference
-from hybrid_infer._errors import EngineError
+from hybrid_infer import BackendError, _dispatch, _pauses, _serve, inference
+from hybrid_infer._errors import ArgumentsRefused, EngineError
 
 pytestmark = pytest.mark.torch
 
@@ -92,3 +93,62 @@ def test_an_engine_that_fails_on_the_side_it_has_is_an_error(monkeypatch: pytest
             for _ in range(5):
                 layer(X)
     assert counts()["captures"] == 1
+
+
+class Flagged(Block):
+    def __init__(self, on: bool = True) -> None:
+        super().__init__()
+        self.register_buffer("on", torch.tensor(on))
+
+    def forward(self, x: Any) -> Any:
+        x = self.linear(x)
+        if self.on:
+            x = torch.relu(x)
+        return x
+
+
+class Stack(torch.nn.Module):
+    def __init__(self, flags: str) -> None:
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(Flagged(flag == "T") for flag in flags)
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = block(x)
+        return x + 1
+
+
+@pytest.mark.parametrize(("first", "then"), [("TFT", "TFF"), ("TTF", "FTF"), ("TTT", "TTF")])
+def test_layers_that_share_their_code_take_a_side_each(first: str, then: str) -> None:
+    hot = type("Stack", (Stack,), {"forward": inference(Stack.forward)})
+    stacks = [hot(first).eval(), hot(then).eval()]
+    with torch.no_grad():
+        for stack in stacks:
+            for _ in range(8):
+                same(stack(X), Stack.forward(stack, X))
+        found = counts()
+        assert (found["captures"], found["eager_calls"]) == (2, 3), found
+        (explained,) = hybrid_infer.explain(stacks[0]).to_dict()["methods"]
+        assert all(len(version["branches"]) <= 2 for version in explained["versions"])
+
+
+def test_a_call_of_the_side_that_is_held_tells_nothing_of_the_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where another thread's call is the first one that finds a static model left alone."""
+    clock = [100.0]
+    monkeypatch.setattr(_pauses, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    layer, state = decorated(Structured), None
+    with torch.no_grad():
+        layer(X), layer(X)
+        (state,) = [each for each in _dispatch._STATES if each.method.name == layer.forward.__hybrid_infer__.name]
+        (route,) = state.routes.values()
+        for _ in range(4):
+            state.sides.another_way(route.held, ArgumentsRefused("onnxruntime", "a check failed"), 1)
+        _serve._drop(state, route)
+        same(layer(X), Structured.forward(layer, X))
+        clock[0] += 10
+        for _ in range(3):
+            same(layer(X), Structured.forward(layer, X))
+        for _ in range(8):
+            same(layer(-X), Structured.forward(layer, -X))
+    found = counts()
+    assert found["captures"] == 2 and found["hits"] >= 6, found
