@@ -57,6 +57,9 @@ class Held:
         self.carried: dict[tuple[tuple[bool, ...], tuple[bool, ...]], tuple[bool, ...]] = {}
         #: Arguments that are results too, by number: do they come back as they are where they have gaps in memory?
         self.with_gaps: dict[int, bool] = {}
+        #: Of what is true of one side of a branch alone (see `_one_side`): how often it answered all calls for a while,
+        #: and is that not over?
+        self.pauses: dict[int, tuple[int, Callable[[], bool]]] = {}
         self.ranges = Ranges()
         self.choices: dict[str, Any] = {}  # of a `Choice`, by what it was made among
         self.contests: dict[Hashable, Any] = {}  # of a `Contest`, by engine and signature

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from hybrid_infer import _compile, _engines, _tracing
+from hybrid_infer import _compile, _engines, _one_side, _tracing
 from hybrid_infer._busy import NOTHING
 from hybrid_infer._family import Family, Held
 from hybrid_infer._request import Outcome, Request
@@ -111,4 +111,6 @@ def unchanged(request: Request, held: Held) -> Callable[[], bool]:
     """Are the code, and the attributes that a version has read, as they are now?"""
     reads = request.subject.attributes.arm(held.version.reads, request.subject.census, set())
     code = request.subject.code_unchanged
+    if held.version.reason and held.pauses:
+        return _one_side.until(held, lambda: reads() and code())
     return lambda: reads() and code()

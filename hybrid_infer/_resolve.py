@@ -12,11 +12,13 @@ from typing import Any
 
 from hybrid_infer import (
     _carry,
+    _choice,
     _differences,
     _engines,
     _family,
     _forked,
     _ledger,
+    _one_side,
     _profiler,
     _progress,
     _sides,
@@ -139,6 +141,8 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
                 return state.sides.instead(resting, False, True), NOTHING
             if outcome is not None:
                 outcome = replace(outcome, seconds=time.perf_counter() - start)
+                if (known := _found_again(request, families, outcome)) is not None:
+                    return use(state, request, family, known, call)
                 turnover.took(outcome.seconds)
                 if full and outcome.version.graph and not any(map(outcome.version.covers, state.seen.values())):
                     state.in_vain.add(widening)
@@ -154,13 +158,30 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
 
 def _find(state: Any, request: Request, family: Family) -> Held | None:
     """A version for a call among those that are known, else on disk; one last that calls did not fit lately."""
-    scope, sides = functools.partial(_engines.scope, request), state.sides
+    scope, sides, scale = functools.partial(_engines.scope, request), state.sides, _choice.scale(request.call)
     find = functools.partial(family.find, request.call, request.subject, scope, request.errand.open)
-    held = (find(sides.known) or find(sides.rests)) if sides.strayed else find()
+
+    def passed_over(held: Held) -> bool:
+        again = not request.frozen and _one_side.over(held, scale)
+        return again or (bool(sides.strayed) and bool(sides.rests(held)))
+
+    held = find(lambda each: sides.known(each) or passed_over(each))
+    if sides.strayed and (held is None or (held.version.reason and held.version.taken)):
+        held = find(lambda each: bool(each.version.reason) or passed_over(each)) or held
     if held is None:
         family.refresh(request.store)
-        held = find(sides.rests) if sides.strayed else find()
+        held = find(passed_over)
     return held
+
+
+def _found_again(request: Request, families: Sequence[Family], outcome: Outcome) -> Held | None:
+    """The version that was captured once more, after the pause of a choice that may be one side's alone."""
+    identity, scale = outcome.version.identity, _choice.scale(request.call)
+    for held in (held for each in families for held in each.fitting(request.call, request.subject)):
+        if held.version.taken and held.version.identity == identity and _one_side.over(held, scale):
+            _one_side.rest(held, scale, outcome.seconds)
+            return held
+    return None
 
 
 def _resting(state: Any, request: Request, families: Sequence[Family]) -> list[Held]:
@@ -224,10 +245,16 @@ def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call:
         if of_the_moment(version):
             state.failures += 1
             held_so = minutes(state.failures - 1)
-        if held_so is None:
+        aside = held_so is None and bool(version.taken)
+        if aside:
+            _one_side.refuse(family, held, outcome.seconds)
+        elif held_so is None:
             fail(request, family, held)
         if result is not NOTHING:
-            state.note(version.reason, version.remedy, version.kind)
+            kind = "busy" if aside and state.sides.any_rests() else version.kind
+            state.note(version.reason, version.remedy, kind)
+        if aside:
+            return _one_side.answer(state, refused(request, held)), result
         if held_so is not None:
             return Eager(version.reason, held_so, remedy=version.remedy, kind=version.kind), result
         return _given_up(state, request, held), result

@@ -23,6 +23,7 @@ from hybrid_infer import (
     _given,
     _gradients,
     _magnitudes,
+    _one_side,
     _probes,
     _ran_eagerly,
     _ranges,
@@ -78,7 +79,8 @@ def use(
     request = replace(request, subject=subject)
     if held.version.reason:
         _carry.adopt(request.parameters, held.version.carries)
-        return refused(request, held), NOTHING
+        route = refused(request, held)
+        return (_one_side.answer(state, route) if held.version.taken else route), NOTHING
     result = NOTHING
     while True:
         try:
@@ -115,7 +117,7 @@ def _use(
         _chosen.note(request, held, choice)
     if choice is not None and choice.name == EAGER:
         _came_from_disk(state, held)
-        return _by_choice(state, request, held, choice), result
+        return _by_choice(state, request, family, held, choice), result
     scale = _choice.scale(request.call) if request.chooses else 0
     chosen = "" if choice is None else choice.name
     _trt.note(request, held)
@@ -194,7 +196,7 @@ def _use(
         _chosen.remember(request, held, choice)
         if choice.name == EAGER:
             route.close()
-            return _by_choice(state, request, held, choice), result
+            return _by_choice(state, request, family, held, choice), result
     held.ledger.unfit.pop(built.engine.name, None)
     if choice is not None and choice.name != chosen:
         place = choice.name + slot
@@ -343,16 +345,22 @@ def _choose(
     return choice, best.built, best.route
 
 
-def _by_choice(state: Any, request: Request, held: Held, choice: _choice.Choice) -> Eager:
+def _by_choice(state: Any, request: Request, family: Family, held: Held, choice: _choice.Choice) -> Eager:
     """The eager method is right whatever changes; but an engine may be faster once what was read has changed.
 
     Or once the machine has less to do, where it was too busy for the figures to mean much.
     """
     _drop_covered(state, held)
     _drop_unmeasured(state, request, held)
-    same = unchanged(request, held)
-    loser = Eager(_router.SLOWER, lambda: choice.holds() and same(), kind="slower")
-    state.slower[id(held), _choice.scale(request.call)] = held, loser
+    same, scale = unchanged(request, held), _choice.scale(request.call)
+    alone = len(family.fitting(request.call, request.subject)) < 2 if held.version.taken else True
+
+    def holds() -> bool:
+        return choice.holds() and same() and _one_side.resting(held, scale, alone)
+
+    holds()
+    loser = Eager(_router.SLOWER, holds, kind="slower")
+    state.slower[id(held), scale] = held, loser
     state.seen[held.version.identity] = held.version
     return loser
 

@@ -103,6 +103,10 @@ class Sides:
         now = [each.resting for each in self.strayed.values() if each.resting is not None and each.resting()]
         return lambda: all(resting() for resting in now)
 
+    def any_rests(self) -> bool:
+        """Is any left alone now?"""
+        return any(each.resting is not None and each.resting() for each in self.strayed.values())
+
     def failing(self, resting: Sequence[Any]) -> str:
         """What an engine said of calls that take the sides which `resting` hold; empty where it said nothing."""
         found = (self.strayed.get(id(held)) for held in resting)

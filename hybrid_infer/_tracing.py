@@ -331,8 +331,9 @@ def failure(request: Request, twin: Twin | None, reason: str, remedy: str, kind:
     names, whole = ({}, set()) if twin is None else (twin.names, twin.wholly)
     reads, *_ = request.subject.attributes.reads(request.subject.census, names, whole)
     return replace(
-        _empty(request), reads=tuple(r for r in reads if r.kind != "opaque"), reason=reason, remedy=remedy, kind=kind
-    )
+        _empty(request), reads=tuple(r for r in reads if r.kind != "opaque"), reason=reason, remedy=remedy, kind=kind,
+        taken=() if twin is None else twin.taken,
+    )  # fmt: skip
 
 
 def unserved(request: Request, held: Held, reason: str, among: str) -> Version:

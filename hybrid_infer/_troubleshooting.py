@@ -31,7 +31,8 @@ SECTIONS: tuple[Section, ...] = (
         r"being compiled in the background|^another thread|the stance is 'eager'|neither used nor moved|"
         r"has gaps in its memory|where no counter tells|^compiling it in the background failed|"
         r"has no shape before the first call|becomes another layer by|"
-        r"^the process that traced|^it raised an error at|^a profiler is on|went another way",
+        r"^the process that traced|^it raised an error at|^a profiler is on|went another way|"
+        r"where a branch goes another way",
     ),
     Section("max-versions", r"^it has max_versions="),
     Section(

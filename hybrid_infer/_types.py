@@ -119,7 +119,8 @@ class Tracee(Protocol):
     ``run`` notes which attributes are read; a tracer that cannot cope with that turns it off, and all are guarded.
     ``any_size``: dimensions that vary are to take sizes of 0 and 1 too, where the tracer can leave that open.
     ``asks_for_gradients``: the method may ask whether gradients are recorded. ``assuming``: a branch on values may be
-    taken as the call takes it, and checked (see ``Captured.taken``).
+    taken as the call takes it, and checked (see ``Captured.taken``); ``taken``: those of which what the trace found is
+    true, whether or not it gave a graph.
     ``written``, ``state``: which tensors of the call, and which weights, the method is known to write to: ``run`` has
     it work on copies of these, whose content becomes a result. ``may_write`` says whether such tensors and weights can
     be served so. ``passed``: the tensors that the method is given while ``run`` is at work, such copies among them;
@@ -141,6 +142,7 @@ class Tracee(Protocol):
     any_size: bool
     asks_for_gradients: bool
     assuming: bool
+    taken: tuple[tuple[str, bool], ...]
     written: frozenset[int]
     state: frozenset[int]
     passed: Sequence[Any]

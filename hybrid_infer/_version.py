@@ -80,6 +80,7 @@ class Version:
     ran: Ran | None = None  # of a large program, the code that counts
     requiring: tuple[int, ...] = ()  # the tensors that require a gradient after a call, whatever they did before
     taken: tuple[tuple[str, bool], ...] = ()  # branches on values that it takes one way, in order: lines, ways
+    # With a ``reason``, those taken before it was found.
 
     def similar(self, call: Call, *, ambient: bool = True) -> bool:
         """Is it of the same structure, element types and ranks, whatever the sizes, and of the same `ambient` state?"""
@@ -111,7 +112,7 @@ class Version:
     def degenerate(self) -> bool:
         """Has it failed at a call with a dimension of 0 or 1, so that it says nothing of others?"""
         empty = any(n in (0, 1) for t in self.tensors for n in t.shape)
-        return bool(self.reason) and not self.failed and self.kind != "sides" and empty
+        return bool(self.reason) and not (self.failed or self.taken) and self.kind != "sides" and empty
 
     def _degenerate_as(self, call: Call) -> bool:
         """Is a call as empty as the one that failed, where that was? What no engine can do with nothing says little."""

@@ -49,7 +49,14 @@ class Branches:
         self._given, self._weights = list(given), weights
         self.count = self._asserted = 0
         self.taken: list[tuple[str, bool]] = []
+        self._loops = False  # does nothing but one line ask, which gives both answers?
         self.end()
+
+    @property
+    def sides(self) -> tuple[tuple[str, bool], ...]:
+        """What a fault of the trace is true of: the sides taken so far. That a loop ends by values is true of any call.
+        """
+        return () if self._loops else tuple(self.taken)
 
     def end(self) -> None:
         """The trace is over. A frame keeps all that its callers hold."""
@@ -65,7 +72,7 @@ class Branches:
         self._values = None if mode is None else Values(self._tracer, self._given)
         self._under, self._ways = frame, {}
         self.count = self._asserted = 0
-        self.taken = []
+        self.taken, self._loops = [], False
 
     def way(self, tensor: Any) -> bool | None:
         """The truth of a traced tensor, from now on taken for granted; None where it is not to be."""
@@ -102,6 +109,7 @@ class Branches:
             _log.debug("a branch is not taken for granted: %s", fault)
             return None
         if sources(node) >= self._weights and self._ways.setdefault(self._place(frame), way) is not way:
+            self._loops = {place for place, _ in self.taken} == {_places.of_frame(frame, torch)}
             return None
         self.count += 1
         self.taken.append((_places.of_frame(frame, torch), way))

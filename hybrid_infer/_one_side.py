@@ -1,0 +1,71 @@
+"""What was found at a call that takes one side of a branch on values (see ``Captured.taken``), and is true of it alone.
+
+That it cannot be captured, or that no engine makes it faster, as of an early exit. Nothing tells which side a later
+call takes before it is traced: such a finding answers all of them for a while, ever longer, and then one call is
+captured anew. It is in memory alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hybrid_infer._pauses import ever_longer, for_a_while
+from hybrid_infer._route import Eager
+
+_SHORTEST, _LONGEST = 1.0, 3600.0  # seconds
+_COST = 10  # a pause is so many times as long as the capture took
+_FACTOR = 4.0
+_OFTEN = 3  # refusals after which one is not looked at again before its pause is over
+_UNKNOWN = 3.0  # seconds of a capture that another process made
+
+#: At which a refusal rests; a choice of the eager method does at the scale of its calls.
+REFUSED = -1
+
+
+def rest(held: Any, at: int, seconds: float, before: int = 0) -> None:
+    """Begin the next pause, after `before` others of the same finding; `seconds`: of the capture that it spares."""
+    times = before or held.pauses.get(at, (0, None))[0]
+    length = ever_longer(max(_SHORTEST, _COST * seconds), times, factor=_FACTOR)
+    held.pauses[at] = times + 1, for_a_while(min(length, _LONGEST))
+
+
+def refuse(family: Any, held: Any, seconds: float) -> None:
+    """Have a refusal answer the calls of its structure for a while, in place of those before it."""
+    with family.lock:
+        earlier = [h for h in family.held if REFUSED in h.pauses and h.version.tree == held.version.tree]
+        rest(held, REFUSED, seconds, max((h.pauses[REFUSED][0] for h in earlier), default=0))
+        family.held = [*(h for h in family.held if h not in earlier), held]
+
+
+def until(held: Any, unchanged: Callable[[], bool]) -> Callable[[], bool]:
+    """Does a refusal still answer calls: before its pause is over, and what it has read has changed?
+
+    Where that keeps changing, it may be the method that does it.
+    """
+    often = held.pauses[REFUSED][0] > _OFTEN
+    return lambda: not over(held, REFUSED) and (often or unchanged())
+
+
+def over(held: Any, at: int) -> bool:
+    """Is the pause over, so that the next call is captured, and not answered by what was found before?"""
+    found = held.pauses.get(REFUSED if held.version.reason else at)
+    return found is not None and not found[1]()
+
+
+def resting(held: Any, at: int, alone: bool) -> bool:
+    """Does a finding still hold? The first pause begins where none has; short where others serve such calls too."""
+    if held.version.taken and at not in held.pauses:
+        rest(held, at, held.ledger.seconds.get("capture", _UNKNOWN) if alone else 0.0)
+    return not over(held, at)
+
+
+def answer(state: Any, route: Eager) -> Eager:
+    """How a refusal answers calls: no longer than the static models of other sides are left alone, if there are any.
+
+    Then the call is one of a side that none of them holds, which is no error.
+    """
+    if not state.sides.any_rests():
+        return route
+    now, valid = state.sides.as_now(), route.valid
+    return Eager(route.reason, lambda: now() and valid(), remedy=route.remedy, kind="busy")
