@@ -16,7 +16,8 @@ from hybrid_infer._pauses import ever_longer, for_a_while
 from hybrid_infer._route import Eager
 from hybrid_infer._version import Version
 
-_STEP, _FULL = 8, 32  # one call of nine may go another way; four in a row do not
+#: One call of five may go another way in the long run, as chance has it; four in a row do not.
+_STEP, _FULL, _ROW = 4, 32, 4
 #: Calls that fit after which others are tried again, and are as good as never strayed: twice as many after each turn,
 #: so often.
 _TURN, _SETTLED, _DOUBLED = 4, 32, 6
@@ -32,13 +33,20 @@ REMEDY = "Use torch.where, torch.cond or torch.while_loop there, or decorate a m
 class _Strayed:
     """`level`: rises with each call that went another way, and falls with those that did not. `fitted`: was there any?
 
+    `row`: of those that went another way, the last ones with none between them that did not.
+
     `fault`: of the engine at the last call, where it was not the check that said so.
     """
 
     def __init__(self, held: Any, fitted: bool) -> None:
-        self.held, self.fitted, self.level, self.times = held, fitted, 0, 0
+        self.held, self.fitted, self.level, self.row, self.times = held, fitted, 0, 0, 0
         self.resting: Callable[[], bool] | None = None
         self.fault = ""
+
+    @property
+    def full(self) -> bool:
+        """Is the next call that goes another way one too many? The first one after a pause is."""
+        return self.level + _STEP >= _FULL or self.row + 1 >= _ROW
 
 
 class Sides:
@@ -58,9 +66,10 @@ class Sides:
         found = self.strayed.setdefault(id(held), _Strayed(held, served > 0))
         found.fault = "" if isinstance(fault, ArgumentsRefused) else str(fault)
         self._run = 0
-        if found.level + _STEP < _FULL:
-            found.level += _STEP
+        if not found.full:
+            found.level, found.row = found.level + _STEP, found.row + 1
             return False
+        found.level = _FULL
         found.resting = for_a_while(ever_longer(_PAUSE, found.times))
         found.times += 1  # then it is tried at one call
         fits = self._fits.pop(id(held), 0)
@@ -78,7 +87,9 @@ class Sides:
         self._run += 1
         found = self.strayed.get(id(held))
         if found is not None:
-            found.level, found.fault = found.level - 1, ""
+            found.level, found.row, found.fault = found.level - 1, 0, ""
+            if found.resting is not None and not found.resting():  # it is back from a pause
+                found.level, found.resting = min(found.level, _FULL // 2), None
             if found.level <= 0:
                 self.strayed.pop(id(held), None)
         if self._run >= _SETTLED << min(self._turns, _DOUBLED):
@@ -87,7 +98,7 @@ class Sides:
     def last(self, held: Any) -> bool:
         """Would one more call that does not fit have a static model left alone?"""
         found = self.strayed.get(id(held))
-        return found is not None and found.level + _STEP >= _FULL
+        return found is not None and found.full
 
     def rests(self, held: Any) -> bool:
         """Is a static model left alone now?"""

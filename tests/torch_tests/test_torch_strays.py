@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch_support import Block, counts, same
 
 import hybrid_infer
-from hybrid_infer import BackendError, _dispatch, _pauses, _serve, inference
+from hybrid_infer import BackendError, _dispatch, _pauses, _serve, _sides, inference
 from hybrid_infer._errors import ArgumentsRefused, EngineError
 
 pytestmark = pytest.mark.torch
@@ -152,3 +153,24 @@ def test_a_call_of_the_side_that_is_held_tells_nothing_of_the_other_one(monkeypa
             same(layer(-X), Structured.forward(layer, -X))
     found = counts()
     assert found["captures"] == 2 and found["hits"] >= 6, found
+
+
+@pytest.mark.parametrize(("share", "served"), [(0.05, 0.85), (0.1, 0.7), (0.3, 0.0)])
+def test_calls_of_the_other_side_that_come_at_random(
+    share: float, served: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, random, held, hits, strays = [100.0], Random(0), object(), 0, 0
+    monkeypatch.setattr(_pauses, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    sides, fault = _sides.Sides(), ArgumentsRefused("onnxruntime", "a check failed")
+    for _ in range(20000):
+        clock[0] += 0.001
+        if sides.rests(held):
+            continue
+        if random.random() < share:
+            strays += 1
+            sides.another_way(held, fault, 100)
+        else:
+            hits += 1
+            sides.fitted(held)
+    assert hits >= served * 20000, (hits, strays)
+    assert served or strays < 400, (hits, strays)
