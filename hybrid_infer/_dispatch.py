@@ -209,6 +209,7 @@ class State:
             backwards = _backwards.of(route)
             if backwards is not None and backwards.eager():
                 return self.eagerly(owner, args, kwargs, _backwards.REASON, "", "busy")
+        failed: Exception | None = None
         try:
             if recorded:
                 call = _gradients.Eagerly(self, owner, values, (len(args), kwargs))
@@ -219,12 +220,12 @@ class State:
             else:
                 result = route.run(tensors, ints, given)  # type: ignore[union-attr]
         except Exception as fault:
-            if _sides.astray(fault, route) and self.sides.last(route.held):  # type: ignore[union-attr]
-                _serve.leave(self, route, fault)  # type: ignore[arg-type]
-                return self.call(owner, args, kwargs)
-            result = self.method.function(*owner, *args, **kwargs)  # where it fails as well, the call is at fault
-            _stumbles.over(self, key, route, fault)
-            return result
+            failed = fault
+        if failed is not None:  # outside of that, so that what the method raises itself comes of nothing of ours
+            try:
+                return self._instead(owner, args, kwargs, key, route, failed)
+            finally:
+                failed = None
         if route.written:  # type: ignore[union-attr]
             if result is NOTHING:
                 return self.eagerly(owner, args, kwargs, _written.RESTLESS, "", "busy")
@@ -238,6 +239,15 @@ class State:
             self.sides.fitted(route.held)  # type: ignore[union-attr]
         if given or self.boxes.carries:
             return _given.applied(result, self.frontend.write, self.boxes.assign)
+        return result
+
+    def _instead(self, owner: tuple[Any, ...], args: Any, kwargs: Any, key: Any, route: Any, fault: Exception) -> Any:
+        """The answer to a call at which a program failed."""
+        if _sides.astray(fault, route) and self.sides.last(route.held):
+            _serve.leave(self, route, fault)
+            return self.call(owner, args, kwargs)
+        result = self.method.function(*owner, *args, **kwargs)  # where it fails as well, the call is at fault
+        _stumbles.over(self, key, route, fault)
         return result
 
     def _write(self, route: Any, tensors: Sequence[Any], ints: Sequence[int], given: Any) -> Any:
@@ -304,14 +314,11 @@ class State:
     def _compared(self, owner: Any, args: Any, kwargs: Any, values: Any, key: Any, route: Any) -> Any:
         """The eager result, and a fallback counted where the program's differs from it (``verify="always"``)."""
         unchanged = route.watched()
-        if route.held.version.taken:  # the other side may write to what the check looks at
-            layout = self.layout(values)
-            try:
-                route.compute(route.works_on(layout.tensors), layout.ints)
-            except EngineError as fault:
-                if _sides.astray(fault, route):
-                    self.counters.fall_back(_sides.told(route.held.version, fault))
-                    return self.method.function(*owner, *args, **kwargs)
+        layout = self.layout(values)
+        told = _sides.asked(route, route.works_on(layout.tensors), layout.ints)  # which the other side may write to
+        if told:
+            self.counters.fall_back(told)
+            return self.method.function(*owner, *args, **kwargs)
         found, compare = self._watched(owner, args, kwargs, values, route)
         result, options = _given.result(found), self.method.options
         try:

@@ -442,7 +442,8 @@ def _other_side(request: Request, held: Held, route: Compiled, call: Invocation)
     try:
         route.compute(call.before, request.layout.ints)
     except EngineError as fault:
-        return fault if _sides.astray(fault, route) else None
+        # Without the frames that it came through, which would keep what the program lets go of.
+        return type(fault)(fault.engine, fault.reason) if _sides.astray(fault, route) else None
     return None
 
 

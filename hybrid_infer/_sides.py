@@ -148,6 +148,16 @@ def astray(fault: Exception, route: Any) -> bool:
     return strays(fault, route.held.version) and bool(route.valid())
 
 
+def asked(route: Any, tensors: Sequence[Any], ints: Sequence[int]) -> str:
+    """Why a call is not one of the side that a route has; empty where it is, as far as its program tells."""
+    if route.held.version.taken:
+        try:
+            route.compute(tensors, ints)
+        except EngineError as fault:
+            return told(route.held.version, fault) if astray(fault, route) else ""
+    return ""
+
+
 def reason(resting: Sequence[Any]) -> str:
     """Why the eager method answers calls that fit static models but for the sides of branches."""
     places = _places([held.version for held in resting])

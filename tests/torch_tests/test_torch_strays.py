@@ -174,3 +174,19 @@ def test_calls_of_the_other_side_that_come_at_random(
             sides.fitted(held)
     assert hits >= served * 20000, (hits, strays)
     assert served or strays < 400, (hits, strays)
+
+
+@pytest.mark.parametrize("verify", ["build", "first", "always"])
+def test_what_the_method_raises_comes_of_nothing_of_ours(verify: str) -> None:
+    def positive(x: Any) -> Any:
+        if (x <= 0).any():
+            raise ValueError("not positive")
+        return x * 2
+
+    hot = inference(positive, verify=verify)
+    with torch.no_grad():
+        hot(X), hot(X)
+        for _ in range(6):  # the last ones are looked up
+            with pytest.raises(ValueError, match="not positive") as found:
+                hot(-X)
+            assert found.value.__context__ is None and found.value.__cause__ is None
