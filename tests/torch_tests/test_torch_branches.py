@@ -298,7 +298,8 @@ def test_the_rare_side_is_answered_eagerly_and_the_other_one_goes_on() -> None:
     assert "test_torch_branches.py:" in reason
 
 
-def test_the_other_side_is_captured_where_all_calls_take_it() -> None:
+def test_the_other_side_is_captured_where_all_calls_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_sides, "_PAUSE", 600.0)  # however long the capture takes
     layer, x = decorated(Mask), torch.randn(2, 3, 4)
     with torch.no_grad():
         for n in range(40):
@@ -370,7 +371,10 @@ SETS = [set_in_place, set_through_data, set_by_state, set_anew]
 
 @pytest.mark.parametrize("weights", ["auto", "live", "bound"])
 @pytest.mark.parametrize("change", SETS, ids=lambda each: each.__name__)
-def test_a_flag_of_the_layer_that_is_set_later_is_seen_by_the_next_call(change: Any, weights: str) -> None:
+def test_a_flag_of_the_layer_that_is_set_later_is_seen_by_the_next_call(
+    change: Any, weights: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_sides, "_PAUSE", 600.0)  # however long the capture takes
     layer, x = inference(Block_with_flag().eval(), weights=weights), torch.randn(2, 4)
     eager = type(layer).forward
 
