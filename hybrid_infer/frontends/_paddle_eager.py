@@ -91,9 +91,12 @@ _CACHED = type(functools.lru_cache(is_instance))
 
 
 def forward_of(function: Any) -> Any:
-    """The forward function of a ``PyLayer``, with what that keeps for a backward one, of its ``apply``; else None."""
+    """The forward function of a ``PyLayer``, with what that keeps for a backward one, of its ``apply``; else None.
+
+    Of the framework's ``apply``, which is compiled: one of the program's own, in Python, is code like any other.
+    """
     owner: Any = getattr(function, "__self__", None)
-    applied = inspect.isclass(owner) and getattr(function, "__name__", "") == "apply"
+    applied = inspect.isbuiltin(function) and function.__name__ == "apply" and inspect.isclass(owner)
     if not applied or not issubclass(owner, paddle.autograd.PyLayer):
         return None
     return functools.partial(owner.forward, paddle.autograd.PyLayerContext())

@@ -184,3 +184,27 @@ def test_its_gradient_is_that_of_its_backward_function() -> None:
     same(found[0], found[2])
     same(found[1], found[2])
     assert counts()["eager_calls"] == 0
+
+
+class Clipped(StraightThrough):
+    @classmethod
+    def apply(cls, x: Any) -> Any:
+        return super().apply(paddle.clip(x, -8.0, 7.0))
+
+
+class Bounded(StraightThrough):
+    @staticmethod
+    def apply(x: Any) -> Any:
+        return paddle.clip(StraightThrough.apply(x), -8.0, 7.0)
+
+
+@pytest.mark.parametrize("kind", [Clipped, Bounded])
+def test_an_apply_of_its_own_is_not_passed_by(kind: Any) -> None:
+    def method(x: Any) -> Any:
+        return kind.apply(x) * 0.5
+
+    fast = inference(method, backend="onnxruntime")
+    with paddle.no_grad():
+        for scale in (1.0, 5.0, 20.0):
+            x = paddle.to_tensor([1.2, -0.7, 0.4]) * scale
+            same(fast(x), method(x))
