@@ -151,7 +151,8 @@ def caches(census: Census) -> list[Any]:
 
 def _values(census: Census) -> Iterator[Any]:
     """All that the state holds but plain data, each once."""
-    seen = {id(vars(census.objects[path])[name]) for path, names in census.left_out.items() for name in names}
+    seen: set[int] = set()
+    passed_by = {id(census.objects[path]): names for path, names in census.left_out.items()}
     queue: list[Any] = list(census.objects.values())
     while queue and len(seen) < _OBJECTS:
         value = queue.pop()
@@ -178,7 +179,8 @@ def _values(census: Census) -> Iterator[Any]:
             queue.append(value())
         if kind in _BUILTIN or isinstance(value, (types.FunctionType, type)):
             continue
-        queue.extend(getattr(value, "__dict__", {}).values())
+        names = passed_by.get(id(value), frozenset())  # by name: what is left out may be held elsewhere as well
+        queue.extend(held for name, held in getattr(value, "__dict__", {}).items() if name not in names)
         queue.extend(held for _, held in _state.slots(value, kind))
 
 
