@@ -102,6 +102,8 @@ class Twin:
         self._copies = {**self.census.objects, **{p: memo[id(v)] for p, v in live.objects.items() if id(v) in memo}}
         if [s.path for s in self.census.slots] != [s.path for s in live.slots]:
             raise TraceError(*_left_out.differing(live, self.census))
+        if (lost := _left_out.lost(live, memo)) is not None:
+            raise TraceError(*lost)
         self._refuse_shared()
         groups = live.weights()
         self.weights = [slots[0].tensor for slots in groups.values()]

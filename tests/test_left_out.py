@@ -142,3 +142,63 @@ def test_a_copy_of_another_structure_is_told_by_the_place(framework: Any) -> Non
     with framework.no_grad():
         layer(framework.ones([2, 4]))
     eagerly("does not have the layer's structure, from self.part.second.weight on")
+
+
+class Index:
+    """Its state may be long in the making; `open` is left out of it, and `table` only while it is `full`."""
+
+    asked = 0
+
+    def __init__(self, table: Any = None) -> None:
+        self.open, self.table, self.full, self.size = threading.Lock(), table, False, 2.0
+
+    def __getstate__(self) -> Any:
+        type(self).asked += 1
+        return dict(vars(self), open=None, **({"table": None} if self.full else {}))
+
+
+def indexed(framework: Any, index: Index, does: Callable[..., Any]) -> Any:
+    class Net(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.index = framework.nn.Linear(4, 4), index
+
+        @inference(backend="onnxruntime")
+        def forward(self, x: Any) -> Any:
+            return does(self, x)
+
+    layer = Net()
+    layer.eval()
+    return layer
+
+
+def test_it_is_asked_at_captures_alone(framework: Any) -> None:
+    def sized(layer: Any, x: Any) -> Any:
+        return layer.linear(x) * layer.index.size
+
+    layer, x = indexed(framework, Index(), sized), framework.ones([2, 4])
+    others = [copy.deepcopy(layer) for _ in range(3)]
+    with framework.no_grad():
+        layer(x)
+        before = Index.asked
+        for each in (layer, *others, layer):
+            each.linear.weight.multiply_(framework.full([1], 2.0))
+            assert bool(framework.allclose(each(x), sized(each, x), atol=1e-5))
+    served(captures=1)
+    assert Index.asked == before
+
+
+@pytest.mark.parametrize("table", ["number", "tensor"])
+def test_what_is_left_out_at_some_times_only(framework: Any, table: str) -> None:
+    def tabled(layer: Any, x: Any) -> Any:
+        if x.shape[0] > 2:
+            return layer.linear(x) * (1.0 if layer.index.table is None else layer.index.table)
+        return layer.linear(x)
+
+    index = Index(2.0 if table == "number" else framework.ones([4]) * 2)
+    layer = indexed(framework, index, tabled)
+    with framework.no_grad():
+        for full, rows in [(False, 2), (True, 3), (False, 3), (True, 4), (False, 4), (True, 3)]:
+            index.full, x = full, framework.ones([rows, 4])
+            assert bool(framework.allclose(layer(x), tabled(layer, x), atol=1e-5))
+    assert len(counts()["fallbacks"]) == 1 and "from self.index.table on" in next(iter(counts()["fallbacks"]))
