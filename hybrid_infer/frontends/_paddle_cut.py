@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends._paddle_images import LEAST
 from hybrid_infer.frontends._paddle_purity import needed
 from hybrid_infer.frontends._paddle_recurrent import prepared
 from hybrid_infer.frontends._recurrent import PLAIN, operator, settings
@@ -210,7 +211,7 @@ def _of_images(op: Any, inputs: list[Any]) -> tuple[Any, Any, Any]:
 
 
 def _largest_of_regions(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Cut | None:
-    """``roi_pool``. Of which image a region is stands before its corners."""
+    """``roi_pool``, which passes a NaN by. Of which image a region is stands before its corners."""
     import onnx
     import paddle
 
@@ -218,6 +219,8 @@ def _largest_of_regions(op: Any, inputs: list[Any], attributes: dict[str, Any]) 
         return None
     images, regions, image = _of_images(op, inputs)
     table = paddle.concat([paddle.unsqueeze(paddle.cast(image, "float32"), 1), regions], 1)
+    least = paddle.full([], LEAST, "float32")
+    numbers = paddle.where(images >= least, images, least)
     options = {
         "pooled_shape": [attributes["pooled_height"], attributes["pooled_width"]],
         "spatial_scale": attributes["spatial_scale"],
@@ -226,7 +229,7 @@ def _largest_of_regions(op: Any, inputs: list[Any], attributes: dict[str, Any]) 
     def nodes(given: Sequence[str], made: Sequence[str]) -> list[Any]:
         return [onnx.helper.make_node("MaxRoiPool", given, made, **options)]
 
-    return Cut([images, table], [op.result(0)], nodes)
+    return Cut([numbers, table], [op.result(0)], nodes)
 
 
 _MAKERS: dict[str, Callable[[Any, list[Any], dict[str, Any]], Cut | None]] = {

@@ -18,7 +18,7 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends._paddle_windows import FORMS, constant, lengths
 
 _END = 2**31 - 1  # behind the last element of any axis
-_LEAST = -3.4028234663852886e38  # of float32, from which Paddle's max pools start
+LEAST = -3.4028234663852886e38  # of float32, from which Paddle's max pools start
 _WINDOW = 64  # elements of a window that are written out one after the other
 
 
@@ -73,7 +73,7 @@ def _places(name: str, op: Any, value: Any, attributes: dict[str, Any]) -> Any:
         offset = paddle.remainder(paddle.floor_divide(within, inner), paddle.full([], window[axis], "int64"))
         starts = paddle.cast(paddle.arange(counts[axis]), "int64") * steps[axis] - before[axis]
         place = place * size + offset + paddle.reshape(starts, [-1] + [1] * (rank - 1 - axis))
-    found = paddle.where(paddle.max(every, axis=0) > _LEAST, place, paddle.full_like(place, -1))
+    found = paddle.where(paddle.max(every, axis=0) > LEAST, place, paddle.full_like(place, -1))
     return paddle.cast(found, op.result(1).dtype)
 
 

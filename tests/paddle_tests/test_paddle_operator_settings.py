@@ -355,6 +355,24 @@ def test_the_largest_of_regions() -> None:
     served(captures=2)
 
 
+def test_the_largest_of_regions_passes_by_what_is_no_number() -> None:
+    def pooled(x: Any) -> Any:
+        regions = paddle.to_tensor([[0.0, 0, 3, 3], [1, 1, 6, 7]])
+        return paddle.vision.ops.roi_pool(x, regions, paddle.to_tensor([2], "int32"), 2)
+
+    hot = inference(pooled, fallback="error", backend="onnxruntime")
+    drawn_once = drawn(1, 2, 8, 8)
+    hot(drawn_once)
+    for value in (float("nan"), float("-inf"), float("inf"), -3e38):
+        for at in range(0, 64, 3):
+            x = drawn_once.clone()
+            x[0, 0, at // 8, at % 8] = value
+            same(hot(x), pooled(x))
+        whole = paddle.full([1, 2, 8, 8], value)
+        same(hot(whole), pooled(whole))
+    assert counts()["eager_calls"] == 0
+
+
 def test_adaptive_pooling_of_images_of_all_sizes() -> None:
     """A pyramid of pools, as segmentation puts one over what it found, whatever the size of the image."""
 
