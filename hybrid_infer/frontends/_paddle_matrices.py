@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-from hybrid_infer.frontends._paddle_terms import is_float, negative, number
+from hybrid_infer.frontends._paddle_terms import is_float, negative, number, unless
 
 _ROWS = 8  # of a matrix that is eliminated
 
@@ -48,7 +48,7 @@ def _eliminated(rows: list[Any]) -> tuple[list[Any], Any]:
 
 
 def _solved(matrix: Any, right: Any) -> Any:
-    """What times the matrix gives the right side, which has a row for each of the matrix's."""
+    """What times the matrix gives the right side, which has a row for each of the matrix's; none where a pivot is 0."""
     import paddle
 
     size = matrix.shape[-1]
@@ -59,7 +59,9 @@ def _solved(matrix: Any, right: Any) -> Any:
         rest = paddle.slice(rows[i], [rows[i].ndim - 1], [size], [2**31 - 1])
         rest = reduce(lambda left, j: left - _at(rows[i], j) * found[j], range(i + 1, size), rest)
         found[i] = rest / _at(rows[i], i)
-    return paddle.concat([found[i] for i in range(size)], -2) if size > 1 else found[0]
+    pivots = paddle.concat([_at(rows[i], i) for i in range(size)], -1) if size > 1 else _at(rows[0], 0)
+    without = paddle.logical_not(paddle.abs(pivots) > number(0, matrix))  # NaN among them
+    return unless(without, paddle.concat([found[i] for i in range(size)], -2) if size > 1 else found[0])
 
 
 def _inverse(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:

@@ -9,7 +9,7 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from paddle_support import eagerly, right  # noqa: E402
+from paddle_support import counts, eagerly, right, same  # noqa: E402
 
 from hybrid_infer import inference  # noqa: E402
 
@@ -66,6 +66,20 @@ def test_powers(dtype: str) -> None:
 def test_determinants_of_what_has_no_inverse() -> None:
     flat = paddle.to_tensor([[[0.0, 1.0], [0.0, 2.0]], [[0.0, 0.0], [0.0, 0.0]], [[1.0, 2.0], [2.0, 4.0]]])
     right(linalg.det, (flat,), (flat * 2,))
+
+
+@kinds
+@pytest.mark.parametrize("method", [linalg.inv, lambda x: linalg.solve(x, x), lambda x: linalg.matrix_power(x, -2)])
+def test_what_has_no_inverse_is_left_to_eager_code_which_raises(method: Any, dtype: str) -> None:
+    fast, x = inference(method, backend="onnxruntime"), matrices(2, 2, dtype)
+    with paddle.no_grad():
+        same(fast(x), method(x), 2e-3)
+        for values in ([[1.0, 2.0], [2.0, 4.0]], [[0.0, 0.0], [0.0, 0.0]], [[float("nan"), 1.0], [1.0, 1.0]]):
+            with pytest.raises(ValueError, match="pivot"):
+                fast(paddle.to_tensor([[[1.0, 2.0], [3.0, 4.0]], values], dtype))
+        hits = counts()["hits"]
+        same(fast(x * 3), method(x * 3), 2e-3)
+    assert counts()["hits"] == hits + 1
 
 
 def test_large_ones_are_left_to_eager_code() -> None:
