@@ -382,6 +382,8 @@ class Subject:
             forward = vars(layer).get("forward")
             if forward is None or path == _layer_hooks.OWN or _compiled_layers.is_own(layer):
                 continue
+            if compiled := _compiled_layers.by_another_backend(layer, ".".join(path)):
+                return _layer_hooks.Rewritten(layer, forward, compiled)
             for reason in self.attributes.astray(forward, f"{'.'.join(path)}.forward", self.census):
                 return _layer_hooks.Rewritten(layer, forward, reason)
         return None

@@ -113,7 +113,8 @@ SECTIONS: tuple[Section, ...] = (
     Section("tensors-out-of-sight", r"no layer, closure or global|neither an argument nor held"),
     Section("torchscript", r"is a module of TorchScript", "Hold the module that it was made of"),
     Section(
-        "layers-out-of-sight", r"holds it out of sight", "Make it an attribute of the layer, and the function a method"
+        "layers-out-of-sight", r"holds it out of sight|no backend of PyTorch's",
+        "Make it an attribute of the layer, and the function a method",
     ),
     Section(
         "class-methods", r"^it is a class method", "Decorate a method of its instances, a static method or a function"

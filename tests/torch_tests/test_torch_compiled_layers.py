@@ -174,3 +174,21 @@ def test_the_next_process_captures_nothing() -> None:
 
     assert run() == "1 2 {}"
     assert run() == "0 3 {}"
+
+
+def halved(graph: Any, examples: Any) -> Any:
+    """A backend that computes otherwise, as those do that quantise."""
+    return lambda *given: tuple(each.half().float() * 2 for each in graph(*given))
+
+
+def test_a_backend_that_is_not_torchs_is_left_to_eager_code() -> None:
+    layer = net(torch.compile(torch.nn.Linear(4, 4), backend="eager"))
+    ask(layer)
+    served(captures=1)
+    hits = counts()["hits"]
+    layer.part = torch.compile(layer.part._orig_mod, backend=halved)
+    with torch.no_grad():
+        for n in range(3):
+            same(layer(X + n), layer.part(layer.linear(X + n)) + 1)
+    assert counts()["hits"] == hits
+    assert any("self.part is compiled by halved" in each for each in counts()["fallbacks"]), counts()["fallbacks"]
