@@ -60,6 +60,8 @@ def _unchanging(function: Any) -> Callable[[Any], bool] | None:
     if name == "cpu":
         return lambda tensor: tensor.device.type == "cpu"
     held = inspect.getclosurevars(function).nonlocals
+    if name == "type" and isinstance(held["dst_type"], torch.dtype):
+        return lambda tensor: tensor.dtype == held["dst_type"]
     if name != "to" or held.get("convert_to_format", name) is not None:
         return None
     device, dtype = held["device"], held["dtype"]

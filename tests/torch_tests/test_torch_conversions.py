@@ -41,6 +41,7 @@ STAYS: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "of a tensor": lambda net, x: net.norm.to(x),
     "float": lambda net, x: net.float(),
     "cpu": lambda net, x: net.cpu(),
+    "any type": lambda net, x: net.norm.type(x.dtype),
 }
 
 
@@ -60,6 +61,7 @@ CHANGES: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "type": lambda net, x: net.experts.to(torch.float64).to(torch.float32),
     "double": lambda net, x: net.norm.double().float(),
     "format": lambda net, x: net.to(memory_format=torch.channels_last),
+    "any type": lambda net, x: net.norm.type(torch.float64).type("torch.FloatTensor"),
 }
 
 
