@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol
 
 from hybrid_infer import _fork_safe
 from hybrid_infer._errors import ArgumentsRefused, EngineError
-from hybrid_infer._types import EngineOptions, Graph
+from hybrid_infer._types import NOWHERE, EngineOptions, Graph
 from hybrid_infer.backends import _complex, _cores, _fork, _threads
 
 
@@ -171,8 +171,11 @@ class Program:
                 pacer.note(seconds)
             return self._given(results)
         except Exception as error:
-            kind = ArgumentsRefused if isinstance(error, Unfit) else EngineError
-            raise kind(self.engine, self._explain(error, arrays)) from error
+            if isinstance(error, Unfit):
+                raise ArgumentsRefused(self.engine, str(error)) from error
+            if str(NOWHERE) in str(error):
+                raise ArgumentsRefused(self.engine, FAILED) from error
+            raise EngineError(self.engine, self._explain(error, arrays)) from error
 
     def _paired(self, arrays: Sequence[Any]) -> list[Any]:
         if self._complex is None:

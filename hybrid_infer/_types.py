@@ -23,6 +23,9 @@ DTYPES = (
     "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
 )  # fmt: skip
 
+#: An index that no table has: a graph looks it up where only eager code can answer.
+NOWHERE = 2**40
+
 
 def carrier(dtype: str) -> str:
     """The element type in which NumPy's arrays carry tensors of `dtype`: they have no bfloat16.

@@ -9,8 +9,9 @@ from functools import reduce
 from typing import Any
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer._types import NOWHERE
 from hybrid_infer.frontends._paddle_recurrent import parts
-from hybrid_infer.frontends._paddle_terms import NOWHERE, number
+from hybrid_infer.frontends._paddle_terms import number
 from hybrid_infer.frontends._paddle_windows import lengths
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from hybrid_infer._errors import TraceError
-from hybrid_infer.frontends._paddle_terms import NOWHERE, log1p, negative, number, unless
+from hybrid_infer._types import NOWHERE
+from hybrid_infer.frontends._paddle_terms import log1p, negative, number, unless
 
 _LEAST = -100.0  # of the logarithms of a binary cross entropy
 

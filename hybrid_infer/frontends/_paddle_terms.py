@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hybrid_infer._errors import TraceError
-
-NOWHERE = 2**40  # an index that no table has
+from hybrid_infer._types import NOWHERE
 
 
 @contextmanager

@@ -7,9 +7,9 @@ from functools import reduce
 from typing import Any
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer._types import NOWHERE
 from hybrid_infer.frontends._paddle_arranged import on_diagonal
 from hybrid_infer.frontends._paddle_recurrent import parts
-from hybrid_infer.frontends._paddle_terms import NOWHERE
 from hybrid_infer.frontends._paddle_windows import constant, lengths
 
 
