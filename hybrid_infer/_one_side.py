@@ -2,12 +2,14 @@
 
 That it cannot be captured, or that no engine makes it faster, as of an early exit. Nothing tells which side a later
 call takes before it is traced: such a finding answers all of them for a while, ever longer, and then one call is
-captured anew. It is in memory alone.
+captured anew. What two captures in a row have found answers the first calls of later processes too; what one has found
+does not: its call may have been an odd one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from hybrid_infer._pauses import ever_longer, for_a_while
@@ -18,6 +20,7 @@ _COST = 10  # a pause is so many times as long as the capture took
 _FACTOR = 4.0
 _OFTEN = 3  # refusals after which one is not looked at again before its pause is over
 _UNKNOWN = 3.0  # seconds of a capture that another process made
+_BELIEVED = 2  # captures in a row that have found the same
 
 #: At which a refusal rests; a choice of the eager method does at the scale of its calls.
 REFUSED = -1
@@ -33,9 +36,18 @@ def rest(held: Any, at: int, seconds: float, before: int = 0) -> None:
 def refuse(family: Any, held: Any, seconds: float) -> None:
     """Have a refusal answer the calls of its structure for a while, in place of those before it."""
     with family.lock:
-        earlier = [h for h in family.held if REFUSED in h.pauses and h.version.tree == held.version.tree]
-        rest(held, REFUSED, seconds, max((h.pauses[REFUSED][0] for h in earlier), default=0))
+        earlier = [h for h in family.held if h.version.again and h.version.tree == held.version.tree]
+        held.version = replace(held.version, again=_BELIEVED if earlier else 1)
+        rest(held, REFUSED, seconds, max((h.pauses[REFUSED][0] for h in earlier if h.pauses), default=0))
         family.held = [*(h for h in family.held if h not in earlier), held]
+
+
+def believe(family: Any) -> None:
+    """Have the refusals that were read from disk answer calls, where two captures have found the same."""
+    with family.lock:
+        told = [h for h in family.held if h.version.again >= _BELIEVED and not h.pauses]
+    for held in told:
+        rest(held, REFUSED, _UNKNOWN, 1)
 
 
 def until(held: Any, unchanged: Callable[[], bool]) -> Callable[[], bool]:

@@ -98,6 +98,11 @@ _DRAWN = re.compile(r"(?:(?:; )?it draws from (?:Python|NumPy)'s random)+")
 
 def fail(request: Request, family: Family, held: Held) -> None:
     family.add(held, "")
+    remember(request, family, held)
+
+
+def remember(request: Request, family: Family, held: Held) -> None:
+    """Put a failure where other processes find it."""
     if not request.subject.opaque:
         request.store.remember_failure(family.key, held.version.to_meta())
 

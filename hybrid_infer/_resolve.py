@@ -31,7 +31,7 @@ from hybrid_infer._errors import StanceError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._invocation import Invocation
 from hybrid_infer._log import tell
-from hybrid_infer._outcomes import TooOpen, fail, of_the_moment, refused
+from hybrid_infer._outcomes import TooOpen, fail, of_the_moment, refused, remember
 from hybrid_infer._pauses import ever_longer, for_a_while, minutes
 from hybrid_infer._ran_eagerly import MoreRan
 from hybrid_infer._request import Outcome, Request, described
@@ -170,6 +170,7 @@ def _find(state: Any, request: Request, family: Family) -> Held | None:
         held = find(lambda each: bool(each.version.reason) or passed_over(each)) or held
     if held is None:
         family.refresh(request.store)
+        _one_side.believe(family)
         held = find(passed_over)
     return held
 
@@ -248,6 +249,7 @@ def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call:
         aside = held_so is None and bool(version.taken)
         if aside:
             _one_side.refuse(family, held, outcome.seconds)
+            remember(request, family, held)
         elif held_so is None:
             fail(request, family, held)
         if result is not NOTHING:

@@ -79,6 +79,7 @@ class Version:
     carries: tuple[Carry, ...] = ()  # what the method carries from call to call; with a ``reason``, as was found
     ran: Ran | None = None  # of a large program, the code that counts
     requiring: tuple[int, ...] = ()  # the tensors that require a gradient after a call, whatever they did before
+    again: int = 0  # of a refusal behind a branch on values: 1, or 2 where captures in a row ended in one (`_one_side`)
     taken: tuple[tuple[str, bool], ...] = ()  # branches on values that it takes one way, in order: lines, ways
     # With a ``reason``, those taken before it was found.
 
@@ -186,6 +187,7 @@ class Version:
             "carries": [[list(c.path), c.entry, c.key, c.read] for c in self.carries],
             "ran": None if self.ran is None else self.ran.to_meta(),
             "requiring": list(self.requiring),
+            "again": self.again,
             "taken": [list(each) for each in self.taken],
             "graph": None if graph is None else names_of(graph),
         }
@@ -221,6 +223,7 @@ class Version:
             carries=tuple(Carry(tuple(path), entry, key, read) for path, entry, key, read in meta.get("carries", ())),
             ran=None if ran is None else Ran.from_meta(ran),
             requiring=tuple(meta.get("requiring", ())),
+            again=int(meta.get("again", 0)),
             taken=tuple((str(place), bool(way)) for place, way in meta.get("taken", ())),
         )
 

@@ -90,6 +90,25 @@ def test_nobody_else_is_told_of_it(kind: Any, clock: list[float]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_what_two_processes_have_found_is_believed_by_the_next(
+    kind: Any, clock: list[float], captures: list[str]
+) -> None:
+    begun = []
+    for process in range(5):
+        right(decorated(kind), ZEROS)
+        _dispatch._STATES.clear()
+        _family._FAMILIES.clear()  # as in another process
+        begun.append(len(captures))
+        assert begun == [1, 2, 2, 2, 2][: process + 1]
+    layer = decorated(kind)
+    right(layer, X, X)
+    assert counts()["hits"] == 0
+    clock[0] += 10.0
+    right(layer, X, X, X)
+    assert counts()["hits"] == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_where_all_calls_take_it_they_are_captured_ever_more_rarely(kind: Any, clock: list[float]) -> None:
     layer = decorated(kind)
     with pytest.MonkeyPatch.context() as patch:
