@@ -65,7 +65,9 @@ def for_others(x: Any) -> Any:
 
 
 def asks_what_it_is(x: Any) -> Any:
-    return for_others(x) if type(x).__name__ == "Tensor" else for_tracers(x)
+    """What stands for a tensor in Paddle's traces is one to ``type()``."""
+    traced = type(x).__name__ != "Tensor" or hasattr(x, "get_defining_op")
+    return for_tracers(x) if traced else for_others(x)
 
 
 @twice

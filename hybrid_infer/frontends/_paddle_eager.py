@@ -65,7 +65,7 @@ def _type(function: Any, value: Any) -> Any:
     return _class(value) if traced else function(value)
 
 
-#: A partial is what the framework does not rewrite.
+#: No function, which the framework would rewrite; nor does `_paddle_source` rewrite what is in this partial.
 TYPE = functools.partial(_type)
 
 

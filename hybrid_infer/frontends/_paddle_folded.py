@@ -29,8 +29,9 @@ _TYPES = ("FLOAT32", "FLOAT64", "INT32", "INT64", "BOOL")
 
 
 def fold(program: Any) -> None:
-    """In static mode, in place; what is left of the operators has no uses."""
-    for op in _of_constants(program.global_block()):
+    """In static mode, in place."""
+    block = program.global_block()
+    for op in _of_constants(block):
         results = [value for value in op.results() if not value.use_empty()]
         if not results or not all(_fits(value) for value in results):
             continue
@@ -40,6 +41,8 @@ def fold(program: Any) -> None:
             stand_ins = [array(each) for each in made] if fits else []
         for value, stand_in in zip(results, stand_ins, strict=False):
             value.replace_all_uses_with(stand_in)
+        if stand_ins and all(value.use_empty() for value in op.results()):
+            block.remove_op(op)  # or a rule for operators of its name would be asked for a form of it
 
 
 def _of_constants(block: Any) -> list[Any]:

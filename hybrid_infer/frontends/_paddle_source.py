@@ -341,7 +341,7 @@ class Rewrites(program_translator.FunctionCache):
         def reach(func: Any) -> Any:
             if threading.get_ident() != self._thread:
                 return call(func)
-            if self._dygraph_to_static.busy or type(func).__name__ == _COMPILED:
+            if self._dygraph_to_static.busy or type(func).__name__ == _COMPILED or func is _paddle_eager.TYPE:
                 return func
             if type(func) is functools.partial:
                 return functools.partial(reach(func.func), *func.args, **func.keywords)
@@ -353,7 +353,7 @@ class Rewrites(program_translator.FunctionCache):
             stands = _paddle_literals.assigning(func)
             if stands is None and _paddle_eager.is_the_programs(1):
                 stands = self._mode.told(func)
-            return func if func in (reached, _paddle_eager.TYPE) else stands or call(func)
+            return func if func is reached else stands or call(func)
 
         def reached(func: Any) -> Any:
             return reach(func) if callable(func) and not isinstance(func, type) else func
