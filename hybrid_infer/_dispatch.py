@@ -315,9 +315,9 @@ class State:
         """The eager result, and a fallback counted where the program's differs from it (``verify="always"``)."""
         unchanged = route.watched()
         layout = self.layout(values)
-        told = _sides.asked(route, route.works_on(layout.tensors), layout.ints)  # which the other side may write to
-        if told:
-            self.counters.fall_back(told)
+        strayed = _sides.other_side(route, route.works_on(layout.tensors), layout.ints)
+        if strayed is not None:
+            self.counters.fall_back(_sides.told(route.held.version, strayed))
             return self.method.function(*owner, *args, **kwargs)
         found, compare = self._watched(owner, args, kwargs, values, route)
         result, options = _given.result(found), self.method.options

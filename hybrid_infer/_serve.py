@@ -152,7 +152,7 @@ def _use(
         return later(state, request, family, held, OVERLAP, _comparison.pause(request, held, built), result, outcome)
     comparable, compares = True, _comparison.due(request, held, built, ready is None)
     asks = (compares or (request.chooses and choice is None and not request.frozen)) and outcome is None
-    if asks and (unfit := _other_side(request, held, route, call)) is not None:
+    if asks and (unfit := _sides.other_side(route, call.before, request.layout.ints)) is not None:
         route.close()
         return _unused(state, request, family, held, built, unfit, result, outcome, (place, magnitudes))
     trail = Trail(request.subject.caches()) if outcome is not None and held.version.ran is not None else None
@@ -377,7 +377,7 @@ def _further(
         call.expect(route)
         if not route.apart(route.works_on(request.layout.tensors)):
             return later(state, request, family, held, OVERLAP, _comparison.pause(request, held, built), result, None)
-        unfit = _other_side(request, held, route, call)
+        unfit = _sides.other_side(route, call.before, request.layout.ints)
         if unfit is not None:
             return _unused(state, request, family, held, built, unfit, result, None, at)
         result, comparable = _comparison.eager(request, held, built, call, result)
@@ -430,21 +430,6 @@ def _strays(fault: Exception, held: Held, outcome: Outcome | None) -> bool:
     But for what an engine rounds, so that its check fails there.
     """
     return _sides.strays(fault, held.version) and (outcome is None or isinstance(fault, ArgumentsRefused))
-
-
-def _other_side(request: Request, held: Held, route: Compiled, call: Invocation) -> Exception | None:
-    """Why a call is not one to compare or to measure a program at that holds a side of a branch on values.
-
-    It is asked before the eager method runs: what the other side gives, or writes to, need not be like it at all.
-    """
-    if not held.version.taken:
-        return None
-    try:
-        route.compute(call.before, request.layout.ints)
-    except EngineError as fault:
-        # Without the frames that it came through, which would keep what the program lets go of.
-        return type(fault)(fault.engine, fault.reason) if _sides.astray(fault, route) else None
-    return None
 
 
 def _without(

@@ -148,14 +148,18 @@ def astray(fault: Exception, route: Any) -> bool:
     return strays(fault, route.held.version) and bool(route.valid())
 
 
-def asked(route: Any, tensors: Sequence[Any], ints: Sequence[int]) -> str:
-    """Why a call is not one of the side that a route has; empty where it is, as far as its program tells."""
+def other_side(route: Any, tensors: Sequence[Any], ints: Sequence[int]) -> EngineError | None:
+    """What a route's program says of a call that is not one of its side; None where it is, as far as that tells.
+
+    It is asked before the eager method runs: what the other side gives, or writes to, need not be like it at all.
+    """
     if route.held.version.taken:
         try:
             route.compute(tensors, ints)
         except EngineError as fault:
-            return told(route.held.version, fault) if astray(fault, route) else ""
-    return ""
+            # Without the frames that it came through, which would keep what the program lets go of.
+            return type(fault)(fault.engine, fault.reason) if astray(fault, route) else None
+    return None
 
 
 def reason(resting: Sequence[Any]) -> str:

@@ -21,7 +21,7 @@ from hybrid_infer._structure import builder, constants
 from hybrid_infer._subject import Subject
 from hybrid_infer._twin import Twin
 from hybrid_infer._types import Captured, TensorSpec
-from hybrid_infer._version import Version
+from hybrid_infer._version import Call, Version
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -266,14 +266,11 @@ def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
     state = {i: TensorSpec(*request.frontend.describe(twin.weights[i])) for i in twin.state}
     graph = _state_inputs.moved(captured.graph, state)
     call = request.call
-    tensors = tuple(
-        TensorSpec(t.dtype, tuple(None if (i, a) in captured.dynamic else n for a, n in enumerate(t.shape)), t.device)
-        for i, t in enumerate(call.tensors)
-    )
+    tensors, ints = _opened(call, captured.dynamic, captured.dynamic_ints)
     version = replace(
         _empty(request),
         tensors=tensors,
-        ints=tuple(None if i in captured.dynamic_ints else n for i, n in enumerate(call.ints)),
+        ints=ints,
         conditions=captured.conditions,
         reads=tuple(reads),
         results=twin.results.tree,
@@ -353,9 +350,16 @@ def too_open(request: Request, held: Held, reason: str, among: str, siblings: Se
     ints = held.version.open_ints.difference(*(v.open_ints for v in siblings)) or held.version.open_ints
     if not dims and not ints:
         return None
+    tensors, numbers = _opened(request.call, dims, ints)
+    return replace(unserved(request, held, reason, among), tensors=tensors, ints=numbers, kind="open")
+
+
+def _opened(
+    call: Call, dims: Collection[tuple[int, int]], ints: Collection[int]
+) -> tuple[tuple[TensorSpec, ...], tuple[int | None, ...]]:
+    """The tensors and the integers of a call, with None for what varies."""
     tensors = tuple(
         TensorSpec(t.dtype, tuple(None if (i, a) in dims else n for a, n in enumerate(t.shape)), t.device)
-        for i, t in enumerate(request.call.tensors)
+        for i, t in enumerate(call.tensors)
     )
-    numbers = tuple(None if i in ints else n for i, n in enumerate(request.call.ints))
-    return replace(unserved(request, held, reason, among), tensors=tensors, ints=numbers, kind="open")
+    return tensors, tuple(None if i in ints else n for i, n in enumerate(call.ints))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -73,3 +75,9 @@ def alike(found: Any, expected: Any, tensor: type, compare: Callable[[Any, Any],
             alike(getattr(found, name), getattr(expected, name), tensor, compare)
     else:
         assert found == expected and str(found) == str(expected)
+
+
+def printed(script: str, *arguments: str) -> str:
+    """What a script prints in a process of its own, which has to end well."""
+    command = [sys.executable, "-c", script, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -6,15 +6,13 @@ import copy
 import json
 import operator
 import pathlib
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from support import counts, eagerly, layer_class, served
+from support import counts, eagerly, layer_class, printed, served
 
 from hybrid_infer import inference
 
@@ -298,8 +296,7 @@ print(found["captures"], found["hits"], found["fallbacks"])
 
 def test_the_next_process_captures_nothing(framework: Any) -> None:
     def run(scale: str) -> str:
-        command = [sys.executable, "-c", SCRIPT, framework.__name__, scale]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        return printed(SCRIPT, framework.__name__, scale)
 
     assert run("2.0") == "1 2 {}"
     assert run("2.0") == "0 3 {}"
