@@ -30,6 +30,7 @@ from hybrid_infer import (
     _functions,
     _keys,
     _layer_hooks,
+    _noting,
     _origin,
     _reads,
     _state,
@@ -88,7 +89,7 @@ class Attributes:
                 found += [Read(path, name, *_environment.state(name)) for name in sorted(names[path])]
                 continue
             value = census.at(path)
-            if type(value) is dict:
+            if _entries.contains(value):
                 found += [Read(path, name, *self._state(value, name, census, whole)) for name in sorted(names[path])]
                 continue
             mentioned = names[path] | (vars(value).keys() if "__dict__" in names[path] else set())
@@ -134,7 +135,7 @@ class Attributes:
         return [name for name, box in boxes if box is not None and (name in asked or _layer_hooks.recomputing(box))]
 
     def _state(self, value: Any, name: str, census: Census, whole: set[int]) -> tuple[str, str]:
-        if type(value) is dict:
+        if _entries.contains(value):
             return self._entry(value, name, census, whole)
         state = vars(value)
         if name in self.frontend.hooks and isinstance(value, self.frontend.layer_type):
@@ -160,11 +161,11 @@ class Attributes:
                 return "tensor", ""
             if isinstance(held, self.frontend.layer_type):
                 return "layer", _which(held, census)
+            if self._noted_settings(held, census, whole):
+                return "object", self._settings(held, census)
             if has_state(held) and not isinstance(held, (*_CODE, dict, list)) and id(held) in census.paths:
                 if id(held) in whole or not self.notes(held):
                     return "value", self.describe(held, where, census)
-                return "object", _which(held, census)
-            if self._noted_dict(held, census, whole):
                 return "object", _which(held, census)
             held = self.frontend.spelling(value, name, held)
             return "value", self.describe(_in_one_order(value, name, held), where, census)
@@ -182,17 +183,26 @@ class Attributes:
                 return "class", self.describe(held, f"{class_path(kind)}.{name}", census)
         return "missing", ""
 
-    def _entry(self, value: dict[str, Any], name: str, census: Census, whole: set[int]) -> tuple[str, str]:
-        """What a dict of settings has under a name."""
-        if name not in value:
+    def _entry(self, value: Any, name: str, census: Census, whole: set[int]) -> tuple[str, str]:
+        """What a container of settings has under a name."""
+        if (entry := _entries.entry(value, name)) is None:
             return "missing", ""
-        held = value[name]
-        if self._noted_dict(held, census, whole):
-            return "object", _which(held, census)
-        return "value", self.describe(held, ".".join((*census.paths.get(id(value), ()), name)), census)
+        if self._noted_settings(entry.held, census, whole):
+            return "object", f"{self._settings(entry.held, census)} {entry.place}".rstrip()
+        where = ".".join((*census.paths.get(id(value), ()), name))
+        return "value", self.describe([entry.place, entry.held] if entry.place else entry.held, where, census)
 
-    def _noted_dict(self, held: Any, census: Census, whole: set[int]) -> bool:
-        return type(held) is dict and id(held) in census.paths and id(held) not in whole and _entries.of_settings(held)
+    def _noted_settings(self, held: Any, census: Census, whole: set[int]) -> bool:
+        return id(held) in census.paths and id(held) not in whole and _entries.of_settings(held)
+
+    def _settings(self, held: Any, census: Census) -> str:
+        """A container of which single entries count: its class, with all that this computes. Raises Opaque."""
+        codes = [(name, self.code(undecorated(each))) for _, name, each in _noting.functions(type(held))]
+        for name, code in codes:
+            if code.opaque:
+                raise Opaque(f"{class_path(type(held))}.{name}: {code.opaque[0]}")
+        which = _which(held, census)
+        return f"{which} {_keys.digest([(name, code.digest) for name, code in codes])}" if codes else which
 
     def _counts(self, value: Any, name: str) -> bool:
         """Is what the class of an object has under a name part of the key, or known by the version of a library?"""
@@ -356,13 +366,8 @@ class Attributes:
                 _environment.watch(watch, read.name)
                 continue
             value = census.at(read.path)
-            if type(value) is dict:
-                if read.name in value:
-                    watch.slot(value, read.name, value[read.name])
-                    if read.kind == "value":
-                        watch.contents(value[read.name])
-                else:
-                    watch.absent(value, read.name)
+            if _entries.contains(value):
+                _entries.watch(watch, value, read.name, inside=read.kind == "value")
                 continue
             state = vars(value)
             if read.kind == "group":
@@ -439,6 +444,9 @@ class Attributes:
                 watch.instance(value, groups)
             return
         watch.kind(value)
+        for base, name, function in _noting.functions(type(value)):
+            watch.slot(watch.namespace(base), name, function)
+            watch.holds(self._does_the_same(function))
         if state is not None:
             watch.state(value, state)
             for group in groups:

@@ -107,7 +107,9 @@ def has_state(value: Any) -> bool:
     if isinstance(value, _LEAVES):
         return False
     state = getattr(value, "__dict__", None)  # of what stands for another object, that one's: of `list[int]`, a class's
-    return isinstance(state, dict) and "__hybrid_infer__" not in state
+    if not isinstance(state, dict) or "__hybrid_infer__" in state:
+        return False
+    return state is value.__dict__  # and none that a class makes anew each time, of what it holds elsewhere
 
 
 def take(roots: Mapping[str, Any], frontend: Any, carries: Sequence[Any] = ()) -> Census:

@@ -19,17 +19,17 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 
 def with_same_tensors(
-    roots: Mapping[str, Any], live: Census, frontend: Any, noting: bool = False
+    roots: Mapping[str, Any], live: Census, frontend: Any, noting: bool = False, past: bool = False
 ) -> tuple[dict[str, Any], Census, dict[int, Any]]:
     """Copies of the roots that hold the very tensors of these, a census of them, and the memo. Raises TraceError.
 
-    `noting`: are dicts of settings in them to note what is looked up there?
+    `noting`: are containers of settings in them to note what is looked up there? `past`: see `_entries.put_in`.
     """
     memo = {id(slot.tensor): slot.tensor for slot in live.slots}
     memo.update((id(box[key]), box[key]) for box, key in live.computed(frontend.groups))
     memo.update((id(held), held) for held in Boxes(live.carries, live.objects).held())
     if noting:
-        _entries.put_in(memo, live.objects.values())
+        _entries.put_in(memo, live.objects.values(), past)
     twins = copied(roots, live, memo)
     census = _census.take(twins, frontend, live.carries)
     if unshare(census, live, memo, frontend):
@@ -41,12 +41,16 @@ def copied(roots: Mapping[str, Any], live: Census, memo: dict[int, Any]) -> dict
     """Copies of the roots, with `memo`'s tensors in place of theirs (by id). Raises TraceError."""
     memo.update((id(held), held) for held in _uncopied(live))
     try:
-        return copy.deepcopy(dict(roots), memo)
+        made = copy.deepcopy(dict(roots), memo)
     except TraceError:
         raise
     except Exception as fault:
         place = _culprit(live)
         raise TraceError(f"{place} cannot be copied ({fault})", "Keep it outside of the layer") from fault
+    for value in live.objects.values():
+        if isinstance(value, dict) and getattr(value, "__dict__", None) is value and id(value) in memo:
+            object.__setattr__(memo[id(value)], "__dict__", memo[id(value)])  # which no copy of Python's own has
+    return made
 
 
 def _uncopied(live: Census) -> Iterator[Any]:

@@ -1,8 +1,8 @@
-"""Dicts of settings that a layer holds: which of their entries a capture looked at, as it is noted of attributes.
+"""Settings that a layer holds in dicts, objects derived from `dict` (those of yacs, addict, EasyDict) or namespaces:
+which of their entries a capture looked at, as it is noted of attributes.
 
-``self.config["dropout"]`` depends on that entry, and not on the path or the number of the run beside it. A copy that is
-traced holds a dict of a class derived from `dict` in the place of such a one, whose every way to its content is noted;
-what looks at more than single entries depends on all of it, as before.
+``self.config["dropout"]`` depends on that entry, and not on the path or the number of the run beside it. See `_noting`;
+what looks at more than single entries depends on all of it.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ import enum
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import is_
-from typing import Any
+from typing import Any, NamedTuple
 
+from hybrid_infer import _noting, _state
 from hybrid_infer._given import Returned
-from hybrid_infer._state import PLAIN
+from hybrid_infer._state import ABSENT, PLAIN
+from hybrid_infer._watch import Watch
 
 _SINGLE = (type, types.FunctionType, enum.Enum, range, slice)
 _OF_PYTHON = frozenset({"datetime", "decimal", "fractions", "pathlib", "uuid"})
 _OF_FRAMEWORKS = frozenset({"dtype", "device"})
-#: Stands among the names that were looked up for all of a dict.
-ALL = "__dict__"
-_SINKS: dict[int, set[str]] = {}
-_DEPTH = 16
 #: Code with these names hands what it is given to what knows dicts alone: tracers of torch, its trees.
 _TRACERS = frozenset(
     {"cond", "while_loop", "scan", "associative_scan", "checkpoint", "vmap", "tree_map", "tree_flatten", "tree_leaves"}
@@ -31,115 +29,127 @@ _TRACERS = frozenset(
 
 
 def of_settings(value: Any) -> bool:
-    """Is it a dict under texts of single values, and of lists and dicts of such, as no state is that a method computes?
+    """Is it a container of single values under texts, and of lists and such containers, as no state is that a method
+    computes?
     """
-    if type(value) is not dict or not value or not all(type(key) is str for key in value):
+    return _settings(value, set())
+
+
+def _settings(value: Any, seen: set[int]) -> bool:
+    if _noting.class_for(type(value)) is None:
         return False
-    return all(type(held) in PLAIN or _plain(held, 0) for held in value.values())
+    seen.add(id(value))
+    boxes = _noting.boxes(value)
+    if not any(dict.__len__(box) for box in boxes):
+        return False
+    inside = [each for box in boxes for each in dict.items(box)]
+    return all(type(key) is str and (type(held) in PLAIN or _plain(held, seen)) for key, held in inside)
 
 
-def _plain(value: Any, depth: int) -> bool:
+def _plain(value: Any, seen: set[int]) -> bool:
     kind = type(value)
     if kind in PLAIN or isinstance(value, _SINGLE) or kind.__module__ in _OF_PYTHON or kind.__name__ in _OF_FRAMEWORKS:
         return True
-    if kind not in (dict, list, tuple) or depth > _DEPTH:
+    if id(value) in seen:
+        return True
+    seen.add(id(value))
+    if kind is dict:
+        return all(_plain(each, seen) for each in (*value.keys(), *value.values()))
+    if kind in (list, tuple, set, frozenset):
+        return all(_plain(each, seen) for each in value)
+    if _noting.class_for(kind) is None:
         return False
-    items: Any = (*value.keys(), *value.values()) if kind is dict else value
-    return all(_plain(each, depth + 1) for each in items)
+    return all(_plain(each, seen) for box in _noting.boxes(value) for each in _state.elements(box))
 
 
-class Noting(dict[Any, Any]):
-    """Such a dict in a copy."""
-
-    __slots__ = ()
-
-    def _entry(self, key: Any) -> dict[Any, Any]:
-        sink = _SINKS.get(id(self))
-        if sink is not None:
-            sink.add(key if type(key) is str else ALL)
-        return self
-
-    def _whole(self) -> dict[Any, Any]:
-        return self._entry(None)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        return dict
-
-    def __getitem__(self, key: Any) -> Any:
-        return dict.__getitem__(self._entry(key), key)
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        return dict.get(self._entry(key), key, default)
-
-    def __contains__(self, key: object) -> bool:
-        return dict.__contains__(self._entry(key), key)
-
-    def copy(self) -> dict[Any, Any]:
-        return dict(dict.items(self._whole()))
-
-    __copy__ = copy
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> dict[Any, Any]:
-        return copy.deepcopy(self.copy(), memo)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return dict, (self.copy(),)
+def contains(value: Any) -> bool:
+    """Is it one, or another dict, so that entries are what is looked up there?"""
+    return type(value) is dict or of_settings(value)
 
 
-def _noting_all(name: str) -> Any:
-    method = getattr(dict, name)
+class Entry(NamedTuple):
+    """What a container holds under a name; ``place``: where, if not in the dict or the namespace alone."""
 
-    def looked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return method(self._whole(), *args, **kwargs)
-
-    looked.__name__ = name
-    return looked
+    held: Any
+    place: str
 
 
-#: Which have no part in what a dict holds, or make one.
-_OTHERS = frozenset(
-    {"__class__", "__class_getitem__", "__new__", "__init__", "__init_subclass__", "__subclasshook__", "fromkeys",
-     "__getattribute__", "__setattr__", "__delattr__", "__doc__", "__hash__", "__dir__", "__sizeof__"}
-)  # fmt: skip
-for _name in dir(dict):
-    if _name not in _OTHERS | vars(Noting).keys():
-        setattr(Noting, _name, _noting_all(_name))
-Noting.__name__, Noting.__qualname__, Noting.__module__ = "dict", "dict", "builtins"  # which code may ask for
+def entry(value: Any, name: str) -> Entry | None:
+    """What a container holds under a name, in the dict that it is or among its attributes; None if nothing."""
+    found = [dict.get(box, name, ABSENT) for box in _noting.boxes(value)]
+    there = [held for held in found if held is not ABSENT]
+    if not there:
+        return None
+    if len(there) == 1:
+        return Entry(there[0], "attribute" if found[0] is ABSENT else "")
+    first, second = there
+    return Entry(first, "both") if first is second else Entry(there, "two")
 
 
-def put_in(memo: dict[int, Any], values: Iterable[Any]) -> None:
-    """Have a deep copy with this memo hold such dicts in the place of those of settings among the values."""
-    found = [value for value in values if of_settings(value)]
-    memo.update((id(value), Noting()) for value in found)
+def watch(watch: Watch, value: Any, name: str, inside: bool) -> None:
+    """Watch what a container holds under a name; `inside`: and what that holds."""
+    for box in _noting.boxes(value):
+        held = dict.get(box, name, ABSENT)
+        if not _looked_up_as_in_dicts(type(box)):
+            watch.holds(_unchanged(box, name))
+        elif held is ABSENT:
+            watch.absent(box, name)
+        else:
+            watch.slot(box, name, held)
+        if held is not ABSENT and inside:
+            watch.contents(held)
+
+
+def _looked_up_as_in_dicts(kind: type) -> bool:
+    """Is what is there looked up as in any dict, and nothing made of what is not?"""
+    usual = all(getattr(kind, name) is getattr(dict, name) for name in ("__getitem__", "__contains__"))
+    return usual and not hasattr(kind, "__missing__")
+
+
+def _unchanged(box: Any, name: str) -> Callable[[], bool]:
+    held = dict.get(box, name, ABSENT)
+    return lambda: dict.get(box, name, ABSENT) is held
+
+
+def put_in(memo: dict[int, Any], values: Iterable[Any], past: bool) -> None:
+    """Have a deep copy with this memo hold containers that note in the place of those of settings among the values.
+
+    `past`: may code look up an attribute so that nobody notes it? Then those that have attributes stay what they are.
+    """
+    found = [value for value in values if of_settings(value) and not (past and _noting.state(value) is not None)]
+    memo.update((id(value), _noting.blank(type(value))) for value in found)
     for value in found:
-        dict.update(memo[id(value)], {name: copy.deepcopy(held, memo) for name, held in value.items()})
+        _noting.fill(memo[id(value)], value, lambda held: copy.deepcopy(held, memo))
 
 
 class Notes:
-    """What is looked up on the dicts of a copy while it is traced."""
+    """What is looked up on the containers of settings of a copy while it is traced."""
 
     def __init__(self, objects: Mapping[tuple[str, ...], Any], watched: bool) -> None:
-        self._dicts = {path: value for path, value in objects.items() if type(value) is Noting}
-        self._looked: dict[int, set[str]] = {id(value): set() if watched else {ALL} for value in self._dicts.values()}
+        self._noting = {path: value for path, value in objects.items() if _noting.notes(value)}
+        every = set() if watched else {_noting.ALL}
+        self._looked = {id(value): {*every} for value in self._noting.values()}
 
     def begin(self) -> None:
-        _SINKS.update(self._looked)
+        _noting.SINKS.update(self._looked)
 
     def stop(self) -> None:
         for number in self._looked:
-            _SINKS.pop(number, None)
+            _noting.SINKS.pop(number, None)
+
+    def unsuited(self) -> bool:
+        """Was code run on one of them that may tell it from what it stands for?"""
+        return any(_noting.UNSUITED in looked for looked in self._looked.values())
 
     def names(self) -> Iterator[tuple[tuple[str, ...], set[str], bool]]:
-        """Of each dict by its path, the names of its entries that were looked up; does it count as a whole?"""
-        for path, value in self._dicts.items():
+        """Of each container by its path, the names of its entries that were looked up; does it count as a whole?"""
+        for path, value in self._noting.items():
             looked = self._looked[id(value)]
-            yield path, looked, ALL in looked
-
+            yield path, looked, _noting.ALL in looked
 
     def plain(self, value: Any) -> Any:
-        """A result, with other dicts in the place of such: to give one back is to look at all of it."""
-        if not self._dicts:
+        """A result, with others in the place of such containers: to give one back is to look at all of it."""
+        if not self._noting:
             return value
         if type(value) is Returned:
             return Returned((_without(value[0], {}), value[1]))
@@ -149,15 +159,16 @@ class Notes:
 def _without(value: Any, made: dict[int, Any]) -> Any:
     """`made`: what stands for each list and dict so far, by its id; one that stands in two places stays one."""
     kind = type(value)
-    if kind not in (Noting, list, tuple, dict):
+    if kind not in (list, tuple, dict) and not _noting.notes(value):
         return value
     if id(value) in made:
         return made[id(value)]
-    if kind is Noting:
-        entries: dict[Any, Any] = {}
-        made[id(value)] = entries
-        entries.update((name, _without(held, made)) for name, held in value.items())
-        return entries
+    if _noting.notes(value):
+        # Beside a dict, a result of no class that anybody tells of: what it holds does not matter.
+        made[id(value)] = _noting.thawed(_noting.note(value, _noting.ALL))
+        if type(made[id(value)]) is dict:
+            made[id(value)].update((name, _without(held, made)) for name, held in made[id(value)].items())
+        return made[id(value)]
     made[id(value)] = value  # one that holds itself is no result
     items = value.values() if kind is dict else value
     found = [_without(each, made) for each in items]
@@ -171,6 +182,6 @@ def noted(subject: Any, compared: Callable[[Any], bool]) -> bool:
 
     Not where Paddle traces, which makes code of its own of all functions that it meets, these among them.
     """
-    if subject.frontend.name != "torch" or compared({}) or not subject.names().isdisjoint(_TRACERS):
+    if compared({}) or not subject.names().isdisjoint(_TRACERS):
         return False
     return not subject.looks_up_on(dict)

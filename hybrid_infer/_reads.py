@@ -255,8 +255,14 @@ def _looks_into_dicts(kind: type) -> bool:
     return False
 
 
+def _of_its_own(kind: type) -> bool:
+    """Has an instance a dict of attributes that its class does not make anew, or take from elsewhere, when asked?"""
+    described = next((vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base)), None)
+    return type(described) is types.GetSetDescriptorType
+
+
 def _make(kind: type) -> type | None:
-    if "__dict__" not in dir(kind):
+    if not _of_its_own(kind):
         return None
     look_up, assign, delete = kind.__getattribute__, kind.__setattr__, kind.__delattr__
     whole = _looks_into_dicts(kind)

@@ -13,6 +13,7 @@ from hybrid_infer import (
     _census,
     _code,
     _compiled_layers,
+    _entries,
     _fork_safe,
     _framework_code,
     _keys,
@@ -77,7 +78,8 @@ class Subject:
         self.among = look(self.place) if among is None and look is not None else among
         self.attributes = Attributes(frontend, self.among)
         # Of these a capture tells what was read; of others that stand below a global, all counts.
-        inside = {id(v) for v in self.census.objects.values() if type(v) in (dict, list) or self.attributes.notes(v)}
+        objects, notes = self.census.objects.values(), self.attributes.notes
+        inside = {id(v) for v in objects if type(v) is list or _entries.contains(v) or notes(v)}
         inside |= {id(slot.tensor) for slot in self.census.slots}
         held, themselves, others = _census.named(self.census)
         classes = list(dict.fromkeys([*(type(layer) for _, layer in self.census.layers), *held, *kinds]))

@@ -58,12 +58,15 @@ def trace(request: Request, wishes: Sequence[Wish]) -> Outcome:
     if reason := _recorded(request):
         return Outcome(failure(request, None, reason, _UNRECORDED, "capture"))
     tried: set[str] = set()
-    first = request
+    first, noting = request, True
     while True:
         twins: list[Twin] = []
         try:
             with _garbage.seldom():
-                outcome = _trace(request, wishes, twins, tried)
+                outcome = _trace(request, wishes, twins, tried, noting)
+            if any(twin.unsuited for twin in twins):
+                noting = False
+                continue
             if twins and (moved := twins[-1].moved()):
                 raise Moved(", ".join(moved[:3]))
             break
@@ -109,10 +112,12 @@ def _import(names: Iterable[str]) -> None:
             _log.debug("%s cannot be imported: %s", name, fault)
 
 
-def twin_of(request: Request, ints: frozenset[int], tried: Collection[str] = ()) -> Twin:
+def twin_of(
+    request: Request, ints: frozenset[int], tried: Collection[str] = (), noting: bool = True
+) -> Twin:
     """A twin of what the call works on, of whose integers some vary. Raises TraceError.
 
-    `tried` are modules that may be imported while it is traced.
+    `tried` are modules that may be imported while it is traced. `noting`: see `_entries`.
     """
     noted, compared = request.subject.large and not _profiler.hindrance(), request.subject.compared()
     twin = Twin(
@@ -120,7 +125,7 @@ def twin_of(request: Request, ints: frozenset[int], tried: Collection[str] = ())
         request.parameters, request.layout, request.name, ints, request.style,
         request.subject.reach(), request.subject.asks_for_the_clock() or noted, request.given,
         [tensor for _, _, tensor in request.subject.loose_tensors],
-        _entries.noted(request.subject, compared),
+        noting and _entries.noted(request.subject, compared), request.subject.looks_past(),
     )  # fmt: skip
     twin.trail = Trail(request.subject.caches(), tried) if noted else None
     twin.tokens = request.subject.looks_at_tokens()
@@ -128,12 +133,13 @@ def twin_of(request: Request, ints: frozenset[int], tried: Collection[str] = ())
     twin.assuming = request.assuming
     twin.any_size = request.any_size
     twin.asks_for_gradients = request.subject.asks_for_gradients()
-    twin.past_notes = request.subject.looks_past()
     twin.compared = compared
     return twin
 
 
-def _trace(request: Request, wishes: Sequence[Wish], twins: list[Twin], tried: Collection[str]) -> Outcome:
+def _trace(
+    request: Request, wishes: Sequence[Wish], twins: list[Twin], tried: Collection[str], noting: bool
+) -> Outcome:
     call, dynamic = request.call, wishes[0][0]
     fault: TraceError | None = None
     for n, (dims, numbers) in enumerate(wishes):
@@ -141,7 +147,7 @@ def _trace(request: Request, wishes: Sequence[Wish], twins: list[Twin], tried: C
             continue
         twin: Twin | None = None
         try:
-            twin = twin_of(request, numbers, tried)
+            twin = twin_of(request, numbers, tried, noting)
             twins.append(twin)
             # In a copy of the context: what the trace sets in a ContextVar is not seen by the program.
             captured = contextvars.copy_context().run(request.frontend.capture, twin, dims, numbers)

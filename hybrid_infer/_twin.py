@@ -69,13 +69,15 @@ class Twin:
         given: Sequence[Any] = (),
         constants: Sequence[Any] = (),
         noting: bool = False,
+        past_notes: bool = False,
     ) -> None:
         self.constants = constants
         self.style, self._reach, self._clocks, self.given = style, reach, clocks, given
         self.watched, self.any_size, self.asks_for_gradients, self.assuming = True, False, False, False
         self.taken: tuple[tuple[str, bool], ...] = ()
         self.compared: Callable[[Any], bool] = lambda value: False  # may code compare its class? Then it keeps that
-        self.past_notes = False  # may the code look an attribute up so that nobody notes it?
+        self.past_notes = past_notes  # may the code look an attribute up so that nobody notes it?
+        self.unsuited = False  # was code run that may tell what notes look-ups from what it stands for?
         self.trail: Trail | None = None  # where the code that runs is to be noted
         self.tokens = False  # may the code look at what a context variable held before it set that?
         self.written: frozenset[int] = frozenset()
@@ -87,7 +89,7 @@ class Twin:
         self._refusing: list[_layer_hooks.Refusing] = []
         self._refuse_hooks()
         self._before = described(live, frontend)
-        twins, self.census, memo = with_same_tensors(roots, live, frontend, noting)
+        twins, self.census, memo = with_same_tensors(roots, live, frontend, noting, past_notes)
         for box, key in list(self.census.computed(frontend.groups)):
             del box[key]
         for path, layer in self.census.layers:
@@ -388,9 +390,8 @@ class Twin:
         found = {}
         for path, obj in self.census.objects.items():
             live = self.live.objects.get(path)
-            if path and obj is not live and (
-                isinstance(obj, self.frontend.layer_type) or (_census.has_state(obj) and type(obj) not in (dict, list))
-            ):
+            layer = isinstance(obj, self.frontend.layer_type)
+            if path and obj is not live and (layer or (_census.has_state(obj) and not _entries.contains(live))):
                 found[path] = obj
         return found
 
@@ -434,7 +435,9 @@ class Twin:
 
     def _add_entries(self, entries: _entries.Notes) -> None:
         looked = {path: names for path, names, every in entries.names() if not every}
-        self.wholly = {id(v) for path, v in self.live.objects.items() if type(v) is dict and path not in looked}
+        whole = (value for path, value in self.live.objects.items() if path not in looked)
+        self.wholly = {id(value) for value in whole if type(value) is dict or _entries.of_settings(value)}
+        self.unsuited |= entries.unsuited()
         self.names.update(looked)
 
     def _looked_past(self) -> bool:

@@ -11,15 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 from support import counts, eagerly, layer_class, printed, served
 
 from hybrid_infer import inference
-
-
-@pytest.fixture
-def framework() -> Any:
-    return torch
 
 
 def make(framework: Any, way: Callable[..., Any], **settings: Any) -> Any:
@@ -182,7 +176,10 @@ def test_a_class_that_is_compared(framework: Any) -> None:
     served(captures=3)
 
 
-def test_branches_that_torch_traces(framework: Any) -> None:
+@pytest.mark.torch
+def test_branches_that_torch_traces() -> None:
+    torch = framework = pytest.importorskip("torch")
+
     def way(net: Any, y: Any) -> Any:
         return torch.cond(y.sum() > 0, lambda y: y * net.config["scale"], lambda y: y - net.config["scale"], (y,))
 
