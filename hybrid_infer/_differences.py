@@ -51,7 +51,7 @@ def guards(version: Version) -> dict[str, str]:
     found["ambient state"] = ", ".join(version.ambient)
     found |= {f"weight {w.name}": spec(TensorSpec(w.dtype, w.shape)) + _tied(w.paths) for w in version.weights}
     for read in version.reads:
-        found[_place(read)] = f"{read.kind} {_short(read.digest)}".rstrip()
+        found[in_code(read)] = f"{read.kind} {_short(read.digest)}".rstrip()
     found |= {f"condition {_guards.text(each)}": "holds" for each in version.conditions}
     if version.scope:
         found["engines and machine"] = _short(version.scope)
@@ -80,7 +80,7 @@ def from_call(version: Version, call: Call, subject: Any) -> list[str]:
         was, now = ({w.name: w for w in each} for each in (version.weights, subject.weights))
         found += [f"weight {name}" for name in dict.fromkeys([*now, *was]) if was.get(name) != now.get(name)]
     elif (read := subject.attributes.match(version.reads, subject.census)) is not None:
-        found.append(_place(read))
+        found.append(in_code(read))
     return found
 
 
@@ -144,7 +144,8 @@ def shown(node: Any) -> str:
     return f"{str(kind).rpartition(':')[2]}({', '.join(inside)})"
 
 
-def _place(read: Read) -> str:
+def in_code(read: Read) -> str:
+    """What was read, as ``attribute self.config``."""
     return f"attribute {'.'.join((*read.path, read.name))}"
 
 
@@ -192,9 +193,9 @@ def of_call(version: Version, call: Call, names: Sequence[str], subject: Any) ->
         return "which weights it reads, of which types and shapes, varies", _MORE
     read = subject.attributes.match(version.reads, subject.census)
     if read is not None and read.kind == "value":
-        return f"{_place(read)} takes many values", f"Pass it as an argument, as a tensor. {_MORE}"
+        return f"{in_code(read)} takes many values", f"Pass it as an argument, as a tensor. {_MORE}"
     if read is not None:
-        return f"{_place(read)} varies", _MORE
+        return f"{in_code(read)} varies", _MORE
     return "a condition on its sizes varies", _MORE
 
 

@@ -10,6 +10,7 @@ event            level   fields
 ================ ======= ==================================================================
 eager            WARNING ``reason``, ``remedy``: why the eager method answers, once for each
 captured         DEBUG   ``seconds``
+captured_again   WARNING ``reason``: what is another value in several static models on disk, once for each
 built            DEBUG   ``engine``, ``seconds``
 loaded           DEBUG   ``version``: key of the static model that came from disk
 verified         DEBUG   ``engine``, ``error``: the largest difference from the eager result

@@ -21,6 +21,7 @@ from hybrid_infer import (
     _one_side,
     _profiler,
     _progress,
+    _recurring,
     _sides,
     _tracing,
     _written,
@@ -147,6 +148,8 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
                 if full and outcome.version.graph and not any(map(outcome.version.covers, state.seen.values())):
                     state.in_vain.add(widening)
                     return _too_many(state, request, families), NOTHING
+                if outcome.version.graph and not request.errand.ahead:
+                    _recurring.warn(request, families)
                 if outcome.version.ran is not None:
                     return _adopt_what_ran(state, request, outcome, call)
                 state.stores.tell(request.subject)
