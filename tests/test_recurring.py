@@ -1,4 +1,4 @@
-"""A value that is another one in each process: the log tells which keeps the method from being fast at its first call."""
+"""A value that is another one in each process: the log tells which keeps a method from being fast at first."""
 
 from __future__ import annotations
 

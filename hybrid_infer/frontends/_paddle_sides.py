@@ -73,6 +73,7 @@ class Sides:
             (flow, "build_while_op", lambda make: self._making(make, f"a loop {_VALUES} its body")),
             (convert_operators, "cast_bool_if_necessary", self._truth),
             (dy2static, "AsDtype", lambda cast: self._cast(cast, convert_operators)),
+            (dy2static, "Assert", lambda convert: self._assert(convert, convert_operators)),
             (dy2static, "And", lambda convert: self._logical(convert, "and")),
             (dy2static, "Or", lambda convert: self._logical(convert, "or")),
         ]
@@ -196,6 +197,17 @@ class Sides:
 
             tensor = dtype == "bool" and isinstance(value, paddle.pir.Value)
             return operators.cast_bool_if_necessary(value) if tensor else cast(value, dtype)
+
+        return run
+
+    def _assert(self, convert: Callable[..., Any], operators: Any) -> Callable[..., Any]:
+        """``assert tensor``: the same."""
+
+        def run(value: Any, message: Any = "") -> Any:
+            import paddle
+
+            tensor = isinstance(value, paddle.pir.Value)
+            return convert(operators.cast_bool_if_necessary(value) if tensor else value, message)
 
         return run
 

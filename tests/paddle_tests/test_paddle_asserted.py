@@ -59,3 +59,23 @@ def test_what_a_branch_asserts_is_left_to_eager_code() -> None:
     with paddle.no_grad():
         same(fast(grid(2, 3)), grid(2, 3) * 2)
     assert "asserts on a tensor" in str(counts()["fallbacks"])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_a_number_that_is_asserted_is_to_be_more_than_zero(dtype: str) -> None:
+    """So it is with ``bool(tensor)``, where the tracer's own asks whether it is another than zero."""
+
+    def method(x: Any) -> Any:
+        assert x.sum(), "sum"
+        return x * 2
+
+    fast = inference(method, backend="onnxruntime")
+    with paddle.no_grad():
+        same(fast(paddle.to_tensor([1, 2], dtype)), paddle.to_tensor([2, 4], dtype))
+        for values in ([1, -3], [0, 0], *([[float("nan"), 1]] if dtype == "float32" else [])):
+            with pytest.raises(AssertionError, match="sum"):
+                method(paddle.to_tensor(values, dtype))
+            with pytest.raises(AssertionError, match="sum"):
+                fast(paddle.to_tensor(values, dtype))
+        same(fast(paddle.to_tensor([3, 2], dtype)), paddle.to_tensor([6, 4], dtype))
+    assert counts()["captures"] == 1 and counts()["hits"] > 0
