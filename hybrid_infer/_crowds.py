@@ -1,21 +1,23 @@
-"""Calls that differ in values which are constants of a graph, past ``max_versions``: none is looked into any further.
+"""Calls that differ in values which are constants of a graph, past ``max_versions`` or where several captures failed:
+none is looked into any further.
 
-A number or text that is another at each call would else be looked up in the store each time, for many times what the
-eager method takes.
+A number or text that is another at each call would else be looked up in the store each time, or traced in vain, for
+many times what the eager method takes.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Hashable
 from typing import Any
 
 from hybrid_infer._family import Family
 from hybrid_infer._pauses import minutes
 from hybrid_infer._route import Eager
-from hybrid_infer._version import Call
+from hybrid_infer._version import Call, Version
 
 _KEPT = 64  # kinds of calls, the last ones
+_FAILURES = 3  # captures that failed for calls of a kind, of which none was served
 
 
 class Crowds:
@@ -23,6 +25,7 @@ class Crowds:
 
     def __init__(self) -> None:
         self._known: OrderedDict[Hashable, tuple[Eager, int]] = OrderedDict()
+        self._failed: Counter[Hashable] = Counter()
 
     def add(self, call: Call, route: Eager) -> None:
         """Have calls like this one answered by `route`: for a minute, and ever longer, then one is looked up again.
@@ -38,6 +41,17 @@ class Crowds:
         if len(self._known) > _KEPT:
             self._known.popitem(last=False)
 
+    def failed(self, call: Call, route: Eager, family: Family) -> None:
+        """Note that a capture failed, for which calls like this one are answered by `route` from some such on."""
+        kind = _kind(call)
+        if any(held.version.graph and _kind(held.version) == kind for held in list(family.held)):
+            return
+        if len(self._failed) >= _KEPT:
+            self._failed.clear()
+        self._failed[kind] += 1
+        if self._failed[kind] >= _FAILURES:
+            self.add(call, route)
+
     def of(self, call: Call, family: Family | None) -> Eager | None:
         """The route of a call for which no version in sight was made; None where it has to be looked up."""
         if not self._known:
@@ -49,7 +63,7 @@ class Crowds:
         return route if route.valid() else None
 
 
-def _kind(call: Call) -> Hashable:
+def _kind(call: Call | Version) -> Hashable:
     return _blank(call.tree), call.tensors, call.ints, call.ambient
 
 

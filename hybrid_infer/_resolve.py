@@ -258,6 +258,8 @@ def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call:
         if result is not NOTHING:
             kind = "busy" if aside and state.sides.any_rests() else version.kind
             state.note(version.reason, version.remedy, kind)
+        if not of_the_moment(version):
+            state.crowds.failed(request.call, refused(request, held), family)
         if aside:
             return _one_side.answer(state, refused(request, held)), result
         if held_so is not None:

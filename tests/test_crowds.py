@@ -101,3 +101,51 @@ def test_calls_are_alike_but_for_their_constants() -> None:
     kind = ["u", "builtins:tuple", [["t"], ["c", "str", "1"], ["d", "builtins:dict", [["str", "a"]], [["i"]]]]]
     assert _crowds._blank(tree) == _crowds._blank(other)
     assert len({_crowds._blank(each) for each in (tree, key, kind)}) == 3
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("branch", [False, True])
+def test_a_value_that_is_another_at_each_call_of_what_cannot_be_captured(captures: list[str], branch: bool) -> None:
+    """Each would be traced in vain, for many times what the eager method takes."""
+    torch = pytest.importorskip("torch")
+
+    class Opaque(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 3)
+
+        @inference
+        def forward(self, x: Any, factor: float) -> Any:
+            if branch:
+                assert x.isfinite().all()
+            return torch.from_numpy((self.linear(x) * factor).numpy())
+
+    hot = Opaque().eval()
+    x = torch.ones(2, 3)
+    with torch.no_grad():
+        for n in range(12):
+            torch.testing.assert_close(hot(x, n + 0.5), hot.linear(x) * (n + 0.5))
+    assert counts()["eager_calls"] == 12
+    assert len(captures) <= 4, captures
+
+
+@pytest.mark.torch
+def test_some_values_that_cannot_be_captured() -> None:
+    """Others are, as before."""
+    torch = pytest.importorskip("torch")
+
+    class Picky(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 3)
+
+        @inference
+        def forward(self, x: Any, mode: str) -> Any:
+            y = self.linear(x)
+            return y * 2 if mode.startswith("a") else torch.from_numpy(y.numpy() + 1)
+
+    hot = Picky().eval()
+    with torch.no_grad():
+        for mode in ("a0", "b1", "b2", "b3", "b4", "a1", "a2", "a1", "a2"):
+            hot(torch.ones(2, 3), mode)
+    assert counts()["captures"] == 3 and counts()["hits"] >= 2, counts()
