@@ -95,6 +95,7 @@ class Attributes:
             mentioned = names[path] | (vars(value).keys() if "__dict__" in names[path] else set())
             hooks = self._around(path, value, names[path])
             found += [Read(path, name, *self._state(value, name, census, whole)) for name in hooks]
+            mentioned |= self._slots_behind(value, mentioned)
             for name in sorted(mentioned - self.frontend.internal - census.recomputed.get(path, frozenset())):
                 if _reads.of_python(value, name):
                     continue
@@ -110,8 +111,17 @@ class Attributes:
                     found.append(Read(path, name, "vouched" if vouched else "opaque", ""))
         return found, opaque, astray
 
+    def _slots_behind(self, value: Any, names: Collection[str]) -> set[str]:
+        """The slots of an object in which an accessor of its class may have looked for a name, past all notes."""
+        members = dict(_state.members(type(value))) if hasattr(type(value), "__getattr__") else {}
+        if not members or all(name in vars(value) or hasattr(type(value), name) for name in names):
+            return set()
+        return {member.__name__ for member in members.values()}
+
     def _astray(self, value: Any, name: str, where: str, census: Census) -> list[str]:
         box = self._box(value, name)
+        if box is None and (member := _slot(value, name)) is not None:
+            return self.astray(_state.slot(member, value), where, census)
         if box is None or (name == "forward" and _compiled_layers.is_own(value)):
             return []
         script = _compiled_layers.out_of_sight(box[name], where) if id(box[name]) not in census.paths else ""
@@ -174,6 +184,8 @@ class Attributes:
                 if kind in (object, self.frontend.layer_type):
                     return "framework", ""
                 held = vars(kind)[name]
+                if isinstance(held, types.MemberDescriptorType):
+                    return self._in_slot(_state.slot(held, value), where, census)
                 if isinstance(held, (types.FunctionType, staticmethod, classmethod, property)) or hasattr(
                     type(held), "__get__"
                 ):
@@ -182,6 +194,9 @@ class Attributes:
                     raise Opaque(f"{class_path(kind)}.{name} is a tensor held by a class")
                 return "class", self.describe(held, f"{class_path(kind)}.{name}", census)
         return "missing", ""
+
+    def _in_slot(self, held: Any, where: str, census: Census) -> tuple[str, str]:
+        return ("missing", "slot") if held is ABSENT else ("value", self.describe(held, where, census))
 
     def _entry(self, value: Any, name: str, census: Census, whole: set[int]) -> tuple[str, str]:
         """What a container of settings has under a name."""
@@ -395,6 +410,8 @@ class Attributes:
                     watch.slot(watch.namespace(base), read.name, vars(base)[read.name])
                     if read.kind == "code":
                         watch.holds(self._does_the_same(vars(base)[read.name]))
+                    if isinstance(vars(base)[read.name], types.MemberDescriptorType):
+                        watch.member(value, vars(base)[read.name], kept=len(read.path) > 1)
                     break
                 if base is not object:
                     watch.absent(watch.namespace(base), read.name)
@@ -528,6 +545,12 @@ _DIFFUSERS, _MADE_OF_A_SET = "diffusers.configuration_utils:FrozenDict", "_use_d
 def _in_one_order(holder: Any, name: str, held: Any) -> Any:
     """An entry or attribute of a configuration (both are there), if it is that list, in the same order everywhere."""
     return sorted(map(str, held)) if name == _MADE_OF_A_SET and class_path(type(holder)) == _DIFFUSERS else held
+
+
+def _slot(value: Any, name: str) -> types.MemberDescriptorType | None:
+    """The slot that is an attribute of an object, if the class has one under that name."""
+    found = inspect.getattr_static(type(value), name, None)
+    return found if isinstance(found, types.MemberDescriptorType) else None
 
 
 def _definer(value: Any, name: str) -> type:

@@ -26,6 +26,8 @@ def of_python(value: Any, name: str) -> bool:
         return False
     if name in getattr(value, "__dict__", ()):
         return name == "__hybrid_infer__"
+    if any(isinstance(vars(base).get(name), types.MemberDescriptorType) for base in type(value).__mro__):
+        return False  # a slot
     return name in _OF_FUNCTIONS or name.startswith("___") or any(name in vars(base) for base in type(value).__mro__)
 
 

@@ -143,6 +143,16 @@ class Watch:
 
         self._checks.append(unchanged)
 
+    def member(self, value: Any, member: types.MemberDescriptorType, *, kept: bool = True) -> None:
+        """What a slot of an object holds, which this must not keep unless `kept`."""
+        held = _state.slot(member, value)
+        if kept:
+            self._members.append((member, value, held))
+        else:
+            reference = weakref.ref(value)
+            self._checks.append(lambda: _state.slot(member, reference()) is held)
+        self.contents(held)
+
     def cell(self, cell: types.CellType, held: Any) -> None:
         """What a variable of an enclosing function holds, or that it holds nothing."""
         if held is _state.ABSENT:
