@@ -77,6 +77,8 @@ _ACCESSORS = frozenset({"__getattr__", "__getattribute__", "__setattr__", "__del
 _IMPORTERS = frozenset({"__import__", "import_module"})
 #: Methods of texts that put others into them.
 _FORMATTING = frozenset({"format", "format_map"})
+#: What the names of files begin with under which attrs compiles the methods that it makes.
+_ATTRS = "<attrs generated "
 _MAX_CACHED = 20_000
 _VARARGS, _VARKEYWORDS = 0x04, 0x08
 _KIND = _VARARGS | _VARKEYWORDS | 0x20 | 0x80 | 0x200  # a generator, a coroutine, or both
@@ -207,7 +209,7 @@ class _Scan:
             arg = extended | raw[2 * i + 1]
             if op in _CONSTS or op == _SMALL_INT:
                 const = code.co_consts[arg] if op in _CONSTS else arg
-                if self._describes(ops, i):
+                if self._describes(ops, i) or _of_one_process(code, const):
                     const = None
                 # Printf-style formatting has no instruction of its own.
                 self.formats |= isinstance(const, str) and "%" in const
@@ -340,6 +342,13 @@ class _Scan:
         )
         parts = [describe(const).digest if isinstance(const, CodeType) else _const(const) for const in self.consts]
         return bytes.fromhex(_keys.hash_bytes(_keys.frame(b"k", _keys.Encoder().encode(shape), *parts)))
+
+
+def _of_one_process(code: CodeType, const: object) -> bool:
+    """Is it what a ``__hash__`` that attrs has made begins with: a hash of a text, in each process another number?"""
+    if type(const) is not int or code.co_name != "__hash__" or not code.co_filename.startswith(_ATTRS):
+        return False
+    return const == hash(f"{_ATTRS}hash {code.co_filename.removeprefix(_ATTRS).partition(' ')[2]}")
 
 
 def _const(const: object) -> bytes:

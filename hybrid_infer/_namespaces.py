@@ -37,6 +37,12 @@ _NEVER = frozenset(
         "__sizeof__",
         "__set_name__",
         "__slotnames__",
+        # Of models of pydantic, whose validator says the same in a form that each process shares (see `_schemas`), and
+        # what assignments fill, or was around when a class was made.
+        "__pydantic_core_schema__",
+        "__pydantic_serializer__",
+        "__pydantic_setattr_handlers__",
+        "__pydantic_parent_namespace__",
     }
 )
 #: Those of them that count where code looks at them.

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from hybrid_infer import _code, _keys, _locks, _origin, _state
+from hybrid_infer import _code, _keys, _locks, _origin, _schemas, _state
 from hybrid_infer._namespaces import Mentions
 from hybrid_infer._state import cell_contents, name_of
 
@@ -64,6 +64,14 @@ _BY_REPR = frozenset(
         *(f"paddle.base.libpaddle.{name}" for name in ("CPUPlace", "CUDAPlace", "CUDAPinnedPlace", "finfo", "iinfo")),
     }
 )
+
+
+#: What objects of libraries only keep at hand, by their class: it follows from the rest, and differs between processes.
+_AT_HAND = {
+    "pydantic._internal._decorators.Decorator": frozenset({"cls_ref"}),
+    "pydantic._internal._utils.LazyClassAttribute": frozenset({"value"}),
+    "pydantic.type_adapter.TypeAdapter": frozenset({"core_schema"}),
+}
 
 
 def library_of(function: types.FunctionType) -> str:
@@ -211,6 +219,9 @@ class Objects(_keys.Encoder):
         if shown in _BY_REPR:
             self.library(_origin.of_object(kind))
             return self.parts(b"r", shown, repr(value))
+        if shown in _schemas.KINDS:
+            self.library(_origin.of_object(kind))
+            return self.parts(b"c", shown, _schemas.of(value))
         if kind is struct.Struct:
             return self.parts(b"s", value.format)
         if isinstance(value, enum.Enum):
@@ -268,13 +279,15 @@ class Objects(_keys.Encoder):
                 self.mentions.used.update(name for arg in reduced[1] if isinstance(arg, str) for name in arg.split("."))
             if foreign:
                 return _keys.frame(b"R", *parts)
+        at_hand = _AT_HAND.get(f"{kind.__module__}.{kind.__qualname__}", ())
         state = getattr(value, "__dict__", None)
         if isinstance(state, dict):
             self.document(value, state)
             for name, item in list(state.items()):
-                if name == "__doc__":
+                if name == "__doc__" or name in at_hand:
                     continue
                 parts += (name.encode() if isinstance(name, str) else b"", self.at(f".{name}", item))
         for name, item in _state.slots(value, kind):
-            parts += (name.encode(), self.at(f".{name}", item))
+            if name not in at_hand:
+                parts += (name.encode(), self.at(f".{name}", item))
         return _keys.frame(b"I", *parts)

@@ -88,6 +88,9 @@ print(json.dumps(found))
 """
 
 
+_ROOT = str(Path(hybrid_infer.__file__).parents[1])
+
+
 @dataclass(frozen=True)
 class Case:
     """A package of modules and one edit to them."""
@@ -127,7 +130,7 @@ def run(folder: Path, names: list[str], seed: str = "0", runner: str = RUNNER, *
         cwd=folder,
         env={
             **os.environ,
-            "PYTHONPATH": str(Path(hybrid_infer.__file__).parents[1]),
+            "PYTHONPATH": os.pathsep.join([_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]),
             "PYTHONHASHSEED": seed,
             "PYTHONDONTWRITEBYTECODE": "1",
             **environment,
