@@ -31,6 +31,7 @@ from hybrid_infer import (
     _keys,
     _layer_hooks,
     _noting,
+    _omegaconf,
     _origin,
     _reads,
     _state,
@@ -92,6 +93,14 @@ class Attributes:
             if _entries.contains(value):
                 found += [Read(path, name, *self._state(value, name, census, whole)) for name in sorted(names[path])]
                 continue
+            if _omegaconf.part(value):  # but for configurations, all of which counts with what holds it
+                for name in sorted(names[path]) if _omegaconf.settings(value) else ():
+                    try:
+                        found.append(Read(path, name, *self._setting(value, name, census)))
+                    except Opaque as fault:
+                        opaque.append(str(fault))
+                        found.append(Read(path, name, "vouched" if vouched else "opaque", ""))
+                continue
             mentioned = names[path] | (vars(value).keys() if "__dict__" in names[path] else set())
             hooks = self._around(path, value, names[path])
             found += [Read(path, name, *self._state(value, name, census, whole)) for name in hooks]
@@ -147,6 +156,8 @@ class Attributes:
     def _state(self, value: Any, name: str, census: Census, whole: set[int]) -> tuple[str, str]:
         if _entries.contains(value):
             return self._entry(value, name, census, whole)
+        if _omegaconf.settings(value):
+            return self._setting(value, name, census)
         state = vars(value)
         if name in self.frontend.hooks and isinstance(value, self.frontend.layer_type):
             return "around", _keys.digest(_layer_hooks.described(state.get(name) or {}))
@@ -172,7 +183,7 @@ class Attributes:
             if isinstance(held, self.frontend.layer_type):
                 return "layer", _which(held, census)
             if self._noted_settings(held, census, whole):
-                return "object", self._settings(held, census)
+                return "object", self._container(held, census)
             if has_state(held) and not isinstance(held, (*_CODE, dict, list)) and id(held) in census.paths:
                 if id(held) in whole or not self.notes(held):
                     return "value", self.describe(held, where, census)
@@ -203,14 +214,14 @@ class Attributes:
         if (entry := _entries.entry(value, name)) is None:
             return "missing", ""
         if self._noted_settings(entry.held, census, whole):
-            return "object", f"{self._settings(entry.held, census)} {entry.place}".rstrip()
+            return "object", f"{self._container(entry.held, census)} {entry.place}".rstrip()
         where = ".".join((*census.paths.get(id(value), ()), name))
         return "value", self.describe([entry.place, entry.held] if entry.place else entry.held, where, census)
 
     def _noted_settings(self, held: Any, census: Census, whole: set[int]) -> bool:
         return id(held) in census.paths and id(held) not in whole and _entries.of_settings(held)
 
-    def _settings(self, held: Any, census: Census) -> str:
+    def _container(self, held: Any, census: Census) -> str:
         """A container of which single entries count: its class, with all that this computes. Raises Opaque."""
         codes = [(name, self.code(undecorated(each))) for _, name, each in _noting.functions(type(held))]
         for name, code in codes:
@@ -218,6 +229,12 @@ class Attributes:
                 raise Opaque(f"{class_path(type(held))}.{name}: {code.opaque[0]}")
         which = _which(held, census)
         return f"{which} {_keys.digest([(name, code.digest) for name, code in codes])}" if codes else which
+
+    def _setting(self, value: Any, name: str, census: Census) -> tuple[str, str]:
+        """What a configuration gives under a key."""
+        where = ".".join((*census.paths.get(id(value), ()), name))
+        found = _omegaconf.state(value, name, census.paths, lambda held: self._data(held, where, (), census))
+        return ("object", _which(found, census)) if _omegaconf.settings(found) else ("value", _keys.digest(found))
 
     def _counts(self, value: Any, name: str) -> bool:
         """Is what the class of an object has under a name part of the key, or known by the version of a library?"""
@@ -272,6 +289,8 @@ class Attributes:
             return ["constant", class_path(type(value)), str(value)]
         if type(value) is object:
             return ["known as", self._known_as(value, where)]
+        if _omegaconf.node(value):
+            return _omegaconf.whole(value, lambda held: self._data(held, where, inside, census))
         value = undecorated(value)
         if isinstance(value, _CODE):
             code = self.code(value)
@@ -370,7 +389,7 @@ class Attributes:
         self, reads: Sequence[Read], census: Census, watched: set[int], called: bool, forms: bool
     ) -> Callable[[], bool]:
         """The check for changes from now on."""
-        noted = {id(v) for path, v in census.objects.items() if path and self.notes(v)}
+        noted = {id(v) for path, v in census.objects.items() if path and self.notes(v) and not _omegaconf.part(v)}
         carried: dict[int, set[str]] = {}
         for carry in census.carries:
             if carry.entry:
@@ -383,6 +402,10 @@ class Attributes:
             value = census.at(read.path)
             if _entries.contains(value):
                 _entries.watch(watch, value, read.name, inside=read.kind == "value")
+                continue
+            if _omegaconf.settings(value):
+                again = functools.partial(self._setting, value, read.name, census)
+                _omegaconf.keep(watch, value, read.name, again)
                 continue
             state = vars(value)
             if read.kind == "group":
@@ -466,14 +489,18 @@ class Attributes:
             watch.holds(self._does_the_same(function))
         if state is not None:
             watch.state(value, state)
+            if _omegaconf.settings(value):
+                watch.slot(state, "_parent", state["_parent"])
             for group in groups:
                 if state.get(group):
                     watch.single(state, group, state[group])
 
     def notes(self, value: Any) -> bool:
         """Are the look-ups on an object noted while it is traced, so that what was not read may change?"""
-        if isinstance(value, self.frontend.layer_type):
+        if isinstance(value, self.frontend.layer_type) or _omegaconf.settings(value):
             return True
+        if _omegaconf.part(value):
+            return False
         return has_state(value) and _state.native_base(type(value)) is None and _reads.can_note(type(value))
 
     def mentioned(self, function: Any) -> frozenset[str]:

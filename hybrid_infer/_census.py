@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from hybrid_infer import _layer_hooks, _left_out, _origin, _state, _undo
+from hybrid_infer import _at_hand, _layer_hooks, _left_out, _origin, _state, _undo
 from hybrid_infer._state import PLAIN
 
 #: Where something stands below a root: names of attributes, keys and indices, e.g. ("self", "layers", "0", "weight").
@@ -290,9 +290,10 @@ def items(value: Any, is_layer: bool, census: Census, frontend: Any) -> Iterator
         for i in range(list.__len__(value)):
             yield value, i
     if has_state(value):
-        state = vars(value)
+        state, at_hand = vars(value), _at_hand.names(type(value))
         for name in list(state):
-            yield state, name
+            if name not in at_hand:
+                yield state, name
 
 
 def _tuple_tensors(value: tuple[Any, ...], path: Path, frontend: Any) -> Iterator[tuple[Path, Any]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from hybrid_infer import _census, _entries, _state
+from hybrid_infer import _census, _entries, _omegaconf, _state
 from hybrid_infer._carry import Boxes
 from hybrid_infer._census import Census, Path
 from hybrid_infer._described import SHARED
@@ -19,15 +19,18 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 
 def with_same_tensors(
-    roots: Mapping[str, Any], live: Census, frontend: Any, noting: bool = False, past: bool = False
-) -> tuple[dict[str, Any], Census, dict[int, Any]]:
+    roots: Mapping[str, Any], live: Census, frontend: Any, noting: bool = False, past: bool = False,
+    partly: Callable[[Any], bool] = lambda value: False,
+) -> tuple[dict[str, Any], Census, dict[int, Any]]:  # fmt: skip
     """Copies of the roots that hold the very tensors of these, a census of them, and the memo. Raises TraceError.
 
     `noting`: are containers of settings in them to note what is looked up there? `past`: see `_entries.put_in`.
+    `partly`: is a configuration to note that?
     """
     memo = {id(slot.tensor): slot.tensor for slot in live.slots}
     memo.update((id(box[key]), box[key]) for box, key in live.computed(frontend.groups))
     memo.update((id(held), held) for held in Boxes(live.carries, live.objects).held())
+    _omegaconf.put_in(memo, live.objects.values(), partly)
     if noting:
         _entries.put_in(memo, live.objects.values(), past)
     twins = copied(roots, live, memo)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from hybrid_infer import _census, _fingerprint, _undo
+from hybrid_infer import _at_hand, _census, _fingerprint, _undo
 from hybrid_infer import _state as _held
 from hybrid_infer._census import Census, Path
 from hybrid_infer._keys import TOO_DEEP
@@ -34,7 +34,7 @@ def described(census: Census, frontend: Any) -> dict[Path, Any]:
     for path, value in census.objects.items():
         places = boxes(value, frontend)
         state: dict[Any, Any] = {}
-        computed = census.recomputed.get(path, ())
+        computed = census.recomputed.get(path, frozenset()) | _at_hand.names(type(value))
         for n, box in enumerate(places):
             inside = _held.content(box)
             if box is not getattr(value, "__dict__", None) and isinstance(box, dict):
@@ -85,7 +85,8 @@ def named_memories(census: Census, frontend: Any) -> Iterator[tuple[str, _undo.M
     """The same with names, of what counts as a change."""
     for path, value in census.objects.items():
         name, layer = ".".join(path), isinstance(value, frontend.layer_type)
-        but = {"", *census.recomputed.get(path, ()), *(frontend.ignored_writes if layer else ())}
+        but = {"", *census.recomputed.get(path, ()), *_at_hand.names(type(value))}
+        but |= frontend.ignored_writes if layer else frozenset()
         if members := _undo.members(type(value)):
             yield name, _undo.slots(value, members)
         for box in boxes(value, frontend):

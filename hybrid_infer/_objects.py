@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from hybrid_infer import _code, _keys, _locks, _origin, _schemas, _state
+from hybrid_infer import _at_hand, _code, _keys, _locks, _origin, _schemas, _state
 from hybrid_infer._namespaces import Mentions
 from hybrid_infer._state import cell_contents, name_of
 
@@ -64,14 +64,6 @@ _BY_REPR = frozenset(
         *(f"paddle.base.libpaddle.{name}" for name in ("CPUPlace", "CUDAPlace", "CUDAPinnedPlace", "finfo", "iinfo")),
     }
 )
-
-
-#: What objects of libraries only keep at hand, by their class: it follows from the rest, and differs between processes.
-_AT_HAND = {
-    "pydantic._internal._decorators.Decorator": frozenset({"cls_ref"}),
-    "pydantic._internal._utils.LazyClassAttribute": frozenset({"value"}),
-    "pydantic.type_adapter.TypeAdapter": frozenset({"core_schema"}),
-}
 
 
 def library_of(function: types.FunctionType) -> str:
@@ -279,7 +271,7 @@ class Objects(_keys.Encoder):
                 self.mentions.used.update(name for arg in reduced[1] if isinstance(arg, str) for name in arg.split("."))
             if foreign:
                 return _keys.frame(b"R", *parts)
-        at_hand = _AT_HAND.get(f"{kind.__module__}.{kind.__qualname__}", ())
+        at_hand = _at_hand.names(kind)
         state = getattr(value, "__dict__", None)
         if isinstance(state, dict):
             self.document(value, state)

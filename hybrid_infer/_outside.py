@@ -191,6 +191,8 @@ def _clock_observer(found: Watch) -> Any:
                 _note_import(found, frame)
             if code.co_name in _SETTERS and not _sets_what_is_set(frame):
                 _note_setter(found, code.co_name, frame.f_globals.get("__name__", ""), frame.f_back)
+        if event in ("call", "return"):  # what is returned is any object, which may compute its attributes
+            return
         owner = getattr(called, "__self__", None)
         if type(owner) in _locks.KINDS and called.__name__ in _locks.NAMES:
             _note_lock(found, frame, event, called)

@@ -126,6 +126,7 @@ def twin_of(
         request.subject.reach(), request.subject.asks_for_the_clock() or noted, request.given,
         [tensor for _, _, tensor in request.subject.loose_tensors],
         noting and _entries.noted(request.subject, compared), request.subject.looks_past(),
+        lambda value: not (request.subject.looks_past() or compared(value)),
     )  # fmt: skip
     twin.trail = Trail(request.subject.caches(), tried) if noted else None
     twin.tokens = request.subject.looks_at_tokens()

@@ -21,6 +21,7 @@ from hybrid_infer import (
     _layer_hooks,
     _left_out,
     _mappings,
+    _omegaconf,
     _origin,
     _outside,
     _profiler,
@@ -70,6 +71,7 @@ class Twin:
         constants: Sequence[Any] = (),
         noting: bool = False,
         past_notes: bool = False,
+        partly: Callable[[Any], bool] = lambda value: False,
     ) -> None:
         self.constants = constants
         self.style, self._reach, self._clocks, self.given = style, reach, clocks, given
@@ -89,7 +91,7 @@ class Twin:
         self._refusing: list[_layer_hooks.Refusing] = []
         self._refuse_hooks()
         self._before = described(live, frontend)
-        twins, self.census, memo = with_same_tensors(roots, live, frontend, noting, past_notes)
+        twins, self.census, memo = with_same_tensors(roots, live, frontend, noting, past_notes, partly)
         for box, key in list(self.census.computed(frontend.groups)):
             del box[key]
         for path, layer in self.census.layers:
@@ -148,7 +150,7 @@ class Twin:
             elif "__dict__" in read:
                 read = changed
             found += [".".join((*path, name)) for name in sorted(changed & read)]
-        return found
+        return [*found, *_omegaconf.moved(self.names, self.live, self.census)]
 
     def _reads(self, path: Path) -> bool:
         """Was the container at a path looked up?"""
@@ -234,6 +236,7 @@ class Twin:
         objects = _given.objects(values, self.parameters.defaults)
         partly = _mappings.Watched(objects, recorder, lambda value: self._looked_past() or self.compared(value))
         kinds, entries = [*map(type, given)], _entries.Notes(self.census.objects, self.watched)
+        settings = _omegaconf.Notes(self.census.objects, self.watched)
         unwatched = recorder.watch(value for value in watched.values() if id(value) not in as_they_are)
         outside: _outside.Watch | None = None
         try:
@@ -251,9 +254,10 @@ class Twin:
                 owner = (self.owner,) if self.has_owner else ()
                 recorder.begin()
                 entries.begin()
-                value = _given.called(
-                    convert(function), (*owner, *args), kwargs, given, targets, self._content, self._carried
-                )
+                with settings:
+                    value = _given.called(
+                        convert(function), (*owner, *args), kwargs, given, targets, self._content, self._carried
+                    )
             value = entries.plain(value)
             self.writes, self.carries = list(outside.reasons), ()
             assigned = self._compare(places, before)
@@ -275,6 +279,7 @@ class Twin:
             # With other values it may not fail; what it changes itself is another one at each call.
             self.names = self._looked_up(recorder, watched, outside, lambda _, note: note.names - note.assigned)
             self._add_entries(entries)
+            self.names.update(settings.names())
             first = {path: recorder.first(obj) for path, obj in watched.items()}
             needed = [carry for carry in self._carried.unread() if carry.key in first.get(carry.path, ())]
             if needed:
@@ -307,6 +312,7 @@ class Twin:
         self.writes += _left_out.read(self.live.left_out, {**self.names, **missed})
         self.whole = {id(self.live.objects[path]) for path, obj in watched.items() if id(obj) in left}
         self._add_entries(entries)
+        self.names.update(settings.names())
         self.whole |= self.wholly
 
         def kept(held: Any) -> bool:
@@ -391,7 +397,8 @@ class Twin:
         for path, obj in self.census.objects.items():
             live = self.live.objects.get(path)
             layer = isinstance(obj, self.frontend.layer_type)
-            if path and obj is not live and (layer or (_census.has_state(obj) and not _entries.contains(live))):
+            state = _census.has_state(obj) and not (_entries.contains(live) or _omegaconf.part(obj))
+            if path and obj is not live and (layer or state):
                 found[path] = obj
         return found
 
@@ -461,7 +468,7 @@ class Twin:
         for path, holder in self.census.objects.items():
             if holder is box and path and type(holder) is dict and id(holder) not in self.census.grouped:
                 return Carry(path, True, key, True)
-            if isinstance(holder, (dict, list)) or not hasattr(holder, "__dict__"):
+            if isinstance(holder, (dict, list)) or not hasattr(holder, "__dict__") or _omegaconf.part(holder):
                 continue
             layer = isinstance(holder, self.frontend.layer_type)
             if vars(holder) is box or (layer and vars(holder).get("_buffers") is box):

@@ -18,7 +18,7 @@ from itertools import chain, repeat
 from operator import contains, getitem, is_, itemgetter
 from typing import Any
 
-from hybrid_infer import _state
+from hybrid_infer import _at_hand, _state
 from hybrid_infer._state import PLAIN
 
 _SEVERAL = 4  # keys of one box from which on they are read in one step
@@ -217,7 +217,12 @@ class Watch:
             state = getattr(value, "__dict__", None)
             if isinstance(state, dict) and "__hybrid_infer__" not in state:
                 self.state(value, state)
-                queue.append(state)
+                if at_hand := _at_hand.names(kind):
+                    for name in state.keys() - at_hand:
+                        self.slot(state, name, state[name])
+                        queue.append(state[name])
+                else:
+                    queue.append(state)
             self._slotted(value, queue)
 
     def _of_function(self, function: Any, queue: list[Any]) -> None:

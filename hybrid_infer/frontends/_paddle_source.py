@@ -36,6 +36,8 @@ _TYPE = "_hybrid_infer_type"
 _COMPILED = "cython_function_or_method"
 #: Of the framework, what tells of which line of a function each line of its rewritten form was made.
 _ORIGINS = "create_and_update_origin_info_map"
+#: Libraries of configurations work on no tensors, and what Paddle makes of their code may fail.
+_AS_IT_IS = frozenset({"omegaconf", "ml_collections", "pydantic", "attr"})
 #: What Python itself keeps in a module: the second is set by a warning.
 _PYTHONS = frozenset({"__builtins__", "__warningregistry__"})
 
@@ -374,8 +376,9 @@ class Rewrites(program_translator.FunctionCache):
             decides = decides if owner is None else decides.__func__
             key = layer, id(decides), id(owner)
             if key not in known:
-                with self._observing(False):
-                    known[key] = decides, is_unsupported(func)  # held, so that no other object has its address
+                home = str(getattr(decides, "__module__", "")).partition(".")[0]
+                with self._observing(False):  # held, so that no other object has its address
+                    known[key] = decides, home in _AS_IT_IS or is_unsupported(func)
             return known[key][1]
 
         return asked

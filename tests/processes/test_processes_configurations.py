@@ -87,6 +87,42 @@ def made(folder): return Settings(folder)
         True,
         "attrs",
     ),
+    "omegaconf": (
+        """
+from omegaconf import OmegaConf
+def made(folder):
+    return OmegaConf.create({"scale": 2.0, "output_dir": folder, "model": {"act": "gelu"}, "to": "${output_dir}/to"})
+""",
+        False,
+        "omegaconf",
+    ),
+    "omegaconf, a part": (
+        """
+from omegaconf import OmegaConf
+def made(folder):
+    part = {"scale": "${scale}", "model": {"act": "gelu"}}
+    return OmegaConf.create({"scale": 2.0, "output_dir": folder, "part": part}).part
+""",
+        False,
+        "omegaconf",
+    ),
+    "omegaconf, structured": (
+        """
+import dataclasses
+from omegaconf import OmegaConf
+@dataclasses.dataclass
+class Model:
+    act: str = "gelu"
+@dataclasses.dataclass
+class Settings:
+    output_dir: str
+    scale: float = 2.0
+    model: Model = dataclasses.field(default_factory=Model)
+def made(folder): return OmegaConf.structured(Settings(folder))
+""",
+        False,
+        "omegaconf",
+    ),
 }
 
 
