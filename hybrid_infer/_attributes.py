@@ -404,7 +404,7 @@ class Attributes:
                 _entries.watch(watch, value, read.name, inside=read.kind == "value")
                 continue
             if _omegaconf.settings(value):
-                again = functools.partial(self._setting, value, read.name, census)
+                again = functools.partial(self._setting, value, read.name, Census(paths=census.paths))  # no live layer
                 _omegaconf.keep(watch, value, read.name, again)
                 continue
             state = vars(value)

@@ -97,7 +97,6 @@ def _make(kind: Any) -> Any:
         return looked
 
     names = frozenset(name for base in kind.__mro__ for name in vars(base))
-
     counting = names - _KNOWN
 
     def __getattribute__(self: Any, name: str) -> Any:

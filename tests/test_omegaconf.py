@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -157,6 +159,27 @@ def test_what_the_method_writes_is_no_secret(framework: Any) -> None:
     with framework.no_grad():
         assert [float(hot(x).numpy()[0, 0]) for _ in range(3)] == [3.0, 4.0, 5.0]
     assert counts()["hits"] == 0
+
+
+def test_what_is_resolved_at_each_call_keeps_no_layer(framework: Any) -> None:
+    class Layer(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.held = made()
+
+        def forward(self, x: Any) -> Any:
+            return x * self.held.twice * self.held.part.up
+
+    layer = Layer()
+    hot = inference(layer, verify="off")
+    with framework.no_grad():
+        for _ in range(3):
+            hot(framework.ones([2, 3]))
+    assert counts()["hits"] == 3
+    gone = weakref.ref(layer)
+    del hot, layer
+    gc.collect()
+    assert gone() is None
 
 
 def test_copies_leave_the_program_s_own_alone() -> None:
