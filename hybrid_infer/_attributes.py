@@ -43,6 +43,11 @@ from hybrid_infer._roots import undecorated
 from hybrid_infer._structure import class_path
 from hybrid_infer._watch import Watch
 
+#: What decorators and metaclasses note of the fields of a class: much, and nobody changes it in place.
+_MADE_WITH_A_CLASS = frozenset(
+    {"__dataclass_fields__", "__attrs_attrs__", "__attrs_props__", "__signature__", "__pydantic_fields__",
+     "__pydantic_decorators__", "__pydantic_generic_metadata__"}
+)  # fmt: skip
 _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
 
 
@@ -522,7 +527,7 @@ class Attributes:
                 watch.absent(mapping, name)
             else:
                 watch.slot(mapping, name, value)
-                if name != "__dataclass_fields__":  # many, made with the class, and nobody changes them
+                if name not in _MADE_WITH_A_CLASS:
                     watch.contents(value)
         for mapping, name in code.builtins:
             watch.absent(mapping, name)
