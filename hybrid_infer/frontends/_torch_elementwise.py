@@ -23,6 +23,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.logdet.default: _without_form("logdet", "a determinant is beyond the range of numbers of which it is not"),
         aten.logit.default: _logit,
         aten.special_erfcx.default: _without_form("special_erfcx", "erfc is 0 where its scaled value is not"),
+        aten.pow.Tensor_Scalar: _power,
         aten.threshold.default: _above,
         aten.fmax.default: functools.partial(_numbers_first, torch.maximum),
         aten.fmin.default: functools.partial(_numbers_first, torch.minimum),
@@ -51,6 +52,13 @@ def _between(x: Any, low: Any = None, high: Any = None) -> Any:
         return NotImplemented
     kind = torch.result_type(x, 0.5)
     return torch.ops.aten.clamp.default(x.to(kind), float(low), float(high))
+
+
+def _power(x: Any, exponent: Any) -> Any:
+    """torch takes roots for these exponents, of which that of -0.0 is one, and that of minus infinity none."""
+    if exponent not in (0.5, -0.5) or not x.is_floating_point():
+        return NotImplemented
+    return x.sqrt() if exponent > 0 else x.rsqrt()
 
 
 def _as_it_is(x: Any) -> Any:

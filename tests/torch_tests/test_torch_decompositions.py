@@ -38,6 +38,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "heaviside": lambda x: torch.heaviside(x, x.flip(-1)),
     "logit": lambda x: x.logit(),
     "logit with bounds": lambda x: x.logit(0.2),
+    "power of a half": lambda x: torch.cat([x**0.5, (x.nan_to_num(0, 1, -1) * 0.0) ** -0.5, (x * 0.0) ** 0.5]),
     "signbit": lambda x: torch.stack([x.nan_to_num(0, INF, -INF).signbit(), (x.nan_to_num(0, 1, -1) * 0.0).signbit()]),
     "signbit of whole numbers": lambda x: x.nan_to_num(0, 3, -3).long().signbit(),
     "trace": lambda x: x[0].trace(),
