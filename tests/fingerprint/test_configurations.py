@@ -128,3 +128,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize("each", CASES, ids=lambda each: each.name)
 def test_edit(each: Case, results: dict[str, Any]) -> None:
     check(each, results)
+
+
+@pytest.mark.parametrize("library", ["attrs", "pydantic"])
+def test_its_cases_are_there(library: str) -> None:
+    pytest.importorskip(library, reason=f"the cases of {library} need it")
+    assert any(each.name.startswith(library) for each in CASES)
