@@ -60,6 +60,9 @@ EXTRAS = {
         "nvidia-cuda-runtime>=13",
         # CuPy's own arrays, in the host's memory: what a process without a framework is served with.
         "cupy-cuda13x>=14,<15",
+        # Configurations as programs keep them in their layers.
+        "attrs>=23.1",
+        "omegaconf>=2.3",
         # What Ray, Dask and joblib pickle functions and classes of a script with.
         "cloudpickle>=3",
         "fastapi>=0.115",
