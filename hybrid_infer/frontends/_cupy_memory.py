@@ -71,7 +71,9 @@ class CupyMemory:
         return self._cupy.ascontiguousarray(tensor.transpose(tuple(order)))
 
     def upload(self, array: Any) -> Any:
-        return self._cupy.asarray(array)
+        # What is kept is read on other streams too, and CuPy copies in the order of the current one, unless told to
+        # wait. A scalar is filled in that order all the same: it belongs to one call.
+        return self._cupy.asarray(array, blocking=True)
 
     def spread(self, tensors: Sequence[Any]) -> Callable[[], Callable[[], bool]]:
         """Through the host: the weights of a static model are its own, so that this is asked for by no call."""

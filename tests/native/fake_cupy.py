@@ -90,7 +90,7 @@ def stand_in(world: World, release: str = "14.2.0") -> ModuleType:
         start = address - owner.ctypes.data
         return ndarray(owner[start : start + nbytes].view(kind).reshape(shape), owner)
 
-    def asarray(array: Any) -> Any:
+    def asarray(array: Any, *, blocking: bool = False) -> Any:
         if isinstance(array, ndarray):
             return array
         made = empty(np.shape(array), np.asarray(array).dtype)
@@ -127,7 +127,7 @@ def grounded(world: World, monkeypatch: pytest.MonkeyPatch) -> Any:
         address, owner = world.take(nbytes)
         return memory.MemoryPointer(memory.UnownedMemory(address, max(nbytes, 1), owner, 0), 0)
 
-    def asarray(array: Any) -> Any:
+    def asarray(array: Any, *, blocking: bool = False) -> Any:
         if isinstance(array, cupy.ndarray):
             return array
         array = np.asarray(array, order="C")

@@ -97,6 +97,29 @@ def test_arrays_in_and_out_in_place_on_the_current_stream(world: Any, cuda: Fake
     assert cuda.streams[-1] == 9
 
 
+def test_weights_are_there_for_every_stream(world: Any, cuda: FakeCuda, models: Any, monkeypatch: Any) -> None:
+    """CuPy's copies from the host run in the order of the current stream, which may be busy, unless asked to wait."""
+    layer, path = models(Net)
+    cupy, plain, late = world.cupy, world.cupy.asarray, []
+    given = plain(points(5))
+
+    def asarray(array: Any, *, blocking: bool = False) -> Any:
+        if blocking or isinstance(array, cupy.ndarray):
+            return plain(array)
+        made, right = plain(np.full_like(array, 0x63)), np.ascontiguousarray(array)
+        late.append(lambda: ctypes.memmove(made.data.ptr, right.ctypes.data, right.nbytes))
+        return made
+
+    monkeypatch.setattr(cupy, "asarray", asarray)
+    static = load(path)
+    static(given)  # whose stream has not come to it yet
+    world.stream = 9
+    found = static(given)["logits"]
+    with torch.no_grad():
+        expected = layer(torch.from_numpy(points(5)))["logits"].numpy()
+    np.testing.assert_allclose(cupy.asnumpy(found), expected, rtol=3e-5, atol=3e-5)
+
+
 def test_in_half_precision(world: Any, cuda: FakeCuda, models: Any) -> None:
     layer, path = models(Net)
     found = load(path, precision_mode="float16")(world.cupy.asarray(points(5)))["logits"]
@@ -357,7 +380,7 @@ def test_what_is_asked_of_cupy_is_there() -> None:
     ):  # fmt: skip
         assert not [name for name in names if not hasattr(kind, name)], kind
     inspect.signature(cupy.empty).bind((2, 3), dtype="float32")
-    inspect.signature(cupy.asarray).bind(np.zeros(1))
+    inspect.signature(cupy.asarray).bind(np.zeros(1), blocking=True)
     inspect.signature(cupy.array).bind(np.zeros(1), order="C")
     inspect.signature(cupy.asnumpy).bind(np.zeros(1))
     inspect.signature(cupy.ascontiguousarray).bind(np.zeros(1))
