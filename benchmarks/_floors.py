@@ -6,7 +6,7 @@ convolutions; nothing else is counted. Whichever takes longer is the floor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 
@@ -17,23 +17,27 @@ class Roof(NamedTuple):
     arithmetic: float
 
 
-#: By the name that the driver gives, the longest first where one is the beginning of another.
-ROOFS: Sequence[tuple[str, Roof]] = (
-    ("NVIDIA H200", Roof(4.8e12, 989e12)),
-    ("NVIDIA H100 PCIe", Roof(2.0e12, 756e12)),
-    ("NVIDIA H100 NVL", Roof(3.9e12, 835e12)),
-    ("NVIDIA H100", Roof(3.35e12, 989e12)),
-    ("NVIDIA A100-SXM4-80GB", Roof(2.039e12, 312e12)),
-    ("NVIDIA A100 80GB PCIe", Roof(1.935e12, 312e12)),
-    ("NVIDIA A100", Roof(1.555e12, 312e12)),
-    ("NVIDIA L40S", Roof(0.864e12, 362e12)),
-    ("NVIDIA L4", Roof(0.3e12, 121e12)),
-)
+#: By the whole name that the driver gives: what only begins alike is another chip, or a slice of one (MIG). Source:
+#: NVIDIA's data sheets of the H200, H100, A100, L40S, L40 and L4, without sparsity.
+ROOFS: Mapping[str, Roof] = {
+    "NVIDIA H200": Roof(4.8e12, 989e12),
+    "NVIDIA H200 NVL": Roof(4.8e12, 835e12),
+    "NVIDIA H100 80GB HBM3": Roof(3.35e12, 989e12),
+    "NVIDIA H100 PCIe": Roof(2.0e12, 756e12),
+    "NVIDIA H100 NVL": Roof(3.9e12, 835e12),
+    "NVIDIA A100-SXM4-80GB": Roof(2.039e12, 312e12),
+    "NVIDIA A100 80GB PCIe": Roof(1.935e12, 312e12),
+    "NVIDIA A100-SXM4-40GB": Roof(1.555e12, 312e12),
+    "NVIDIA A100-PCIE-40GB": Roof(1.555e12, 312e12),
+    "NVIDIA L40S": Roof(0.864e12, 362e12),
+    "NVIDIA L40": Roof(0.864e12, 181e12),
+    "NVIDIA L4": Roof(0.3e12, 121e12),
+}
 
 
 def roof(device: str) -> Roof | None:
     """Of the GPU of that name; None where it is not known here, so that no floor can be told."""
-    return next((each for name, each in ROOFS if device.startswith(name)), None)
+    return ROOFS.get(device)
 
 
 class Work(NamedTuple):

@@ -55,12 +55,20 @@ def test_convolutions_and_attention_are_arithmetic() -> None:
 @pytest.mark.parametrize(
     "name, bandwidth",
     [("NVIDIA H100 80GB HBM3", 3.35e12), ("NVIDIA H100 PCIe", 2e12), ("NVIDIA H100 NVL", 3.9e12),
-     ("NVIDIA H200", 4.8e12), ("NVIDIA A100-SXM4-40GB", 1.555e12), ("NVIDIA A100-SXM4-80GB", 2.039e12)],
+     ("NVIDIA H200", 4.8e12), ("NVIDIA A100-SXM4-40GB", 1.555e12), ("NVIDIA A100-SXM4-80GB", 2.039e12),
+     ("NVIDIA L4", 0.3e12), ("NVIDIA L40", 0.864e12), ("NVIDIA L40S", 0.864e12)],
 )  # fmt: skip
 def test_roofs_go_by_the_whole_name(name: str, bandwidth: float) -> None:
     ceiling = _floors.roof(name)
     assert ceiling is not None and ceiling.bandwidth == bandwidth
     assert _floors.roof("NVIDIA TITAN V") is None
+
+
+def test_another_form_of_a_chip_has_its_own_roof_and_a_slice_of_one_has_none() -> None:
+    whole, other = _floors.roof("NVIDIA H200"), _floors.roof("NVIDIA H200 NVL")
+    assert whole is not None and other is not None and other.arithmetic < whole.arithmetic
+    for name in ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA H200 MIG 1g.18gb", "NVIDIA A100-SXM4-40GB MIG 3g.20gb"):
+        assert _floors.roof(name) is None
 
 
 #: Weights of the layer in millions, and operations of a call of one item in units of 1e9, as they are told of them.
