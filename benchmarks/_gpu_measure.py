@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -41,12 +42,17 @@ def in_turn(runs: Mapping[str, Run], rounds: int, event: Callable[[], Any]) -> d
 
 def errors(calls: Mapping[str, Callable[..., Any]], exact: Callable[..., Any], draws: Sequence[Sequence[Any]],
            widen: Callable[[Any], Any]) -> dict[str, float]:  # fmt: skip
-    """The largest difference of each from `exact`, which is called with `widen` of the arguments, over all draws."""
+    """The largest difference of each from `exact`, which is called with `widen` of the arguments, over all draws.
+
+    NaN is the largest of all.
+    """
     found = dict.fromkeys(calls, 0.0)
     for given in draws:
         truth = exact(*map(widen, given))
         for name, call in calls.items():
-            found[name] = max(found[name], float((widen(call(*given)) - truth).abs().max()))
+            worst = float((widen(call(*given)) - truth).abs().max())
+            if math.isnan(worst) or worst > found[name]:
+                found[name] = worst
     return found
 
 

@@ -143,7 +143,7 @@ def goals(row: Mapping[str, Any]) -> list[Goal]:
     found = [
         Goal("over max-autotune", ms[BEST] / ms[NATIVE], 1.0, True),
         Goal("memory to eager's", row["peak"][NATIVE] / row["peak"]["eager"], 1.0, False),
-        Goal("error to eager's", errors[NATIVE] / errors["eager"] if errors["eager"] else 1.0, 2.0, False),
+        Goal("error to eager's", _over(errors[NATIVE], errors["eager"]), 2.0, False),
         Goal("build, cold store, s", row["build_s"], 5.0, False),
         Goal("first call, warm store, s", row["warm_s"], 0.5, False),
     ]
@@ -152,6 +152,11 @@ def goals(row: Mapping[str, Any]) -> list[Goal]:
     if row["floors"] is not None and row["batch"] == 8 and MODELS[row["model"]].products:
         found.append(Goal("over the floor", ms[NATIVE] / row["floors"]["floor"], 1.25, False))
     return [each._replace(figure=float("nan")) for each in found] if row["fallbacks"] else found
+
+
+def _over(error: float, eager: float) -> float:
+    """How many times as large an error is: 1 where neither is any."""
+    return error / eager if eager else 1.0 if error == 0 else float("inf")
 
 
 def label(row: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections import Counter
 from typing import Any
 
@@ -133,6 +134,20 @@ def test_errors_are_the_largest_over_all_draws() -> None:
     calls = {"right": lambda x: x * 2, "off": lambda x: x * 2.5}
     found = _gpu_measure.errors(calls, lambda x: x * 2, draws, lambda x: x.double())
     assert found == {"right": 0.0, "off": 2.0}
+
+
+def test_results_that_are_no_numbers_are_the_largest_error_and_miss_the_goal() -> None:
+    """In any draw: in the first, and in one that is followed by others."""
+    draws = [[torch.tensor([each])] for each in (1.0, 2.0, 3.0)]
+    for bad in (1.0, 2.0):
+        call = {"native": lambda x, bad=bad: torch.where(x == bad, float("nan"), x + 1)}
+        assert math.isnan(_gpu_measure.errors(call, lambda x: x, draws, lambda x: x)["native"])
+    for eager, native, met in (
+        (1e-3, float("nan"), False), (float("nan"), 1e-3, False), (0.0, 1e-3, False), (0.0, float("nan"), False),
+        (0.0, 0.0, True), (1e-3, float("inf"), False),
+    ):  # fmt: skip
+        found = {each.what: each for each in gpu.goals(row(error={"eager": eager, "native": native}))}
+        assert found["error to eager's"].met == met, (eager, native)
 
 
 def test_peers_are_compared_on_copies_of_one_layer(monkeypatch: pytest.MonkeyPatch) -> None:
