@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks import _gpu_measure, _measure, _subject, gpu
+from benchmarks import _gpu_machine, _gpu_measure, _gpu_peers, _measure, _subject, gpu
+from benchmarks._gpu_goals import label
 from benchmarks._gpu_models import MODELS
 
 
@@ -15,7 +16,7 @@ def missing() -> str:
     """Why nothing can be measured here; empty if it can."""
     from hybrid_infer.backends import engine
 
-    return gpu.missing() or engine("tensorrt").missing()
+    return _gpu_machine.missing() or engine("tensorrt").missing()
 
 
 def peer(layer: Any, given: Sequence[Any]) -> Any:
@@ -43,8 +44,10 @@ def measure(name: str, dtype: str, batch: int, rounds: int) -> dict[str, Any]:
         return ours[-1]
 
     peers: dict[str, _gpu_measure.Peer] = {
-        gpu.COMPILED: gpu.compiled("max-autotune"), gpu.NATIVE: gpu.native, "tensorrt": tensorrt
-    }  # fmt: skip
+        _gpu_peers.COMPILED: _gpu_peers.compiled("max-autotune"),
+        _gpu_peers.NATIVE: _gpu_peers.native,
+        "tensorrt": tensorrt,
+    }
     if importlib.util.find_spec("torch_tensorrt") is not None:
         peers["torch_tensorrt"] = peer
     with _measure.store():
@@ -65,7 +68,7 @@ def show(results: Sequence[dict[str, Any]]) -> str:
         median = _gpu_measure.medians(each)
         ratios = (f"{median[p] / median['tensorrt']:.2f}" if p in median else "-" for p in peers)
         rows.append((
-            gpu.label(each), f"{median['tensorrt']:.3f}", *ratios,
+            label(each), f"{median['tensorrt']:.3f}", *ratios,
             f"{each['peak']['tensorrt'] / each['peak']['eager']:.2f}", f"{each['first_s']['tensorrt']:.1f}",
             ", ".join(each["served_by"]),
         ))  # fmt: skip
@@ -74,8 +77,8 @@ def show(results: Sequence[dict[str, Any]]) -> str:
 
 
 def main(rounds: int, models: Sequence[str] = tuple(MODELS)) -> str:
-    told = gpu.machine()
-    print(gpu.described(told))
+    told = _gpu_machine.machine()
+    print(_gpu_machine.described(told))
     results = [measure(name, d, batch, rounds) for name in models for d in gpu.DTYPES for batch in gpu.BATCHES]
     _measure.save("tensorrt", {"gpu": told, "results": results})
     return show(results)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import _floors, _gpu_measure, _gpu_models, _gpu_page, gpu, plans
+from benchmarks import _floors, _gpu_goals, _gpu_machine, _gpu_measure, _gpu_models, _gpu_page, _gpu_tables, gpu, plans
 from benchmarks._gpu_models import MODELS, Model
 
 torch = pytest.importorskip("torch")
@@ -146,7 +146,7 @@ def test_results_that_are_no_numbers_are_the_largest_error_and_miss_the_goal() -
         (1e-3, float("nan"), False), (float("nan"), 1e-3, False), (0.0, 1e-3, False), (0.0, float("nan"), False),
         (0.0, 0.0, True), (1e-3, float("inf"), False),
     ):  # fmt: skip
-        found = {each.what: each for each in gpu.goals(row(error={"eager": eager, "native": native}))}
+        found = {each.what: each for each in _gpu_goals.goals(row(error={"eager": eager, "native": native}))}
         assert found["error to eager's"].met == met, (eager, native)
 
 
@@ -182,27 +182,27 @@ def row(name: str = "ViT-B", batch: int = 8, **other: Any) -> dict[str, Any]:
 
 
 def test_goals_are_those_of_the_row() -> None:
-    found = {each.what: each for each in gpu.goals(row())}
+    found = {each.what: each for each in _gpu_goals.goals(row())}
     assert all(each.met for each in found.values())
     assert found["over the floor"].figure == pytest.approx(1 / 0.9) and "over eager" not in found
-    single = {each.what: each for each in gpu.goals(row("ResNet-50", 1))}
+    single = {each.what: each for each in _gpu_goals.goals(row("ResNet-50", 1))}
     assert single["over eager"].figure == 5 and "over the floor" not in single
     slow = row("ViT-B", 1, ms={"eager": [2.0], "torch.compile": [1.0], "max-autotune": [0.9], "native": [1.0]})
-    assert [each.what for each in gpu.goals(slow) if not each.met] == ["over eager", "over max-autotune"]
+    assert [each.what for each in _gpu_goals.goals(slow) if not each.met] == ["over eager", "over max-autotune"]
     others = row(build_s=6.0, warm_s=0.6, peak={"eager": 10, "native": 11}, error={"eager": 1e-3, "native": 3e-3})
-    assert [each.what for each in gpu.goals(others) if not each.met] == [
+    assert [each.what for each in _gpu_goals.goals(others) if not each.met] == [
         "memory to eager's", "error to eager's", "build, cold store, s", "first call, warm store, s"
     ]  # fmt: skip
-    assert not any(each.met for each in gpu.goals(row(fallbacks=["it was refused"])))
+    assert not any(each.met for each in _gpu_goals.goals(row(fallbacks=["it was refused"])))
 
 
 def test_tables_name_every_figure_and_the_goals_that_are_missed() -> None:
-    text = gpu.show([row(), row(batch=1, fallbacks=["CUDA out of memory"], floors=None)])
+    text = _gpu_tables.show([row(), row(batch=1, fallbacks=["CUDA out of memory"], floors=None)])
     for words in ("5.000", "5.00", "1.20", "2.0", "3.0", "0.900", "1.11", "100", "90", "1.50e-03", "9.00", "0.40",
                   "ViT-B, float16, batch 1: answered eagerly: CUDA out of memory"):  # fmt: skip
         assert words in text, words
-    assert "  none" in gpu.show([row()])
-    assert "over max-autotune 0.50, where at least 1 is the goal" in gpu.show([row(ms={
+    assert "  none" in _gpu_tables.show([row()])
+    assert "over max-autotune 0.50, where at least 1 is the goal" in _gpu_tables.show([row(ms={
         "eager": [4.0], "torch.compile": [2.0], "max-autotune": [0.5], "native": [1.0]})])  # fmt: skip
 
 
@@ -217,12 +217,13 @@ def test_the_page_holds_the_figures_and_says_what_was_not_run() -> None:
     page = f"# On a GPU\n\n{_gpu_page.BEGIN}\nBefore.\n{_gpu_page.END}\n\n## More\n"
     told = {"device": "NVIDIA H100, sm_90, 132 multiprocessors", "driver": ["NVIDIA H100, 580.1"], "cuda": "13.0",
             "date": "2026-01-01", "versions": {"torch": "2.13"}}  # fmt: skip
-    once = _gpu_page.filled(page, gpu.described(told), "2026-01-01", gpu.show([row()]), ["ResNet-50, float16, batch 1"])
-    for words in ("2026-01-01", "sm_90", "580.1", "torch 2.13", "**Not run:** ResNet-50, float16, batch 1."):
-        assert words in once, words
+    words, tables = _gpu_machine.described(told), _gpu_tables.show([row()])
+    once = _gpu_page.filled(page, words, "2026-01-01", tables, ["ResNet-50, float16, batch 1"])
+    for part in ("2026-01-01", "sm_90", "580.1", "torch 2.13", "**Not run:** ResNet-50, float16, batch 1."):
+        assert part in once, part
     assert once.startswith("# On a GPU") and once.endswith("## More\n") and "Before." not in once
     assert _gpu_page.filled(_gpu_page.PAGE.read_text(encoding="utf-8"), "", "", "", [])
-    assert _gpu_page.filled(once, gpu.described(told), "2026-01-01", gpu.show([row()]), []).count("Measured by") == 1
+    assert _gpu_page.filled(once, words, "2026-01-01", tables, []).count("Measured by") == 1
     with pytest.raises(ValueError, match="no place for figures"):
         _gpu_page.filled("# On a GPU", "", "", "", [])
 
@@ -231,10 +232,10 @@ def test_without_a_gpu_there_is_a_reason_and_no_figure(monkeypatch: pytest.Monke
     from hybrid_infer.backends.native import _driver
 
     monkeypatch.setattr(_driver, "missing", lambda: "the NVIDIA driver is not installed")
-    assert gpu.missing() == "the NVIDIA driver is not installed"
+    assert _gpu_machine.missing() == "the NVIDIA driver is not installed"
     monkeypatch.setattr(_driver, "missing", lambda: "")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert "without CUDA" in gpu.missing()
+    assert "without CUDA" in _gpu_machine.missing()
 
 
 def _launches(monkeypatch: pytest.MonkeyPatch, name: str, model: Model, any_batch: bool = False) -> list[str]:
