@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Model(NamedTuple):
-    """``layer``: a fresh one, in float32 on the CPU; ``arguments``: of a call of so many items, other ones each time.
+    """``layer``: a fresh one in float32; ``arguments``: of a call of so many items, other ones each time.
 
     ``products``: is its time that of products of matrices, so that a floor says how fast it can be at a large batch?
     """
@@ -125,3 +125,12 @@ MODELS: Mapping[str, Model] = {
     "ResNet-50": Model(_resnet50, _pixels),
     "UNet block 640x32x32": Model(_unet_block, _latents),
 }
+
+
+def drawn(name: str, device: str = "cuda") -> Any:
+    """A layer of that model in float32, its weights drawn where it lies: a GPU is done at once, "meta" draws none."""
+    import torch
+
+    torch.manual_seed(0)
+    with torch.device(device):
+        return MODELS[name].layer().eval()

@@ -10,25 +10,27 @@ import json
 import time
 from typing import Any
 
-from benchmarks._gpu_models import MODELS
+from benchmarks._gpu_models import MODELS, drawn
+from benchmarks._gpu_served import served
 
 FORMS = ("eager", "native", "tensorrt")
 
 
-def measure(name: str, dtype: str, batch: int, form: str) -> dict[str, Any]:
-    """``first_s``, ``seconds`` of its steps (empty of eager), ``peak``: bytes that torch's allocator held at most.
+def measure(name: str, dtype: str, batch: int, form: str, device: str = "cuda") -> dict[str, Any]:
+    """``first_s``, ``peak``: bytes that torch's allocator held at most, and who answered: see `_gpu_served.served`.
 
     Weights are part of the peak.
     """
     import torch
 
-    torch.manual_seed(0)
     kind = getattr(torch, dtype)
-    layer = MODELS[name].layer().eval().to(kind).cuda()
-    drawn = MODELS[name].arguments(batch)
-    given = [each.cuda().to(kind) if each.is_floating_point() else each.cuda() for each in drawn]
-    (torch.ones(64, 64, device="cuda", dtype=kind) @ torch.ones(64, 64, device="cuda", dtype=kind)).sum().item()
+    layer = drawn(name, device).to(kind)
+    given = [each.to(device) for each in MODELS[name].arguments(batch)]
+    given = [each.to(kind) if each.is_floating_point() else each for each in given]
+    ones = torch.ones(64, 64, device=device, dtype=kind)
+    (ones @ ones).sum().item()
     torch.cuda.reset_peak_memory_stats()
+    answered: dict[str, Any] = {"seconds": {}, "served_by": [], "fallbacks": []}
     with torch.inference_mode():
         start = time.perf_counter()
         call: Any = layer
@@ -44,11 +46,9 @@ def measure(name: str, dtype: str, batch: int, form: str) -> dict[str, Any]:
         for _ in range(4):  # captured and replayed
             call(*given)
         torch.cuda.synchronize()
-        seconds: dict[str, float] = {}
         if form != "eager":
-            (version,) = hybrid_infer.explain(call).to_dict()["methods"][0]["versions"]
-            seconds = version["seconds"]
-    return {"first_s": first, "seconds": seconds, "peak": int(torch.cuda.max_memory_allocated())}
+            answered = served(call)
+    return {"first_s": first, "peak": int(torch.cuda.max_memory_allocated()), **answered}
 
 
 if __name__ == "__main__":

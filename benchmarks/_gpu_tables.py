@@ -6,30 +6,37 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks import _gpu_measure, _measure
-from benchmarks._gpu_goals import label, unmet
+from benchmarks._gpu_goals import label, over, unmet
 from benchmarks._gpu_peers import BEST, COMPILED, NATIVE, PEERS
 
 
+def _text(figure: float | None, form: str = ".2f") -> str:
+    return "-" if figure is None else f"{figure:{form}}"
+
+
 def show(results: Sequence[Mapping[str, Any]]) -> str:
-    """Three tables: speed against the peers, floors, and what else is asked; then the goals that are not met."""
+    """Three tables: speed against the peers, floors, and what else is asked; then the goals that are not met.
+
+    What was not measured is a dash.
+    """
     speeds, ceilings, others = [], [], []
     for row in results:
         ms, name = _gpu_measure.medians(row), label(row)
         speeds.append((
-            name, *(f"{ms[peer]:.3f}" for peer in ("eager", *PEERS)),
-            *(f"{ms[peer] / ms[NATIVE]:.2f}" for peer in ("eager", COMPILED, BEST)),
+            name, *(_text(ms.get(peer), ".3f") for peer in ("eager", *PEERS)),
+            *(_text(over(ms.get(peer), ms.get(NATIVE))) for peer in ("eager", COMPILED, BEST)),
         ))  # fmt: skip
-        floors, work = row["floors"], row["work"]
+        floors, work = row["floors"] or {}, row["work"] or {}
         ceilings.append((
-            name, f"{work['nbytes'] / 1e6:.1f}", f"{work['operations'] / 1e9:.1f}",
-            *(("-",) * 3 if floors is None else (
-                f"{floors['bytes']:.3f}", f"{floors['arithmetic']:.3f}", f"{ms[NATIVE] / floors['floor']:.2f}"
-            )),
+            name, _text(over(work.get("nbytes"), 1e6), ".1f"), _text(over(work.get("operations"), 1e9), ".1f"),
+            _text(floors.get("bytes"), ".3f"), _text(floors.get("arithmetic"), ".3f"),
+            _text(over(ms.get(NATIVE), floors.get("floor"))),
         ))  # fmt: skip
         peak, errors = row["peak"], row["error"]
         others.append((
-            name, f"{peak['eager'] / 2**20:.0f}", f"{peak[NATIVE] / 2**20:.0f}", f"{errors['eager']:.2e}",
-            f"{errors[NATIVE]:.2e}", f"{row['cold_s']:.2f}", f"{row['build_s']:.2f}", f"{row['warm_s']:.2f}",
+            name, *(_text(over(peak.get(each), 2**20), ".0f") for each in ("eager", NATIVE)),
+            *(_text(errors.get(each), ".2e") for each in ("eager", NATIVE)),
+            *(_text(row[each]) for each in ("cold_s", "build_s", "warm_s")),
         ))  # fmt: skip
     heads = (
         ("ms, median", "eager", *PEERS, *(f"over {peer}" for peer in ("eager", COMPILED, BEST))),

@@ -13,7 +13,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks import _floors, _gpu_measure, _gpu_page, _measure
+import hybrid_infer
+from benchmarks import _floors, _gpu_measure, _gpu_page, _gpu_peers, _gpu_row, _gpu_served, _measure
 from benchmarks._gpu_goals import label
 from benchmarks._gpu_machine import described, machine, missing
 from benchmarks._gpu_models import MODELS
@@ -28,8 +29,7 @@ def measure(name: str, dtype: str, batch: int, rounds: int, device: str) -> dict
     """One row of the tables: speeds and errors, the floors, then memory and first calls from processes of their own."""
     import torch
 
-    import hybrid_infer
-
+    row = _gpu_row.blank(name, dtype, batch)
     torch.manual_seed(0)
     model = MODELS[name]
     layer = model.layer()
@@ -37,21 +37,22 @@ def measure(name: str, dtype: str, batch: int, rounds: int, device: str) -> dict
     given = [each.to(kind) if each.is_floating_point() else each for each in model.arguments(batch)]
     work = _floors.work(copy.deepcopy(layer).eval().to(kind), given)
     ceiling = _floors.roof(device)
+    row["work"], row["floors"] = work._asdict(), None if ceiling is None else _floors.floors(work, ceiling)
+    ours: list[Any] = []
+
+    def native(layer: Any, given: Sequence[Any]) -> Any:
+        ours.append(_gpu_peers.native(layer, given))
+        return ours[-1]
+
     hybrid_infer.reset_stats()
     with _measure.store():
-        found = _gpu_measure.compare(layer, lambda: model.arguments(batch), dtype, PEERS, rounds)
-        fallbacks = sorted({reason for each in hybrid_infer.stats().values() for reason in each["fallbacks"]})
+        found = _gpu_measure.compare(layer, lambda: model.arguments(batch), dtype, {**PEERS, NATIVE: native}, rounds)
+        _gpu_row.put_speed(row, {**found, **_gpu_served.served(ours[-1])})
     arguments = ("--model", name, "--dtype", dtype, "--batch", str(batch), "--form")
     with _measure.store():
-        alone, cold, warm = (
-            _measure.child("benchmarks._gpu_process", *arguments, form) for form in ("eager", "native", "native")
-        )
-    return {
-        "model": name, "dtype": dtype, "batch": batch, **found,
-        "work": work._asdict(), "floors": None if ceiling is None else _floors.floors(work, ceiling),
-        "cold_s": cold["first_s"], "build_s": cold["seconds"].get("build", 0.0), "warm_s": warm["first_s"],
-        "peak": {"eager": alone["peak"], NATIVE: warm["peak"]}, "fallbacks": fallbacks,
-    }  # fmt: skip
+        for what, form in (("eager", "eager"), ("cold", NATIVE), ("warm", NATIVE)):
+            _gpu_row.put_process(row, what, _measure.child("benchmarks._gpu_process", *arguments, form))
+    return row
 
 
 def not_run(results: Sequence[Mapping[str, Any]]) -> list[str]:
