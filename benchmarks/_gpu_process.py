@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from benchmarks._gpu_models import MODELS, drawn
-from benchmarks._gpu_served import served
+from benchmarks._gpu_served import UNSERVED, served
 
 FORMS = ("eager", "native", "tensorrt")
 
@@ -30,7 +30,7 @@ def measure(name: str, dtype: str, batch: int, form: str, device: str = "cuda") 
     ones = torch.ones(64, 64, device=device, dtype=kind)
     (ones @ ones).sum().item()
     torch.cuda.reset_peak_memory_stats()
-    answered: dict[str, Any] = {"seconds": {}, "served_by": [], "fallbacks": []}
+    answered = UNSERVED
     with torch.inference_mode():
         start = time.perf_counter()
         call: Any = layer

@@ -20,12 +20,18 @@ def blank(name: str, dtype: str, batch: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def lost(name: str, dtype: str, batch: int, error: Exception) -> dict[str, Any]:
+    """A row of which nothing was measured for that reason."""
+    return {**blank(name, dtype, batch), "failed": {"all of it": f"{type(error).__name__}: {error}"}}
+
+
 def put_speed(row: dict[str, Any], found: Mapping[str, Any]) -> None:
     """What `_gpu_measure.compare` found, and who answered: native has no figures where eager stood in for it."""
-    eagerly = _eagerly("speed", found)
+    eagerly = [] if NATIVE in found["failed"] and not found["fallbacks"] else _eagerly("speed", found)
     for each in ("first_s", "ms", "error"):
         row[each] = {peer: figure for peer, figure in found[each].items() if not (eagerly and peer == NATIVE)}
     row["fallbacks"] += eagerly
+    row["failed"] |= found["failed"]
 
 
 def put_process(row: dict[str, Any], what: str, found: Mapping[str, Any]) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+#: Of a layer that nobody was asked to serve.
+UNSERVED: Mapping[str, Any] = {"seconds": {}, "served_by": [], "fallbacks": []}
 
 
 def served(call: Any) -> dict[str, Any]:

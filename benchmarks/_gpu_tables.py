@@ -10,7 +10,8 @@ from benchmarks._gpu_goals import label, over, unmet
 from benchmarks._gpu_peers import BEST, COMPILED, NATIVE, PEERS
 
 
-def _text(figure: float | None, form: str = ".2f") -> str:
+def text(figure: float | None, form: str = ".2f") -> str:
+    """A figure, or a dash where there is none."""
     return "-" if figure is None else f"{figure:{form}}"
 
 
@@ -23,20 +24,20 @@ def show(results: Sequence[Mapping[str, Any]]) -> str:
     for row in results:
         ms, name = _gpu_measure.medians(row), label(row)
         speeds.append((
-            name, *(_text(ms.get(peer), ".3f") for peer in ("eager", *PEERS)),
-            *(_text(over(ms.get(peer), ms.get(NATIVE))) for peer in ("eager", COMPILED, BEST)),
+            name, *(text(ms.get(peer), ".3f") for peer in ("eager", *PEERS)),
+            *(text(over(ms.get(peer), ms.get(NATIVE))) for peer in ("eager", COMPILED, BEST)),
         ))  # fmt: skip
         floors, work = row["floors"] or {}, row["work"] or {}
         ceilings.append((
-            name, _text(over(work.get("nbytes"), 1e6), ".1f"), _text(over(work.get("operations"), 1e9), ".1f"),
-            _text(floors.get("bytes"), ".3f"), _text(floors.get("arithmetic"), ".3f"),
-            _text(over(ms.get(NATIVE), floors.get("floor"))),
+            name, text(over(work.get("nbytes"), 1e6), ".1f"), text(over(work.get("operations"), 1e9), ".1f"),
+            text(floors.get("bytes"), ".3f"), text(floors.get("arithmetic"), ".3f"),
+            text(over(ms.get(NATIVE), floors.get("floor"))),
         ))  # fmt: skip
         peak, errors = row["peak"], row["error"]
         others.append((
-            name, *(_text(over(peak.get(each), 2**20), ".0f") for each in ("eager", NATIVE)),
-            *(_text(errors.get(each), ".2e") for each in ("eager", NATIVE)),
-            *(_text(row[each]) for each in ("cold_s", "build_s", "warm_s")),
+            name, *(text(over(peak.get(each), 2**20), ".0f") for each in ("eager", NATIVE)),
+            *(text(errors.get(each), ".2e") for each in ("eager", NATIVE)),
+            *(text(row[each]) for each in ("cold_s", "build_s", "warm_s")),
         ))  # fmt: skip
     heads = (
         ("ms, median", "eager", *PEERS, *(f"over {peer}" for peer in ("eager", COMPILED, BEST))),

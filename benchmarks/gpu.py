@@ -1,78 +1,91 @@
 """On one NVIDIA GPU: eager, torch.compile in its default and its best mode, and the native engine, in half precision.
 
-Speed is measured in turn in one process; memory and first calls each in a process of its own. The device, the driver
-and all versions are printed first, what the hardware allows and the goals beside the figures; the page of the
-documentation is written from them.
+Each row is measured by processes of its own: speeds in turn in one, memory and first calls each in another. What fails
+in one, or takes too long, costs what it would have told. The device, the driver and all versions are printed first,
+what the hardware allows and the goals beside the figures; the page of the documentation is written with each row.
 """
 
 from __future__ import annotations
 
-import copy
-import itertools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import hybrid_infer
-from benchmarks import _floors, _gpu_measure, _gpu_page, _gpu_peers, _gpu_row, _gpu_served, _measure
+from benchmarks import _floors, _gpu_child, _gpu_measure, _gpu_page, _gpu_row, _measure
 from benchmarks._gpu_goals import label
 from benchmarks._gpu_machine import described, machine, missing
-from benchmarks._gpu_models import MODELS
-from benchmarks._gpu_peers import NATIVE, PEERS
+from benchmarks._gpu_models import MODELS, drawn
+from benchmarks._gpu_peers import NATIVE
 from benchmarks._gpu_tables import show
 
-DTYPES = ("float16", "bfloat16")
-BATCHES = (1, 8)
+#: The most important first: all models in one precision and at one batch, before the others.
+SHAPES = (("float16", 1), ("float16", 8), ("bfloat16", 1), ("bfloat16", 8))
+
+#: Seconds that a process may take.
+LIMIT = 600.0
 
 
 def measure(name: str, dtype: str, batch: int, rounds: int, device: str) -> dict[str, Any]:
-    """One row of the tables: speeds and errors, the floors, then memory and first calls from processes of their own."""
-    import torch
-
+    """One row of the tables: speeds and errors, the floors, then memory and first calls, each by a process."""
     row = _gpu_row.blank(name, dtype, batch)
-    torch.manual_seed(0)
-    model = MODELS[name]
-    layer = model.layer()
-    kind = getattr(torch, dtype)
-    given = [each.to(kind) if each.is_floating_point() else each for each in model.arguments(batch)]
-    work = _floors.work(copy.deepcopy(layer).eval().to(kind), given)
-    ceiling = _floors.roof(device)
-    row["work"], row["floors"] = work._asdict(), None if ceiling is None else _floors.floors(work, ceiling)
-    ours: list[Any] = []
-
-    def native(layer: Any, given: Sequence[Any]) -> Any:
-        ours.append(_gpu_peers.native(layer, given))
-        return ours[-1]
-
-    hybrid_infer.reset_stats()
+    with _gpu_measure.telling(row["failed"], "floors"):
+        work, ceiling = least(name, dtype, batch), _floors.roof(device)
+        row["work"], row["floors"] = work._asdict(), None if ceiling is None else _floors.floors(work, ceiling)
+    arguments = ("--model", name, "--dtype", dtype, "--batch", str(batch))
     with _measure.store():
-        found = _gpu_measure.compare(layer, lambda: model.arguments(batch), dtype, {**PEERS, NATIVE: native}, rounds)
-        _gpu_row.put_speed(row, {**found, **_gpu_served.served(ours[-1])})
-    arguments = ("--model", name, "--dtype", dtype, "--batch", str(batch), "--form")
+        found, why = _gpu_child.told("benchmarks._gpu_speed", *arguments, "--rounds", str(rounds), limit=LIMIT)
+        if found:
+            _gpu_row.put_speed(row, found)
+        if why:
+            row["failed"]["speed"] = why
     with _measure.store():
         for what, form in (("eager", "eager"), ("cold", NATIVE), ("warm", NATIVE)):
-            _gpu_row.put_process(row, what, _measure.child("benchmarks._gpu_process", *arguments, form))
+            found, why = _gpu_child.told("benchmarks._gpu_process", *arguments, "--form", form, limit=LIMIT)
+            if found:
+                _gpu_row.put_process(row, what, found)
+            if why:
+                row["failed"]["memory of eager" if what == "eager" else f"first call, {what} store"] = why
+                if what == "cold":  # it may have filled the store in part
+                    break
     return row
 
 
-def not_run(results: Sequence[Mapping[str, Any]]) -> list[str]:
+def least(name: str, dtype: str, batch: int) -> _floors.Work:
+    """What a call has to do at least, told without weights or values."""
+    import torch
+
+    kind = getattr(torch, dtype)
+    with torch.device("meta"):
+        given = MODELS[name].arguments(batch)
+    given = [each.to(kind) if each.is_floating_point() else each for each in given]
+    return _floors.work(drawn(name, "meta").to(kind), given)
+
+
+def rows(models: Sequence[str]) -> list[tuple[str, str, int]]:
+    """Model, element type and batch of each, in the order in which they are measured."""
+    return [(name, dtype, batch) for dtype, batch in SHAPES for name in models]
+
+
+def not_run(results: Sequence[dict[str, Any]]) -> list[str]:
     """The rows of the whole benchmark that are not among these."""
     done = {label(row) for row in results}
-    every = itertools.product(MODELS, DTYPES, BATCHES)
-    names = [label({"model": model, "dtype": dtype, "batch": batch}) for model, dtype, batch in every]
+    names = [label(_gpu_row.blank(*each)) for each in rows(tuple(MODELS))]
     return [name for name in names if name not in done]
 
 
 def main(rounds: int, models: Sequence[str] = tuple(MODELS)) -> str:
     told = machine()
-    print(described(told))
-    results = [
-        measure(name, dtype, batch, rounds, told["name"]) for name in models for dtype in DTYPES for batch in BATCHES
-    ]
-    _measure.save("gpu", {"gpu": told, "results": results})
-    text = show(results)
-    _gpu_page.write(described(told), told["date"], text, not_run(results))
-    return text
+    print(described(told), flush=True)
+    results: list[dict[str, Any]] = []
+    for each in rows(models):
+        try:
+            results.append(measure(*each, rounds, told["name"]))
+        except Exception as error:  # of this row: the others may go through
+            results.append(_gpu_row.lost(*each, error))
+        _measure.save("gpu", {"gpu": told, "results": results})
+        _gpu_page.write(described(told), told["date"], show(results), not_run(results))
+        print(show(results[-1:]), flush=True)
+    return show(results)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks import _gpu_machine, _gpu_measure, _gpu_peers, _measure, _subject, gpu
-from benchmarks._gpu_goals import label
+from benchmarks import _gpu_child, _gpu_machine, _gpu_measure, _gpu_peers, _gpu_row, _measure, _subject, gpu
+from benchmarks._gpu_goals import label, over
 from benchmarks._gpu_models import MODELS
+from benchmarks._gpu_tables import text
 
 
 def missing() -> str:
@@ -50,37 +51,49 @@ def measure(name: str, dtype: str, batch: int, rounds: int) -> dict[str, Any]:
     }
     if importlib.util.find_spec("torch_tensorrt") is not None:
         peers["torch_tensorrt"] = peer
+    row: dict[str, Any] = {**_gpu_row.blank(name, dtype, batch), "served_by": []}
+    arguments = ("--model", name, "--dtype", dtype, "--batch", str(batch), "--form")
     with _measure.store():
-        found = _gpu_measure.compare(model.layer(), lambda: model.arguments(batch), dtype, peers, rounds)
-        served = _subject.engines(ours[-1])
-        arguments = ("--model", name, "--dtype", dtype, "--batch", str(batch), "--form")
-        memory = {
-            form: _measure.child("benchmarks._gpu_process", *arguments, form)["peak"] for form in ("eager", "tensorrt")
-        }
-    return {"model": name, "dtype": dtype, "batch": batch, **found, "peak": memory, "served_by": served}
+        for found in _gpu_measure.compare(model.layer(), lambda: model.arguments(batch), dtype, peers, rounds):
+            row |= found
+        row["served_by"] = _subject.engines(ours[-1]) if ours else []
+        for form in ("eager", "tensorrt"):
+            found, why = _gpu_child.told("benchmarks._gpu_process", *arguments, form, limit=gpu.LIMIT)
+            if found:
+                row["peak"][form] = found["peak"]
+            if why:
+                row["failed"][f"memory of {form}"] = why
+    return row
 
 
 def show(results: Sequence[dict[str, Any]]) -> str:
-    """Ratios to what TensorRT takes; a figure above 1 is a peer that is slower."""
-    peers = ("eager", "torch.compile", "native", "torch_tensorrt")
-    rows = []
+    """Ratios to what TensorRT takes; a figure above 1 is a peer that is slower. A dash was not measured."""
+    peers = ("eager", _gpu_peers.COMPILED, _gpu_peers.NATIVE, "torch_tensorrt")
+    rows, lines = [], []
     for each in results:
-        median = _gpu_measure.medians(each)
-        ratios = (f"{median[p] / median['tensorrt']:.2f}" if p in median else "-" for p in peers)
+        median, peak = _gpu_measure.medians(each), each["peak"]
+        ours = median.get("tensorrt")
         rows.append((
-            label(each), f"{median['tensorrt']:.3f}", *ratios,
-            f"{each['peak']['tensorrt'] / each['peak']['eager']:.2f}", f"{each['first_s']['tensorrt']:.1f}",
-            ", ".join(each["served_by"]),
+            label(each), text(ours, ".3f"), *(text(over(median.get(peer), ours)) for peer in peers),
+            text(over(peak.get("tensorrt"), peak.get("eager"))), text(each["first_s"].get("tensorrt"), ".1f"),
+            ", ".join(each["served_by"]) or "-",
         ))  # fmt: skip
+        lines += [f"  {label(each)}: {what} failed: {why}" for what, why in each["failed"].items()]
     head = ("", "TensorRT, ms", *(f"over {p}" for p in peers), "memory to eager's", "first call, s", "served by")
-    return _measure.table("TensorRT", head, rows)
+    return "\n".join([_measure.table("TensorRT", head, rows), *lines])
 
 
 def main(rounds: int, models: Sequence[str] = tuple(MODELS)) -> str:
     told = _gpu_machine.machine()
-    print(_gpu_machine.described(told))
-    results = [measure(name, d, batch, rounds) for name in models for d in gpu.DTYPES for batch in gpu.BATCHES]
-    _measure.save("tensorrt", {"gpu": told, "results": results})
+    print(_gpu_machine.described(told), flush=True)
+    results: list[dict[str, Any]] = []
+    for each in gpu.rows(models):
+        try:
+            results.append(measure(*each, rounds))
+        except Exception as error:  # of this row: the others may go through
+            results.append({**_gpu_row.lost(*each, error), "served_by": []})
+        _measure.save("tensorrt", {"gpu": told, "results": results})
+        print(show(results[-1:]), flush=True)
     return show(results)
 
 

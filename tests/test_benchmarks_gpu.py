@@ -121,7 +121,7 @@ def test_runs_are_timed_in_turn_each_first_as_often() -> None:
             order.append(name)
 
     runs = {"slow": lambda: run("slow", 3.0), "quick": lambda: run("quick", 0.5)}
-    found = _gpu_measure.in_turn(runs, 4, clock.event)
+    found = _gpu_measure.in_turn(runs, 4, clock.event, {})
     assert found == {"slow": [3.0] * 4, "quick": [0.5] * 4}
     # Neighbours in two turns are one entry: each turn begins with the other one.
     assert order == [*["slow", "quick"] * 3, "slow"] and count["slow"] == count["quick"]
@@ -130,17 +130,26 @@ def test_runs_are_timed_in_turn_each_first_as_often() -> None:
 def test_errors_are_the_largest_over_all_draws() -> None:
     draws = [[torch.tensor([1.0, 2.0])], [torch.tensor([4.0])]]
     calls = {"right": lambda x: x * 2, "off": lambda x: x * 2.5}
-    found = _gpu_measure.errors(calls, lambda x: x * 2, draws, lambda x: x.double())
+    found = _gpu_measure.errors(calls, lambda x: x * 2, draws, lambda x: x.double(), {})
     assert found == {"right": 0.0, "off": 2.0}
 
 
-def test_peers_are_compared_on_copies_of_one_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the host for a GPU."""
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host for a GPU."""
     clock = Clock()
     for kind in (torch.Tensor, torch.nn.Module):
         monkeypatch.setattr(kind, "cuda", lambda self: self)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: clock.event())
+
+
+def compared(peers: dict[str, Any], first: list[str] | None = None) -> list[dict[str, Any]]:
+    layer = torch.nn.Linear(4, 3)
+    return list(_gpu_measure.compare(layer, lambda: [torch.randn(2, 4)], "bfloat16", peers, 3, first or list(peers)))
+
+
+def test_peers_are_compared_on_copies_of_one_layer(host: None) -> None:
     made: list[Any] = []
 
     def peer(layer: Any, given: Any) -> Any:
@@ -148,11 +157,47 @@ def test_peers_are_compared_on_copies_of_one_layer(monkeypatch: pytest.MonkeyPat
         return layer
 
     layer = torch.nn.Linear(4, 3)
-    found = _gpu_measure.compare(layer, lambda: [torch.randn(2, 4)], "bfloat16", {"peer": peer}, 3)
-    assert set(found) == {"first_s", "ms", "error"} and all(set(each) == {"eager", "peer"} for each in found.values())
+    (found,) = _gpu_measure.compare(layer, lambda: [torch.randn(2, 4)], "bfloat16", {"peer": peer}, 3, ["peer"])
+    assert set(found) == {"first_s", "ms", "error", "failed"} and not found["failed"]
+    assert all(set(found[each]) == {"eager", "peer"} for each in ("first_s", "ms", "error"))
     assert made[0][0] is not layer and made[0][0].weight.dtype == made[0][1][0].dtype == torch.bfloat16
     assert 0 < found["error"]["eager"] == found["error"]["peer"] < 0.1
     assert len(found["ms"]["peer"]) == 3
+
+
+@pytest.mark.parametrize("at", [0, 1, 3, 40, 10_000])
+def test_a_peer_that_fails_costs_its_own_figures(at: int, host: None) -> None:
+    """Where it is made, at its first call, where it warms, where it is timed, where its errors are taken."""
+    calls = Counter[str]()
+
+    def bad(layer: Any, given: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            calls["bad"] += 1
+            if calls["bad"] == at or (at == 10_000 and arguments[0] is not given[0]):
+                raise RuntimeError("Failed to find\nC compiler")
+            return layer(*arguments)
+
+        if at == 0:
+            raise RuntimeError("Failed to find\nC compiler")
+        return call
+
+    (found,) = compared({"bad": bad, "good": lambda layer, given: layer})
+    assert found["failed"] == {"bad": "RuntimeError: Failed to find C compiler"}
+    assert set(found["error"]) == {"eager", "good"} and len(found["ms"]["good"]) == 3
+    assert ("bad" in found["ms"]) == (at == 10_000)
+
+
+def test_what_is_wanted_first_is_told_before_the_others_are_made(host: None) -> None:
+    layer, made = torch.nn.Linear(4, 3), list[str]()
+
+    def peer(name: str) -> Any:
+        return lambda layer, given: made.append(name) or layer
+
+    peers = {"slow to make": peer("slow to make"), "native": peer("native")}
+    found = _gpu_measure.compare(layer, lambda: [torch.randn(2, 4)], "float32", peers, 3, ["native"])
+    early = next(found)
+    assert made == ["native"] and set(early["ms"]) == set(early["error"]) == {"eager", "native"}
+    assert set(next(found)["ms"]) == {"eager", *peers} and made == ["native", "slow to make"]
 
 
 def test_without_a_gpu_there_is_a_reason_and_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:

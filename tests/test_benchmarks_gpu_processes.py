@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import _gpu_process, _gpu_row
+from benchmarks import _gpu_child, _gpu_process, _gpu_row, _gpu_speed
 from benchmarks._gpu_models import MODELS, Model
 from hybrid_infer._errors import EngineError, PassingFault
 from hybrid_infer.backends.native import engine
@@ -66,7 +68,69 @@ def test_speeds_that_are_eagers_are_not_told_of_native() -> None:
         ({"fallbacks": ["it was refused"], "served_by": ["native"]}, "speed: it was refused"),
         ({"fallbacks": [], "served_by": ["onnxruntime"]}, "speed: served by onnxruntime"),
         ({"fallbacks": [], "served_by": []}, "speed: served by no engine"),
+        ({"fallbacks": [], "served_by": [], "failed": {"native": "it raised"}}, None),
     ):
         row = _gpu_row.blank("Small", "float16", 1)
-        _gpu_row.put_speed(row, {**found, "seconds": {}, **answered})
-        assert row["ms"] == {"eager": [2.0]} and row["fallbacks"] == [words]
+        _gpu_row.put_speed(row, {**found, "seconds": {}, "failed": {}, **answered})
+        assert row["failed"] == answered.get("failed", {})
+        assert words is None or (row["ms"] == {"eager": [2.0]} and row["fallbacks"] == [words])
+        assert words is not None or not row["fallbacks"]
+
+
+def test_speeds_tell_eager_and_native_before_the_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Event:
+        def __init__(self, enable_timing: bool) -> None: ...
+
+        def record(self) -> None:
+            self.at = time.perf_counter()
+
+        def synchronize(self) -> None: ...
+
+        def elapsed_time(self, end: Any) -> float:
+            return float(end.at - self.at) * 1e3
+
+    for kind in (torch.Tensor, torch.nn.Module):
+        monkeypatch.setattr(kind, "cuda", lambda self: self)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch, "compile", lambda layer, mode: layer)
+    early, last = _gpu_speed.measure("Small", "float32", 2, 3, ["max-autotune"], "cpu")
+    assert set(early["ms"]) == {"eager", "native"} and set(last["ms"]) == {"eager", "native", "torch.compile"}
+    assert early["served_by"] == last["served_by"] == ["native"] and not last["fallbacks"] and not last["failed"]
+    refuse(monkeypatch, EngineError)
+    monkeypatch.setattr(Small, "forward", lambda self, x: self.linear(x) + 1)
+    row = _gpu_row.blank("Small", "float32", 2)
+    *_, last = _gpu_speed.measure("Small", "float32", 2, 3, ["max-autotune"], "cpu")
+    _gpu_row.put_speed(row, last)
+    assert "native" not in row["ms"] and "nvidia-cuda-nvrtc is not installed" in row["fallbacks"][0]
+
+
+@pytest.mark.parametrize(
+    "program, found, why",
+    [("print('[1]'); print('{\"a\": 1}'); print('words')", {"a": 1}, ""),
+     ("print('{\"a\": 1}', flush=True); raise ValueError('no\\nmemory')", {"a": 1}, "it ended with 1: memory"),
+     ("import os; os.kill(os.getpid(), 9)", {}, "it ended with -9"),
+     ("print('words')", {}, "it told nothing")],
+)  # fmt: skip
+def test_a_process_that_ends_early_costs_what_it_did_not_tell(
+    program: str, found: dict[str, Any], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_gpu_child, "REPOSITORY", tmp_path)
+    (tmp_path / "measured.py").write_text(program)
+    assert _gpu_child.told("measured", limit=60) == (found, why)
+
+
+def test_a_process_that_takes_too_long_ends_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it told by then stands. Its own process would write a file a second later."""
+    monkeypatch.setattr(_gpu_child, "REPOSITORY", tmp_path)
+    (tmp_path / "later.py").write_text("import time; time.sleep(4); open('late', 'w')")
+    (tmp_path / "measured.py").write_text(
+        "import subprocess, sys, time\n"
+        "subprocess.Popen([sys.executable, 'later.py'])\n"
+        "print('{\"a\": 1}', flush=True)\nprint('{\"b', end='', flush=True)\ntime.sleep(60)\n"
+    )
+    start = time.perf_counter()
+    assert _gpu_child.told("measured", limit=2) == ({"a": 1}, "it took longer than 2 s")
+    time.sleep(max(0.0, start + 7 - time.perf_counter()))
+    assert not (tmp_path / "late").exists()

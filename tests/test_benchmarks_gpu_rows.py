@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
 import pytest
 
-from benchmarks import _gpu_goals, _gpu_machine, _gpu_measure, _gpu_page, _gpu_row, _gpu_tables, gpu
-from benchmarks._gpu_models import MODELS
+from benchmarks import (
+    _floors,
+    _gpu_child,
+    _gpu_goals,
+    _gpu_machine,
+    _gpu_measure,
+    _gpu_page,
+    _gpu_row,
+    _gpu_tables,
+    _measure,
+    gpu,
+)
+from benchmarks._gpu_models import MODELS, Model
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -30,7 +40,7 @@ def test_results_that_are_no_numbers_are_the_largest_error_and_miss_the_goal() -
     draws = [[torch.tensor([each])] for each in (1.0, 2.0, 3.0)]
     for bad in (1.0, 2.0):
         call = {"native": lambda x, bad=bad: torch.where(x == bad, float("nan"), x + 1)}
-        assert math.isnan(_gpu_measure.errors(call, lambda x: x, draws, lambda x: x)["native"])
+        assert math.isnan(_gpu_measure.errors(call, lambda x: x, draws, lambda x: x, {})["native"])
     for eager, native, met in (
         (1e-3, float("nan"), False), (float("nan"), 1e-3, False), (0.0, 1e-3, False), (0.0, float("nan"), False),
         (0.0, 0.0, True), (1e-3, float("inf"), False),
@@ -87,10 +97,95 @@ def test_tables_name_every_figure_and_the_goals_that_are_missed() -> None:
 
 
 def test_what_was_not_run_is_listed() -> None:
-    pairs = itertools.product(MODELS, gpu.DTYPES, gpu.BATCHES)
-    every = [{"model": name, "dtype": dtype, "batch": batch} for name, dtype, batch in pairs]
+    every = [_gpu_row.blank(*each) for each in gpu.rows(tuple(MODELS))]
     assert len(every) == 24 and not gpu.not_run(every)
     assert gpu.not_run(every[1:]) == ["DiT blocks 28x1152, 256 tokens, float16, batch 1"]
+
+
+def test_the_most_important_rows_come_first() -> None:
+    found = gpu.rows(("ViT-B", "ResNet-50"))
+    assert found[:3] == [("ViT-B", "float16", 1), ("ResNet-50", "float16", 1), ("ViT-B", "float16", 8)]
+    assert {dtype for _, dtype, _ in found[4:]} == {"bfloat16"} and len(set(found)) == 8
+
+
+def test_the_least_work_is_told_without_weights() -> None:
+    model = Model(lambda: torch.nn.Linear(8, 4), lambda batch: [torch.randn(batch, 8)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(MODELS, "Small", model)
+        patch.setattr(torch.nn.init, "kaiming_uniform_", lambda tensor, **_: pytest.fail(str(tensor.device))
+                      if tensor.device.type != "meta" else tensor)  # fmt: skip
+        assert gpu.least("Small", "float16", 3) == (2 * (8 * 4 + 4 + 3 * 8 + 3 * 4), 2 * 3 * 8 * 4)
+
+
+#: What the processes of a row tell, by the form that is asked for.
+TOLD = {
+    "speed": {"first_s": {}, "ms": row()["ms"], "error": row()["error"], "failed": {}},
+    "eager": {"first_s": 0.1, "peak": 100}, "native": {"first_s": 0.4, "peak": 90, "seconds": {"build": 3.0}},
+}  # fmt: skip
+
+
+def told(module: str, *arguments: str, limit: float) -> tuple[dict[str, Any], str]:
+    """Stands for `_gpu_child.told`."""
+    form = arguments[-1] if module.endswith("process") else "speed"
+    return {"served_by": ["native"], "fallbacks": [], **TOLD[form]}, ""
+
+
+def test_a_row_is_what_its_processes_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_gpu_child, "told", told)
+    monkeypatch.setattr(gpu, "least", lambda *_: _floors.Work(1, 2))
+    found = gpu.measure("ViT-B", "float16", 8, 3, "NVIDIA H200")
+    assert found["ms"] == row()["ms"] and found["peak"] == {"eager": 100, "native": 90} and not found["failed"]
+    assert (found["cold_s"], found["build_s"], found["warm_s"]) == (0.4, 3.0, 0.4)
+    assert found["work"] == {"nbytes": 1, "operations": 2} and set(found["floors"]) == {"bytes", "arithmetic", "floor"}
+
+
+@pytest.mark.parametrize("form, lost", [
+    ("speed", {"speed"}), ("eager", {"memory of eager"}), ("native", {"first call, cold store"})
+])  # fmt: skip
+def test_a_process_that_fails_costs_what_it_would_have_told(
+    form: str, lost: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(module: str, *arguments: str, limit: float) -> tuple[dict[str, Any], str]:
+        asked = arguments[-1] if module.endswith("process") else "speed"
+        return ({}, "it took longer than 9 s") if asked == form else told(module, *arguments, limit=limit)
+
+    def least(*_: Any) -> Any:
+        raise RuntimeError("values are needed")
+
+    monkeypatch.setattr(_gpu_child, "told", failing)
+    monkeypatch.setattr(gpu, "least", least)
+    found = gpu.measure("ViT-B", "float16", 8, 3, "NVIDIA H200")
+    assert found["failed"].keys() == lost | {"floors"} and found["floors"] is None
+    assert bool(found["ms"]) == (form != "speed") and ("eager" in found["peak"]) == (form != "eager")
+    assert (found["warm_s"] is None) == (form == "native") and _gpu_tables.show([found])
+
+
+MACHINE = {"name": "x", "device": "x", "driver": ["x"], "cuda": "x", "versions": {}, "date": "2026-01-01"}
+
+
+def test_each_row_is_saved_and_told_at_once_and_one_that_fails_costs_no_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved: list[tuple[str, list[str], str]] = []
+
+    def measure(name: str, dtype: str, batch: int, *_: Any) -> dict[str, Any]:
+        if (dtype, batch) == ("float16", 8):
+            raise RuntimeError("CUDA out of memory")
+        return row(name, batch, dtype=dtype)
+
+    def save(name: str, result: dict[str, Any]) -> None:
+        saved.append((name, [each["dtype"] for each in result["results"]], capsys.readouterr().out))
+
+    pages: list[str] = []
+    monkeypatch.setattr(gpu, "machine", lambda: MACHINE)
+    monkeypatch.setattr(gpu, "measure", measure)
+    monkeypatch.setattr(_measure, "save", save)
+    monkeypatch.setattr(_gpu_page, "write", lambda machine, date, tables, rest: pages.append(tables))
+    text = gpu.main(3, ["ViT-B"])
+    assert [len(each[1]) for each in saved] == [1, 2, 3, 4] and len(pages) == 4
+    assert "ViT-B, float16, batch 1" in saved[1][2] and "ViT-B, bfloat16, batch 1" in saved[3][2]
+    assert "ViT-B, float16, batch 8: all of it failed: RuntimeError: CUDA out of memory" in text
+    assert "ViT-B, bfloat16, batch 8" in text
 
 
 def test_the_page_holds_the_figures_and_says_what_was_not_run() -> None:
