@@ -9,14 +9,14 @@ from importlib import metadata
 from typing import Any
 
 PACKAGES = (
-    "hybrid_infer", "torch", "nvmath-python", "nvidia-cudnn-frontend", "nvidia-cuda-nvrtc", "cuda-bindings",
-    "cupy-cuda13x", "cupy-cuda12x",
+    "hybrid_infer", "torch", "triton", "transformers", "nvmath-python", "nvidia-cudnn-frontend", "nvidia-cuda-nvrtc",
+    "nvidia-cuda-cccl", "nvidia-cublas", "cuda-bindings",
 )  # fmt: skip
 
 
 def missing() -> str:
-    """Why nothing can be measured here; empty if it can."""
-    from hybrid_infer.backends.native import _driver
+    """Why nothing can be measured here; empty if it can. Without a compiler it would be eager that is measured."""
+    from hybrid_infer.backends.native import _driver, _nvrtc
 
     if reason := _driver.missing():
         return reason
@@ -24,7 +24,16 @@ def missing() -> str:
         import torch
     except ImportError:
         return "PyTorch is not installed"
-    return "" if torch.cuda.is_available() else "PyTorch was built without CUDA, or finds no GPU"
+    if not torch.cuda.is_available():
+        return "PyTorch was built without CUDA, or finds no GPU"
+    return _nvrtc.lacking(_driver.launcher().cuda())
+
+
+def libraries() -> dict[str, str]:
+    """Of each library that the native engine computes by where it is installed, why it cannot; empty if it can."""
+    from hybrid_infer.backends.native import _cublaslt, _cudnn
+
+    return {"cuBLASLt": _cublaslt.missing(), "cuDNN": _cudnn.missing()}
 
 
 def machine() -> dict[str, Any]:
@@ -47,12 +56,25 @@ def machine() -> dict[str, Any]:
         "name": properties.name,
         "device": f"{properties.name}, sm_{properties.major}{properties.minor}, "
                   f"{properties.multi_processor_count} multiprocessors",
-        "driver": told, "cuda": torch.version.cuda, "versions": versions,
-        "date": time.strftime("%Y-%m-%d"),
+        "driver": told, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(), "versions": versions,
+        "libraries": libraries(), "date": time.strftime("%Y-%m-%d"),
     }  # fmt: skip
 
 
 def described(told: Mapping[str, Any]) -> str:
     """`machine` in words."""
     versions = ", ".join(f"{name} {version}" for name, version in told["versions"].items())
-    return f"{told['device']}; driver {'; '.join(told['driver'])}; CUDA {told['cuda']}; {told['date']}\n{versions}\n"
+    lines = [
+        f"{told['device']}; driver {'; '.join(told['driver'])}; CUDA {told['cuda']}; cuDNN {told['cudnn']}; "
+        f"{told['date']}", versions,
+        *(f"without {name}: {reason}" for name, reason in told["libraries"].items() if reason),
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def unready(own_kernels: bool) -> str:
+    """Why nothing is to be measured, before anything is; `own_kernels`: the libraries may be missing."""
+    if reason := missing():
+        return reason
+    lacking = [f"the native engine would compute without {name}: {why}" for name, why in libraries().items() if why]
+    return "" if own_kernels or not lacking else "; ".join([*lacking, "--own-kernels measures it all the same"])

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks import _floors, _gpu_child, _gpu_measure, _gpu_page, _gpu_row, _measure
 from benchmarks._gpu_goals import label
-from benchmarks._gpu_machine import described, machine, missing
+from benchmarks._gpu_machine import described, machine, unready
 from benchmarks._gpu_models import MODELS, drawn
 from benchmarks._gpu_peers import NATIVE
 from benchmarks._gpu_tables import show
@@ -91,10 +91,11 @@ def main(rounds: int, models: Sequence[str] = tuple(MODELS)) -> str:
 if __name__ == "__main__":
     parser = _measure.arguments(__doc__ or "")
     parser.add_argument("models", nargs="*", metavar="model", help=f"which of {', '.join(MODELS)} (default: all)")
+    parser.add_argument("--own-kernels", action="store_true", help="measure though cuBLASLt or cuDNN is missing")
     asked = parser.parse_args()
     if unknown := set(asked.models) - set(MODELS):
         parser.error(f"no model is called {', '.join(sorted(unknown))}")
-    if why := missing():
+    if why := unready(asked.own_kernels):
         print(f"nothing was measured: {why}")
         sys.exit(0)
     print(main(asked.rounds, asked.models or tuple(MODELS)))

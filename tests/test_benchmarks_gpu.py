@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -208,6 +209,28 @@ def test_without_a_gpu_there_is_a_reason_and_no_figure(monkeypatch: pytest.Monke
     monkeypatch.setattr(_driver, "missing", lambda: "")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "without CUDA" in _gpu_machine.missing()
+
+
+def test_what_would_be_measured_in_natives_place_is_said_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a compiler eager would be; without the libraries, kernels that take their place."""
+    from hybrid_infer.backends.native import _cublaslt, _cudnn, _driver, _nvrtc
+
+    monkeypatch.setattr(_driver, "missing", lambda: "")
+    monkeypatch.setattr(_driver, "launcher", lambda: SimpleNamespace(cuda=lambda: 13))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(_nvrtc, "lacking", lambda driver: f"no headers for {driver}")
+    assert _gpu_machine.unready(own_kernels=True) == "no headers for 13"
+    monkeypatch.setattr(_nvrtc, "lacking", lambda driver: "")
+    monkeypatch.setattr(_cublaslt, "missing", lambda: "")
+    monkeypatch.setattr(_cudnn, "missing", lambda: "the package nvidia-cudnn-frontend is not installed")
+    assert "without cuDNN: the package nvidia-cudnn-frontend is not installed" in _gpu_machine.unready(False)
+    assert "cuBLASLt" not in _gpu_machine.unready(False) and not _gpu_machine.unready(True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(
+        name="NVIDIA H100", major=9, minor=0, multi_processor_count=132))  # fmt: skip
+    told = _gpu_machine.described(_gpu_machine.machine())
+    assert "without cuDNN: the package nvidia-cudnn-frontend" in told and f"torch {torch.__version__}" in told
+    monkeypatch.setattr(_cudnn, "missing", lambda: "")
+    assert not _gpu_machine.unready(False) and "without" not in _gpu_machine.described(_gpu_machine.machine())
 
 
 def _launches(monkeypatch: pytest.MonkeyPatch, name: str, model: Model, any_batch: bool = False) -> list[str]:

@@ -160,7 +160,8 @@ def test_a_process_that_fails_costs_what_it_would_have_told(
     assert (found["warm_s"] is None) == (form == "native") and _gpu_tables.show([found])
 
 
-MACHINE = {"name": "x", "device": "x", "driver": ["x"], "cuda": "x", "versions": {}, "date": "2026-01-01"}
+MACHINE = {"name": "x", "device": "x", "driver": ["x"], "cuda": "x", "cudnn": 1, "versions": {},
+           "libraries": {}, "date": "2026-01-01"}  # fmt: skip
 
 
 def test_each_row_is_saved_and_told_at_once_and_one_that_fails_costs_no_other(
@@ -191,7 +192,7 @@ def test_each_row_is_saved_and_told_at_once_and_one_that_fails_costs_no_other(
 def test_the_page_holds_the_figures_and_says_what_was_not_run() -> None:
     page = f"# On a GPU\n\n{_gpu_page.BEGIN}\nBefore.\n{_gpu_page.END}\n\n## More\n"
     told = {"device": "NVIDIA H100, sm_90, 132 multiprocessors", "driver": ["NVIDIA H100, 580.1"], "cuda": "13.0",
-            "date": "2026-01-01", "versions": {"torch": "2.13"}}  # fmt: skip
+            "date": "2026-01-01", "versions": {"torch": "2.13"}, "cudnn": 91900, "libraries": {}}  # fmt: skip
     words, tables = _gpu_machine.described(told), _gpu_tables.show([row()])
     once = _gpu_page.filled(page, words, "2026-01-01", tables, ["ResNet-50, float16, batch 1"])
     for part in ("2026-01-01", "sm_90", "580.1", "torch 2.13", "**Not run:** ResNet-50, float16, batch 1."):
