@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
+from benchmarks._measure import REPOSITORY
+
 PACKAGES = (
     "hybrid_infer", "torch", "triton", "transformers", "nvmath-python", "nvidia-cudnn-frontend", "nvidia-cuda-nvrtc",
     "nvidia-cuda-cccl", "nvidia-cublas", "cuda-bindings",
@@ -57,8 +59,17 @@ def machine() -> dict[str, Any]:
         "device": f"{properties.name}, sm_{properties.major}{properties.minor}, "
                   f"{properties.multi_processor_count} multiprocessors",
         "driver": told, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(), "versions": versions,
-        "libraries": libraries(), "date": time.strftime("%Y-%m-%d"),
+        "libraries": libraries(), "sources": sources(), "date": time.strftime("%Y-%m-%d"),
     }  # fmt: skip
+
+
+def sources() -> str:
+    """The commit of the sources that are measured, as far as it is known."""
+    query = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty"]
+    try:
+        return "commit " + subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "sources of no known commit"
 
 
 def described(told: Mapping[str, Any]) -> str:

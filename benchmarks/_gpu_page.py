@@ -1,13 +1,22 @@
-"""What was measured on a GPU, in its place on the page of the documentation: docs/benchmarks/gpu.md."""
+"""What was measured on a GPU, in its place on the page of the documentation, docs/benchmarks/gpu.md.
+
+The rows behind it lie beside it, as gpu.json: a run of some of them keeps the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks" / "gpu.md"
 
 BEGIN, END = "<!-- written by make bench-gpu -->", "<!-- until here -->"
+
+#: What rows have to be of for one table: another GPU, driver or release measures something else.
+_SAME = ("device", "driver", "cuda", "cudnn", "versions", "libraries")
 
 _BLOCK = """\
 Measured by `make bench-gpu` on {date}.
@@ -32,6 +41,52 @@ def filled(page: str, machine: str, date: str, tables: str, left_out: Sequence[s
     return f"{before}{begin}\n{block}\n{end}{after}"
 
 
-def write(machine: str, date: str, tables: str, left_out: Sequence[str]) -> None:
+def kept(machine: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows that the page has, if they were measured on this machine with these versions."""
+    try:
+        found = json.loads(_data(PAGE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return []
+    same = all(found["gpu"].get(each) == machine.get(each) for each in _SAME)
+    return list(found["results"]) if same else []
+
+
+def key(row: Mapping[str, Any]) -> tuple[str, str, int]:
+    return row["model"], row["dtype"], row["batch"]
+
+
+def merged(
+    kept: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]], order: Sequence[tuple[str, str, int]]
+) -> list[dict[str, Any]]:
+    """Rows by their model, element type and batch, in that order: a new one in the place of the one that was kept."""
+    by = {key(row): row for row in (*kept, *new)}
+    return [by[each] for each in order if each in by]
+
+
+def moments(results: Sequence[Mapping[str, Any]], label: Callable[[Mapping[str, Any]], str]) -> str:
+    """When, and from which sources, each of these rows was measured: in words, the rows only where they differ."""
+    by: dict[str, list[str]] = {}
+    for row in results:
+        by.setdefault(row["measured"], []).append(label(row))
+    if len(by) == 1:
+        return next(iter(by))
+    return "; ".join(f"{moment}: {', '.join(names)}" for moment, names in sorted(by.items()))
+
+
+def write(
+    told: Mapping[str, Any], machine: str, date: str, results: Sequence[Mapping[str, Any]], tables: str,
+    left_out: Sequence[str], out: Path | None = None,
+) -> None:  # fmt: skip
+    """The page and its rows; into the folder `out` as well, if there is one."""
     text = filled(PAGE.read_text(encoding="utf-8"), machine, date, tables, left_out)
-    PAGE.write_text(text, encoding="utf-8")
+    rows = json.dumps({"gpu": told, "results": results}, indent=2) + "\n"
+    for path in (PAGE, *([] if out is None else [out / PAGE.name])):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for file, words in ((_data(path), rows), (path, text)):
+            whole = file.with_name(f".{file.name}")  # the run may be ended at any time
+            whole.write_text(words, encoding="utf-8")
+            os.replace(whole, file)
+
+
+def _data(page: Path) -> Path:
+    return page.with_suffix(".json")

@@ -7,15 +7,19 @@ what the hardware allows and the goals beside the figures; the page of the docum
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 from benchmarks import _floors, _gpu_child, _gpu_measure, _gpu_page, _gpu_row, _measure
+from benchmarks._gpu_budget import Budget
 from benchmarks._gpu_goals import label
 from benchmarks._gpu_machine import described, machine, unready
 from benchmarks._gpu_models import MODELS, drawn
-from benchmarks._gpu_peers import NATIVE
+from benchmarks._gpu_peers import BEST, COMPILED, NATIVE, PEERS
 from benchmarks._gpu_tables import show
 
 #: The most important first: all models in one precision and at one batch, before the others.
@@ -24,23 +28,31 @@ SHAPES = (("float16", 1), ("float16", 8), ("bfloat16", 1), ("bfloat16", 8))
 #: Seconds that a process may take.
 LIMIT = 600.0
 
+#: What can be left out of each row beside peers: memory and first calls.
+PROCESSES = "processes"
 
-def measure(name: str, dtype: str, batch: int, rounds: int, device: str) -> dict[str, Any]:
+
+def measure(
+    name: str, dtype: str, batch: int, rounds: int, device: str, budget: Budget, without: Collection[str] = ()
+) -> dict[str, Any]:
     """One row of the tables: speeds and errors, the floors, then memory and first calls, each by a process."""
     row = _gpu_row.blank(name, dtype, batch)
     with _gpu_measure.telling(row["failed"], "floors"):
         work, ceiling = least(name, dtype, batch), _floors.roof(device)
         row["work"], row["floors"] = work._asdict(), None if ceiling is None else _floors.floors(work, ceiling)
     arguments = ("--model", name, "--dtype", dtype, "--batch", str(batch))
+    left_out = [part for peer in without if peer in PEERS for part in ("--without", peer)]
     with _measure.store():
-        found, why = _gpu_child.told("benchmarks._gpu_speed", *arguments, "--rounds", str(rounds), limit=LIMIT)
+        found, why = _asked(budget, "_gpu_speed", *arguments, "--rounds", str(rounds), *left_out)
         if found:
             _gpu_row.put_speed(row, found)
         if why:
             row["failed"]["speed"] = why
+    if PROCESSES in without:
+        return row
     with _measure.store():
         for what, form in (("eager", "eager"), ("cold", NATIVE), ("warm", NATIVE)):
-            found, why = _gpu_child.told("benchmarks._gpu_process", *arguments, "--form", form, limit=LIMIT)
+            found, why = _asked(budget, "_gpu_process", *arguments, "--form", form)
             if found:
                 _gpu_row.put_process(row, what, found)
             if why:
@@ -48,6 +60,13 @@ def measure(name: str, dtype: str, batch: int, rounds: int, device: str) -> dict
                 if what == "cold":  # it may have filled the store in part
                     break
     return row
+
+
+def _asked(budget: Budget, module: str, *arguments: str) -> tuple[dict[str, Any], str]:
+    """What a process tells within the budget, and why it tells no more."""
+    if (limit := budget.limit()) <= 0:
+        return {}, "the time was up"
+    return _gpu_child.told(f"benchmarks.{module}", *arguments, limit=limit)
 
 
 def least(name: str, dtype: str, batch: int) -> _floors.Work:
@@ -73,24 +92,49 @@ def not_run(results: Sequence[dict[str, Any]]) -> list[str]:
     return [name for name in names if name not in done]
 
 
-def main(rounds: int, models: Sequence[str] = tuple(MODELS)) -> str:
-    told = machine()
+def main(
+    rounds: int, models: Sequence[str] = tuple(MODELS), budget: Budget | None = None, without: Collection[str] = (),
+    out: Path | None = None, rest: bool = False,
+) -> str:  # fmt: skip
+    """What of these rows the budget has time for, each printed and saved at once; gives them, and what was not run.
+
+    ``rest``: those alone that the page does not have whole.
+    """
+    told, budget = machine(), budget or Budget(None, LIMIT)
     print(described(told), flush=True)
-    results: list[dict[str, Any]] = []
+    measured = f"{told['date']}, {told['sources']}"
+    before, new, late = _gpu_page.kept(told), list[dict[str, Any]](), list[str]()
+    whole = {_gpu_page.key(row) for row in before if rest and not row["failed"]}
     for each in rows(models):
+        if each in whole:
+            continue
+        if not budget.fits(each[0]):
+            late.append(label(_gpu_row.blank(*each)))
+            continue
+        start = time.monotonic()
         try:
-            results.append(measure(*each, rounds, told["name"]))
+            row = measure(*each, rounds, told["name"], budget, without)
         except Exception as error:  # of this row: the others may go through
-            results.append(_gpu_row.lost(*each, error))
+            row = _gpu_row.lost(*each, error)
+        budget.took(each[0], time.monotonic() - start)
+        new.append({**row, "measured": measured})
+        results = _gpu_page.merged(before, new, rows(tuple(MODELS)))
         _measure.save("gpu", {"gpu": told, "results": results})
-        _gpu_page.write(described(told), told["date"], show(results), not_run(results))
-        print(show(results[-1:]), flush=True)
-    return show(results)
+        when, left_out = _gpu_page.moments(results, label), not_run(results)
+        _gpu_page.write(told, described(told), when, results, show(results), left_out, out)
+        print(show(new[-1:]), flush=True)
+    unrun = ["Not run, since the time was up", "", *(f"  {each}" for each in late), ""] if late else []
+    return "\n".join([*([show(new)] if new else []), *unrun])
 
 
 if __name__ == "__main__":
     parser = _measure.arguments(__doc__ or "")
     parser.add_argument("models", nargs="*", metavar="model", help=f"which of {', '.join(MODELS)} (default: all)")
+    parser.add_argument("--budget", type=float, metavar="SECONDS", help="that the whole run may take (default: any)")
+    parser.add_argument("--rest", action="store_true", help="only the rows that the page does not have whole")
+    parser.add_argument("--without", action="append", default=[], choices=[COMPILED, BEST, PROCESSES],
+                        help="leave out a peer, or memory and first calls; may be given more than once")  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="to which page and figures are written as well")
     parser.add_argument("--own-kernels", action="store_true", help="measure though cuBLASLt or cuDNN is missing")
     asked = parser.parse_args()
     if unknown := set(asked.models) - set(MODELS):
@@ -98,4 +142,6 @@ if __name__ == "__main__":
     if why := unready(asked.own_kernels):
         print(f"nothing was measured: {why}")
         sys.exit(0)
-    print(main(asked.rounds, asked.models or tuple(MODELS)))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the process that measures ends as well
+    time_left = Budget(asked.budget, LIMIT)
+    print(main(asked.rounds, asked.models or tuple(MODELS), time_left, asked.without, asked.out, asked.rest))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from benchmarks import (
     _measure,
     gpu,
 )
+from benchmarks._gpu_budget import Budget
 from benchmarks._gpu_models import MODELS, Model
 
 torch = pytest.importorskip("torch")
@@ -133,7 +136,7 @@ def told(module: str, *arguments: str, limit: float) -> tuple[dict[str, Any], st
 def test_a_row_is_what_its_processes_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_gpu_child, "told", told)
     monkeypatch.setattr(gpu, "least", lambda *_: _floors.Work(1, 2))
-    found = gpu.measure("ViT-B", "float16", 8, 3, "NVIDIA H200")
+    found = gpu.measure("ViT-B", "float16", 8, 3, "NVIDIA H200", Budget(None, 9.0))
     assert found["ms"] == row()["ms"] and found["peak"] == {"eager": 100, "native": 90} and not found["failed"]
     assert (found["cold_s"], found["build_s"], found["warm_s"]) == (0.4, 3.0, 0.4)
     assert found["work"] == {"nbytes": 1, "operations": 2} and set(found["floors"]) == {"bytes", "arithmetic", "floor"}
@@ -154,39 +157,136 @@ def test_a_process_that_fails_costs_what_it_would_have_told(
 
     monkeypatch.setattr(_gpu_child, "told", failing)
     monkeypatch.setattr(gpu, "least", least)
-    found = gpu.measure("ViT-B", "float16", 8, 3, "NVIDIA H200")
+    found = gpu.measure("ViT-B", "float16", 8, 3, "NVIDIA H200", Budget(None, 9.0))
     assert found["failed"].keys() == lost | {"floors"} and found["floors"] is None
     assert bool(found["ms"]) == (form != "speed") and ("eager" in found["peak"]) == (form != "eager")
     assert (found["warm_s"] is None) == (form == "native") and _gpu_tables.show([found])
 
 
 MACHINE = {"name": "x", "device": "x", "driver": ["x"], "cuda": "x", "cudnn": 1, "versions": {},
-           "libraries": {}, "date": "2026-01-01"}  # fmt: skip
+           "libraries": {}, "sources": "commit abc", "date": "2026-01-01"}  # fmt: skip
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A page without figures, a machine, and rows that are measured at once."""
+    path = tmp_path / "docs" / "gpu.md"
+    path.parent.mkdir()
+    path.write_text(f"# On a GPU\n\n{_gpu_page.BEGIN}\nBefore.\n{_gpu_page.END}\n")
+    monkeypatch.setattr(_gpu_page, "PAGE", path)
+    monkeypatch.setattr(_measure, "RESULTS", tmp_path / "out")
+    monkeypatch.setattr(gpu, "machine", lambda: MACHINE)
+    monkeypatch.setattr(gpu, "measure", lambda name, dtype, batch, *_: row(name, batch, dtype=dtype))
+    return path
+
+
+def named(path: Path) -> list[str]:
+    """The rows of the page's data."""
+    return [_gpu_goals.label(each) for each in json.loads(path.with_suffix(".json").read_text())["results"]]
 
 
 def test_each_row_is_saved_and_told_at_once_and_one_that_fails_costs_no_other(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    saved: list[tuple[str, list[str], str]] = []
+    told: list[tuple[int, str]] = []
 
     def measure(name: str, dtype: str, batch: int, *_: Any) -> dict[str, Any]:
+        if "Before." not in page.read_text():
+            told.append((len(named(page)), capsys.readouterr().out))
         if (dtype, batch) == ("float16", 8):
             raise RuntimeError("CUDA out of memory")
         return row(name, batch, dtype=dtype)
 
-    def save(name: str, result: dict[str, Any]) -> None:
-        saved.append((name, [each["dtype"] for each in result["results"]], capsys.readouterr().out))
-
-    pages: list[str] = []
-    monkeypatch.setattr(gpu, "machine", lambda: MACHINE)
     monkeypatch.setattr(gpu, "measure", measure)
-    monkeypatch.setattr(_measure, "save", save)
-    monkeypatch.setattr(_gpu_page, "write", lambda machine, date, tables, rest: pages.append(tables))
-    text = gpu.main(3, ["ViT-B"])
-    assert [len(each[1]) for each in saved] == [1, 2, 3, 4] and len(pages) == 4
-    assert "ViT-B, float16, batch 1" in saved[1][2] and "ViT-B, bfloat16, batch 1" in saved[3][2]
-    assert "ViT-B, float16, batch 8: all of it failed: RuntimeError: CUDA out of memory" in text
-    assert "ViT-B, bfloat16, batch 8" in text
+    text = gpu.main(3, ["ViT-B"], out=page.parent / "other")
+    assert [count for count, _ in told] == [1, 2, 3] and "ViT-B, float16, batch 1" in told[0][1]
+    for words in ("ViT-B, float16, batch 8: all of it failed: RuntimeError: CUDA out of memory", "bfloat16, batch 8"):
+        assert words in text and words in page.read_text()
+    assert page.read_text() == (page.parent / "other" / "gpu.md").read_text()
+    assert len(json.loads((page.parent / "other" / "gpu.json").read_text())["results"]) == 4
+    assert len(json.loads((_measure.RESULTS / "gpu.json").read_text())["results"]) == 4
+    assert not list(page.parent.glob(".*"))
+
+
+def test_a_run_of_some_rows_keeps_the_others_of_the_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless another machine, or other releases, would stand in one table with it."""
+    gpu.main(3, ["ViT-B"])
+    monkeypatch.setattr(gpu, "machine", lambda: {**MACHINE, "date": "2026-01-02"})
+    gpu.main(3, ["ResNet-50"])
+    assert len(named(page)) == 8 and named(page)[:2] == ["ViT-B, float16, batch 1", "ResNet-50, float16, batch 1"]
+    tables, _, left_out = page.read_text().partition("**Not run:**")
+    assert "ViT-B, float16, batch 8  " in tables and "ViT-B" not in left_out and "UNet" in left_out
+    assert "2026-01-01, commit abc: ViT-B, float16, batch 1" in tables and "2026-01-02, commit abc: ResNet-50" in tables
+    gpu.main(3, ["ViT-B"])
+    assert len(named(page)) == 8 and "2026-01-01" not in page.read_text()
+    for part in ("device", "driver", "versions", "libraries"):
+        monkeypatch.setattr(gpu, "machine", lambda part=part: {**MACHINE, part: {"cuDNN": "is new"}})
+        gpu.main(3, ["UNet block 640x32x32"])
+        assert len(named(page)) == 4
+
+
+def test_the_rest_is_what_the_page_does_not_have_whole(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[tuple[str, str, int]] = []
+
+    def measure(name: str, dtype: str, batch: int, *_: Any) -> dict[str, Any]:
+        done.append((name, dtype, batch))
+        return row(name, batch, dtype=dtype, failed={} if batch == 1 else {"speed": "it took longer than 9 s"})
+
+    monkeypatch.setattr(gpu, "measure", measure)
+    gpu.main(3, ["ViT-B"])
+    done.clear()
+    gpu.main(3, ["ViT-B", "ResNet-50"], rest=True)
+    assert [each for each in done if each[0] == "ViT-B"] == [("ViT-B", "float16", 8), ("ViT-B", "bfloat16", 8)]
+    assert len(done) == 6 and len(named(page)) == 8
+
+
+def test_what_does_not_fit_the_budget_is_told_as_not_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of a slow model that would not fit leaves the time to the quick ones."""
+    now, took = 100.0, {"ViT-B": 40.0, "ResNet-50": 10.0}
+
+    def measure(name: str, dtype: str, batch: int, *_: Any) -> dict[str, Any]:
+        nonlocal now
+        now += took[name]
+        return row(name, batch, dtype=dtype)
+
+    monkeypatch.setattr(gpu, "measure", measure)
+    monkeypatch.setattr(gpu.time, "monotonic", lambda: now)
+    text = gpu.main(3, ["ViT-B", "ResNet-50"], Budget(75.0, 600.0, lambda: now))
+    assert len(named(page)) == 4 and "ViT-B, float16, batch 8" not in named(page)
+    done, _, late = text.partition("Not run, since the time was up\n\n")
+    assert "ViT-B, float16, batch 1" in done and late.count("ViT-B") == 3 and late.count("ResNet-50") == 1
+    assert "ViT-B, float16, batch 8;" in page.read_text().partition("**Not run:**")[2]
+    assert gpu.main(3, ["ViT-B"], Budget(0.0, 600.0, lambda: now)).startswith("Not run, since the time was up")
+
+
+def test_a_process_ends_with_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, limits = 0.0, list[float]()
+
+    def asked(module: str, *arguments: str, limit: float) -> tuple[dict[str, Any], str]:
+        nonlocal now
+        limits.append(limit)
+        now += 50.0
+        return told(module, *arguments, limit=limit)
+
+    monkeypatch.setattr(_gpu_child, "told", asked)
+    monkeypatch.setattr(gpu, "least", lambda *_: _floors.Work(1, 2))
+    found = gpu.measure("ViT-B", "float16", 8, 3, "NVIDIA H200", Budget(120.0, 60.0, lambda: now))
+    assert limits == [60.0, 60.0, 20.0]
+    assert found["failed"] == {"first call, warm store": "the time was up"} and found["warm_s"] is None
+
+
+def test_peers_and_processes_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[str, ...]] = []
+
+    def asked(module: str, *arguments: str, limit: float) -> tuple[dict[str, Any], str]:
+        given.append((module, *arguments))
+        return told(module, *arguments, limit=limit)
+
+    monkeypatch.setattr(_gpu_child, "told", asked)
+    monkeypatch.setattr(gpu, "least", lambda *_: _floors.Work(1, 2))
+    found = gpu.measure("ViT-B", "float16", 8, 3, "x", Budget(None, 9.0), ["max-autotune", gpu.PROCESSES])
+    assert len(given) == 1 and given[0][0] == "benchmarks._gpu_speed" and given[0][-2:] == ("--without", "max-autotune")
+    assert found["cold_s"] is None and not found["failed"]
 
 
 def test_the_page_holds_the_figures_and_says_what_was_not_run() -> None:

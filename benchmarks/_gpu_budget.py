@@ -1,0 +1,30 @@
+"""How long a run may take, and which rows still fit."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+
+class Budget:
+    """`seconds` for a whole run from now on, `limit` for each process of it."""
+
+    def __init__(self, seconds: float | None, limit: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._limit = clock, limit
+        self._end = math.inf if seconds is None else clock() + seconds
+        self._took: dict[str, float] = {}
+
+    def left(self) -> float:
+        return self._end - self._clock()
+
+    def limit(self) -> float:
+        """Seconds that the next process may take: it ends with the budget, if not before."""
+        return min(self._limit, self.left())
+
+    def fits(self, model: str) -> bool:
+        """Is there time for another row of that model? The first is tried: its first figures come soon."""
+        return self.left() > self._took.get(model, 0.0)
+
+    def took(self, model: str, seconds: float) -> None:
+        self._took[model] = max(seconds, self._took.get(model, 0.0))
