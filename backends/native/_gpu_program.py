@@ -21,6 +21,7 @@ from hybrid_infer.backends._cuda._driver import Driver
 from hybrid_infer.backends._cuda._graphs import LARGEST, Buffer, Graphs
 from hybrid_infer.backends._cuda._memory import block
 from hybrid_infer.backends.native import _conditions, _late, _libraries, _modules, _schedule, _size
+from hybrid_infer.backends.native._apart import apart
 from hybrid_infer.backends.native._arena import Arena, Arenas, Lane, place
 from hybrid_infer.backends.native._bound import Bound
 from hybrid_infer.backends.native._build import Kernels
@@ -310,24 +311,21 @@ class Program:
     def _capture(
         self, lane: Lane, weights: Weights, key: Key, schedule: Schedule, sizes: tuple[list[int], list[int]]
     ) -> Recorded:
-        """Record one run as a graph, on a stream of its own, between buffers that stay where they are."""
+        """Record one run as a graph, on a stream apart, between buffers that stay where they are."""
         memory, device = self._memory, self._device
         numbers = {i: data for i, _, data in self._numbers(key)}
         inputs = [block(memory, max(nbytes, len(numbers.get(i, b"")))) for i, nbytes in enumerate(sizes[0])]
         outputs = [block(memory, nbytes) for nbytes in sizes[1]]
         bound = self._bound(lane, key, schedule)
         bases = [*weights.addresses, *(each.pointer for each in (*inputs, *outputs))]
-        stream = device.stream()
+        with apart(device, memory.index) as stream:
 
-        def work() -> None:
-            for i, data in numbers.items():
-                device.write(inputs[i].pointer, data, stream)
-            bound.run(bases, stream)
+            def work() -> None:
+                for i, data in numbers.items():
+                    device.write(inputs[i].pointer, data, stream)
+                bound.run(bases, stream)
 
-        try:
             graph = device.capture(stream, work)
-        finally:
-            device.release(stream)
         taken, given = (
             [Buffer(each.pointer, nbytes, each.owner) for each, nbytes in zip(part, counts, strict=True)]
             for part, counts in zip((inputs, outputs), sizes, strict=True)

@@ -13,7 +13,7 @@ from fake_cudnn import FakeCudnn
 from kernel_support import COMPILER
 
 from hybrid_infer.backends._cuda import _memory
-from hybrid_infer.backends.native import _cublaslt, _cudnn, _driver, _libraries, _modules, _nvrtc
+from hybrid_infer.backends.native import _apart, _cublaslt, _cudnn, _driver, _libraries, _modules, _nvrtc
 
 # Static models are tested on these doubles too; Paddle's memory on the host is that of TensorRT's tests.
 sys.path.extend(str(Path(__file__).resolve().parents[1] / room) for room in ("static", "tensorrt_tests"))
@@ -35,6 +35,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeCuda]:
     monkeypatch.setattr(_libraries, "_opened", {})
     monkeypatch.setattr(_libraries, "_offers", {})
     monkeypatch.setattr(_modules, "_loaded", {})
+    monkeypatch.setattr(_apart, "_idle", {})
     monkeypatch.setattr(_memory, "_reserved", set())
     fake.compiler = compiler  # type: ignore[attr-defined]
     yield fake
@@ -43,7 +44,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeCuda]:
 @pytest.fixture
 def cudnn(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> FakeCudnn:
     """The double of cuDNN, likewise."""
-    fake = FakeCudnn(cuda._enqueue)
+    fake = FakeCudnn(cuda._enqueue, cuda.destroyed)
     monkeypatch.setattr(_cudnn, "missing", lambda: "")
     monkeypatch.setattr(_cudnn, "_binding", lambda: fake)
     return fake

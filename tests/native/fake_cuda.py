@@ -81,6 +81,7 @@ class FakeCuda:
         self.count: Counter[str] = Counter()
         self.streams: list[int] = []  # on which work was enqueued, in order
         self.fail: dict[str, int] = {}
+        self.destroyed: set[int] = set()  # streams
         self.live: Counter[str] = Counter()  # modules, streams and graphs that were made and not destroyed
         self._things: dict[int, Any] = {}
         self._numbers = itertools.count(0x1000)
@@ -224,6 +225,7 @@ class FakeCuda:
     def _cuStreamDestroy_v2(self, stream: Any) -> None:
         assert self._things.pop(stream.value) == "stream"
         self.live["stream"] -= 1
+        self.destroyed.add(stream.value)
 
     def _cuStreamSynchronize(self, stream: Any) -> None: ...
 

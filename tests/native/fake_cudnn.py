@@ -132,6 +132,7 @@ class _Graph:
 
     def check_support(self) -> None:
         self._next(3)
+        assert self.library.handle.stream not in self.library.destroyed
         assert self.selected_engine is None
         if self.library.wants > self.limit:
             raise cudnnGraphNotSupportedError("no engine with so little workspace")
@@ -157,7 +158,8 @@ class _Graph:
 class FakeCudnn:
     """One instance stands for the module ``cudnn``; ``refuses`` makes it support nothing; ``wants``: its workspace.
 
-    ``engines``: those that would serve, None for the library itself, else one that the frontend compiles.
+    ``engines``: those that would serve, None for the library itself, else one that the frontend compiles;
+    ``destroyed``: streams, on none of which the handle may be when it is asked.
     """
 
     data_type = SimpleNamespace(HALF="HALF", BFLOAT16="BFLOAT16", FLOAT="FLOAT")
@@ -165,7 +167,8 @@ class FakeCudnn:
     heur_mode = SimpleNamespace(A="A", FALLBACK="FALLBACK")
     cudnnGraphNotSupportedError = cudnnGraphNotSupportedError
 
-    def __init__(self, enqueue: Any) -> None:
+    def __init__(self, enqueue: Any, destroyed: Any = ()) -> None:
+        self.destroyed = destroyed
         self.enqueue, self.refuses, self.count = enqueue, False, Counter[str]()
         self.engines: list[Any] = [None]
         self.wants = 512

@@ -18,7 +18,7 @@ from test_native_random import WIDTH
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends._cuda import _driver as _cuda_driver
 from hybrid_infer.backends._cuda import _graphs
-from hybrid_infer.backends.native import _driver, _gpu_program, _interpret, _passes, _schedule, gpu
+from hybrid_infer.backends.native import _apart, _driver, _gpu_program, _interpret, _passes, _schedule, gpu
 from hybrid_infer.backends.native._bound import Bound
 
 
@@ -183,6 +183,21 @@ def test_captures_that_overlap_rest_the_collector_until_the_last_ends(cuda: Fake
     done.set()
     thread.join()
     assert seen == [False] and gc.isenabled()
+
+
+def test_streams_of_captures_are_kept_each_to_one_thread_at_a_time(cuda: FakeCuda) -> None:
+    launcher = _driver.launcher()
+    launcher.enter(0)
+    with _apart.apart(launcher, 0) as first, _apart.apart(launcher, 0) as second:
+        assert first != second
+    for _ in range(3):
+        with _apart.apart(launcher, 0) as again:
+            assert again in (first, second)
+    assert cuda.live["stream"] == 2 and not cuda.destroyed
+    with _apart.apart(launcher, 0) as again, pytest.raises(ZeroDivisionError), _apart.apart(launcher, 0) as spoilt:
+        launcher.capture(spoilt, lambda: 1 // 0)
+    with _apart.apart(launcher, 0) as one, _apart.apart(launcher, 0) as other:
+        assert one == again and other not in (again, spoilt)
 
 
 def test_a_graph_that_cannot_be_destroyed_keeps_no_other(cuda: FakeCuda) -> None:

@@ -143,6 +143,20 @@ def test_equal_steps_share_what_the_library_was_asked(cudnn: FakeCudnn, cuda: Fa
     program.close()
 
 
+def test_after_a_capture_the_handle_is_on_a_stream_that_is_there(cudnn: FakeCudnn, cuda: FakeCuda) -> None:
+    """It is asked about other sizes then, and about other plans."""
+    for size in (16, 24):
+        plan, _ = attention("float16", size, False, True)
+        program, graph = program_of(plan)
+        for tokens in (5, 7):
+            feeds = {n: _held(sample((2, tokens, 3, size), i) / 2, "float16") for i, n in enumerate("qkv")}
+            for _ in range(2):  # enqueued, captured
+                check(plan, program, graph, feeds)
+        program.close()
+    assert cuda.count["cuStreamBeginCapture_v2"] == 4 and cudnn.count["execute"] == 8
+    assert not cuda.destroyed and not cuda.count["cuLaunchKernel"] and cuda.live["stream"] == 1
+
+
 @pytest.mark.parametrize("bias", [False, True])
 def test_convolutions(bias: bool, cudnn: FakeCudnn, cuda: FakeCuda) -> None:
     layout = {"strides": [2, 1], "dilations": [1, 2], "pads": [1, 0, 2, 1], "kernel_shape": [3, 2]}
