@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any, NoReturn, Protocol
 
 from hybrid_infer import _fork_safe
-from hybrid_infer._errors import ArgumentsRefused, EngineError
+from hybrid_infer._errors import ArgumentsRefused, CheckFailed, EngineError
 from hybrid_infer._types import NOWHERE, EngineOptions, Graph
 from hybrid_infer.backends import _complex, _cores, _fork, _threads
 
@@ -24,6 +24,10 @@ class Refused(Exception):
 
 class Unfit(Refused):
     """The same where it lies in the values or sizes of the arrays that it was given."""
+
+
+class _NotSo(Refused):
+    """A graph that is ``checked`` says that a check failed."""
 
 
 #: Of a graph that is ``checked``, of some arguments.
@@ -171,10 +175,12 @@ class Program:
                 pacer.note(seconds)
             return self._given(results)
         except Exception as error:
+            if isinstance(error, _NotSo):
+                raise CheckFailed(self.engine, FAILED) from error
             if isinstance(error, Unfit):
                 raise ArgumentsRefused(self.engine, str(error)) from error
             if str(NOWHERE) in str(error):
-                raise ArgumentsRefused(self.engine, FAILED) from error
+                raise CheckFailed(self.engine, FAILED) from error
             raise EngineError(self.engine, self._explain(error, arrays)) from error
 
     def _paired(self, arrays: Sequence[Any]) -> list[Any]:
@@ -186,9 +192,9 @@ class Program:
         return found
 
     def _given(self, results: Sequence[Any]) -> Sequence[Any]:
-        """Results of a session as they are given to the caller. Raises Unfit where a check failed."""
+        """Results of a session as they are given to the caller. Raises Refused where a check failed."""
         if self._checked and not results[-1]:
-            raise Unfit(FAILED)
+            raise _NotSo
         if not self._complex_results:
             return results
         found = list(results)

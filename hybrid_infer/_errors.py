@@ -101,6 +101,10 @@ class ArgumentsRefused(EngineError):
     """The same for the values of one call's arguments, which says nothing about calls with others."""
 
 
+class CheckFailed(ArgumentsRefused):
+    """The same where the graph itself said no: a check of values that the method makes, or takes for granted."""
+
+
 class TraceError(HybridInferError):
     """A frontend could not trace a call; ``reason`` is for the user, ``remedy`` says what usually helps."""
 

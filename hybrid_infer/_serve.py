@@ -37,7 +37,7 @@ from hybrid_infer import (
 from hybrid_infer._busy import NOTHING, transparent
 from hybrid_infer._choice import EAGER
 from hybrid_infer._compile import Built
-from hybrid_infer._errors import ArgumentsRefused, EngineError, PassingFault
+from hybrid_infer._errors import ArgumentsRefused, CheckFailed, EngineError, PassingFault
 from hybrid_infer._family import Family, Held
 from hybrid_infer._invocation import Answer, Invocation
 from hybrid_infer._log import tell
@@ -429,7 +429,7 @@ def _strays(fault: Exception, held: Held, outcome: Outcome | None) -> bool:
 
     But for what an engine rounds, so that its check fails there.
     """
-    return _sides.strays(fault, held.version) and (outcome is None or isinstance(fault, ArgumentsRefused))
+    return _sides.strays(fault, held.version) and (outcome is None or isinstance(fault, CheckFailed))
 
 
 def _without(

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from hybrid_infer._errors import ArgumentsRefused, EngineError, PassingFault
+from hybrid_infer._errors import ArgumentsRefused, CheckFailed, EngineError, PassingFault
 from hybrid_infer._pauses import ever_longer, for_a_while
 from hybrid_infer._route import Eager
 from hybrid_infer._version import Version
@@ -64,7 +64,7 @@ class Sides:
         `fault`: what its program said; `served`: how many calls did fit before, as far as is known.
         """
         found = self.strayed.setdefault(id(held), _Strayed(held, served > 0))
-        found.fault = "" if isinstance(fault, ArgumentsRefused) else str(fault)
+        found.fault = "" if isinstance(fault, CheckFailed) else str(fault)
         self._run = 0
         if not found.full:
             found.level, found.row = found.level + _STEP, found.row + 1
@@ -110,9 +110,9 @@ class Sides:
         return id(held) in self.strayed
 
     def as_now(self) -> Callable[[], bool]:
-        """Are those still left alone that are now?"""
+        """Are those still left alone that are now? No longer so where none is: a pause may end during a capture."""
         now = [each.resting for each in self.strayed.values() if each.resting is not None and each.resting()]
-        return lambda: all(resting() for resting in now)
+        return lambda: bool(now) and all(resting() for resting in now)
 
     def any_rests(self) -> bool:
         """Is any left alone now?"""
@@ -139,8 +139,11 @@ def strays(fault: Exception, version: Version) -> bool:
 
     Or may it have: it computes the side that the call does not take, and an engine may find no answer there, as to a
     division of integers by zero, or a look-up past the end. Where a capture then takes the same side, it was not that.
+    Values that an engine refuses, a NaN among them, say nothing of sides.
     """
-    return bool(version.taken) and isinstance(fault, EngineError) and not isinstance(fault, PassingFault)
+    if isinstance(fault, (ArgumentsRefused, PassingFault)):
+        return bool(version.taken) and isinstance(fault, CheckFailed)
+    return bool(version.taken) and isinstance(fault, EngineError)
 
 
 def astray(fault: Exception, route: Any) -> bool:
@@ -171,7 +174,7 @@ def reason(resting: Sequence[Any]) -> str:
 def told(version: Version, fault: Exception) -> str:
     """Why a call was answered eagerly that took another side."""
     places = _places([version])
-    if isinstance(fault, ArgumentsRefused):
+    if isinstance(fault, CheckFailed):
         return f"a branch that its static model takes for granted went another way ({places})"
     return f"its static model failed, as it may where a branch goes another way ({places}): {fault}"
 

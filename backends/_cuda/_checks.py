@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hybrid_infer._errors import ArgumentsRefused, EngineError
+from hybrid_infer._errors import CheckFailed, EngineError
 from hybrid_infer._types import Memory
 from hybrid_infer.backends._program import FAILED
 
@@ -17,6 +17,6 @@ def possible(engine: str, memory: Memory) -> None:
 
 
 def hold(engine: str, results: Sequence[Any]) -> None:
-    """To be called behind it. Raises ArgumentsRefused where the last of the results says that a check failed."""
+    """To be called behind it. Raises CheckFailed where the last of the results says that a check failed."""
     if not bool(results[-1]):
-        raise ArgumentsRefused(engine, FAILED)
+        raise CheckFailed(engine, FAILED)

@@ -11,8 +11,8 @@ import torch
 from torch_support import Block, counts, same
 
 import hybrid_infer
-from hybrid_infer import BackendError, _dispatch, _pauses, _serve, _sides, inference
-from hybrid_infer._errors import ArgumentsRefused, EngineError
+from hybrid_infer import BackendError, _dispatch, _pauses, _serve, _sides, _tracing, inference
+from hybrid_infer._errors import CheckFailed, EngineError
 
 pytestmark = pytest.mark.torch
 
@@ -96,6 +96,76 @@ def test_an_engine_that_fails_on_the_side_it_has_is_an_error(monkeypatch: pytest
     assert counts()["captures"] == 1
 
 
+class Picking(Block):
+    """Of a NaN, ONNX Runtime refuses `argmax`; only eager code tells which number is the largest one."""
+
+    def forward(self, x: Any) -> Any:
+        y = self.linear(x)
+        return y * 2 if x.isinf().any() else y * y.argmax(-1, keepdim=True)
+
+
+class Mending(Block):
+    def forward(self, x: Any) -> Any:
+        y = self.linear(x)
+        return y.nan_to_num() if y.isnan().any() else y * y.argmax(-1, keepdim=True)
+
+
+NAN = torch.full((2, 4), torch.nan)
+
+
+def test_values_that_an_engine_refuses_are_no_other_side(captures: list[str]) -> None:
+    layer = decorated(Picking)
+    with torch.no_grad():
+        for given in (X, X, *[NAN] * 6, *[X] * 6):
+            same(layer(given), Picking.forward(layer, given))
+    found = counts()
+    assert found["hits"] == 7 and len(captures) == 1, found
+    assert any("a NaN" in reason for reason in found["fallbacks"]), found
+
+
+def test_a_nan_that_takes_another_side_is_of_that_side(captures: list[str]) -> None:
+    layer = decorated(Mending)
+    with torch.no_grad():
+        for given in (X, X, *[NAN] * 12):
+            same(layer(given), Mending.forward(layer, given))
+    found = counts()
+    assert found["captures"] == 2 and found["hits"] >= 7, found
+
+
+class Slow:
+    """A clock that goes on while methods are captured, for longer than a static model is left alone at first."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, capture = 100.0, _tracing.capture
+
+        def slowly(*of: Any) -> Any:
+            self.now += 5
+            return capture(*of)
+
+        monkeypatch.setattr(_tracing, "capture", slowly)
+        monkeypatch.setattr(_pauses, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+
+@pytest.mark.parametrize("fault", [EngineError("onnxruntime", "out of order"), CheckFailed("onnxruntime", "so")])
+def test_what_answers_for_now_ends_though_a_capture_takes_longer(
+    fault: EngineError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Slow(monkeypatch)
+    _dispatch._STATES.clear()
+    layer = decorated(Structured)
+    with torch.no_grad():
+        layer(X), layer(X)
+        (state,) = [each for each in _dispatch._STATES if each.method.name == layer.forward.__hybrid_infer__.name]
+        (route,) = state.routes.values()
+        for _ in range(4):
+            state.sides.another_way(route.held, fault, 1)
+        _serve._drop(state, route)
+        for _ in range(9):  # the first of which is captured again, which finds the same side
+            same(layer(X), Structured.forward(layer, X))
+    found = counts()
+    assert found["captures"] == 1 and found["hits"] == 9 and clock.now == 110, found
+
+
 class Flagged(Block):
     def __init__(self, on: bool = True) -> None:
         super().__init__()
@@ -143,7 +213,7 @@ def test_a_call_of_the_side_that_is_held_tells_nothing_of_the_other_one(monkeypa
         (state,) = [each for each in _dispatch._STATES if each.method.name == layer.forward.__hybrid_infer__.name]
         (route,) = state.routes.values()
         for _ in range(4):
-            state.sides.another_way(route.held, ArgumentsRefused("onnxruntime", "a check failed"), 1)
+            state.sides.another_way(route.held, CheckFailed("onnxruntime", "a check failed"), 1)
         _serve._drop(state, route)
         same(layer(X), Structured.forward(layer, X))
         clock[0] += 10
@@ -161,7 +231,7 @@ def test_calls_of_the_other_side_that_come_at_random(
 ) -> None:
     clock, random, held, hits, strays = [100.0], Random(0), object(), 0, 0
     monkeypatch.setattr(_pauses, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    sides, fault = _sides.Sides(), ArgumentsRefused("onnxruntime", "a check failed")
+    sides, fault = _sides.Sides(), CheckFailed("onnxruntime", "a check failed")
     for _ in range(20000):
         clock[0] += 0.001
         if sides.rests(held):
