@@ -23,10 +23,15 @@ def expired(created: float) -> bool:
     return not -SKEW <= time.time() - created <= LIFETIME
 
 
-def remember(root: Root, method: str, meta: Mapping[str, Any]) -> None:
-    """Write one record, in place of an equal one; raises OSError or Damage."""
+def name_of(method: str, meta: Mapping[str, Any]) -> str:
+    """Under which a record is kept: equal ones are one."""
+    return _manifest.content_digest(method, _manifest.plain(meta), {})
+
+
+def remember(root: Root, method: str, meta: Mapping[str, Any], instead_of: Iterable[Mapping[str, Any]] = ()) -> None:
+    """Write one record, in place of an equal one and of others; raises OSError or Damage."""
     record = _manifest.plain(meta)
-    name = _manifest.content_digest(method, record, {})
+    name = name_of(method, record)
     manifest = _manifest.Manifest({"method": method, "failure": name}, time.time(), record, {})
     directory = root.layout.failures(method)
     for last in (False, True):
@@ -42,6 +47,8 @@ def remember(root: Root, method: str, meta: Mapping[str, Any]) -> None:
             # Pruned or deleted between two of our steps.
             if last:
                 raise
+    for former in {name_of(method, each) for each in instead_of} - {name}:
+        _remove(os.path.join(directory, former + _SUFFIX))
     found = _load(root, method)
     for _, stale in found[MAX_RECORDS:]:
         _remove(os.path.join(directory, stale))

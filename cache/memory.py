@@ -15,7 +15,7 @@ from hybrid_infer import _fork_safe
 from hybrid_infer._errors import OptionError
 from hybrid_infer.cache import _files, _layout, _lock, _manifest
 from hybrid_infer.cache._evict import Pruned
-from hybrid_infer.cache._failures import MAX_RECORDS, expired
+from hybrid_infer.cache._failures import MAX_RECORDS, expired, name_of
 from hybrid_infer.cache._report import DamagedEntry, explain, warn
 from hybrid_infer.cache.store import DEFAULT_MAX_BYTES
 
@@ -200,12 +200,16 @@ class MemoryStore:
     def lock(self, name: str, timeout: float) -> AbstractContextManager[bool]:
         return _lock.gate(f"memory:{id(self)}:{_layout.safe_name('name', name)}", timeout)
 
-    def remember_failure(self, method: str, meta: Mapping[str, Any]) -> None:
+    def remember_failure(
+        self, method: str, meta: Mapping[str, Any], instead_of: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
         _layout.digest_name("method", method)
         record = _manifest.plain(meta)
         with self._guard:
             known = self._failures.setdefault(method, {})
-            known.pop(name := _manifest.content_digest(method, record, {}), None)
+            name = name_of(method, record)
+            for former in (name, *(name_of(method, each) for each in instead_of)):
+                known.pop(former, None)
             known[name] = (time.time(), record)
             while len(known) > MAX_RECORDS:
                 del known[next(iter(known))]

@@ -264,12 +264,17 @@ class Store:
 
     # Failures
 
-    def remember_failure(self, method: str, meta: Mapping[str, Any]) -> None:
-        """Record beside the versions that something could not be done; it counts for a week."""
+    def remember_failure(
+        self, method: str, meta: Mapping[str, Any], instead_of: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """Record beside the versions that something could not be done; it counts for a week.
+
+        `instead_of`: records that it takes the place of, where they are there.
+        """
         _layout.digest_name("method", method)
         record = _manifest.plain(meta)
         try:
-            _failures.remember(self._own, method, record)
+            _failures.remember(self._own, method, record, instead_of)
         except (OSError, _files.Damage) as error:
             self._warn("a record of what cannot be compiled was not stored", error)
 

@@ -60,6 +60,7 @@ class Held:
         #: Of what is true of one side of a branch alone (see `_one_side`): how often it answered all calls for a while,
         #: and is that not over?
         self.pauses: dict[int, tuple[int, Callable[[], bool]]] = {}
+        self.found_by: Callable[[], Any] = lambda: None  # the `State` for which that was found, where it is in use
         self.ranges = Ranges()
         self.choices: dict[str, Any] = {}  # of a `Choice`, by what it was made among
         self.contests: dict[Hashable, Any] = {}  # of a `Contest`, by engine and signature

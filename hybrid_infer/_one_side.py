@@ -8,12 +8,14 @@ does not: its call may have been an odd one.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from hybrid_infer._pauses import ever_longer, for_a_while
 from hybrid_infer._route import Eager
+from hybrid_infer._version import Version
 
 _SHORTEST, _LONGEST = 1.0, 3600.0  # seconds
 _COST = 10  # a pause is so many times as long as the capture took
@@ -33,13 +35,19 @@ def rest(held: Any, at: int, seconds: float, before: int = 0) -> None:
     held.pauses[at] = times + 1, for_a_while(min(length, _LONGEST))
 
 
-def refuse(family: Any, held: Any, seconds: float) -> None:
-    """Have a refusal answer the calls of its structure for a while, in place of those before it."""
+def refuse(state: Any, family: Any, held: Any, subject: Any, seconds: float) -> list[Version]:
+    """Have a refusal answer the calls of its structure for a while; returns those before it, which it replaces.
+
+    These are of the same instance, whatever it has read since, or of one that is like it.
+    """
+    held.found_by = weakref.ref(state)
+    similar = [h for h in list(family.held) if h.version.again and h.version.akin(held.version)]
+    earlier = [h for h in similar if h.found_by() is state or family.suits(h.version, subject)]
     with family.lock:
-        earlier = [h for h in family.held if h.version.again and h.version.tree == held.version.tree]
         held.version = replace(held.version, again=_BELIEVED if earlier else 1)
         rest(held, REFUSED, seconds, max((h.pauses[REFUSED][0] for h in earlier if h.pauses), default=0))
         family.held = [*(h for h in family.held if h not in earlier), held]
+    return [h.version for h in earlier]
 
 
 def believe(family: Any) -> None:

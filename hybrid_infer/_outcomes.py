@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hybrid_infer import _compile, _engines, _one_side, _tracing
@@ -101,10 +101,11 @@ def fail(request: Request, family: Family, held: Held) -> None:
     remember(request, family, held)
 
 
-def remember(request: Request, family: Family, held: Held) -> None:
-    """Put a failure where other processes find it."""
+def remember(request: Request, family: Family, held: Held, instead_of: Sequence[Version] = ()) -> None:
+    """Put a failure where other processes find it, in place of others."""
     if not request.subject.opaque:
-        request.store.remember_failure(family.key, held.version.to_meta())
+        former = [version.to_meta() for version in instead_of]
+        request.store.remember_failure(family.key, held.version.to_meta(), former)
 
 
 def refused(request: Request, held: Held) -> Eager:

@@ -251,8 +251,8 @@ def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call:
             held_so = minutes(state.failures - 1)
         aside = held_so is None and bool(version.taken)
         if aside:
-            _one_side.refuse(family, held, outcome.seconds)
-            remember(request, family, held)
+            earlier = _one_side.refuse(state, family, held, request.subject, outcome.seconds)
+            remember(request, family, held, earlier)
         elif held_so is None:
             fail(request, family, held)
         if result is not NOTHING:

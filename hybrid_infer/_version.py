@@ -93,6 +93,10 @@ class Version:
             == [(t.dtype, t.device, len(t.shape)) for t in call.tensors]
         )
 
+    def akin(self, other: Version) -> bool:
+        """Is another one of such calls, whatever their sizes?"""
+        return self.similar(Call(other.tree, other.tensors, (0,) * len(other.ints), other.ambient))
+
     def fits(self, call: Call) -> bool:
         """Is it valid for the structure, sizes and integers of a call?"""
         if not self.similar(call):

@@ -43,6 +43,14 @@ def test_an_equal_one_is_one(any_store: AnyStore, clock: list[float]) -> None:
     assert any_store.failures(METHOD) == [{"a": 1}]
 
 
+def test_one_takes_the_place_of_others(any_store: AnyStore, clock: list[float]) -> None:
+    for number in range(3):
+        any_store.remember_failure(METHOD, {"number": number})
+        clock[0] += 1
+    any_store.remember_failure(METHOD, {"number": 3}, [{"number": 3}, {"number": 0}, {"number": 2}, {"number": 7}])
+    assert any_store.failures(METHOD) == [{"number": 3}, {"number": 1}]
+
+
 def test_they_expire_after_a_week(any_store: AnyStore, clock: list[float]) -> None:
     any_store.remember_failure(METHOD, {"a": 1})
     clock[0] += 7 * DAY - 1

@@ -142,6 +142,46 @@ def test_it_is_an_error_where_the_user_wants_one(clock: list[float]) -> None:
     assert counts()["hits"] == 1
 
 
+def test_it_is_one_record_whatever_sizes_and_sides(clock: list[float]) -> None:
+    class Either(Block):
+        def forward(self, x: Any) -> Any:
+            y = self.linear(x)
+            return torch.from_numpy(y.numpy() * 2) if x.any() else torch.from_numpy(y.numpy())
+
+    layer = decorated(Either)
+    for size in range(1, 6):
+        right(layer, torch.zeros(size, 4))
+        clock[0] += 10000
+        right(layer, torch.ones(size, 4))
+        clock[0] += 10000
+    (state,) = [each for each in _dispatch._STATES if each.method.name == layer.forward.__hybrid_infer__.name]
+    assert len(state.family.store.failures(state.family.key)) == 1
+
+
+class Scaled(Early):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Any) -> Any:
+        return self.linear(x * self.factor) if (x * self.factor).any() else x
+
+
+def test_what_was_found_of_one_instance_or_type_says_nothing_of_another(
+    clock: list[float], captures: list[str]
+) -> None:
+    hot = type("Scaled", (Scaled,), {"forward": inference(Scaled.forward)})
+    for begun, factor, given in [(1, 1.0, ZEROS), (2, 2.0, ZEROS), (3, 1.0, ZEROS.double()), (4, 1.0, ZEROS)]:
+        clock[0] += 10 * (begun == 4)  # found twice
+        right(hot(factor), given)
+        assert len(captures) == begun
+    _dispatch._STATES.clear()
+    _family._FAMILIES.clear()  # as in another process
+    for begun, factor, given in [(4, 1.0, ZEROS), (5, 2.0, ZEROS), (6, 1.0, ZEROS.double())]:
+        right(hot(factor), given)
+        assert len(captures) == begun, (factor, given.dtype)
+
+
 def test_a_loop_is_refused_for_good(clock: list[float]) -> None:
     class Looping(Block):
         def forward(self, x: Any) -> Any:
