@@ -78,6 +78,10 @@ class Held:
             self.told.add(among)
             yield among, self.refused[among]
 
+    def forget_untold(self) -> None:
+        """Take back what is not on disk yet of why engines are not used."""
+        self.refused = {among: reason for among, reason in self.refused.items() if among in self.told}
+
     def graph(self) -> Graph:
         """The graph with its bytes; they are read from the store when an engine needs them. Raises DamagedEntry."""
         graph = self.unpublished or self.version.graph

@@ -1,9 +1,10 @@
 """What was found at a call that takes one side of a branch on values (see ``Captured.taken``), and is true of it alone.
 
-That it cannot be captured, or that no engine makes it faster, as of an early exit. Nothing tells which side a later
-call takes before it is traced: such a finding answers all of them for a while, ever longer, and then one call is
-captured anew. What two captures in a row have found answers the first calls of later processes too; what one has found
-does not: its call may have been an odd one.
+That it cannot be captured, that no engine makes it faster, as of an early exit, or that what was captured gives
+something else than the eager method: then that one may have taken another side, where it rounds otherwise. Nothing
+tells which side a later call takes before it is traced: such a finding answers all of them for a while, ever longer,
+and then one call is captured anew. What two captures in a row have found answers the first calls of later processes
+too; what one has found does not: its call may have been an odd one.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _BELIEVED = 2  # captures in a row that have found the same
 
 #: At which a refusal rests; a choice of the eager method does at the scale of its calls.
 REFUSED = -1
+#: At which a static model does that an odd call was not like.
+UNLIKE = -2
 
 
 def rest(held: Any, at: int, seconds: float, before: int = 0) -> None:
@@ -35,14 +38,26 @@ def rest(held: Any, at: int, seconds: float, before: int = 0) -> None:
     held.pauses[at] = times + 1, for_a_while(min(length, _LONGEST))
 
 
+def known(state: Any, family: Any, version: Version, subject: Any) -> list[Any]:
+    """Refusals of such calls that were found before, of either side."""
+    similar = [h for h in list(family.held) if h.version.again and h.version.akin(version)]
+    return [h for h in similar if h.found_by() is state or family.suits(h.version, subject)]
+
+
+def apart(held: Any) -> Callable[[], bool]:
+    """Waits for a call at which a static model that others have is not found to give something else than eager."""
+    rest(held, UNLIKE, 0.0)
+    pending: Callable[[], bool] = held.pauses[UNLIKE][1]
+    return pending
+
+
 def refuse(state: Any, family: Any, held: Any, subject: Any, seconds: float) -> list[Version]:
     """Have a refusal answer the calls of its structure for a while; returns those before it, which it replaces.
 
     These are of the same instance, whatever it has read since, or of one that is like it.
     """
     held.found_by = weakref.ref(state)
-    similar = [h for h in list(family.held) if h.version.again and h.version.akin(held.version)]
-    earlier = [h for h in similar if h.found_by() is state or family.suits(h.version, subject)]
+    earlier = known(state, family, held.version, subject)
     with family.lock:
         held.version = replace(held.version, again=_BELIEVED if earlier else 1)
         rest(held, REFUSED, seconds, max((h.pauses[REFUSED][0] for h in earlier if h.pauses), default=0))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hybrid_infer import _compile, _engines, _one_side, _tracing
@@ -40,13 +41,19 @@ class TooOpen(Exception):
 
 def unserved(
     state: Any, request: Request, family: Family, held: Held, reason: str, result: Any = NOTHING,
-    *, narrows: bool = True,
+    *, narrows: bool = True, odd: bool = False,
 ) -> tuple[Any, Any]:  # fmt: skip
     """No engine serves the version, or its result was wrong: remembered, and answered eagerly from now on.
 
-    Raises TooOpen where that may be for the sizes that vary in it, unless `narrows` says that it is not.
+    Raises TooOpen where that may be for the sizes that vary in it, unless `narrows` says that it is not. `odd`: it may
+    be for the call, which is answered as `_one_side` has it.
     """
     scope = _engines.scope(request)
+    failed = Held(_tracing.unserved(request, held, reason, scope), None, disk=False)
+    failed.ledger = held.ledger
+    if odd:
+        failed.version = replace(failed.version, taken=held.version.taken)
+        narrows = narrows and bool(_one_side.known(state, family, failed.version, request.subject))
     if narrows:
         siblings = [v for v in family.siblings(request.call, request.subject) if v is not held.version]
         record = _tracing.too_open(request, held, reason, scope, siblings)
@@ -54,13 +61,16 @@ def unserved(
             family.drop(held)
             fail(request, family, Held(record, None, disk=False))
             raise TooOpen(reason)
-    failed = Held(_tracing.unserved(request, held, reason, scope), None, disk=False)
-    failed.ledger = held.ledger
     family.drop(held)
-    fail(request, family, failed)
+    if odd:
+        seconds = held.ledger.seconds.get("capture", 0.0)
+        remember(request, family, failed, _one_side.refuse(state, family, failed, request.subject, seconds))
+    else:
+        fail(request, family, failed)
     if result is not NOTHING and not request.errand.ahead:
         state.note(reason, "", "build")
-    return refused(request, failed), result
+    route = refused(request, failed)
+    return (_one_side.answer(state, route) if odd else route), result
 
 
 def later(

@@ -383,7 +383,7 @@ def _further(
         result, comparable = _comparison.eager(request, held, built, call, result)
         unlike = _comparison.fault(request, held, built, route, call, result) if comparable else None
         if unlike is not None:
-            if _comparison.wrong(request, held, built, unlike):
+            if _comparison.wrong(request, held, built, unlike) and not _odd(held, unlike):
                 _drop(state, route)
             return _unused(state, request, family, held, built, unlike, result, None, at)
         _verified.publish(request, held, built)
@@ -398,6 +398,7 @@ def _unused(
     """Where a call goes that was not found to be computed as the eager method does."""
     if _strays(unlike, held, outcome):
         if outcome is not None:
+            held.forget_untold()  # the engines before this one were given the wrong side as well
             publish(request, family, held, outcome)
         if state.sides.another_way(held, unlike):
             state.changes += 1
@@ -414,6 +415,12 @@ def _unused(
         if rest is None:
             return None, result
         held.resting[at] = Eager(str(unlike), rest, kind="busy")
+        return held.resting[at], result
+    if _odd(held, unlike) and outcome is None:  # it has served others
+        told = _sides.told(held.version, unlike)
+        held.resting[at] = Eager(told, _one_side.apart(held), kind="busy")
+        if result is not NOTHING and not request.errand.ahead:
+            state.note(told, "", "busy")
         return held.resting[at], result
     if _comparison.wrong(request, held, built, unlike):
         return _without(state, request, family, held, built, unlike, result, outcome)
@@ -432,6 +439,11 @@ def _strays(fault: Exception, held: Held, outcome: Outcome | None) -> bool:
     return _sides.strays(fault, held.version) and (outcome is None or isinstance(fault, CheckFailed))
 
 
+def _odd(held: Held, fault: Exception) -> bool:
+    """May the eager method have taken another side than the trace and the program, which round otherwise?"""
+    return bool(held.version.taken) and isinstance(fault, _verify.Disagreement)
+
+
 def _without(
     state: Any, request: Request, family: Family, held: Held, built: Built, fault: Exception, result: Any,
     outcome: Outcome | None,
@@ -439,7 +451,7 @@ def _without(
     """An engine computes something else than the eager method: the next one is tried; with none left, none serves."""
     if isinstance(fault, _verify.Unlike):
         narrows = not isinstance(fault, _verify.Unseen)
-        return unserved(state, request, family, held, str(fault), result, narrows=narrows)
+        return unserved(state, request, family, held, str(fault), result, narrows=narrows, odd=_odd(held, fault))
     level = logging.WARNING if request.options.backend else logging.INFO
     _verified.leave_out(request, held, built.engine, built.plan, fault, level)
     if built.profile is not None and _ranges.rejected(request, held, built.profile):
@@ -454,9 +466,11 @@ def _without(
     if not all(reason for _, reason in reasons):
         raise _Another(result)
     if ends:
+        if _odd(held, fault):
+            held.forget_untold()
         reason = _verified.together(reasons)
         return later(state, request, family, held, reason, before(min(ends)), result, outcome)
-    return unserved(state, request, family, held, _verified.together(reasons), result)
+    return unserved(state, request, family, held, _verified.together(reasons), result, odd=_odd(held, fault))
 
 
 def leave(state: Any, route: Compiled, fault: Exception) -> None:
