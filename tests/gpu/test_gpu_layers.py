@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -116,7 +117,10 @@ def test_a_static_model_and_the_same_by_cupy_alone(tmp_path: Path, monkeypatch: 
         "x = cupy.asarray(np.load('x.npy'))\nfor _ in range(3): y = static(x)\nnp.save('y.npy', cupy.asnumpy(y))\n"
         "assert type(y) is cupy.ndarray and not {'torch', 'paddle', 'onnx'} & set(sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240
+    )
     assert done.returncode == 0, done.stderr
     with torch.no_grad():
         np.testing.assert_allclose(np.load(tmp_path / "y.npy"), layer(*given).cpu().numpy(), rtol=1e-4, atol=1e-4)
