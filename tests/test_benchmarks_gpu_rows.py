@@ -20,6 +20,7 @@ from benchmarks import (
     _gpu_tables,
     _measure,
     gpu,
+    tensorrt,
 )
 from benchmarks._gpu_budget import Budget
 from benchmarks._gpu_models import MODELS, Model
@@ -302,3 +303,23 @@ def test_the_page_holds_the_figures_and_says_what_was_not_run() -> None:
     assert _gpu_page.filled(once, words, "2026-01-01", tables, []).count("Measured by") == 1
     with pytest.raises(ValueError, match="no place for figures"):
         _gpu_page.filled("# On a GPU", "", "", "", [])
+
+
+def test_the_table_of_tensorrt_has_every_row_too(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever fails in one of them; each is saved at once."""
+    saved: list[int] = []
+
+    def measure(name: str, dtype: str, batch: int, rounds: int) -> dict[str, Any]:
+        if batch == 8:
+            raise RuntimeError("CUDA out of memory")
+        ms = {"eager": [4.0], "native": [1.0], "tensorrt": [2.0]}
+        return {**row(name, batch, dtype=dtype, ms=ms, failed={"max-autotune": "it raised"}), "served_by": ["tensorrt"]}
+
+    monkeypatch.setattr(_gpu_machine, "machine", lambda: MACHINE)
+    monkeypatch.setattr(tensorrt, "measure", measure)
+    monkeypatch.setattr(_measure, "save", lambda name, result: saved.append(len(result["results"])))
+    text = tensorrt.main(3, ["ViT-B"])
+    assert saved == [1, 2, 3, 4] and text.count("all of it failed: RuntimeError: CUDA out of memory") == 2
+    assert "ViT-B, float16, batch 1: max-autotune failed: it raised" in text
+    (line,) = (each for each in text.splitlines() if each.startswith("  ViT-B, float16, batch 1  "))
+    assert line.split()[4:] == ["2.000", "2.00", "-", "0.50", "-", "-", "-", "tensorrt"]
