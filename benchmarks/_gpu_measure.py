@@ -15,6 +15,9 @@ Run = Callable[[], Any]
 #: Makes what answers calls of a layer, which it may keep: from the layer, and the arguments of the first call.
 Peer = Callable[[Any, Sequence[Any]], Callable[..., Any]]
 
+#: What errors are compared with, by name where it fails: it takes the most memory of all.
+EXACT = "float64"
+
 #: Arguments, drawn anew, on which errors are compared.
 DRAWS = 3
 
@@ -90,7 +93,9 @@ def compare(
     torch.compiler.reset()
     kind = getattr(torch, dtype)
     layer = layer.eval().cuda()
-    exact = copy.deepcopy(layer).double()
+    failed, exact = dict[str, str](), None
+    with telling(failed, EXACT):
+        exact = copy.deepcopy(layer).double()
     layer = layer.to(kind)
 
     def here(arguments: Sequence[Any]) -> list[Any]:
@@ -100,11 +105,14 @@ def compare(
         return tensor.double() if tensor.is_floating_point() else tensor
 
     makers: dict[str, Peer] = {"eager": lambda layer, given: layer, **peers}
-    early, failed, started = {"eager", *first}, dict[str, str](), dict[str, float]()
+    early, started = {"eager", *first}, dict[str, float]()
     calls: dict[str, Callable[..., Any]] = {}
     with torch.inference_mode():
         given, draws = here(draw()), [here(draw()) for _ in range(DRAWS)]
-        for group in ([name for name in makers if name in early], [name for name in makers if name not in early]):
+    for group in ([name for name in makers if name in early], [name for name in makers if name not in early]):
+        if not group:
+            continue
+        with torch.inference_mode():  # not around what the caller does in between
             for name in group:
                 with telling(failed, name):
                     call = makers[name](layer if name == "eager" else copy.deepcopy(layer), given)
@@ -113,10 +121,12 @@ def compare(
                     torch.cuda.synchronize()
                     calls[name], started[name] = call, time.perf_counter() - start
             runs = {name: _bound(call, given) for name, call in calls.items() if name not in failed}
-            if group and runs:
-                milliseconds = in_turn(runs, rounds, lambda: torch.cuda.Event(enable_timing=True), failed)
-                worst = errors({name: calls[name] for name in milliseconds}, exact, draws, widen, failed)
-                yield {"first_s": dict(started), "ms": milliseconds, "error": worst, "failed": dict(failed)}
+            milliseconds = in_turn(runs, rounds, lambda: torch.cuda.Event(enable_timing=True), failed)
+            worst: dict[str, float] = {}
+            if exact is not None:
+                with telling(failed, EXACT):
+                    worst = errors({name: calls[name] for name in milliseconds}, exact, draws, widen, failed)
+        yield {"first_s": dict(started), "ms": milliseconds, "error": worst, "failed": dict(failed)}
 
 
 def _bound(call: Callable[..., Any], given: Sequence[Any]) -> Run:

@@ -188,6 +188,24 @@ def test_a_peer_that_fails_costs_its_own_figures(at: int, host: None) -> None:
     assert ("bad" in found["ms"]) == (at == 10_000)
 
 
+@pytest.mark.parametrize("at", ["double", "forward"])
+def test_without_memory_for_float64_there_are_no_errors_but_all_speeds(
+    at: str, host: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward = torch.nn.Linear.forward
+
+    def fail(self: Any, *x: Any) -> Any:
+        if at == "double" or x[0].dtype == torch.float64:
+            raise RuntimeError("CUDA out of memory")
+        return forward(self, *x)
+
+    monkeypatch.setattr(torch.nn.Linear, at, fail)
+    (found,) = compared({"peer": lambda layer, given: layer})
+    assert found["failed"] == {"float64": "RuntimeError: CUDA out of memory"}
+    assert not found["error"] and set(found["ms"]) == {"eager", "peer"}
+    assert not torch.is_inference_mode_enabled()
+
+
 def test_what_is_wanted_first_is_told_before_the_others_are_made(host: None) -> None:
     layer, made = torch.nn.Linear(4, 3), list[str]()
 
@@ -197,6 +215,7 @@ def test_what_is_wanted_first_is_told_before_the_others_are_made(host: None) -> 
     peers = {"slow to make": peer("slow to make"), "native": peer("native")}
     found = _gpu_measure.compare(layer, lambda: [torch.randn(2, 4)], "float32", peers, 3, ["native"])
     early = next(found)
+    assert not torch.is_inference_mode_enabled()
     assert made == ["native"] and set(early["ms"]) == set(early["error"]) == {"eager", "native"}
     assert set(next(found)["ms"]) == {"eager", *peers} and made == ["native", "slow to make"]
 
