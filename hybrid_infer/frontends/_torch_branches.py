@@ -4,8 +4,9 @@ Where code asks a tensor for its truth (`if mask.all():`, `assert (x > 0).all()`
 of the call at hand: what the tracer has written so far is computed for it. The trace goes on that way, and the graph
 says of a later call whether it goes the same (see ``Graph.checked``); one that does not is answered eagerly.
 
-A loop whose end depends on values asks in one place again and again: where a place gives both answers, the branch is
-refused as before, unless weights alone decide.
+A loop whose end depends on values asks in one place again and again: where a place gives both answers in the same
+layer, the branch is refused, unless weights alone decide. That is true of such calls, as what else is found behind a
+branch: it may be an odd one at which a loop has turns at all, or differs from turn to turn.
 """
 
 from __future__ import annotations
@@ -49,14 +50,7 @@ class Branches:
         self._given, self._weights = list(given), weights
         self.count = self._asserted = 0
         self.taken: list[tuple[str, bool]] = []
-        self._loops = False  # does nothing but one line ask, which gives both answers?
         self.end()
-
-    @property
-    def sides(self) -> tuple[tuple[str, bool], ...]:
-        """What a fault of the trace is true of: the sides taken so far. That a loop ends by values is true of any call.
-        """
-        return () if self._loops else tuple(self.taken)
 
     def end(self) -> None:
         """The trace is over. A frame keeps all that its callers hold."""
@@ -72,7 +66,7 @@ class Branches:
         self._values = None if mode is None else Values(self._tracer, self._given)
         self._under, self._ways = frame, {}
         self.count = self._asserted = 0
-        self.taken, self._loops = [], False
+        self.taken = []
 
     def way(self, tensor: Any) -> bool | None:
         """The truth of a traced tensor, from now on taken for granted; None where it is not to be."""
@@ -109,7 +103,6 @@ class Branches:
             _log.debug("a branch is not taken for granted: %s", fault)
             return None
         if sources(node) >= self._weights and self._ways.setdefault(self._place(frame), way) is not way:
-            self._loops = {place for place, _ in self.taken} == {_places.of_frame(frame, torch)}
             return None
         self.count += 1
         self.taken.append((_places.of_frame(frame, torch), way))
@@ -129,10 +122,10 @@ class Branches:
         return None if slot is None or slot.constant is not None else slot.proxy.node
 
     def _place(self, frame: Any) -> tuple[Any, ...]:
-        """Where in the program, and by which calls it came there."""
-        found = []
+        """Where in the program, and by which calls, of which layers, it came there."""
+        found: list[Any] = []
         while frame is not None and frame is not self._under:
-            found += [frame.f_code, frame.f_lasti]
+            found += [frame.f_code, frame.f_lasti, _layer(frame)]
             frame = frame.f_back
         return tuple(found)
 
@@ -142,6 +135,13 @@ class Branches:
         if len(checks) != self._asserted:
             raise TraceError("a branch depends on the values of a tensor, of which the tracer keeps no check")
         return tuple(self.taken)
+
+
+def _layer(frame: Any) -> int | None:
+    """Which layer a frame is a method of: those that share their code may differ, and are no turns of a loop."""
+    code = frame.f_code
+    owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+    return id(owner) if isinstance(owner, torch.nn.Module) else None
 
 
 def _theirs(frame: Any) -> bool:

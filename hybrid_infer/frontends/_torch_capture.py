@@ -319,7 +319,7 @@ def _exported_once(tracee: Tracee, arguments: Any, shapes: Any, recording: bool)
         try:
             program = torch.export.export(call, arguments, dynamic_shapes=shapes, strict=False)
         finally:
-            tracee.taken = () if branches is None else branches.sides
+            tracee.taken = () if branches is None else tuple(branches.taken)
     return program, () if branches is None else branches.settled(program)
 
 

@@ -10,7 +10,7 @@ import torch
 from router_support import decided
 from torch_support import Block, counts, same
 
-from hybrid_infer import CaptureError, _dispatch, _family, _one_side, _pauses, _tracing, inference, stance
+from hybrid_infer import CaptureError, _dispatch, _family, _one_side, _pauses, inference, stance
 
 pytestmark = pytest.mark.torch
 
@@ -182,19 +182,84 @@ def test_what_was_found_of_one_instance_or_type_says_nothing_of_another(
         assert len(captures) == begun, (factor, given.dtype)
 
 
-def test_a_loop_is_refused_for_good(clock: list[float]) -> None:
-    class Looping(Block):
-        def forward(self, x: Any) -> Any:
-            while x.abs().max() > 1:
-                x = x / 2
-            return x
+class Halving(Block):
+    def forward(self, x: Any) -> Any:
+        while x.abs().max() > 100:
+            x = x / 2
+        return self.linear(x)
 
-    layer = decorated(Looping)
-    right(layer, X)
-    clock[0] += 10000
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_tracing, "capture", None)
-        right(layer, X, X)
+
+class Clamping(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+            if x.abs().max() > 100:
+                x = x.clamp(-1, 1)
+        return x
+
+
+LARGE = X * 1e3
+
+
+@pytest.mark.parametrize("kind", [Halving, Clamping])
+def test_an_odd_call_of_a_loop_decides_for_a_moment(kind: Any, clock: list[float], captures: list[str]) -> None:
+    layer = decorated(kind)
+    right(layer, LARGE, X)
+    assert len(captures) == 1 and counts()["captures"] == 0
+    clock[0] += 1.5
+    right(layer, *[X] * 5)
+    found = counts()
+    assert found["captures"] == 1 and found["hits"] == 4, found
+    right(layer, *[LARGE] * 6)
+    clock[0] += 1.5
+    right(layer, *[X] * 20)
+    assert counts()["captures"] == 1 and counts()["hits"] >= found["hits"] + 19, counts()
+    _dispatch._STATES.clear()
+    _family._FAMILIES.clear()  # as in another process
+    right(decorated(kind), X, X)
+    assert counts()["captures"] == 1, counts()
+
+
+def test_a_loop_that_always_has_turns_is_captured_ever_more_rarely(clock: list[float], captures: list[str]) -> None:
+    layer = decorated(Halving)
+    for _ in range(150):
+        right(layer, LARGE)
+        clock[0] += 0.5
+    assert 3 <= len(captures) <= 5 and counts()["captures"] == 0, captures
+    _dispatch._STATES.clear()
+    _family._FAMILIES.clear()  # as in another process
+    begun = len(captures)
+    right(decorated(Halving), LARGE)
+    assert len(captures) == begun
+
+
+class Guarded(Block):
+    def forward(self, x: Any) -> Any:
+        x = self.linear(x)
+        return x.clamp(-1, 1) if x.abs().max() > 100 else x
+
+
+class Guarding(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(Guarded() for _ in range(3))
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_layers_that_differ_in_a_call_are_no_loop(clock: list[float]) -> None:
+    layer = decorated(Guarding)
+    right(layer, LARGE, LARGE, *[X] * 8, LARGE, *[X] * 4)
+    found = counts()
+    assert found["captures"] == 2 and found["hits"] >= 7, found
+    assert all("another way" in reason for reason in found["fallbacks"]), found
 
 
 class Cheap(Block):
