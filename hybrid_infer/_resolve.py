@@ -37,7 +37,7 @@ from hybrid_infer._pauses import ever_longer, for_a_while, minutes
 from hybrid_infer._ran_eagerly import MoreRan
 from hybrid_infer._request import Outcome, Request, described
 from hybrid_infer._route import Eager
-from hybrid_infer._serve import use
+from hybrid_infer._serve import takes, use
 from hybrid_infer._subject import Subject
 from hybrid_infer._version import Version
 
@@ -112,6 +112,8 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
             held = _find(state, request, family)
             if held is not None:
                 return use(state, request, family, held, call)
+            if (held := _asked_again(request, families)) is not None:
+                return use(state, request, family, held, call)
             resting = _resting(state, request, families)
             turnover = state.turnover
             changing = turnover.changes((*request.subject.key.items, *state.stores.items()), state.counters.hits)
@@ -176,6 +178,18 @@ def _find(state: Any, request: Request, family: Family) -> Held | None:
         _one_side.believe(family)
         held = find(passed_over)
     return held
+
+
+def _asked_again(request: Request, families: Sequence[Family]) -> Held | None:
+    """A version whose side a call takes, of those that lose to the eager method, after the pause of that choice."""
+    scale = _choice.scale(request.call)
+    for family in families:
+        for held in family.fitting(request.call, request.subject):
+            start = time.perf_counter()
+            if held.version.taken and _one_side.over(held, scale) and takes(request, family, held):
+                _one_side.rest(held, scale, time.perf_counter() - start)
+                return held
+    return None
 
 
 def _found_again(request: Request, families: Sequence[Family], outcome: Outcome) -> Held | None:

@@ -295,19 +295,29 @@ def test_a_side_that_no_engine_makes_faster_says_nothing_of_the_other_one(
     assert counts()["captures"] == 2 and counts()["hits"] >= 6, counts()
 
 
-def test_where_all_calls_take_that_side_it_is_captured_ever_more_rarely(
-    monkeypatch: pytest.MonkeyPatch, clock: list[float]
+def test_where_all_calls_take_that_side_it_is_not_captured_again(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float], captures: list[str]
 ) -> None:
     choosing(monkeypatch)
-    layer, again = decorated(Cheap), []
+    layer, again = decorated(Cheap), list[int]()
     rest = _one_side.rest
     monkeypatch.setattr(_one_side, "rest", lambda *of: again.append(1) or rest(*of))
     for _ in range(150):
         right(layer, ZEROS)
         clock[0] += 0.5
     found = counts()
-    assert found["hits"] == 0 and 3 <= len(again) <= 5, (found, again)
+    assert found["hits"] == 0 and 3 <= len(again) <= 5 and len(captures) == 1, (found, again)
     with stance("fail_on_compile"):
         for _ in range(10):
             right(layer, ZEROS)
             clock[0] += 1000
+    _dispatch._STATES.clear()
+    _family._FAMILIES.clear()  # as in another process
+    layer = decorated(Cheap)
+    for _ in range(10):
+        right(layer, ZEROS, ZEROS)
+        clock[0] += 1000
+    assert len(captures) == 1
+    clock[0] += 4000
+    right(layer, X)
+    assert len(captures) == 2, "a call of another side is captured"
