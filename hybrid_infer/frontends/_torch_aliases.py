@@ -28,7 +28,7 @@ def unsettled(program: Any) -> str:
     """Why what the writes of an exported program change depends on layouts; empty if it does not."""
     nodes = list(program.graph.nodes)
     place = {node: n for n, node in enumerate(nodes)}
-    writes = [(n, target) for n, node in enumerate(nodes) for target in _targets(node)]
+    writes = [(n, target) for n, node in enumerate(nodes) for target in targets(node)]
     either = [node for node in nodes if _either(node)]
     if not writes or not either:
         return ""
@@ -77,7 +77,7 @@ def _either(node: Any) -> bool:
     return _name(node) in _EITHER
 
 
-def _targets(node: Any) -> list[Any]:
+def targets(node: Any) -> list[Any]:
     """What an operator in place writes to."""
     schema = getattr(node.target, "_schema", None) if node.op == "call_function" else None
     if schema is None or not schema.is_mutable:
@@ -98,11 +98,11 @@ def _sources(node: Any) -> list[Any]:
         return [each for each in node.args[:1] if isinstance(each, torch.fx.Node)]
     known = {argument.name for argument in node.target._schema.arguments if argument.alias_info is not None}
     names = [argument.name for argument in node.target._schema.arguments]
-    mine, found = _memory(node), []
+    mine, found = memories(node), []
     for name, given in [*zip(names, node.args, strict=False), *node.kwargs.items()]:
         if isinstance(given, torch.fx.Node):
             viewed = name in known and _dtype(given) == _dtype(node)
-            if viewed or (name in known and _dtype(node) is None) or mine & _memory(given):
+            if viewed or (name in known and _dtype(node) is None) or mine & memories(given):
                 found.append(given)
     return found
 
@@ -113,8 +113,8 @@ def _tensors(node: Any) -> list[Any]:
     return [each for each in values if isinstance(each, torch.Tensor)]
 
 
-def _memory(node: Any) -> set[int]:
-    """Of what `torch.vmap` has wrapped: where the whole lies."""
+def memories(node: Any) -> set[int]:
+    """Where the results of a traced node lie, as the tracer has it; of what `torch.vmap` has wrapped, the whole."""
     whole = map(_torch_layouts.unwrapped, _tensors(node))
     return {StorageWeakRef(tensor.untyped_storage()).cdata for tensor in whole}
 

@@ -47,14 +47,16 @@ class Branches:
     """
 
     def __init__(self, given: Sequence[Any], weights: int) -> None:
-        self._given, self._weights = list(given), weights
+        self._weights = weights
         self.count = self._asserted = 0
         self.taken: list[tuple[str, bool]] = []
         self.end()
+        self._given: tuple[Any, ...] = tuple(given)
 
     def end(self) -> None:
         """The trace is over. A frame keeps all that its callers hold."""
         self._tracer: Any = None
+        self._given = ()
         self._values: Values | None = None
         self._under: Any = None
         self._ways: dict[Any, bool] = {}

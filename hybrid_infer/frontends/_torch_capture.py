@@ -206,16 +206,9 @@ def _in_memory_of_their_own(tensors: Sequence[Any], weights: Sequence[Any]) -> l
     found = []
     for tensor in tensors:
         memory = _memory(tensor)
-        found.append(_copied(tensor) if memory in taken else tensor)
+        found.append(_torch_layouts.copied(tensor) if memory in taken else tensor)
         taken.add(memory)
     return found
-
-
-def _copied(tensor: Any) -> Any:
-    """A copy that lies in memory as the tensor does, gaps included: methods ask for that, by ``contiguous()``."""
-    sizes, strides = tensor.shape, tensor.stride()
-    reach = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)) + 1 if tensor.numel() else 0
-    return tensor.as_strided((reach,), (1,)).clone().as_strided(sizes, strides)
 
 
 def _memory(tensor: Any) -> Any:

@@ -48,3 +48,10 @@ def storage(tensor: Any) -> int | None:
     except (NotImplementedError, RuntimeError):
         return None
     return address
+
+
+def copied(tensor: Any) -> Any:
+    """A copy that lies in memory as the tensor does, gaps included: methods ask for that, by ``contiguous()``."""
+    sizes, strides = tensor.shape, tensor.stride()
+    reach = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)) + 1 if tensor.numel() else 0
+    return tensor.as_strided((reach,), (1,)).clone().as_strided(sizes, strides)

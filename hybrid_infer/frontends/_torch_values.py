@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.fx.node import map_arg
 from torch.utils._python_dispatch import _disable_current_modes
+
+from hybrid_infer.frontends import _torch_layouts
+from hybrid_infer.frontends._torch_aliases import memories, targets
 
 _ATEN = torch.ops.aten
 #: Without results: checks, and what says whether gradients are recorded.
@@ -27,54 +30,129 @@ class Unknown(Exception):
 class Values:
     """Of one trace. `given`: what its arguments stand for, in their order; nothing is written to them.
 
-    What was computed is kept until the end of the trace, as later nodes are made of it.
+    Operators give views of their tensors, and the tensors themselves, whatever their signatures say. So a writing one
+    is looked at with what it is about to write to: where that lies in the memory of an argument or of a constant, all
+    is computed anew with a copy in its place. What was computed is kept for as long as later nodes may be made of it.
     """
 
     def __init__(self, tracer: Any, given: Sequence[Any]) -> None:
         self._tracer, self._given = tracer, given
+        self._written: set[int] = set()  # memories, of which copies are used
+        self._lets_go = True
+        self._begin()
+
+    def _begin(self) -> None:
         self._found: dict[Any, Any] = {}
-        self._writes = False
-        self._touched: set[Any] = set()
+        self._done: set[Any] = set()  # and of which nothing may be kept
+        self._live: set[int] = set()  # memories that are no copies
+        self._copies: dict[int, tuple[Any, Any]] = {}  # by memory: what lies there, and its copy
 
     def truth(self, node: Any) -> bool:
         """Of a node of one element. Raises Unknown."""
         nodes = list(self._tracer.graph.nodes)
         writers = [each for each in nodes if _writes(each)]
-        if writers and not (self._writes and _touched(writers) <= self._touched):
-            self._writes, self._touched = True, _touched(writers)  # then all are computed in order, on copies
-            self._found.clear()
-        wanted = set(nodes) if self._writes else {*_behind(node)}
-        arguments = iter(self._given)
+        if not self._expected(nodes, writers) <= self._written:
+            self._written |= self._expected(nodes, writers)
+            self._begin()
+        wanted = set(nodes) if writers else {*_behind(node)}  # where there are writes, all in their order
         try:
-            with _plainly():
-                for each in nodes:
-                    given = next(arguments) if each.op == "placeholder" else None
-                    if each in wanted and each not in self._found:
-                        self._found[each] = self._value(each, given)
+            with plainly():
+                while not self._computed(nodes, wanted, node):
+                    self._begin()
                 return bool(self._found[node])
         except Unknown:
             raise
         except Exception as fault:
             raise Unknown(str(fault)) from fault
 
-    def _value(self, node: Any, given: Any) -> Any:
+    def _expected(self, nodes: Sequence[Any], writers: Sequence[Any]) -> set[int]:
+        """The memories that will turn out to be written to, as far as the tracer knows: each of them costs a new start.
+        """
+        aims = [target for each in writers for target in targets(each) or each.all_input_nodes]
+        written = {memory for each in aims for memory in memories(each)}
+        places = (each for each in nodes if each.op == "placeholder")
+        pairs = zip(places, self._given, strict=False)
+        return {_memory(value) for each, value in pairs if isinstance(value, torch.Tensor) and memories(each) & written}
+
+    def _computed(self, nodes: Sequence[Any], wanted: set[Any], asked: Any) -> bool:
+        """Are all that are wanted computed now? Not where one would have written to what is live, or one is gone."""
+        arguments = iter(self._given)
+        later = {asked, *(each.proxy.node for each in self._tracer.tensor_tracker.values())}  # as the program has them
+        for node in nodes:
+            given = next(arguments) if node.op == "placeholder" else None
+            if node not in wanted or node in self._done:
+                continue
+            if any(each in self._done and each not in self._found for each in node.all_input_nodes):
+                self._lets_go = False
+                return False
+            args, kwargs = map_arg((node.args, node.kwargs), self._found.__getitem__)
+            live = self._live & {_memory(each) for each in _written_by(node, args, kwargs)}
+            if live:
+                self._written |= live
+                return False
+            self._found[node] = self._value(node, given, args, kwargs)
+            self._done.add(node)
+            if self._lets_go:
+                self._let_go(node, later)
+        if asked not in self._found:
+            self._lets_go = False
+        return asked in self._found
+
+    def _let_go(self, node: Any, later: set[Any]) -> None:
+        for each in (node, *node.all_input_nodes):
+            value = self._found.get(each)
+            kept = each in later or each.op != "call_function" or not isinstance(value, (torch.Tensor, list, tuple))
+            if not kept and all(user in self._done for user in each.users):
+                del self._found[each]
+
+    def _value(self, node: Any, given: Any, args: Any, kwargs: Any) -> Any:
         if node.op == "placeholder":
-            return self._own(node, given)
+            return self._own(given)
         if node.op == "get_attr":
-            return self._own(node, operator.attrgetter(node.target)(self._tracer.root))
+            return self._own(operator.attrgetter(node.target)(self._tracer.root))
         if node.op != "call_function":
             raise Unknown(node.op)
         if node.target in _PASSED:
             return None
         if draws(node) or not _known(node.target):
             raise Unknown(str(node.target))
-        args, kwargs = map_arg((node.args, node.kwargs), self._found.__getitem__)
         return node.target(*args, **kwargs)
 
-    def _own(self, node: Any, value: Any) -> Any:
+    def _own(self, value: Any) -> Any:
+        """A tensor that is there before the trace, or its copy where the trace writes to it."""
         if isinstance(value, torch.nn.Module):
             raise Unknown("a branch or a loop")
-        return value.detach().clone() if node in self._touched else value
+        if not isinstance(value, torch.Tensor):
+            return value
+        if not _torch_layouts.plain(value):
+            raise Unknown("a tensor whose memory cannot be told")
+        memory = _memory(value)
+        if memory not in self._written:
+            self._live.add(memory)
+            return value
+        if memory not in self._copies:
+            self._copies[memory] = value, _torch_layouts.copied(value.detach())
+        original, copy = self._copies[memory]
+        if original is not value:
+            raise Unknown("a write to memory that several tensors share")
+        return copy
+
+
+def _memory(tensor: Any) -> int:
+    """Where a tensor lies; of one without elements, that object itself."""
+    return _torch_layouts.storage(tensor) or -id(tensor)
+
+
+def _written_by(node: Any, args: Any, kwargs: Any) -> list[Any]:
+    """The tensors among the values of its arguments that an operator writes to."""
+    if not _writes(node):
+        return []
+    arguments = node.target._schema.arguments
+    writes = {each.name for each in arguments if each.alias_info is not None and each.alias_info.is_write}
+    values = {**dict(zip((each.name for each in arguments), args, strict=False)), **kwargs}
+    chosen = [value for name, value in values.items() if name in writes or not writes]
+    flat = [each for value in chosen for each in (value if isinstance(value, (list, tuple)) else [value])]
+    return [each for each in flat if isinstance(each, torch.Tensor)]
 
 
 def sources(node: Any) -> int:
@@ -115,31 +193,6 @@ def _writes(node: Any) -> bool:
     return bool(schema.is_mutable or arguments.get("training") or arguments.get("use_input_stats"))
 
 
-def _touched(writers: Sequence[Any]) -> set[Any]:
-    """The arguments and constants of the graph that nodes may write to, as far as schemas tell of views."""
-    found: set[Any] = set()
-    queue = [each for node in writers for each in _aliased(node, lambda info: info.is_write) or node.all_input_nodes]
-    while queue:
-        node = queue.pop()
-        if node in found:
-            continue
-        found.add(node)
-        schema = getattr(node.target, "_schema", None)
-        if schema is None:  # of a list of views, say
-            queue += node.all_input_nodes
-        elif any(each.alias_info is not None for each in schema.returns):
-            queue += _aliased(node, lambda info: True)
-    return found
-
-
-def _aliased(node: Any, wanted: Callable[[Any], bool]) -> list[Any]:
-    """The nodes among an operator's arguments of which its schema tells that they share memory."""
-    arguments = named(node)
-    given = [arguments.get(a.name) for a in node.target._schema.arguments if a.alias_info and wanted(a.alias_info)]
-    nodes = [each for value in given for each in (value if isinstance(value, (list, tuple)) else [value])]
-    return [each for each in nodes if isinstance(each, torch.fx.Node)]
-
-
 def draws(node: Any) -> bool:
     """Does it draw random numbers? Not with a probability of zero, or a train flag that is off."""
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
@@ -162,7 +215,7 @@ def _known(target: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _plainly() -> Iterator[None]:
+def plainly() -> Iterator[None]:
     """Without the tracer, and as its graph says."""
     with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad(), torch._C._DisableAutocast():
         yield
