@@ -3,8 +3,9 @@
 That it cannot be captured, that no engine makes it faster, as of an early exit, or that what was captured gives
 something else than the eager method: then that one may have taken another side, where it rounds otherwise. Nothing
 tells which side a later call takes before it is traced: such a finding answers all of them for a while, ever longer,
-and then one call is captured anew, unless there is a static model that says that it is of the same side. What two captures in a row have found answers the first calls of later processes
-too; what one has found does not: its call may have been an odd one.
+and then one call is captured anew, unless there is a static model that says that it is of the same side. What two
+captures in a row have found answers the first calls of later processes too; what one has found does not: its call may
+have been an odd one.
 """
 
 from __future__ import annotations
