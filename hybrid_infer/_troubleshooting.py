@@ -70,7 +70,8 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "writes-to-arguments",
         r"it writes to (argument|elements of argument|the argument|an argument|integer|a tensor)|"
-        r"changes the shape of a tensor in place|depends on the layout in memory",
+        r"changes the shape of a tensor in place|depends on the layout in memory|"
+        r"lies in the memory of what it is given",
         "Compute a new tensor instead, or return what was written",
     ),
     Section(

@@ -1,7 +1,8 @@
-"""Operators of torch that give a view or a copy, as their tensor lies in memory, and writes for which that matters.
+"""Operators of torch of which it is not settled whether they give a view or a copy, and writes for which that matters.
 
 ``c.reshape(-1)[0] = 1`` writes to `c` where `c` is contiguous, and elsewhere does not. No signature holds how tensors
-lie in memory, and the copies that a trace works on lie otherwise than what the program passes.
+lie in memory, and the copies that a trace works on lie otherwise than what the program passes. Of others the trace does
+not tell (see `_torch_passed_on`).
 """
 
 from __future__ import annotations
@@ -12,29 +13,32 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Tracee
-from hybrid_infer.frontends import _torch_layouts
-from hybrid_infer.frontends._torch_reasons import line_of
+from hybrid_infer.frontends import _torch_layouts, _torch_passed_on
+from hybrid_infer.frontends._torch_layouts import memories
+from hybrid_infer.frontends._torch_reasons import line_of, public
 
 #: "alias" stands for ``contiguous()`` of what is so already (see `Aliases`).
 _EITHER = frozenset({"alias", "contiguous", "flatten", "ravel", "reshape", "reshape_as"})
 
 
 def unsettled(program: Any) -> str:
-    """Why what the writes of an exported program change depends on layouts; empty if it does not."""
+    """Why it is not settled what the writes of an exported program change; empty if it is."""
     nodes = list(program.graph.nodes)
     place = {node: n for n, node in enumerate(nodes)}
     writes = [(n, target) for n, node in enumerate(nodes) for target in targets(node)]
-    either = [node for node in nodes if _either(node)]
-    if not writes or not either:
+    if not writes:
+        return ""
+    passed = {node: found for node in nodes if (found := _torch_passed_on.operands(node))}
+    either = [node for node in nodes if node in passed or _either(node)]
+    if not either:
         return ""
     links: dict[Any, list[tuple[Any, Any]]] = {node: [] for node in nodes}  # (another one, by which node)
     for node in nodes:
-        for other in _sources(node):
+        for other in passed.get(node) or _sources(node):
             links[node].append((other, node))
             links[other].append((node, node))
 
@@ -51,18 +55,21 @@ def unsettled(program: Any) -> str:
         later = [(n, target) for n, target in writes if n > place[node]]
         if not later:
             continue
-        given, made = near(node.args[0], node), near(node, node)
+        made = near(node, node)
+        given = set().union(*(near(each, node) for each in passed.get(node, node.args[:1])))
         if node in given:
             continue
         for n, target in later:
             for mine, others in pairwise((given, made, given)):
                 if target in mine and any(each.op == "placeholder" or _used(each, place, n) for each in others):
-                    name = _name(node).replace("alias", "contiguous")
-                    what = f"what torch.Tensor.{name} gave" if mine is made else f"what torch.Tensor.{name} was given"
-                    return f"it writes in place to {what}{line_of(node)}, {_REASON}"
+                    name = public(node.target) if node in passed else f"torch.Tensor.{_name(node)}"
+                    name = name.replace("alias", "contiguous")
+                    what = f"what {name} {'gave' if mine is made else 'was given'}"
+                    return f"it writes in place to {what}{line_of(node)}, {_PASSED if node in passed else _REASON}"
     return ""
 
 
+_PASSED = "whose result lies in the memory of what it is given"
 _REASON = "of which it depends on the layout in memory whether it is a copy"
 
 
@@ -98,29 +105,17 @@ def _sources(node: Any) -> list[Any]:
         return [each for each in node.args[:1] if isinstance(each, torch.fx.Node)]
     known = {argument.name for argument in node.target._schema.arguments if argument.alias_info is not None}
     names = [argument.name for argument in node.target._schema.arguments]
-    mine, found = memories(node), []
+    mine, found = memories(node.meta.get("val")), []
     for name, given in [*zip(names, node.args, strict=False), *node.kwargs.items()]:
         if isinstance(given, torch.fx.Node):
             viewed = name in known and _dtype(given) == _dtype(node)
-            if viewed or (name in known and _dtype(node) is None) or mine & memories(given):
+            if viewed or (name in known and _dtype(node) is None) or mine & memories(given.meta.get("val")):
                 found.append(given)
     return found
 
 
-def _tensors(node: Any) -> list[Any]:
-    value = node.meta.get("val")
-    values = value if isinstance(value, (list, tuple)) else [value]
-    return [each for each in values if isinstance(each, torch.Tensor)]
-
-
-def memories(node: Any) -> set[int]:
-    """Where the results of a traced node lie, as the tracer has it; of what `torch.vmap` has wrapped, the whole."""
-    whole = map(_torch_layouts.unwrapped, _tensors(node))
-    return {StorageWeakRef(tensor.untyped_storage()).cdata for tensor in whole}
-
-
 def _dtype(node: Any) -> Any:
-    return next((tensor.dtype for tensor in _tensors(node)), None)
+    return next((tensor.dtype for tensor in _torch_layouts.tensors(node.meta.get("val"))), None)
 
 
 def _used(node: Any, place: dict[Any, int], after: int) -> bool:
@@ -136,11 +131,21 @@ def _put_back(tensor: Any, data: Any, known: Any, given: Any) -> bool:
     return bool(same and tensor.storage_offset() == data.storage_offset())
 
 
+_DROPOUTS = (torch.dropout, torch.nn.functional.dropout)
+
+
+def _passed_on(input: Any, p: Any = 0.5, training: Any = True, inplace: Any = False, *, train: Any = True) -> Any:
+    """The tensor that dropout gives as it is; None where it drops something, or refuses its arguments."""
+    nothing = training is False or train is False or (type(p) in (int, float) and p == 0)
+    return input if nothing and type(p) in (int, float) and 0 <= p <= 1 and isinstance(input, torch.Tensor) else None
+
+
 class Aliases(TorchFunctionMode):
     """What gives a tensor in the memory of another one, as the tracer can keep it.
 
-    ``contiguous()`` leaves a trace where it changes nothing, so that `unsettled` sees it, and ``tensor.data``, which
-    the tracer takes for a constant, is ``tensor.detach()``.
+    ``contiguous()`` leaves a trace where it changes nothing, so that `unsettled` sees it, ``tensor.data``, which the
+    tracer takes for a constant, is ``tensor.detach()``, and dropout in evaluation, of which it makes a copy, is the
+    tensor itself, as it is eagerly.
     """
 
     def __init__(self, tracee: Tracee, inputs: list[Any]) -> None:
@@ -157,6 +162,8 @@ class Aliases(TorchFunctionMode):
             if any(_put_back(args[0], args[1], known, given) for known, given in self._data):  # tensor.data += 1
                 return None
             raise TraceError("it assigns .data of a tensor", "Copy the values into it (tensor.copy_) instead")
+        if function in _DROPOUTS and (tensor := _passed_on(*args, **(kwargs or {}))) is not None:
+            return tensor
         if function is torch.Tensor.contiguous and not kwargs and len(args) == 1 and args[0].is_contiguous():
             tensor = args[0]
             if not any(tensor is each for each in (*self._inputs, *self._tracee.passed)):

@@ -9,7 +9,7 @@ import torch
 
 from hybrid_infer._types import OVERLAP, Tracee
 from hybrid_infer.frontends import _torch_aliases, _torch_values, _torch_writes
-from hybrid_infer.frontends._torch_reasons import line_of, writers_of
+from hybrid_infer.frontends._torch_reasons import line_of, public, writers_of
 
 _CONTEXTS = {
     "wrap_with_set_grad_enabled": "a gradient mode (torch.no_grad, torch.enable_grad)",
@@ -67,20 +67,10 @@ def _by_node(program: Any, tracee: Tracee) -> tuple[list[str], bool, bool]:
             continue
         named = _torch_values.named(node)
         if _torch_values.draws(node):
-            reasons.append(f"{_public(target)} draws random numbers{line_of(node)}")
+            reasons.append(f"{public(target)} draws random numbers{line_of(node)}")
         reshapes = torch.Tag.inplace_view in target.tags and target is not torch.ops.aten.detach_.default
         if reshapes and (tracee.written or getattr(node.args[0], "op", "") == "placeholder"):
-            reasons.append(f"{_public(target)} changes the shape of a tensor in place{line_of(node)}")
+            reasons.append(f"{public(target)} changes the shape of a tensor in place{line_of(node)}")
         training |= bool(named.get("training")) or bool(named.get("use_input_stats"))
         writes |= schema.is_mutable or training
     return reasons, writes, training
-
-
-def _public(target: Any) -> str:
-    """An operator by the name that programs call it by, as far as there is one."""
-    name = str(target._schema.name).rpartition("::")[2]
-    rooms = {"torch": torch, "torch.nn.functional": torch.nn.functional, "torch.Tensor": torch.Tensor}
-    for prefix, room in rooms.items():
-        if hasattr(room, name):
-            return f"{prefix}.{name}"
-    return str(target)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 _BY_ROWS = (torch.sparse_csr, torch.sparse_bsr)
 _BY_COLUMNS = (torch.sparse_csc, torch.sparse_bsc)
@@ -37,6 +38,17 @@ def unwrapped(tensor: Any) -> Any:
     while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         tensor = torch._C._functorch.get_unwrapped(tensor)
     return tensor
+
+
+def tensors(value: Any) -> list[Any]:
+    """What a traced operator gave, where that are tensors."""
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return [each for each in values if isinstance(each, torch.Tensor)]
+
+
+def memories(value: Any) -> set[int]:
+    """Where such tensors lie, as the tracer has it; of what `torch.vmap` has wrapped, the whole."""
+    return {StorageWeakRef(unwrapped(each).untyped_storage()).cdata for each in tensors(value)}
 
 
 def storage(tensor: Any) -> int | None:

@@ -109,3 +109,13 @@ def writers_of(program: Any) -> dict[str, str]:
                 source = source.args[0]
             found.setdefault(str(getattr(source, "name", "")), line_of(node))
     return found
+
+
+def public(target: Any) -> str:
+    """An operator by the name that programs call it by, as far as there is one."""
+    name = str(target._schema.name).rpartition("::")[2]
+    rooms = {"torch": torch, "torch.nn.functional": torch.nn.functional, "torch.Tensor": torch.Tensor}
+    for prefix, room in rooms.items():
+        if hasattr(room, name):
+            return f"{prefix}.{name}"
+    return str(target)

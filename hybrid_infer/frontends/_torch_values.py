@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.fx.node import map_arg
-from torch.utils._python_dispatch import _disable_current_modes
 
 from hybrid_infer.frontends import _torch_layouts
-from hybrid_infer.frontends._torch_aliases import memories, targets
+from hybrid_infer.frontends._torch_aliases import targets
+from hybrid_infer.frontends._torch_layouts import memories
+from hybrid_infer.frontends._torch_plainly import plainly
 
 _ATEN = torch.ops.aten
 #: Without results: checks, and what says whether gradients are recorded.
@@ -69,10 +69,11 @@ class Values:
         """The memories that will turn out to be written to, as far as the tracer knows: each of them costs a new start.
         """
         aims = [target for each in writers for target in targets(each) or each.all_input_nodes]
-        written = {memory for each in aims for memory in memories(each)}
+        written = {memory for each in aims for memory in memories(each.meta.get("val"))}
         places = (each for each in nodes if each.op == "placeholder")
         pairs = zip(places, self._given, strict=False)
-        return {_memory(value) for each, value in pairs if isinstance(value, torch.Tensor) and memories(each) & written}
+        found = [value for each, value in pairs if memories(each.meta.get("val")) & written]
+        return {_memory(value) for value in found if isinstance(value, torch.Tensor)}
 
     def _computed(self, nodes: Sequence[Any], wanted: set[Any], asked: Any) -> bool:
         """Are all that are wanted computed now? Not where one would have written to what is live, or one is gone."""
@@ -212,10 +213,3 @@ def _known(target: Any) -> bool:
     if isinstance(target, torch._ops.OpOverload):
         return target.namespace in _NAMESPACES
     return (getattr(target, "__module__", "") or "") in ("_operator", "math", "torch", "builtins")
-
-
-@contextlib.contextmanager
-def plainly() -> Iterator[None]:
-    """Without the tracer, and as its graph says."""
-    with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad(), torch._C._DisableAutocast():
-        yield

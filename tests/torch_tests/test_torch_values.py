@@ -12,7 +12,8 @@ from torch_support import same
 
 from hybrid_infer import inference
 from hybrid_infer.frontends import _torch_branches
-from hybrid_infer.frontends._torch_values import Values, plainly
+from hybrid_infer.frontends._torch_plainly import plainly
+from hybrid_infer.frontends._torch_values import Values
 
 pytestmark = pytest.mark.torch
 
