@@ -24,7 +24,7 @@ _OF_PYTHON = frozenset({"datetime", "decimal", "fractions", "pathlib", "uuid"})
 _OF_FRAMEWORKS = frozenset({"dtype", "device"})
 #: Code with these names hands what it is given to what knows dicts alone: tracers of torch, its trees.
 _TRACERS = frozenset(
-    {"cond", "while_loop", "scan", "associative_scan", "checkpoint", "vmap", "tree_map", "tree_flatten", "tree_leaves"}
+    {"cond", "while_loop", "scan", "associative_scan", "checkpoint", "vmap"}
 )
 
 
@@ -40,8 +40,8 @@ def _settings(value: Any, seen: set[int]) -> bool:
         return False
     seen.add(id(value))
     boxes = _noting.boxes(value)
-    if not any(dict.__len__(box) for box in boxes):
-        return False
+    if type(value) in (dict, types.SimpleNamespace) and not any(dict.__len__(box) for box in boxes):
+        return False  # in which a method may come to keep what it computes
     inside = [each for box in boxes for each in dict.items(box)]
     return all(type(key) is str and (type(held) in PLAIN or _plain(held, seen)) for key, held in inside)
 
@@ -182,6 +182,7 @@ def noted(subject: Any, compared: Callable[[Any], bool]) -> bool:
 
     Not where Paddle traces, which makes code of its own of all functions that it meets, these among them.
     """
-    if compared({}) or not subject.names().isdisjoint(_TRACERS):
+    names = subject.names()
+    if compared({}) or not names.isdisjoint(_TRACERS) or any(name.startswith("tree_") for name in names):
         return False
-    return not subject.looks_up_on(dict)
+    return not (subject.looks_up_on(dict) or subject.holds_any(_noting.looks_up) or subject.replaces_attributes())

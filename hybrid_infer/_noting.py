@@ -10,7 +10,7 @@ import copy
 import sys
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hybrid_infer import _origin, _type_calls
@@ -26,7 +26,10 @@ SINKS: dict[int, set[str]] = {}
 #: What Python asks a class derived from `dict` for an entry by, and `get`.
 _ACCESSORS = frozenset({"__getattr__", "__getitem__", "__missing__", "__contains__", "get"})
 _CODE = (types.FunctionType, staticmethod, classmethod, property)
+_IN_C = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _HEAP = 1 << 9  # the flag of classes that are made while the program runs, as those in C are not
+#: In whose place a class that notes has its own.
+_WRITERS = frozenset({"__setattr__", "__delattr__"})
 #: Which have no part in what a container holds, or make one.
 _OTHERS = frozenset(
     {"__class__", "__class_getitem__", "__new__", "__init__", "__init_subclass__", "__subclasshook__", "fromkeys",
@@ -82,6 +85,8 @@ def _noting_all(name: str) -> Any:
     method = getattr(dict, name)
 
     def looked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        for each in args:
+            note(each, ALL)
         return method(note(self, ALL), *args, **kwargs)
 
     looked.__name__ = name
@@ -132,13 +137,26 @@ class NotingNamespace(_Whole, types.SimpleNamespace):
         object.__delattr__(note(self, ALL), name)
 
     def __eq__(self, other: object) -> Any:
-        return thawed(note(self, ALL)) == other
+        return thawed(note(self, ALL)) == note(other, ALL)
+
+    def __ne__(self, other: object) -> Any:
+        return thawed(note(self, ALL)) != note(other, ALL)
+
+    def __reduce__(self) -> Any:
+        return thawed(note(self, ALL)).__reduce__()
+
+    def __getstate__(self) -> Any:
+        return {**state(note(self, ALL))}
 
     def __repr__(self) -> str:
         return repr(thawed(note(self, ALL)))
 
     def __replace__(self, /, **changes: Any) -> Any:
         return types.SimpleNamespace(**{**state(note(self, ALL)), **changes})
+
+
+NotingNamespace.__name__, NotingNamespace.__qualname__ = "SimpleNamespace", "SimpleNamespace"
+NotingNamespace.__module__, NotingNamespace.__doc__ = "types", types.SimpleNamespace.__doc__
 
 
 def thawed(value: Any) -> Any:
@@ -236,12 +254,25 @@ def _sound(name: str, held: Any, base: type) -> bool:
     library = bool(_origin.of_object(base))
     if library and name not in _ACCESSORS:
         return False
-    if not isinstance(held, types.FunctionType):
-        return held in (dict.get, dict.__getitem__) or not library
-    code, scope = held.__code__, held.__globals__
+    if isinstance(held, (staticmethod, classmethod)):
+        held = held.__func__
+    functions = [each for each in (held.fget, held.fset, held.fdel) if each] if type(held) is property else [held]
+    if any(not isinstance(each, types.FunctionType) for each in functions):
+        return name == "__getattr__" and held in (dict.get, dict.__getitem__)
+    return not any(_tells_apart(each.__code__, each.__globals__) for each in functions)
+
+
+def _tells_apart(code: types.CodeType, scope: Mapping[str, Any]) -> bool:
+    """May a function tell an object from one of a class derived from its own, or look at it past that?"""
     if not {"__getattribute__", "getattr_static"}.isdisjoint(code.co_names) or _type_calls.compares(code, scope):
-        return False
-    return not _type_calls.looks_up_on(dict, code, scope)
+        return True
+    held = (scope.get(name) for name in code.co_names)
+    return _type_calls.looks_up_on(dict, code, scope) or any(map(looks_up, held))
+
+
+def looks_up(value: Any) -> bool:
+    """Is it a method of `dict` itself, or of a class in C derived from it, which looks at an object past its class?"""
+    return isinstance(value, _IN_C) and issubclass(getattr(value, "__objclass__", object), dict)
 
 
 def _made(kind: type) -> type:
@@ -263,7 +294,7 @@ def _made(kind: type) -> type:
                     sink.add(ALL)
             elif name in unsuited:
                 sink.add(UNSUITED)
-            elif dict.__contains__(state(self), name) or not any(name in vars(base) for base in kind.__mro__):
+            else:  # also what the class has, which an attribute may hide
                 sink.add(name)
         return object.__getattribute__(self, name)
 
@@ -284,7 +315,7 @@ def _made(kind: type) -> type:
     body = {name: each for name, each in body.items() if name not in held}
     body |= {
         name: called(name, each) for name, (each, _) in held.items()
-        if name in unsuited and isinstance(each, types.FunctionType) and name.startswith("__")
+        if name in unsuited and callable(each) and name.startswith("__") and name not in _WRITERS
     }  # fmt: skip
     body |= {"__getattribute__": __getattribute__, "__setattr__": __setattr__, "__delattr__": __delattr__}
     body |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}

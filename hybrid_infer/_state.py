@@ -35,6 +35,8 @@ def _in_every_process(module: str) -> str:
 
 
 def name_of(value: Any) -> str:
+    if isinstance(value, dict):  # which may make an entry of each name that it is asked for
+        return f"{_in_every_process(type(value).__module__)}.{type(value).__qualname__}"
     try:
         module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     except Exception:  # whatever an object may raise that computes its attributes: some of torch.cuda's do

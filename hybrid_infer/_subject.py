@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dis
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from types import BuiltinFunctionType, CodeType, FunctionType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
 from hybrid_infer import (
@@ -21,6 +22,7 @@ from hybrid_infer import (
     _outside,
     _ran,
     _roots,
+    _state,
     _type_calls,
     _walk,
 )
@@ -34,7 +36,7 @@ from hybrid_infer._structure import keeps_its_name
 from hybrid_infer._version import FORMAT, TRACES, Weight
 from hybrid_infer._walked import Known, Walked
 
-_FUNCTIONS = (FunctionType, BuiltinFunctionType)
+_FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 
 
 class Unformed(Exception):
@@ -357,9 +359,22 @@ class Subject:
         """Does the code look something up on a class itself (``dict.get(self.config, name)``)?"""
         return any(_type_calls.looks_up_on(kind, piece, function.__globals__) for function, piece in self._bodies())
 
+    def holds_any(self, wanted: Callable[[Any], bool]) -> bool:
+        """Does the code, or an object of the state, hold such a value under a name?"""
+        state = (getattr(value, "__dict__", None) for value in self.census.objects.values())
+        kept = (held for each in state if isinstance(each, dict) for held in _state.elements(each))
+        return any(map(wanted, _held(self.codes))) or any(map(wanted, kept))
+
+    def replaces_attributes(self) -> bool:
+        """Does code assign to the ``__dict__`` of an object, but for the one that a class makes?"""
+        bodies = [piece for function, piece in self._bodies() if function.__name__ != "__init__"]
+        steps = (step for piece in bodies if "__dict__" in piece.co_names for step in dis.get_instructions(piece))
+        return any(step.opname == "STORE_ATTR" and step.argval == "__dict__" for step in steps)
+
     def looks_past(self) -> bool:
         """Does the code name what looks an attribute up past the object's own class, where no look-up is noted?"""
-        return not {"__getattribute__", "__getattr__", "getattr_static"}.isdisjoint(self._names())
+        names = self._names() | _called(self.codes)
+        return not {"__getattribute__", "__getattr__", "getattr_static"}.isdisjoint(names)
 
     def looks_at_tokens(self) -> bool:
         """Does the code name what a token of a context variable tells of before?"""
@@ -429,11 +444,15 @@ def _names(codes: Sequence[Fingerprint]) -> frozenset[str]:
 
 def _called(codes: Sequence[Fingerprint]) -> frozenset[str]:
     """The names by which functions are known that the code has under others."""
+    return frozenset(value.__name__ for value in _held(codes) if isinstance(value, _FUNCTIONS))
+
+
+def _held(codes: Sequence[Fingerprint]) -> list[Any]:
+    """What globals, variables of enclosing functions and defaults hold."""
     held = [value for code in codes for _, *_, value in (*code.globals, *code.cells)]
     for function in (function for code in codes for function, _ in code.followed):
         held += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    held = [value.func if isinstance(value, functools.partial) else value for value in held]
-    return frozenset(value.__name__ for value in held if isinstance(value, _FUNCTIONS))
+    return [value.func if isinstance(value, functools.partial) else value for value in held]
 
 
 def _spelled(codes: Sequence[Fingerprint]) -> frozenset[str]:

@@ -50,20 +50,30 @@ def compares(code: CodeType, scope: Mapping[str, Any] = vars(builtins)) -> set[t
 
 
 def looks_up_on(kind: type, code: CodeType, scope: Mapping[str, Any] = vars(builtins)) -> bool:
-    """Does a piece of code look something up on a class itself, so as to apply it to an object, past what that answers?
+    """Does a piece of code look something up on a class itself, or on one derived from it, so as to apply it to an
+    object, past what that answers?
 
     >>> looks_up_on(dict, (lambda d: dict.get(d, "a")).__code__), looks_up_on(dict, (lambda d: dict(d)).__code__)
     (True, False)
     """
-    named = any((scope[name] if name in scope else vars(builtins).get(name)) is kind for name in code.co_names)
+
+    def is_one(value: Any) -> bool:
+        return isinstance(value, type) and issubclass(value, kind)
+
+    named = any(is_one(scope[name] if name in scope else vars(builtins).get(name)) for name in code.co_names)
     if not named and "__class__" not in code.co_names:
         return False
     steps = [each for each in dis.get_instructions(code) if each.opname not in _SKIPPED]
     for place, step in enumerate(steps):
         value, end = _loaded(steps, place, scope)
-        if step.argval == "__class__":
+        asked = step.opname in _ATTRIBUTES and step.argval == "__class__"
+        if asked:
             value, end = kind, place + 1
-        if value is kind and end < len(steps) and steps[end].opname in _ATTRIBUTES and steps[end].argval not in _SAME:
+        if not is_one(value) or end >= len(steps):
+            continue
+        if steps[end].opname in _ATTRIBUTES and steps[end].argval not in _SAME:
+            return True
+        if (asked and steps[end].opname.startswith("STORE")) or (place and steps[place - 1].argval == "getattr"):
             return True
     return False
 

@@ -449,3 +449,118 @@ def test_classes_of_libraries(framework: Any, library: Any, look: Any, single: b
     layer.config.more = 1
     ask(framework, layer)
     assert counts()["eager_calls"] == 0
+
+
+_GET, _VALUES, _LOOK_UP = dict.get, dict.values, object.__getattribute__
+_OTHERS = {"a": 1.0}
+
+
+class Methods(Attributes):
+    lookup = dict.get
+    __call__ = dict.get
+
+    def factor(self) -> Any:
+        return self["scale"]
+
+    def total(self) -> Any:
+        return sum(each for each in _VALUES(self) if isinstance(each, float))
+
+    def looked(self) -> Any:
+        return _GET(self, "scale")
+
+
+#: What looks at settings past their class, or has another object look at them.
+PAST: dict[str, Callable[..., Any]] = {
+    "held look-up": lambda net, y: y * _GET(net.config, "scale"),
+    "attribute": lambda net, y: y * net.look(net.config, "scale"),
+    "of its class": lambda net, y: y * net.config.lookup("scale"),
+    "called": lambda net, y: y * net.config("scale"),
+    "total": lambda net, y: y * net.config.total(),
+    "looked": lambda net, y: y * net.config.looked(),
+    "class": lambda net, y: y * Methods.get(net.config, "scale"),
+    "class of it": lambda net, y: y * (lambda kind: kind.__getitem__(net.config, "scale"))(net.config.__class__),
+    "getattr of dict": lambda net, y: y * getattr(dict, "get")(net.config, "scale"),  # noqa: B009
+    "right of ==": lambda net, y: y * (2 if net.before == net.config else 3),
+    "in lists": lambda net, y: y * (2 if [net.before] == [net.config] else 3),
+    "right of !=": lambda net, y: y * (2 if net.before != net.config else 3),
+}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", PAST)
+def test_what_looks_past_its_class(name: str) -> None:
+    framework = pytest.importorskip("torch")
+    layer = make(framework, lambda config, y: PAST[name](layer, y), Methods(scale=2.0, run="a"))
+    object.__setattr__(layer, "before", Methods(scale=2.0, run="a"))
+    object.__setattr__(layer, "look", dict.get)
+    ask(framework, layer)
+    layer.config.scale = 3.0
+    ask(framework, layer)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda config, before: 2 if config != before else 3, lambda config, before: 2 if before != config else 3,
+        lambda config, before: 2 if before == config else 3, lambda config, before: config.__reduce__()[2]["scale"],
+        lambda config, before: _LOOK_UP(config, "scale"), lambda config, before: len(config.__doc__) * config.scale,
+    ],
+    ids=["unlike", "unlike it", "like it", "reduced", "held look-up", "its text"],
+)  # fmt: skip
+def test_what_looks_past_a_namespace(look: Any) -> None:
+    framework = pytest.importorskip("torch")
+    before = types.SimpleNamespace(scale=2.0, run="a")
+    layer = make(framework, lambda config, y: y * look(config, before), types.SimpleNamespace(scale=2.0, run="a"))
+    ask(framework, layer)
+    layer.config.scale = 3.0
+    ask(framework, layer)
+    assert counts()["eager_calls"] == 0
+
+
+@pytest.mark.torch
+def test_an_attribute_that_hides_a_method() -> None:
+    framework = pytest.importorskip("torch")
+
+    class Own(dict[str, Any]):
+        def factor(self) -> Any:
+            return self["scale"]
+
+    layer = make(framework, lambda config, y: y * config.factor() + config.get("scale"), Own(scale=2.0))
+    ask(framework, layer)
+    layer.config.factor = lambda: 9.0
+    ask(framework, layer)
+    layer.config.get = lambda name: 7.0
+    ask(framework, layer)
+
+
+@pytest.mark.torch
+def test_attributes_that_are_its_entries() -> None:
+    framework = pytest.importorskip("torch")
+
+    class Plain:
+        pass
+
+    def way(config: Any, y: Any) -> Any:
+        made = Plain()
+        made.__dict__ = config
+        return y * made.scale
+
+    layer = make(framework, way, Attributes(scale=2.0))
+    ask(framework, layer)
+    layer.config.scale = 3.0
+    ask(framework, layer)
+
+
+def test_one_that_makes_what_is_missing_is_left_as_it_is(framework: Any) -> None:
+    class Auto(dict[str, Any]):
+        def __missing__(self, name: str) -> Any:
+            self[name] = Auto()
+            return self[name]
+
+        __getattr__ = dict.__getitem__
+
+    config = Auto(scale=2.0, inner=Auto(width=2.0), empty=Auto())
+    layer = make(framework, lambda config, y: y * config.scale + len(config.empty), config)
+    ask(framework, layer)
+    assert config == {"scale": 2.0, "inner": {"width": 2.0}, "empty": {}}
