@@ -37,7 +37,7 @@ def check(
     for granted, which is asked before anything else: what the other side gives need not be like it at all.
     """
     version = route.held.version
-    early = route.compute(before or tensors, ints) if version.taken else None
+    early = route.compute(before or tensors, ints) if version.sides else None
     signatures = Signatures(frontend)
     try:
         results = signatures.results(eager, _is_int, given=given)

@@ -41,8 +41,8 @@ def due(request: Request, held: Held, built: Built, anew: bool) -> bool:
         return True
     if mode == "always" and held.compared[built.plan]:  # its calls compare themselves
         return False
-    taken = _verified.name_for(request, held, built.plan) in held.taken
-    return mode != "off" and not built.verified and not taken
+    unproven = _verified.name_for(request, held, built.plan) in held.unproven
+    return mode != "off" and not built.verified and not unproven
 
 
 def eager(
@@ -56,7 +56,7 @@ def eager(
     except RuntimeError as fault:
         if not lacks_kernel(request, fault):
             raise
-        held.taken.add(_verified.name_for(request, held, built.plan))
+        held.unproven.add(_verified.name_for(request, held, built.plan))
         _log.info("%s: not compared with the eager method, which fails for this element type", request.name)
         return result, False
     return result, True
@@ -96,7 +96,7 @@ def tied(request: Request, held: Held, built: Built) -> bool:
     held.ties[verdict] += 1
     if held.ties[verdict] < _TIES:
         return False
-    held.taken.add(verdict)
+    held.unproven.add(verdict)
     return True
 
 

@@ -94,7 +94,7 @@ def build_with(
     Raises EngineError, DamagedEntry where the graph is needed and the store has it no longer, and StanceError where a
     plan would have to be made and none may be.
     """
-    if held.version.taken and getattr(engine, "loses_nans", False):
+    if held.version.sides and getattr(engine, "loses_nans", False):
         raise EngineError(engine.name, "may take a branch on a NaN another way than the eager method does")
     profile = _ranges.profile_for(request, held, engine) if getattr(engine, "ranged", False) else None
     options = _engines.engine_options(request, engine, profile)

@@ -243,7 +243,7 @@ class State:
 
     def _instead(self, owner: tuple[Any, ...], args: Any, kwargs: Any, key: Any, route: Any, fault: Exception) -> Any:
         """The answer to a call at which a program failed."""
-        if _sides.astray(fault, route) and self.sides.last(route.held):
+        if _sides.went_another_way(fault, route) and self.sides.last(route.held):
             _serve.leave(self, route, fault)
             return self.call(owner, args, kwargs)
         result = self.method.function(*owner, *args, **kwargs)  # where it fails as well, the call is at fault
@@ -324,7 +324,7 @@ class State:
         try:
             compare()
         except (_verify.Disagreement, EngineError) as fault:
-            if _sides.astray(fault, route):
+            if _sides.went_another_way(fault, route):
                 self.counters.fall_back(_sides.told(route.held.version, fault))
                 return result
             if not (unchanged() and route.valid()):  # another thread changed a weight that the eager method had read

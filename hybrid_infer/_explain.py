@@ -204,7 +204,7 @@ class _Group:
                 {"tensor": places[i], "axis": a, "why": why.get((i, a), "")} for i, a in sorted(version.specialised)
             ],
             "conditions": [_guards.text(c, places, int_places) for c in version.conditions],
-            "branches": [f"{place}: {'true' if way else 'false'}" for place, way in dict.fromkeys(version.taken)],
+            "branches": [f"{place}: {'true' if way else 'false'}" for place, way in dict.fromkeys(version.sides)],
             "reads": [".".join((*r.path, r.name)) for r in version.reads],
             "served_by": sorted({r.program.engine for r in routes} | ({"eager"} if slower else set())),
             "weights": sorted({"live" if r.follows else "bound" for r in routes}),

@@ -43,7 +43,7 @@ class Held:
         self.stored: set[str] = set()  # of these, the ones that are on disk
         self.verified: set[str] = set()  # by `_verified.name`
         self.compared: Counter[str] = Counter()  # of a plan, how often that was done in this process
-        self.taken: set[str] = set()  # the same, of plans that are used although no comparison told anything
+        self.unproven: set[str] = set()  # the same, of plans that are used although no comparison told anything
         self.ties: Counter[str] = Counter()  # the same: comparisons that told nothing
         self.unfit: Counter[str] = Counter()  # the same: calls that it refused for their values
         self.moves: Counter[str] = Counter()  # the same: comparisons in a row that a changed weight spoiled

@@ -1,4 +1,4 @@
-"""What was found at a call that takes one side of a branch on values (see ``Captured.taken``), and is true of it alone.
+"""What was found at a call that takes one side of a branch on values (see ``Captured.sides``), and is true of it alone.
 
 That it cannot be captured, that no engine makes it faster, as of an early exit, or that what was captured gives
 something else than the eager method: then that one may have taken another side, where it rounds otherwise. Nothing
@@ -91,7 +91,7 @@ def over(held: Any, at: int) -> bool:
 
 def resting(held: Any, at: int, alone: bool) -> bool:
     """Does a finding still hold? The first pause begins where none has; short where others serve such calls too."""
-    if held.version.taken and at not in held.pauses:
+    if held.version.sides and at not in held.pauses:
         rest(held, at, held.ledger.seconds.get("capture", _UNKNOWN) if alone else 0.0)
     return not over(held, at)
 

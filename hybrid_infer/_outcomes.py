@@ -52,7 +52,7 @@ def unserved(
     failed = Held(_tracing.unserved(request, held, reason, scope), None, disk=False)
     failed.ledger = held.ledger
     if odd:
-        failed.version = replace(failed.version, taken=held.version.taken)
+        failed.version = replace(failed.version, sides=held.version.sides)
         narrows = narrows and bool(_one_side.known(state, family, failed.version, request.subject))
     if narrows:
         siblings = [v for v in family.siblings(request.call, request.subject) if v is not held.version]

@@ -171,7 +171,7 @@ def _find(state: Any, request: Request, family: Family) -> Held | None:
         return again or (bool(sides.strayed) and bool(sides.rests(held)))
 
     held = find(lambda each: sides.known(each) or passed_over(each))
-    if sides.strayed and (held is None or (held.version.reason and held.version.taken)):
+    if sides.strayed and (held is None or (held.version.reason and held.version.sides)):
         held = find(lambda each: bool(each.version.reason) or passed_over(each)) or held
     if held is None:
         family.refresh(request.store)
@@ -186,7 +186,7 @@ def _asked_again(request: Request, families: Sequence[Family]) -> Held | None:
     for family in families:
         for held in family.fitting(request.call, request.subject):
             start = time.perf_counter()
-            if held.version.taken and _one_side.over(held, scale) and takes(request, family, held):
+            if held.version.sides and _one_side.over(held, scale) and takes(request, family, held):
                 _one_side.rest(held, scale, time.perf_counter() - start)
                 return held
     return None
@@ -196,7 +196,7 @@ def _found_again(request: Request, families: Sequence[Family], outcome: Outcome)
     """The version that was captured once more, after the pause of a choice that may be one side's alone."""
     identity, scale = outcome.version.identity, _choice.scale(request.call)
     for held in (held for each in families for held in each.fitting(request.call, request.subject)):
-        if held.version.taken and held.version.identity == identity and _one_side.over(held, scale):
+        if held.version.sides and held.version.identity == identity and _one_side.over(held, scale):
             _one_side.rest(held, scale, outcome.seconds)
             return held
     return None
@@ -263,7 +263,7 @@ def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call:
         if of_the_moment(version):
             state.failures += 1
             held_so = minutes(state.failures - 1)
-        aside = held_so is None and bool(version.taken)
+        aside = held_so is None and bool(version.sides)
         if aside:
             earlier = _one_side.refuse(state, family, held, request.subject, outcome.seconds)
             remember(request, family, held, earlier)
@@ -287,8 +287,8 @@ def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call:
         why = ", ".join(dict.fromkeys(why for *_, why in version.fixed_by))
         text = "%s is captured anew for each size along %s, which its tracer fixes%s"
         tell(logging.INFO, "sizes_fixed", name, text, name, places, f" ({why})" if why else "", places=places)
-    if version.taken:
-        places = ", ".join(dict.fromkeys(place for place, _ in version.taken))
+    if version.sides:
+        places = ", ".join(dict.fromkeys(place for place, _ in version.sides))
         text = "%s takes for granted which way branches on values go, and checks that at each call: %s"
         tell(logging.INFO, "branches_taken", name, text, name, places, places=places)
     while True:

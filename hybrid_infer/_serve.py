@@ -80,7 +80,7 @@ def use(
     if held.version.reason:
         _carry.adopt(request.parameters, held.version.carries)
         route = refused(request, held)
-        return (_one_side.answer(state, route) if held.version.taken else route), NOTHING
+        return (_one_side.answer(state, route) if held.version.sides else route), NOTHING
     result = NOTHING
     while True:
         try:
@@ -173,7 +173,7 @@ def _use(
             choice, built, route = _choose(state, request, held, family, built, route, graph, call, result)
         except EngineError as fault:
             route.close()
-            if isinstance(fault, ArgumentsRefused) or _strays(fault, held, outcome):
+            if isinstance(fault, ArgumentsRefused) or _of_another_side(fault, held, outcome):
                 return _unused(state, request, family, held, built, fault, result, outcome, (place, magnitudes))
             return unserved(state, request, family, held, str(fault), result)
         except DamagedEntry:
@@ -353,7 +353,7 @@ def _by_choice(state: Any, request: Request, family: Family, held: Held, choice:
     _drop_covered(state, held)
     _drop_unmeasured(state, request, held)
     same, scale = unchanged(request, held), _choice.scale(request.call)
-    alone = len(family.fitting(request.call, request.subject)) < 2 if held.version.taken else True
+    alone = len(family.fitting(request.call, request.subject)) < 2 if held.version.sides else True
 
     def holds() -> bool:
         return choice.holds() and same() and _one_side.resting(held, scale, alone)
@@ -396,7 +396,7 @@ def _unused(
     outcome: Outcome | None, at: _At,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Where a call goes that was not found to be computed as the eager method does."""
-    if _strays(unlike, held, outcome):
+    if _of_another_side(unlike, held, outcome):
         if outcome is not None:
             held.forget_untold()  # the engines before this one were given the wrong side as well
             publish(request, family, held, outcome)
@@ -431,12 +431,12 @@ def _unused(
     return route, result
 
 
-def _strays(fault: Exception, held: Held, outcome: Outcome | None) -> bool:
+def _of_another_side(fault: Exception, held: Held, outcome: Outcome | None) -> bool:
     """Is a call at fault, which takes another side of a branch? Not the one that was captured just now.
 
     But for what an engine rounds, so that its check fails there.
     """
-    return _sides.strays(fault, held.version) and (outcome is None or isinstance(fault, CheckFailed))
+    return _sides.of_another_side(fault, held.version) and (outcome is None or isinstance(fault, CheckFailed))
 
 
 def takes(request: Request, family: Family, held: Held) -> bool:
@@ -472,7 +472,7 @@ def takes(request: Request, family: Family, held: Held) -> bool:
 
 def _odd(held: Held, fault: Exception) -> bool:
     """May the eager method have taken another side than the trace and the program, which round otherwise?"""
-    return bool(held.version.taken) and isinstance(fault, _verify.Disagreement)
+    return bool(held.version.sides) and isinstance(fault, _verify.Disagreement)
 
 
 def _without(

@@ -1,4 +1,4 @@
-"""Static models that hold one side of a branch on values (see ``Captured.taken``), and calls that take the other.
+"""Static models that hold one side of a branch on values (see ``Captured.sides``), and calls that take the other.
 
 Such a call costs the program's run and the eager method. A few do no harm. Where they are many, the static model is
 left alone for a while, ever longer: another one may hold the other side, as after a flag of the layer was set for good,
@@ -134,7 +134,7 @@ class Sides:
         return Eager(reason(resting), lambda: all(map(self.rests, resting)), remedy=REMEDY, kind=kind)
 
 
-def strays(fault: Exception, version: Version) -> bool:
+def of_another_side(fault: Exception, version: Version) -> bool:
     """Did a program fail since a branch goes another way than the static model takes for granted?
 
     Or may it have: it computes the side that the call does not take, and an engine may find no answer there, as to a
@@ -142,13 +142,13 @@ def strays(fault: Exception, version: Version) -> bool:
     Values that an engine refuses, a NaN among them, say nothing of sides.
     """
     if isinstance(fault, (ArgumentsRefused, PassingFault)):
-        return bool(version.taken) and isinstance(fault, CheckFailed)
-    return bool(version.taken) and isinstance(fault, EngineError)
+        return bool(version.sides) and isinstance(fault, CheckFailed)
+    return bool(version.sides) and isinstance(fault, EngineError)
 
 
-def astray(fault: Exception, route: Any) -> bool:
+def went_another_way(fault: Exception, route: Any) -> bool:
     """The same of a route, which says nothing where what it was made of has changed."""
-    return strays(fault, route.held.version) and bool(route.valid())
+    return of_another_side(fault, route.held.version) and bool(route.valid())
 
 
 def other_side(route: Any, tensors: Sequence[Any], ints: Sequence[int]) -> EngineError | None:
@@ -156,12 +156,12 @@ def other_side(route: Any, tensors: Sequence[Any], ints: Sequence[int]) -> Engin
 
     It is asked before the eager method runs: what the other side gives, or writes to, need not be like it at all.
     """
-    if route.held.version.taken:
+    if route.held.version.sides:
         try:
             route.compute(tensors, ints)
         except EngineError as fault:
             # Without the frames that it came through, which would keep what the program lets go of.
-            return type(fault)(fault.engine, fault.reason) if astray(fault, route) else None
+            return type(fault)(fault.engine, fault.reason) if went_another_way(fault, route) else None
     return None
 
 
@@ -180,5 +180,5 @@ def told(version: Version, fault: Exception) -> str:
 
 
 def _places(versions: Iterable[Version]) -> str:
-    found = list(dict.fromkeys(place for version in versions for place, _ in version.taken if place))
+    found = list(dict.fromkeys(place for version in versions for place, _ in version.sides if place))
     return ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")

@@ -187,8 +187,8 @@ class Ranged:
                     _verified.leave_out(request, held, built.engine, key, fault)
                 return not passed(fault)
 
-        taken = _verified.name_for(request, held, built.plan) in held.taken
-        asked = not taken and not _verified.recorded(request, held, built.plan)
+        unproven = _verified.name_for(request, held, built.plan) in held.unproven
+        asked = not unproven and not _verified.recorded(request, held, built.plan)
         return Served(built.program, built.program.usable, passed, right if asked else _always)
 
     def _compare(self, request: Request, held: _Version, built: Built, found: Results, reference: Results) -> None:
@@ -205,7 +205,7 @@ class Ranged:
             )  # fmt: skip
         except (EngineError, StaticModelError, _verify.Inconclusive) as fault:
             _log.debug("%s: what %s computes is compared with nothing: %s", request.name, built.engine.name, fault)
-            held.taken.add(_verified.name_for(request, held, built.plan))
+            held.unproven.add(_verified.name_for(request, held, built.plan))
         except _verify.Disagreement as fault:
             reason = f"it computes something else than an engine on the CPU: {fault.args[0]}"
             raise EngineError(built.engine.name, reason) from fault

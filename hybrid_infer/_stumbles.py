@@ -37,7 +37,7 @@ def over(state: Any, key: Any, route: Any, fault: Exception) -> None:
     elif not route.valid():  # only the run found that a weight was changed; the next call binds it anew
         state.note(reason, "", "busy")
         return
-    elif _sides.astray(fault, route):
+    elif _sides.went_another_way(fault, route):
         state.sides.another_way(route.held, fault, state.pace.served)
         state.note(_sides.told(route.held.version, fault), "", "busy")
         return

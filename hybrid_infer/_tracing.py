@@ -287,7 +287,7 @@ def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
         fixed_by=tuple((*dim, why) for dim, why in sorted(captured.fixed_by.items())),
         graph=replace(graph, model=b""),
         requiring=tuple(sorted(twin.requiring)),
-        taken=captured.taken,
+        sides=captured.sides,
     )
     kept_off = [] if vouched else [*request.subject.opaque, *opaque]
     for tree in (request.layout, twin.results):
@@ -336,7 +336,7 @@ def failure(request: Request, twin: Twin | None, reason: str, remedy: str, kind:
     reads, *_ = request.subject.attributes.reads(request.subject.census, names, whole)
     return replace(
         _empty(request), reads=tuple(r for r in reads if r.kind != "opaque"), reason=reason, remedy=remedy, kind=kind,
-        taken=() if twin is None else twin.taken,
+        sides=() if twin is None else twin.sides,
     )  # fmt: skip
 
 

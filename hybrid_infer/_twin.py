@@ -76,7 +76,7 @@ class Twin:
         self.constants = constants
         self.style, self._reach, self._clocks, self.given = style, reach, clocks, given
         self.watched, self.any_size, self.asks_for_gradients, self.assuming = True, False, False, False
-        self.taken: tuple[tuple[str, bool], ...] = ()
+        self.sides: tuple[tuple[str, bool], ...] = ()
         self.compared: Callable[[Any], bool] = lambda value: False  # may code compare its class? Then it keeps that
         self.past_notes = past_notes  # may the code look an attribute up so that nobody notes it?
         self.unsuited = False  # was code run that may tell what notes look-ups from what it stands for?

@@ -85,7 +85,7 @@ class Captured:
     that the tracer fixed to the example's size, and ``fixed_by`` why, where that is known: a line of the program, or a
     reason. ``impure``: why the method must not be replaced by its graph
     (mutation of an input or weight, random numbers), empty if it may. ``constants``: tensors that existed before the
-    trace and that the tracer took into the graph by value. ``taken``: branches on values of which the graph has the
+    trace and that the tracer took into the graph by value. ``sides``: branches on values of which the graph has the
     side that the call took, and checks that a later call takes it too (see ``Graph.checked``): lines, and the ways,
     in the order in which it came there.
     """
@@ -98,7 +98,7 @@ class Captured:
     dynamic_ints: frozenset[int] = frozenset()
     impure: tuple[str, ...] = ()
     constants: tuple[Any, ...] = ()
-    taken: tuple[tuple[str, bool], ...] = ()
+    sides: tuple[tuple[str, bool], ...] = ()
 
 
 class Since(Protocol):
@@ -122,7 +122,7 @@ class Tracee(Protocol):
     ``run`` notes which attributes are read; a tracer that cannot cope with that turns it off, and all are guarded.
     ``any_size``: dimensions that vary are to take sizes of 0 and 1 too, where the tracer can leave that open.
     ``asks_for_gradients``: the method may ask whether gradients are recorded. ``assuming``: a branch on values may be
-    taken as the call takes it, and checked (see ``Captured.taken``); ``taken``: those of which what the trace found is
+    taken as the call takes it, and checked (see ``Captured.sides``); ``sides``: those of which what the trace found is
     true, whether or not it gave a graph.
     ``written``, ``state``: which tensors of the call, and which weights, the method is known to write to: ``run`` has
     it work on copies of these, whose content becomes a result. ``may_write`` says whether such tensors and weights can
@@ -145,7 +145,7 @@ class Tracee(Protocol):
     any_size: bool
     asks_for_gradients: bool
     assuming: bool
-    taken: tuple[tuple[str, bool], ...]
+    sides: tuple[tuple[str, bool], ...]
     written: frozenset[int]
     state: frozenset[int]
     passed: Sequence[Any]

@@ -80,7 +80,7 @@ class Version:
     ran: Ran | None = None  # of a large program, the code that counts
     requiring: tuple[int, ...] = ()  # the tensors that require a gradient after a call, whatever they did before
     again: int = 0  # of a refusal behind a branch on values: 1, or 2 where captures in a row ended in one (`_one_side`)
-    taken: tuple[tuple[str, bool], ...] = ()  # branches on values that it takes one way, in order: lines, ways
+    sides: tuple[tuple[str, bool], ...] = ()  # branches on values that it takes one way, in order: lines, ways
     # With a ``reason``, those taken before it was found.
 
     def similar(self, call: Call, *, ambient: bool = True) -> bool:
@@ -117,7 +117,7 @@ class Version:
     def degenerate(self) -> bool:
         """Has it failed at a call with a dimension of 0 or 1, so that it says nothing of others?"""
         empty = any(n in (0, 1) for t in self.tensors for n in t.shape)
-        return bool(self.reason) and not (self.failed or self.taken) and self.kind != "sides" and empty
+        return bool(self.reason) and not (self.failed or self.sides) and self.kind != "sides" and empty
 
     def _degenerate_as(self, call: Call) -> bool:
         """Is a call as empty as the one that failed, where that was? What no engine can do with nothing says little."""
@@ -159,7 +159,7 @@ class Version:
         """Does it serve whatever another, narrower version serves?"""
         if not other.graph or other.width >= self.width or other.reads != self.reads or other.ran != self.ran:
             return False
-        if other.taken != self.taken:
+        if other.sides != self.sides:
             return False
         example = tuple(TensorSpec(t.dtype, s, t.device) for t, s in zip(other.tensors, other.example, strict=True))
         ints = tuple(n for n in other.ints if n is not None)
@@ -192,7 +192,7 @@ class Version:
             "ran": None if self.ran is None else self.ran.to_meta(),
             "requiring": list(self.requiring),
             "again": self.again,
-            "taken": [list(each) for each in self.taken],
+            "taken": [list(each) for each in self.sides],  # as what is on disk names them
             "graph": None if graph is None else names_of(graph),
         }
 
@@ -228,7 +228,7 @@ class Version:
             ran=None if ran is None else Ran.from_meta(ran),
             requiring=tuple(meta.get("requiring", ())),
             again=int(meta.get("again", 0)),
-            taken=tuple((str(place), bool(way)) for place, way in meta.get("taken", ())),
+            sides=tuple((str(place), bool(way)) for place, way in meta.get("taken", ())),
         )
 
     @property
@@ -236,7 +236,7 @@ class Version:
         """All that decides for which calls it is valid, as text; beside the code, which a key tells, or `ran`."""
         specs, reads = [_spec(t) for t in self.tensors], [list(r) for r in self.reads]
         call = [self.tree, *specs, list(self.ints), list(self.ambient)]
-        return json.dumps([*call, reads, _plain(self.conditions), self.scope, self.failed, *_plain(self.taken)])
+        return json.dumps([*call, reads, _plain(self.conditions), self.scope, self.failed, *_plain(self.sides)])
 
 
 def names_of(graph: Graph) -> dict[str, Any]:

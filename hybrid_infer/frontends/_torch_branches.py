@@ -38,7 +38,7 @@ _ITEMS = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.defaul
 
 
 class Branches:
-    """Those of one trace: ``taken`` are places in the program, as ``file:line``, and the ways taken there, one by one.
+    """Those of one trace: ``sides`` are places in the program, as ``file:line``, and the ways taken there, one by one.
 
     In their order, as often as they were met: layers that share their code ask in the same place.
 
@@ -49,7 +49,7 @@ class Branches:
     def __init__(self, given: Sequence[Any], weights: int) -> None:
         self._weights = weights
         self.count = self._asserted = 0
-        self.taken: list[tuple[str, bool]] = []
+        self.sides: list[tuple[str, bool]] = []
         self.end()
         self._given: tuple[Any, ...] = tuple(given)
 
@@ -68,7 +68,7 @@ class Branches:
         self._values = None if mode is None else Values(self._tracer, self._given)
         self._under, self._ways = frame, {}
         self.count = self._asserted = 0
-        self.taken = []
+        self.sides = []
 
     def way(self, tensor: Any) -> bool | None:
         """The truth of a traced tensor, from now on taken for granted; None where it is not to be."""
@@ -107,7 +107,7 @@ class Branches:
         if sources(node) >= self._weights and self._ways.setdefault(self._place(frame), way) is not way:
             return None
         self.count += 1
-        self.taken.append((_places.of_frame(frame, torch), way))
+        self.sides.append((_places.of_frame(frame, torch), way))
         return way
 
     def _current(self) -> Any:
@@ -136,7 +136,7 @@ class Branches:
         checks = [n for n in program.graph.nodes if n.target is _ASSERT and n.args[1] == _SAID]
         if len(checks) != self._asserted:
             raise TraceError("a branch depends on the values of a tensor, of which the tracer keeps no check")
-        return tuple(self.taken)
+        return tuple(self.sides)
 
 
 def _layer(frame: Any) -> int | None:

@@ -227,7 +227,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
     ):  # fmt: skip
         try:
             with _torch_collectors.by_context(), _torch_fixed.noted() as lines, _torch_checks.noted() as made:
-                program, taken = _exported(tracee, arguments, shapes, recording)
+                program, sides = _exported(tracee, arguments, shapes, recording)
             lost = _torch_checks.lost(program, made)
             impure, written, state = _torch_effects.found(program, tracee, counted)
         except Exception as error:
@@ -246,13 +246,13 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             raise TraceError(lost)
         checked = _torch_checks.as_result(program, made)
         captured, sizes = _described(program, tracee, dynamic, dynamic_ints, lines)
-        if taken and not checked:
+        if sides and not checked:
             raise TraceError("a branch depends on the values of a tensor, of which the tracer keeps no check")
         results = captured.graph.outputs[:-1] if checked else captured.graph.outputs
         if not results:
             raise TraceError("it computes nothing from its arguments")
         if checked:
-            captured = replace(captured, graph=replace(captured.graph, outputs=(*results, CHECKED)), taken=taken)
+            captured = replace(captured, graph=replace(captured.graph, outputs=(*results, CHECKED)), sides=sides)
         try:
             names = [n for group in (captured.graph.weights, captured.graph.inputs) for n in group]
             with contextlib.ExitStack() as forms:
@@ -293,7 +293,7 @@ def _exported(
 ) -> tuple[Any, tuple[tuple[str, bool], ...]]:
     """The exported program; traced once more where the tracer of branches and loops met the notes of what is read.
 
-    And what it takes for granted (see ``Captured.taken``).
+    And what it takes for granted (see ``Captured.sides``).
     """
     try:
         return _exported_once(tracee, arguments, shapes, recording)
@@ -312,7 +312,7 @@ def _exported_once(tracee: Tracee, arguments: Any, shapes: Any, recording: bool)
         try:
             program = torch.export.export(call, arguments, dynamic_shapes=shapes, strict=False)
         finally:
-            tracee.taken = () if branches is None else tuple(branches.taken)
+            tracee.sides = () if branches is None else tuple(branches.sides)
     return program, () if branches is None else branches.settled(program)
 
 
