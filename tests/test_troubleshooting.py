@@ -11,7 +11,7 @@ from hybrid_infer import _troubleshooting
 
 TEXT = (Path(__file__).resolve().parents[1] / _troubleshooting.PAGE).read_text(encoding="utf-8")
 #: Sections about what is no reason for an eager answer.
-OTHERS = {"stance-error", "cache-warning", "trained-eagerly"}
+OTHERS = {"stance-error", "cache-warning", "trained-eagerly", "captured-again"}
 
 
 def test_every_section_is_on_the_page_and_every_one_of_the_page_is_led_to() -> None:

@@ -22,7 +22,7 @@ import paddle
 from paddle.jit.dy2static import program_translator
 from paddle.utils import gast
 
-from hybrid_infer import _wrapping
+from hybrid_infer import _noting, _wrapping
 from hybrid_infer.frontends import _paddle_builtins, _paddle_eager, _paddle_literals, _paddle_reasons
 
 _Observing = Callable[[bool], AbstractContextManager[None]]
@@ -376,9 +376,10 @@ class Rewrites(program_translator.FunctionCache):
             decides = decides if owner is None else decides.__func__
             key = layer, id(decides), id(owner)
             if key not in known:
-                home = str(getattr(decides, "__module__", "")).partition(".")[0]
+                module = str(getattr(decides, "__module__", ""))
+                as_it_is = module == _noting.__name__ or module.partition(".")[0] in _AS_IT_IS
                 with self._observing(False):  # held, so that no other object has its address
-                    known[key] = decides, home in _AS_IT_IS or is_unsupported(func)
+                    known[key] = decides, as_it_is or is_unsupported(func)
             return known[key][1]
 
         return asked
