@@ -56,7 +56,7 @@ def _between(x: Any, low: Any = None, high: Any = None) -> Any:
 
 def _power(x: Any, exponent: Any) -> Any:
     """torch takes roots for these exponents, of which that of -0.0 is one, and that of minus infinity none."""
-    if exponent not in (0.5, -0.5) or not x.is_floating_point():
+    if type(exponent) is not float or abs(exponent) != 0.5 or not x.is_floating_point():
         return NotImplemented
     return x.sqrt() if exponent > 0 else x.rsqrt()
 
