@@ -200,7 +200,7 @@ class Attributes:
                 if kind in (object, self.frontend.layer_type):
                     return "framework", ""
                 held = vars(kind)[name]
-                if isinstance(held, types.MemberDescriptorType):
+                if _state.is_slot(held):
                     return self._in_slot(_state.slot(held, value), where, census)
                 if isinstance(held, (types.FunctionType, staticmethod, classmethod, property)) or hasattr(
                     type(held), "__get__"
@@ -438,7 +438,7 @@ class Attributes:
                     watch.slot(watch.namespace(base), read.name, vars(base)[read.name])
                     if read.kind == "code":
                         watch.holds(self._does_the_same(vars(base)[read.name]))
-                    if isinstance(vars(base)[read.name], types.MemberDescriptorType):
+                    if _state.is_slot(vars(base)[read.name]):
                         watch.member(value, vars(base)[read.name], kept=len(read.path) > 1)
                     break
                 if base is not object:
@@ -582,7 +582,7 @@ def _in_one_order(holder: Any, name: str, held: Any) -> Any:
 def _slot(value: Any, name: str) -> types.MemberDescriptorType | None:
     """The slot that is an attribute of an object, if the class has one under that name."""
     found = inspect.getattr_static(type(value), name, None)
-    return found if isinstance(found, types.MemberDescriptorType) else None
+    return found if _state.is_slot(found) else None
 
 
 def _definer(value: Any, name: str) -> type:

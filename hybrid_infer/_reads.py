@@ -14,7 +14,7 @@ from typing import Any, Generic
 
 from hybrid_infer import _origin
 from hybrid_infer._namespaces import dunder
-from hybrid_infer._state import ABSENT
+from hybrid_infer._state import ABSENT, is_slot
 
 #: For which tracers look on any object, to see whether it is a function.
 _OF_FUNCTIONS = frozenset({*dir(types.FunctionType), "__wrapped__", "__self__", "__func__", "__hybrid_infer__"})
@@ -26,7 +26,7 @@ def of_python(value: Any, name: str) -> bool:
         return False
     if name in getattr(value, "__dict__", ()):
         return name == "__hybrid_infer__"
-    if any(isinstance(vars(base).get(name), types.MemberDescriptorType) for base in type(value).__mro__):
+    if any(is_slot(vars(base).get(name)) for base in type(value).__mro__):
         return False  # a slot
     return name in _OF_FUNCTIONS or name.startswith("___") or any(name in vars(base) for base in type(value).__mro__)
 

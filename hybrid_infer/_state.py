@@ -181,6 +181,12 @@ def members(kind: type) -> Iterator[tuple[str, types.MemberDescriptorType]]:
                 yield name, member
 
 
+def is_slot(value: Any) -> bool:
+    """Is it one of the ``__slots__`` of a class? Others of such attributes are a class's in C, as links are in a graph.
+    """
+    return isinstance(value, types.MemberDescriptorType) and "__slots__" in vars(value.__objclass__)
+
+
 def slot(member: types.MemberDescriptorType, value: Any) -> Any:
     try:
         return member.__get__(value, type(value))

@@ -22,7 +22,7 @@ import paddle
 from paddle.jit.dy2static import program_translator
 from paddle.utils import gast
 
-from hybrid_infer import _noting, _wrapping
+from hybrid_infer import _wrapping
 from hybrid_infer.frontends import _paddle_builtins, _paddle_eager, _paddle_literals, _paddle_reasons
 
 _Observing = Callable[[bool], AbstractContextManager[None]]
@@ -38,6 +38,8 @@ _COMPILED = "cython_function_or_method"
 _ORIGINS = "create_and_update_origin_info_map"
 #: Libraries of configurations work on no tensors, and what Paddle makes of their code may fail.
 _AS_IT_IS = frozenset({"omegaconf", "ml_collections", "pydantic", "attr"})
+#: And what notes look-ups in their place is our own.
+_NOTING = "hybrid_infer._noting"
 #: What Python itself keeps in a module: the second is set by a warning.
 _PYTHONS = frozenset({"__builtins__", "__warningregistry__"})
 
@@ -377,7 +379,7 @@ class Rewrites(program_translator.FunctionCache):
             key = layer, id(decides), id(owner)
             if key not in known:
                 module = str(getattr(decides, "__module__", ""))
-                as_it_is = module == _noting.__name__ or module.partition(".")[0] in _AS_IT_IS
+                as_it_is = module == _NOTING or module.partition(".")[0] in _AS_IT_IS
                 with self._observing(False):  # held, so that no other object has its address
                     known[key] = decides, as_it_is or is_unsupported(func)
             return known[key][1]
