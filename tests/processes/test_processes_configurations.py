@@ -87,14 +87,6 @@ def made(folder): return Settings(folder)
         True,
         "attrs",
     ),
-    "ml_collections": (
-        """
-from ml_collections import ConfigDict
-def made(folder): return ConfigDict({"scale": 2.0, "output_dir": folder, "model": {"act": "gelu"}})
-""",
-        True,
-        "ml_collections",
-    ),
     "omegaconf": (
         """
 from omegaconf import OmegaConf
