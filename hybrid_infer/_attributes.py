@@ -48,6 +48,8 @@ _MADE_WITH_A_CLASS = frozenset(
     {"__dataclass_fields__", "__attrs_attrs__", "__attrs_props__", "__signature__", "__pydantic_fields__",
      "__pydantic_decorators__", "__pydantic_generic_metadata__"}
 )  # fmt: skip
+#: Kinds of reads that are about all that a value holds.
+_DATA = ("value", "opaque", "vouched")
 _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
 
 
@@ -89,22 +91,35 @@ class Attributes:
         `whole` holds ids of objects on which no look-up can be noted: they are described with all they hold. Nor was
         any on others, unless `noted`: `names` are all that there may be.
         """
-        found, opaque, astray = [], [], []
+        found: list[Read] = []
+        opaque: list[str] = []
+        astray: list[str] = []
+
+        def add(path: Path, name: str, told: Callable[[], tuple[str, str]]) -> None:
+            try:
+                kind, digest = told()
+            except Opaque as fault:
+                opaque.append(str(fault))
+                kind, digest = "vouched" if vouched else "opaque", ""
+            if kind != "framework":
+                found.append(Read(path, name, kind, digest))
+
+        def of_object(value: Any, name: str) -> tuple[str, str]:
+            kind, digest = self._state(value, name, census, whole)
+            if kind == "method" and noted and id(value) not in whole and not self._counts(value, name):
+                return self._code(value, name)
+            return kind, digest
+
         for path in sorted(names):
             if path == _environment.PATH:
                 found += [Read(path, name, *_environment.state(name)) for name in sorted(names[path])]
                 continue
             value = census.at(path)
-            if _entries.contains(value):
-                found += [Read(path, name, *self._state(value, name, census, whole)) for name in sorted(names[path])]
+            if _entries.contains(value) or _omegaconf.settings(value):
+                for name in sorted(names[path]):
+                    add(path, name, functools.partial(self._state, value, name, census, whole))
                 continue
-            if _omegaconf.part(value):  # but for configurations, all of which counts with what holds it
-                for name in sorted(names[path]) if _omegaconf.settings(value) else ():
-                    try:
-                        found.append(Read(path, name, *self._setting(value, name, census)))
-                    except Opaque as fault:
-                        opaque.append(str(fault))
-                        found.append(Read(path, name, "vouched" if vouched else "opaque", ""))
+            if _omegaconf.part(value):  # all of which counts with what holds it
                 continue
             mentioned = names[path] | (vars(value).keys() if "__dict__" in names[path] else set())
             hooks = self._around(path, value, names[path])
@@ -114,15 +129,7 @@ class Attributes:
                 if _reads.of_python(value, name):
                     continue
                 astray += self._astray(value, name, ".".join((*path, name)), census)
-                try:
-                    kind, digest = self._state(value, name, census, whole)
-                    if kind == "method" and noted and id(value) not in whole and not self._counts(value, name):
-                        kind, digest = self._code(value, name)
-                    if kind != "framework":
-                        found.append(Read(path, name, kind, digest))
-                except Opaque as fault:
-                    opaque.append(str(fault))
-                    found.append(Read(path, name, "vouched" if vouched else "opaque", ""))
+                add(path, name, functools.partial(of_object, value, name))
         return found, opaque, astray
 
     def _slots_behind(self, value: Any, names: Collection[str]) -> set[str]:
@@ -406,7 +413,7 @@ class Attributes:
                 continue
             value = census.at(read.path)
             if _entries.contains(value):
-                _entries.watch(watch, value, read.name, inside=read.kind == "value")
+                _entries.watch(watch, value, read.name, inside=read.kind in _DATA)
                 continue
             if _omegaconf.settings(value):
                 again = functools.partial(self._setting, value, read.name, Census(paths=census.paths))  # no live layer
@@ -425,7 +432,7 @@ class Attributes:
                 held = box[read.name]
                 if id(held) not in watched:
                     watch.slot(box, read.name, held)
-                if read.kind in ("value", "opaque", "vouched"):
+                if read.kind in _DATA:
                     watch.contents(held)
                 continue
             places = [state]

@@ -42,10 +42,11 @@ def warn(request: Request, families: Iterable[Family]) -> None:
     what, times = told_by([held for each in families for held in list(each.held)], request)
     if times < _MODELS or (request.name, what) in _TOLD:
         return
+    from hybrid_infer._troubleshooting import PAGE
+
     _TOLD.add((request.name, what))
-    text = "%s is captured again: the %s is another one in each of %d static models on disk%s"
-    about = " (see docs/troubleshooting.md#captured-again)"
-    tell(logging.WARNING, "captured_again", request.name, text, request.name, what, times, about, reason=what)
+    text = "%s is captured again: the %s is another one in each of %d static models on disk (see %s#captured-again)"
+    tell(logging.WARNING, "captured_again", request.name, text, request.name, what, times, PAGE, reason=what)
 
 
 _TOLD: set[tuple[str, str]] = set()

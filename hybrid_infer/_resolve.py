@@ -272,13 +272,14 @@ def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call:
         if result is not NOTHING:
             kind = "busy" if aside and state.sides.any_rests() else version.kind
             state.note(version.reason, version.remedy, kind)
+        route = refused(request, held)
         if not of_the_moment(version):
-            state.crowds.failed(request.call, refused(request, held), family)
+            state.crowds.failed(request.call, route, family)
         if aside:
-            return _one_side.answer(state, refused(request, held)), result
+            return _one_side.answer(state, route), result
         if held_so is not None:
             return Eager(version.reason, held_so, remedy=version.remedy, kind=version.kind), result
-        return _given_up(state, request, held), result
+        return _given_up(state, route), result
     state.counters.count("captures")
     name = state.method.name
     tell(logging.DEBUG, "captured", name, "%s was captured in %.2f s", name, outcome.seconds, seconds=outcome.seconds)
@@ -368,12 +369,11 @@ def _unmoved(request: Request, slots: Sequence[Any]) -> Callable[[], bool]:
     return held
 
 
-def _given_up(state: Any, request: Request, held: Held) -> Eager:
-    """The route after a failed capture: a method that reads what is another at each call would be traced at each call.
+def _given_up(state: Any, route: Eager) -> Eager:
+    """That after a failed capture: a method that reads what is another at each call would be traced at each call.
 
     It may be what the code reads that changes, so that only time ends the pause.
     """
-    route = refused(request, held)
     if route.kind not in ("writes", "capture"):
         return route
     state.failures += 1

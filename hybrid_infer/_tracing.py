@@ -120,13 +120,13 @@ def twin_of(
     `tried` are modules that may be imported while it is traced. `noting`: see `_entries`.
     """
     noted, compared = request.subject.large and not _profiler.hindrance(), request.subject.compared()
+    past = request.subject.looks_past()
     twin = Twin(
         request.frontend, request.function, request.subject.roots, request.subject.census,
         request.parameters, request.layout, request.name, ints, request.style,
         request.subject.reach(), request.subject.asks_for_the_clock() or noted, request.given,
         [tensor for _, _, tensor in request.subject.loose_tensors],
-        noting and _entries.noted(request.subject, compared), request.subject.looks_past(),
-        lambda value: not (request.subject.looks_past() or compared(value)),
+        noting and _entries.noted(request.subject, compared), past, lambda value: not (past or compared(value)),
     )  # fmt: skip
     twin.trail = Trail(request.subject.caches(), tried) if noted else None
     twin.tokens = request.subject.looks_at_tokens()

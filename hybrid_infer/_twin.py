@@ -443,7 +443,7 @@ class Twin:
     def _add_entries(self, entries: _entries.Notes) -> None:
         looked = {path: names for path, names, every in entries.names() if not every}
         whole = (value for path, value in self.live.objects.items() if path not in looked)
-        self.wholly = {id(value) for value in whole if type(value) is dict or _entries.of_settings(value)}
+        self.wholly = {id(value) for value in whole if _entries.contains(value)}
         self.unsuited |= entries.unsuited()
         self.names.update(looked)
 
