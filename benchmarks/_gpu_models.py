@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -134,3 +135,12 @@ def drawn(name: str, device: str = "cuda") -> Any:
     torch.manual_seed(0)
     with torch.device(device):
         return MODELS[name].layer().eval()
+
+
+def of_a_row(description: str) -> argparse.ArgumentParser:
+    """The arguments of a process that measures a part of a row."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--model", choices=MODELS, required=True)
+    parser.add_argument("--dtype", required=True)
+    parser.add_argument("--batch", type=int, required=True)
+    return parser

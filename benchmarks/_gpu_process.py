@@ -5,12 +5,11 @@ The layer is on the GPU, and the framework has computed something there, before 
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from typing import Any
 
-from benchmarks._gpu_models import MODELS, drawn
+from benchmarks._gpu_models import MODELS, drawn, of_a_row
 from benchmarks._gpu_served import UNSERVED, served
 
 FORMS = ("eager", "native", "tensorrt")
@@ -52,10 +51,7 @@ def measure(name: str, dtype: str, batch: int, form: str, device: str = "cuda") 
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", choices=MODELS, required=True)
-    parser.add_argument("--dtype", required=True)
-    parser.add_argument("--batch", type=int, required=True)
+    parser = of_a_row(__doc__ or "")
     parser.add_argument("--form", choices=FORMS, required=True)
     asked = parser.parse_args()
     print(json.dumps(measure(asked.model, asked.dtype, asked.batch, asked.form)))

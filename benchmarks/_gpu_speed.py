@@ -5,13 +5,12 @@ Whoever stops it, or what ends it, costs what was not told yet.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from benchmarks import _gpu_measure, _gpu_peers
-from benchmarks._gpu_models import MODELS, drawn
+from benchmarks._gpu_models import MODELS, drawn, of_a_row
 from benchmarks._gpu_peers import NATIVE, PEERS
 from benchmarks._gpu_served import UNSERVED, served
 
@@ -35,10 +34,7 @@ def measure(
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", choices=MODELS, required=True)
-    parser.add_argument("--dtype", required=True)
-    parser.add_argument("--batch", type=int, required=True)
+    parser = of_a_row(__doc__ or "")
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--without", action="append", default=[], choices=list(PEERS))
     asked = parser.parse_args()

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 import hybrid_infer
 
 
@@ -75,6 +77,32 @@ def alike(found: Any, expected: Any, tensor: type, compare: Callable[[Any, Any],
             alike(getattr(found, name), getattr(expected, name), tensor, compare)
     else:
         assert found == expected and str(found) == str(expected)
+
+
+def counts_of_what_is_read(
+    framework: Any, make: Callable[[], Any], read: Callable[[Any], Any], change: Callable[[Any], Any]
+) -> dict[str, Any]:
+    """The counts after two calls, a change, and two calls of a layer that holds what `make` gives and uses what `read`
+    does; each answer is compared.
+    """
+
+    class Layer(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.held = make()
+
+        def forward(self, x: Any) -> Any:
+            return x * read(self.held)
+
+    layer, x = Layer(), framework.ones([2, 3])
+    hot = hybrid_infer.inference(layer, verify="off")
+    with framework.no_grad():
+        for _ in range(2):
+            assert hot(x).numpy() == pytest.approx(read(layer.held))
+        change(layer.held)
+        for _ in range(2):
+            assert hot(x).numpy() == pytest.approx(read(layer.held))
+    return counts()
 
 
 def printed(script: str, *arguments: str) -> str:

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support import counts, layer_class
-
-from hybrid_infer import inference
+from support import counts_of_what_is_read
 
 pydantic = pytest.importorskip("pydantic", minversion="2.0")
 
@@ -67,23 +65,6 @@ WAYS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any], N
 
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_read_of_a_model_counts(framework: Any, way: str) -> None:
-    make, read, change, captures = WAYS[way]
-
-    class Layer(layer_class(framework)):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.held = make()
-
-        def forward(self, x: Any) -> Any:
-            return x * read(self.held)
-
-    layer, x = Layer(), framework.ones([2, 3])
-    hot = inference(layer, verify="off")
-    with framework.no_grad():
-        for _ in range(2):
-            assert hot(x).numpy() == pytest.approx(read(layer.held))
-        change(layer.held)
-        for _ in range(2):
-            assert hot(x).numpy() == pytest.approx(read(layer.held))
-    found = counts()
+    *case, captures = WAYS[way]
+    found = counts_of_what_is_read(framework, *case)
     assert found["captures"] == captures and found["hits"] >= 2, found
