@@ -37,10 +37,15 @@ _UNSUPPORTED, _INVALIDATED = 900, 901  # CUDA_ERROR_STREAM_CAPTURE_*
 
 
 def host_compiler(folder: Path) -> Callable[..., bytes]:
-    """Stands in for `_nvrtc.compile_cubin`: the path of a library of the host, as bytes. Counts in ``calls``."""
+    """Stands in for `_nvrtc.compile_cubin`: the path of a library of the host, as bytes. Counts in ``calls``.
+
+    Several threads compile at once, each to a file of its own.
+    """
+    counting = threading.Lock()
 
     def compile_cubin(source: str, architecture: str, *, flags: Any = ()) -> bytes:
-        compile_cubin.calls += 1  # type: ignore[attr-defined]
+        with counting:
+            number = compile_cubin.calls = compile_cubin.calls + 1  # type: ignore[attr-defined]
         lines = [line for line in source.replace(_SHARED, "").splitlines() if not line.startswith("#include")]
         parts = ['#include "cuda_on_cpu.h"', '#include "cuda_fp16.h"', '#include "cuda_bf16.h"',
                  '#include "tensor_cores_on_cpu.h"', *lines]  # fmt: skip
@@ -56,7 +61,6 @@ def host_compiler(folder: Path) -> Callable[..., bytes]:
                 f'extern "C" void run_{entry}(void** a, int grid, int block) '
                 f"{{ launch(grid, block, [=] {{ {space}::{entry}({arguments}); }}); }}"
             )
-        number = compile_cubin.calls  # type: ignore[attr-defined]
         path, library = folder / f"unit{number}.cpp", folder / f"unit{number}.so"
         path.write_text("\n".join(parts))
         assert COMPILER is not None
