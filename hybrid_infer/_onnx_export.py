@@ -11,7 +11,7 @@ from hybrid_infer import _static_call, _verify
 from hybrid_infer._errors import ArgumentsRefused, EngineError, StaticModelError
 from hybrid_infer._model import Model, Saved
 from hybrid_infer._options import Options
-from hybrid_infer._saved_target import example
+from hybrid_infer._saved_target import example, trials
 from hybrid_infer._spec import InputSpec
 from hybrid_infer._static_call import Programs
 from hybrid_infer._static_table import leaves
@@ -165,20 +165,19 @@ def _check(model: Model, saved: Saved, data: bytes, inputs: Sequence[str], outpu
         raise StaticModelError(model.path, f"the exported graph is not valid ONNX: {fault}") from fault
     version = saved.version
     frontend = _static_call.arrays()
-    arrays = [example(frontend, t.dtype, shape, 1) for t, shape in zip(version.tensors, version.example, strict=True)]
     assert version.graph is not None
-    bound = [array for array, old in zip(arrays, version.graph.inputs, strict=False) if old is not None]
-    specs = [spec for spec, old in zip(version.graph.input_specs, version.graph.inputs, strict=True) if old is not None]
-    numbers = [np.asarray(1, np.int64)] * (len(specs) - len(bound))
     names = version.graph.inputs
+    specs = [spec for spec, old in zip(version.graph.input_specs, names, strict=True) if old is not None]
     kinds = [(origin, i) for origin, i in version.sources if origin == "y" or (origin == "x" and names[i] is not None)]
     out_specs = [version.graph.output_specs[i] if origin == "y" else version.tensors[i] for origin, i in kinds]
     whole = Graph(data, (), tuple(inputs), tuple(outputs), tuple(specs), tuple(out_specs))
     engine = backends.engine("onnxruntime")
     try:
-        found = engine.load(whole, [], EngineOptions()).run([*bound, *numbers])
         program = Programs(model, Options(backend=("onnxruntime",))).of(saved, frontend).program
-        own = program.run([*arrays, *[np.asarray(1, np.int64)] * (len(version.graph.inputs) - len(arrays))])
+        arrays, own = _taken(saved, frontend, program)
+        bound = [array for array, old in zip(arrays, names, strict=False) if old is not None]
+        numbers = [np.asarray(1, np.int64)] * (len(specs) - len(bound))
+        found = engine.load(whole, [], EngineOptions()).run([*bound, *numbers])
         wanted = [own[i] if origin == "y" else arrays[i] for origin, i in kinds]
         _verify.compare(wanted, found, [spec.dtype for spec in out_specs], from_floats=True)
     except (_verify.Inconclusive, ArgumentsRefused):  # the latter by a check that the file does not make
@@ -187,3 +186,23 @@ def _check(model: Model, saved: Saved, data: bytes, inputs: Sequence[str], outpu
         reason = f"ONNX Runtime does not compute the exported file as it should: {fault}"
         raise StaticModelError(model.path, reason) from fault
 
+
+def _taken(saved: Saved, frontend: Any, program: Any) -> tuple[list[Any], Sequence[Any]]:
+    """Examples of the arguments that the model takes, and its results. Raises EngineError if it takes none."""
+    import numpy as np
+
+    version = saved.version
+    assert version.graph is not None
+    numbers = [np.asarray(1, np.int64)] * (len(version.graph.inputs) - len(version.tensors))
+    refused: EngineError | None = None
+    for whole, truth in trials({tensor.dtype for tensor in version.tensors}):
+        arrays = [
+            example(frontend, tensor.dtype, shape, whole, truth)
+            for tensor, shape in zip(version.tensors, version.example, strict=True)
+        ]
+        try:
+            return arrays, program.run([*arrays, *numbers])
+        except EngineError as fault:
+            refused = fault
+    assert refused is not None
+    raise refused

@@ -11,7 +11,7 @@ from typing import Any
 from hybrid_infer import _agreement, _engines, _halves, _saved_sizes, _static_call, _verify
 from hybrid_infer._errors import EngineError
 from hybrid_infer._model import Saved
-from hybrid_infer._saved_stage import OPTIONS, Shapes, Stage, at, examples, grown, open_dims, sized, together
+from hybrid_infer._saved_stage import OPTIONS, Shapes, Stage, at, attempts, examples, grown, open_dims, sized, together
 from hybrid_infer._saved_target import Case, values_of
 from hybrid_infer._signature import Signatures, Unsupported
 from hybrid_infer._structure import leaf_kinds
@@ -86,8 +86,7 @@ class _Runner:
     def compare(self, shapes: Shapes) -> str:
         """Compare with the eager method, where it runs; returns why it does not. Raises Disagreement, EngineError."""
         fault = ""
-        for whole in (1, 0):
-            tensors = examples(self.stage, self.case, shapes, whole)
+        for tensors in attempts(self.stage, self.case, shapes):
             try:
                 expected = self.stage.eager(values_of(self.case, tensors, self.numbers, self.stage.target))
             except Exception as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 from hybrid_infer import _census, _roots
 from hybrid_infer._errors import SpecError
-from hybrid_infer._saved_stage import Dims, Stage, examples, numbers_of
+from hybrid_infer._saved_stage import Dims, Stage, attempts, numbers_of
 from hybrid_infer._saved_target import Case, values_of
 
 _TRIALS = 200  # combinations of sizes that are tried for a spec that leaves them open
@@ -74,8 +74,8 @@ def _at_least_two(shapes: Sequence[tuple[int, ...]], dims: set[tuple[int, int]])
 def fault(stage: Stage, case: Case, shapes: Sequence[tuple[int, ...]]) -> Exception | None:
     """Why the method fails for some sizes; None if it does not."""
     found: Exception | None = None
-    for whole in (1, 0):
-        values = values_of(case, examples(stage, case, shapes, whole), numbers_of(case), stage.target)
+    for tensors in attempts(stage, case, shapes):
+        values = values_of(case, tensors, numbers_of(case), stage.target)
         try:
             stage.eager(values)
         except Exception as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from hybrid_infer._errors import CaptureError, SpecError, TraceError
 from hybrid_infer._met import Style
 from hybrid_infer._options import Options
 from hybrid_infer._request import Request
-from hybrid_infer._saved_target import Case, Target, example, repeats
+from hybrid_infer._saved_target import Case, Target, example, repeats, trials
 from hybrid_infer._signature import Signatures, Unsupported
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import TensorSpec
@@ -111,7 +111,9 @@ def numbers_of(case: Case) -> tuple[int, ...]:
     return case.seen[-1].ints if case.seen else tuple(n for n in case.ints if n is not None)
 
 
-def examples(stage: Stage, case: Case, shapes: Sequence[tuple[int, ...]], whole: int = 1) -> list[Any]:
+def examples(
+    stage: Stage, case: Case, shapes: Sequence[tuple[int, ...]], whole: int = 1, truth: bool = True
+) -> list[Any]:
     again = repeats(case.tree)
     tensors: list[Any] = []
     for i, (spec, given, shape) in enumerate(zip(case.tensors, case.given, shapes, strict=True)):
@@ -121,8 +123,14 @@ def examples(stage: Stage, case: Case, shapes: Sequence[tuple[int, ...]], whole:
         elif given is not None and tuple(given.shape) == tuple(shape):
             tensors.append(given)
         else:
-            tensors.append(example(stage.frontend, spec.dtype, shape, whole))
+            tensors.append(example(stage.frontend, spec.dtype, shape, whole, truth))
     return tensors
+
+
+def attempts(stage: Stage, case: Case, shapes: Sequence[tuple[int, ...]]) -> Iterator[list[Any]]:
+    """Examples of other values each time, for methods that do not take some."""
+    for whole, truth in trials({spec.dtype for spec in case.tensors}):
+        yield examples(stage, case, shapes, whole, truth)
 
 
 def sized(tensors: Sequence[TensorSpec], shapes: Sequence[tuple[int, ...]]) -> tuple[TensorSpec, ...]:

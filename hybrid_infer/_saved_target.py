@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -295,8 +295,8 @@ def repeats(tree: list[Any]) -> list[int | None]:
     return [each for child in tree[-1] for each in repeats(child)]
 
 
-def example(frontend: Any, dtype: str, shape: Sequence[int], whole: int) -> Any:
-    """A tensor of values that most methods take: between 0 and 1, true, or the integer `whole`."""
+def example(frontend: Any, dtype: str, shape: Sequence[int], whole: int, truth: bool = True) -> Any:
+    """A tensor of values that most methods take: between 0 and 1, `truth`, or the integer `whole`."""
     import numpy as np
 
     if "float" in dtype or "complex" in dtype:
@@ -305,8 +305,16 @@ def example(frontend: Any, dtype: str, shape: Sequence[int], whole: int) -> Any:
         array = ((np.arange(count, dtype=np.float64) * 0.6180339887498949) % 1.0).reshape(shape)
         wire = carrier(dtype)
         return frontend.importer(dtype, wire, "cpu")(array.astype(wire))
-    array = np.ones(shape, bool) if dtype == "bool" else np.full(shape, whole, dtype)
+    array = np.full(shape, truth if dtype == "bool" else whole, dtype)
     return frontend.importer(dtype, dtype, "cpu")(array)
+
+
+def trials(dtypes: Iterable[str]) -> list[tuple[int, bool]]:
+    """The integers and truth values to make examples of, one after the other until a method takes them.
+
+    1 is outside of a table with one row, and a mask that is all true leaves some methods nothing to compute with.
+    """
+    return [(whole, truth) for truth in ((True, False) if "bool" in dtypes else (True,)) for whole in (1, 0)]
 
 
 def as_tensor(frontend: Any, array: Any) -> Any:

@@ -51,6 +51,32 @@ def test_one_file_for_each_method(framework: str, tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.torch
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_mask_that_leaves_nothing_is_no_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """True pads in torch's transformers, and all of it padded is what they fail for."""
+    own = kit("torch")
+    nn = own.module.nn
+
+    class Encoder(own.Layer):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1)
+
+        def forward(self, x: Any, padded: Any) -> Any:
+            return self.blocks(x, src_key_padding_mask=padded)[:, 0]
+
+    encoder = Encoder().eval()
+    save(encoder, tmp_path / "model", [InputSpec([None, 5, 8]), InputSpec([None, 5], "bool")], trainable=False)
+    static = load(tmp_path / "model")
+    for batch in (2, 3):
+        x, padded = points(batch * 5, 8).reshape(batch, 5, 8), np.arange(5) >= np.full((batch, 1), 3)
+        with own.no_grad():
+            close(static(x, padded), own.array(encoder(own.tensor(x), own.tensor(padded))))
+    assert cli.main(["export", str(tmp_path / "model"), "--onnx", str(tmp_path / "m.onnx")]) == 0
+    assert "x, padded -> output" in capsys.readouterr().out
+
+
+@pytest.mark.torch
 def test_what_goes_wrong_is_one_line_and_leaves_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = kit("torch")
     save(own.Linear(8, 2), tmp_path / "model", [InputSpec([2, 8])], trainable=False)
