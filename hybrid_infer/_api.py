@@ -7,20 +7,21 @@ import inspect
 import sys
 import types
 from collections.abc import Callable
-from typing import Any, ParamSpec
+from typing import Any, Concatenate, ParamSpec, cast
 
 from hybrid_infer import _callables, _census, _frontends, _method, _options, _warmup
 from hybrid_infer._errors import HybridInferError
 from hybrid_infer._method import Bound, HotMethod
+from hybrid_infer._typed import Decorator
 
-_Arguments = ParamSpec("_Arguments")
+_Options = ParamSpec("_Options")
 
 
-def _as_given(function: Callable[_Arguments, Any]) -> Callable[_Arguments, Any]:
+def _as_given(function: Callable[Concatenate[Any, _Options], Any]) -> Decorator[_Options]:
     """``inference()`` as far as it depends on what was given rather than on values: names, and whether any option."""
 
     @functools.wraps(function)
-    def given(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Any:
+    def given(*args: Any, **kwargs: Any) -> Any:
         names = [name for name in kwargs if name != "function"]
         _options.check_names(names)
         if names or len(args) > 1:
@@ -33,7 +34,7 @@ def _as_given(function: Callable[_Arguments, Any]) -> Callable[_Arguments, Any]:
 
         return decorate if target is None else decorate(target)
 
-    return given
+    return cast("Decorator[_Options]", given)
 
 
 @_as_given

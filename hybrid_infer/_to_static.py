@@ -9,13 +9,24 @@ import logging
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 from hybrid_infer import _api, _compilers, _frontends, _method, _options, _roots, _stance
 from hybrid_infer._errors import CaptureError, OptionError
 from hybrid_infer._method import Bound, HotMethod
+from hybrid_infer._typed import Given
 
 _log = logging.getLogger("hybrid_infer")
+
+
+@overload
+def to_static(
+    function: None = None, input_spec: Any = None, build_strategy: Any = None, **options: Any
+) -> Callable[[Given], Given]: ...
+
+
+@overload
+def to_static(function: Given, input_spec: Any = None, build_strategy: Any = None, **options: Any) -> Given: ...
 
 
 def to_static(function: Any = None, input_spec: Any = None, build_strategy: Any = None, **options: Any) -> Any:
