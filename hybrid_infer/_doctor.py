@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hybrid_infer import _colour, _options
+from hybrid_infer._errors import OptionError
 
 #: What each framework needs beside itself, and the extra that brings it.
 FRAMEWORKS = {"torch": ("onnxscript", "torch"), "paddle": ("paddle2onnx", "paddle")}
@@ -44,11 +45,27 @@ def examine(cache_dir: str | None = None) -> dict[str, Any]:
         "environment": _options.surroundings(),
         "gpus": _gpus(notes),
     }
+    refused = _asked(found["engines"], problems, notes)
     for name, each in found["frameworks"].items():
         for engine, result in each.get("engines", {}).items():
-            if result["problem"]:
+            if result["problem"] and not (refused and refused in result["problem"]):
                 problems.append(f"{name} is not served by {engine}: {result['problem']}")
     return {**found, "problems": problems, "notes": notes}
+
+
+def _asked(engines: Mapping[str, Any], problems: list[str], notes: list[str]) -> str:
+    """What the environment asks for and programs do not get; returns why they would not even start, if so."""
+    try:
+        options = _options.make({})
+    except OptionError as fault:
+        problems.append(str(fault))
+        return str(fault)
+    if options.backend and all("missing" in engines.get(name, ()) for name in options.backend):
+        name = options.backend[0]
+        problems.append(f"HYBRID_INFER_BACKEND={os.environ['HYBRID_INFER_BACKEND']}: {engines[name]['missing']}")
+    if os.environ.get("HYBRID_INFER_STANCE") == "eager":
+        notes.append("HYBRID_INFER_STANCE=eager: programs run eagerly for as long as that is set")
+    return ""
 
 
 def _version(distribution: str) -> str:

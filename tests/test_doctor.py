@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hybrid_infer import _doctor, backends, cli
+from hybrid_infer import OptionError, _doctor, backends, cli, inference
 
 GOOD: dict[str, Any] = {"problem": "", "error": 1e-7, "first_seconds": 1.0, "from_disk_seconds": 0.02}
 HEALTHY: dict[str, Any] = {"version": "9.9", "import_seconds": 1.0, "threads": 2, "engines": {"onnxruntime": GOOD}}
@@ -130,3 +130,29 @@ def test_the_end_to_end_check(name: str, cache_directory: Path, monkeypatch: pyt
             result = found["engines"][engine]
             assert result["problem"] == "" and result["error"] < 1e-4, (engine, result)
     assert not cache_directory.exists()
+
+
+def test_what_the_environment_asks_for_is_part_of_the_answer(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each decorator raises under the first two of these."""
+    monkeypatch.setenv("HYBRID_INFER_BACKEND", "opnvino")
+    status, out = doctor()
+    assert status == 1 and "PROBLEM       HYBRID_INFER_BACKEND='opnvino' is not allowed" in out
+    monkeypatch.delenv("HYBRID_INFER_BACKEND")
+    monkeypatch.setenv("HYBRID_INFER_STANCE", "lazy")
+    with pytest.raises(OptionError) as raised:
+        inference(len)
+    failed = GOOD | {"problem": f"OptionError: {raised.value}"}
+    status, out = doctor(checked=HEALTHY | {"engines": {"onnxruntime": failed, "openvino": failed}})
+    assert status == 1 and out.count("PROBLEM") == 1 and "HYBRID_INFER_STANCE='lazy' is not allowed" in out
+    monkeypatch.setenv("HYBRID_INFER_STANCE", "eager")
+    status, out = doctor()
+    assert status == 0 and "note          HYBRID_INFER_STANCE=eager: programs run eagerly" in out
+
+
+def test_an_engine_that_is_asked_for_and_missing_is_a_problem(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends.engine("openvino"), "missing", lambda: "the package openvino is not installed")
+    monkeypatch.setenv("HYBRID_INFER_BACKEND", "openvino")
+    status, out = doctor()
+    assert status == 1 and "HYBRID_INFER_BACKEND=openvino: the package openvino is not installed" in out
+    monkeypatch.setenv("HYBRID_INFER_BACKEND", "openvino,onnxruntime")
+    assert doctor()[0] == 0
