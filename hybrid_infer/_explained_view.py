@@ -110,6 +110,8 @@ def _of_version(version: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "takes", each
     for name, value in version["constants"].items():
         yield "constant", f"{name} = {value}"
+    if version["passed"] is not None:
+        yield "passed", version["passed"]
     for each in version["dynamic"]:
         yield "varies", f"{each['tensor']} axis {each['axis']}: {each['why']}"
     for each in version["fixed_by_the_tracer"]:

@@ -131,7 +131,9 @@ def failures(store: Any) -> list[dict[str, Any]]:
 
 
 def _failure(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: str(record.get(name, "")) for name in ("method", "kind", "reason", "remedy")}
+    """`static_model`: the key of the one that engines refused; empty where none was made."""
+    said = {name: str(record.get(name, "")) for name in ("method", "kind", "reason", "remedy")}
+    return {**said, "static_model": str(record.get("failed", ""))}
 
 
 def compare(first: Any, second: Any) -> dict[str, Any]:

@@ -234,7 +234,7 @@ class Widening:
                 self._until = time.monotonic() + _AGAIN
             elif _verified.passing(fault):
                 self._until = _verified.until(fault)
-            self._held.ledger.unfit[self._engine.name] = str(fault)
+            self._held.ledger.unfit[self._engine.name] = str(getattr(fault, "reason", fault))
             _log.warning("%s: %s serves no more sizes than before: %s", name, self._engine.name, fault)
         finally:
             del self._prepare

@@ -196,7 +196,7 @@ def _join(
             built = _compile.build_with(request, held, graph, engine)
         except EngineError as fault:
             _log.debug("%s: %s", request.name, fault)
-            held.ledger.unfit[engine.name] = str(fault)
+            held.ledger.unfit[engine.name] = str(getattr(fault, "reason", fault))
             if _verified.passing(fault):
                 passed_over = engine.name
             continue
@@ -206,7 +206,7 @@ def _join(
             verify(candidate)
         except (_verify.Disagreement, _verify.Inconclusive, EngineError) as fault:
             _log.debug("%s: %s is not considered: %s", request.name, engine.name, fault)
-            held.ledger.unfit[engine.name] = str(fault)
+            held.ledger.unfit[engine.name] = str(getattr(fault, "reason", fault))
             wrong = _verify.of_engine(fault) and _comparison.wrong(request, held, built, fault)
             moved = wrong and not candidate.route.valid()  # another thread changed a weight meanwhile
             if wrong and not moved:

@@ -7,6 +7,15 @@ from typing import Any
 
 from hybrid_infer._signature import Parameters
 
+NAME = "the style of the call."
+
+
+def in_words(style: str) -> str:
+    """The style of a call, as "2 by position, scale, bias by name"."""
+    count, _, names = style.partition(" ")
+    by_position = [f"{count} by position"] if count != "0" or not names else []
+    return ", ".join([*by_position, *([f"{names.replace(',', ', ')} by name"] if names else [])])
+
 
 class Styled(Parameters):
     """The parameters of such a function, and behind them the style of the call: "2 scale,bias"."""
@@ -14,7 +23,7 @@ class Styled(Parameters):
     def __init__(self, own: Parameters) -> None:
         vars(self).update(vars(own))
         self.own = own
-        self.names = [*own.names, "the style of the call."]
+        self.names = [*own.names, NAME]
         self.defaults = (*own.defaults, self.missing)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -200,7 +201,7 @@ def _list(given: argparse.Namespace) -> int:
         print()
     if failures:
         print("Not captured or built, and not tried again for a week or until a version changes:")
-        rows = [[each["method_key"][:_DIGITS], each["method"], each["reason"]] for each in failures]
+        rows = [[each["method_key"][:_DIGITS], each["method"], _reason(each)] for each in failures]
         _table(["METHOD KEY", "METHOD", "REASON"], rows)
         print()
     print(f"{_count(len(found))}, {_bytes(store.size())} in {store.root}")
@@ -210,13 +211,25 @@ def _list(given: argparse.Namespace) -> int:
 def _models(found: list[dict[str, Any]]) -> None:
     rows = [
         [
-            each["key"][:_DIGITS], each["method"] or "(of another release)", ", ".join(each["inputs"]),
+            each["key"][:_DIGITS], each["method"] or "(of another release)", _listed(each["inputs"]),
             ", ".join(each["plans"]) or "-", _bytes(each["size"]), _ago(each["used"]),
             *(["read-only"] if each["read_only"] else []),
         ]
         for each in found
     ]  # fmt: skip
     _table(["KEY", "METHOD", "INPUTS", "PLANS", ">SIZE", ">USED"], rows)
+
+
+def _listed(specs: Iterable[str]) -> str:
+    """Specs one after the other, many equal ones once: a language model is given its cache in dozens of tensors."""
+    runs = (list(alike) for _, alike in itertools.groupby(specs))
+    return ", ".join(f"{len(alike)}x {alike[0]}" if len(alike) > 2 else ", ".join(alike) for alike in runs)
+
+
+def _reason(failure: Mapping[str, str]) -> str:
+    """With the static model that it is about: another engine than the one that refused it may serve it."""
+    made = failure["static_model"]
+    return f"static model {made[:_DIGITS]}: {failure['reason']}" if made else failure["reason"]
 
 
 def _show(given: argparse.Namespace) -> int:
@@ -235,7 +248,7 @@ def _show(given: argparse.Namespace) -> int:
         ["key", found["key"]], ["method", found["method"]], ["method key", found["method_key"]],
         ["lies in", found["path"] + (" (read-only)" if found["read_only"] else "")], ["size", _bytes(found["size"])],
         ["made", f"{_ago(found['created'])}{' with ' if made else ''}{made}"], ["last used", _ago(found["used"])],
-        ["gives", ", ".join(found["results"])],
+        ["gives", _listed(found["results"])],
     ]  # fmt: skip
     _table([], [row for row in rows if row[1]])
     _section("Guards: it answers calls with", list(map(list, found["guards"].items())))

@@ -121,6 +121,24 @@ def test_list_is_a_table_most_recently_used_first(run: Run, cache: Store) -> Non
     assert found["size"] == cache.size()
 
 
+def test_equal_inputs_in_a_row_are_told_once(run: Run, cache: Store) -> None:
+    """A language model is given its cache as dozens of tensors: a line of a thousand characters is no line."""
+    ids, keys = TensorSpec("int64", (1, 1)), TensorSpec("float32", (1, 4, None, 16))
+    tree = ["u", "builtins:tuple", [["t"]] * 26]
+    key = put(cache, tensors=(ids, *[keys] * 24, ids), tree=tree)
+    told = "int64 (1, 1), 24x float32 (1, 4, any, 16), int64 (1, 1)"
+    assert f"{key[:12]}  app.Layer.forward  {told}  onnxruntime" in run("list")[1]
+    assert len(loads(run("list", "--json"))["models"][0]["inputs"]) == 26
+
+
+def test_what_one_engine_refused_names_the_static_model_that_another_may_serve(run: Run, cache: Store) -> None:
+    key = put(cache)
+    record = dataclasses.replace(VERSION, reason="it has no such operator", kind="build", scope="12" * 16, failed=key)
+    cache.remember_failure(FIRST, record.to_meta())
+    assert f"  static model {key[:12]}: it has no such operator\n" in run("list")[1]
+    assert loads(run("list", "--json"))["failures"][0]["static_model"] == key
+
+
 def test_show_takes_the_first_digits_of_a_key(run: Run, cache: Store) -> None:
     key = put(cache)
     status, out, _ = run("show", key[:6].upper())

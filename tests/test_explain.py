@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html.parser
 import json
 from pathlib import Path
@@ -193,6 +194,49 @@ def test_one_tensor_in_two_places_has_the_name_of_each() -> None:
     add(x, [x, torch.ones(3)])
     (version,) = only(add)["versions"]
     assert version["takes"] == ["a: float32 (2, 3)", "pair[0]: float32 (2, 3)", "pair[1]: float32 (3)"]
+
+
+def test_how_a_call_passes_its_arguments_to_a_wrapper_is_told_in_words() -> None:
+    """It lies between the arguments and what the method carries from call to call, whose names are not moved by it."""
+
+    def wrapping(function: Any) -> Any:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        return wrapped
+
+    class Stream(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.state = torch.zeros(2, 4)
+
+        @inference
+        @wrapping
+        def forward(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+            self.state = self.state * 0.5 + x * scale
+            return self.state
+
+    stream, x = Stream().eval(), torch.ones(2, 4)
+    with torch.no_grad():
+        stream(x, scale=2.0), stream(x=x)
+    first, second = only(stream)["versions"]
+    assert first["takes"] == second["takes"] == ["x: float32 (2, 4)", "self.state: float32 (2, 4)"]
+    assert (first["constants"], first["passed"]) == ({"scale": "2.0"}, "1 by position, scale by name")
+    assert (second["constants"], second["passed"]) == ({"scale": "1.0"}, "x by name")
+    assert "    passed     x by name\n" in str(explain(stream))
+
+
+def test_an_engine_that_is_left_out_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HYBRID_INFER_BACKEND")
+
+    @inference
+    def chosen(x: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
+        return x[which] * 2
+
+    chosen(torch.ones(3, 4), torch.ones(2, dtype=torch.int64))
+    (version,) = only(chosen)["versions"]
+    assert version["not_considered"]["openvino"].startswith("reads or crashes past the end")
 
 
 @pytest.mark.parametrize("target", [len, torch.nn.Linear(2, 2), torch.nn.Linear, 3])
