@@ -238,6 +238,12 @@ def method_of(layer: Any, asked: str = "inference") -> Any:
     Raises HybridInferError where it is nothing that could be replaced, TypeError for no layer.
     """
     method = layer.forward
+    base = getattr(_frontends.of(layer), "layer_type", None)
+    if base is not None and getattr(method, "__func__", None) is base.forward:
+        raise TypeError(
+            f"{asked}() was given {_described(layer)}, which has no forward that could be served: wrap the layers that "
+            "it holds, or decorate the method that calls them"
+        )
     if not isinstance(method, (types.MethodType, Bound)):
         method = _callables.as_method(method, layer)
     if method is not None:

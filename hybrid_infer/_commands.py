@@ -39,12 +39,23 @@ def register(add: Add, rooms: Any, show: Show) -> None:
         "changed, and is given its arguments; what it prints goes to standard error under --json.", rooms,
     )  # fmt: skip
     suggest.add_argument("--output", metavar="FILE", type=Path, help="draw the time as a tree: .html, or .png")
-    suggest.add_argument("--time-limit", metavar="SECONDS", type=float, default=120.0, help="for trying (default: 120)")
+    limit = "for trying (default: 120)"
+    suggest.add_argument("--time-limit", metavar="SECONDS", type=_seconds, default=120.0, help=limit)
     for parser in (run, warm, suggest):
         parser.set_defaults(as_program=True)
         parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
         parser.add_argument("script", metavar="SCRIPT", help="a Python file")
         parser.add_argument("arguments", metavar="...", nargs=argparse.REMAINDER, help="what the script is given")
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not seconds >= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return seconds
 
 
 def _doctor(given: argparse.Namespace) -> int:
@@ -85,7 +96,8 @@ def _warm(show: Show, given: argparse.Namespace) -> int:
     new = [each for each in found if each["key"] not in before]
     reasons = {name: counts["fallbacks"] for name, counts in stats().items() if counts["fallbacks"]}
     if given.json:
-        sys.stdout.write(json.dumps({"path": str(root), "status": status, "stored": new, "eager": reasons}) + "\n")
+        found_out = {"path": str(root), "status": status, "stored": new, "eager": reasons}
+        sys.stdout.write(json.dumps(found_out, indent=2) + "\n")
         return status
     if new:
         show(new)

@@ -78,12 +78,13 @@ class InputSpec:
     @classmethod
     def from_tensor(cls, tensor: Any, name: str | None = None) -> InputSpec:
         """The spec of a tensor, all of whose sizes are fixed; its own name, where it has one, unless one is given."""
-        own = getattr(tensor, "name", None)
+        own = getattr(_a_tensor("tensor", tensor), "name", None)
         return cls(tensor.shape, tensor.dtype, name if name is not None else own if isinstance(own, str) else None)
 
     @classmethod
     def from_numpy(cls, ndarray: Any, name: str | None = None) -> InputSpec:
         """The spec of a NumPy array, all of whose sizes are fixed."""
+        _a_tensor("ndarray", ndarray)
         return cls(ndarray.shape, ndarray.dtype, name)
 
     @property
@@ -247,6 +248,12 @@ def is_tensor(value: Any) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, (InputSpec, type))
 
 
+def _a_tensor(option: str, value: Any) -> Any:
+    if not is_tensor(value):
+        raise SpecError(option, f"{value!r} is no tensor, and no array: it has no shape and element type")
+    return value
+
+
 def arguments(
     input_spec: Any, parameters: Parameters, method: str, option: str = "input_spec"
 ) -> tuple[Any, ...]:
@@ -268,7 +275,7 @@ def arguments(
             names = " and ".join(f"`{name}`" for name in missing)
             raise SpecError(option, f"it has no entry for the argument {names} of {method}")
         count = len(parameters.names)
-        raise SpecError(option, f"it has {len(input_spec)} entries where {method} takes {count} arguments")
+        raise SpecError(option, f"it has {len(input_spec)} entries where {method} takes {count}")
     return named(values, parameters.names[: len(input_spec)], parameters, method, option)
 
 

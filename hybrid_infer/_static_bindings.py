@@ -140,7 +140,8 @@ class Bindings:
             if not traced and version.similar(call):
                 places = [place.removeprefix("argument ") for place in layout.places]
                 broken[id(saved)] = [_guards.text(rule, places) for rule in version.broken(call)]
-        raise self._refusal(values, frontend, broken)
+        tried = [saved for saved in self.method.versions if saved.programs or not traced]
+        raise self._refusal(values, frontend, tried, broken)
 
     def _specs(self, layout: Layout, wanted: Sequence[TensorSpec], frontend: Any) -> list[TensorSpec]:
         found = []
@@ -166,13 +167,15 @@ class Bindings:
             return False
         return all(map(self._alike, saved[-1], given[-1]))
 
-    def _refusal(self, values: Sequence[Any], frontend: Any, broken: Mapping[int, Sequence[str]]) -> SpecError:
+    def _refusal(
+        self, values: Sequence[Any], frontend: Any, versions: Sequence[Saved], broken: Mapping[int, Sequence[str]]
+    ) -> SpecError:
         """``broken``: the conditions on sizes of a version, by its id, that the call does not meet, in words."""
         names = self.parameters.names
-        known = [described(saved, self) for saved in self.method.versions]
+        known = [described(saved, self) for saved in versions]
         given = [_spec.shown([name], [value]) for name, value in zip(names, values, strict=True)]
         takes: list[str] = []
-        for i, (saved, each) in enumerate(zip(self.method.versions, known, strict=True)):
+        for i, (saved, each) in enumerate(zip(versions, known, strict=True)):
             if any(i != k and _covers(other, each) for k, other in enumerate(known)):
                 continue  # what a wider one takes as well need not be said
             rules = broken.get(id(saved), ())

@@ -73,6 +73,7 @@ def to_static(function: Any = None, input_spec: Any = None, build_strategy: Any 
     """
     if build_strategy is not None and _framework(build_strategy) != "paddle":
         raise OptionError("build_strategy", build_strategy, "None or a paddle.static.BuildStrategy")
+    _options.check_names(options, function="to_static()")
     made = _options.make({"backend": "auto", **options, "input_spec": input_spec})
 
     def decorate(target: Any) -> Any:

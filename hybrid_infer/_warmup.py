@@ -83,8 +83,8 @@ def _resolved(target: Any) -> tuple[HotMethod, tuple[Any, ...]]:
         target = getattr(target, "forward", target)
         found = getattr(target, "__hybrid_infer__", None)
     if found is None:
-        kind = type(target).__name__
-        raise TypeError(f"warmup() was given a {kind} that is not decorated; pass the method that inference() serves")
+        what = getattr(target, "__qualname__", None) or f"an object of class {type(target).__qualname__}"
+        raise TypeError(f"warmup() was given {what}, which is not decorated; pass the method that inference() serves")
     owner = getattr(target, "__self__", None)
     if owner is not None:
         return found.owned, (owner,)

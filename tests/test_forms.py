@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support import layer_class
 
-from hybrid_infer import inference, stats
+from hybrid_infer import inference, stats, to_static
 
 TABLE: Any = None
 HELD: list[Any] = []
@@ -112,3 +112,11 @@ def test_a_tensor_that_an_object_holds_gets_other_memory(verify: str) -> None:
         tensor.data[0] = value + 0.5
         right(hot, scaled, x)
     assert sum(found["hits"] for found in stats().values()) >= 2
+
+
+def test_a_container_of_layers_says_that_nothing_in_it_would_be_served(framework: Any) -> None:
+    name = {"torch": "ModuleList", "paddle": "LayerList"}[framework.__name__]
+    held = getattr(framework.nn, name)([framework.nn.Linear(2, 2)])
+    for decorator in (inference, to_static):
+        with pytest.raises(TypeError, match=rf"{name}, which has no forward .*wrap the layers that it holds"):
+            decorator(held)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import hybrid_infer
-from hybrid_infer import OptionError, _options, inference, load, save, to_static
+from hybrid_infer import InputSpec, OptionError, SpecError, _options, inference, load, save, to_static
 
 
 def test_a_misspelled_engine_in_the_environment_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,3 +170,18 @@ def test_a_directory_below_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("HYBRID_INFER_CACHE_DIR", "~/models")
     assert _options.store_root(_options.make({})) == tmp_path / "models"
     assert _options.store_root(_options.make({"save_model_dir": "~/mine"})) == tmp_path / "mine"
+
+
+def test_the_function_that_was_called_is_named() -> None:
+    with pytest.raises(TypeError, match=r"^to_static\(\) has no option 'bakend'; did you mean 'backend'\?"):
+        to_static(bakend="auto")
+    with pytest.raises(TypeError, match=r"^warmup\(\) was given Called.__call__, which is not decorated"):
+        hybrid_infer.warmup(Called().__call__, 3)
+    with pytest.raises(TypeError, match=r"^warmup\(\) was given an object of class Called, which is not decorated"):
+        hybrid_infer.warmup(Called(), 3)
+
+
+@pytest.mark.parametrize("make", [InputSpec.from_tensor, InputSpec.from_numpy])
+def test_a_spec_of_what_is_no_tensor(make: Any) -> None:
+    with pytest.raises(SpecError, match=r"(tensor|ndarray): \[1, 2\] is no tensor, and no array"):
+        make([1, 2])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from static_support import BOTH, close, kit, points, train
 
-from hybrid_infer import CaptureError, InputSpec, SpecError, StaticModelError, load, save, to_static
+from hybrid_infer import CaptureError, InputSpec, SpecError, StaticModelError, inference, load, save, to_static
 
 
 @pytest.fixture(scope="module", params=BOTH)
@@ -223,3 +223,25 @@ def test_a_layer_that_was_only_trained_is_saved_with_what_training_has_seen(own:
     layer.forward(own.tensor(points(4)))
     save(layer, tmp_path / "model", trainable=False)
     assert load(tmp_path / "model").input_spec == [InputSpec([-1, 8], "float32", "x")]
+
+
+def test_only_what_can_be_trained_is_offered_where_a_call_is_refused(tmp_path: Path) -> None:
+    """Of several graphs for fixed sizes one has the program: the refusal named the very sizes that were given."""
+    own = kit("torch")
+
+    class Rows(own.Layer):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = own.Linear(4, 4)
+
+        @inference
+        def forward(self, x: Any) -> Any:
+            return self.linear(x) * len(list(range(x.shape[1])))
+
+    layer = Rows()
+    with own.no_grad():
+        layer(own.tensor(points(2, 12).reshape(2, 3, 4))), layer(own.tensor(points(2, 20).reshape(2, 5, 4)))
+    save(layer, tmp_path / "model")
+    trained = load(tmp_path / "model").as_layer()
+    with pytest.raises(SpecError, match=r"x: float32 \(2, 3, 4\) was given; this .* takes x: float32 \(any, 5, 4\)$"):
+        trained(own.tensor(points(2, 12).reshape(2, 3, 4)))
