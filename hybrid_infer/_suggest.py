@@ -288,9 +288,9 @@ def _line(node: Node, row: Row, names: _Names) -> str:
     if node.name != FORWARD:
         if row.place:
             return f"@inference() above `def {node.name}` of {row.kind}"
-        place = ".".join(filter(None, [holder, path, node.name]))
+        place = _code(holder, path, node.name)
         return f"{place} = inference({place})"
-    place = ".".join(filter(None, [holder, path]))
+    place = _code(holder, path)
     if not path and place.isidentifier():
         return f"{place} = inference({place})"
     if holder.startswith("<"):
@@ -298,6 +298,11 @@ def _line(node: Node, row: Row, names: _Names) -> str:
     if row.count > 1:
         parts = row.where.split(".")
         if parts[-1] == "*" and parts.count("*") == 1:
-            return f"for block in {place.rpartition('.')[0]}: inference(block)"
+            return f"for block in {_code(holder, path.rpartition('.')[0])}: inference(block)"
         return f"inference({place}), and so on for {row.where}"
     return f"inference({place})"
+
+
+def _code(*parts: str) -> str:
+    """What stands at a path of names and numbers, as a program says it: ``model.blocks[0].attention``."""
+    return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", ".".join(filter(None, parts)))

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from hybrid_infer import _choice, _dispatch, _forked, explain, inference, reset_stats, stats, suggest
+from hybrid_infer import _choice, _dispatch, _forked, _suggest, explain, inference, reset_stats, stats, suggest
+from hybrid_infer._profile import Node
 from hybrid_infer._suggest import Row, Suggestions
 
 
@@ -156,6 +157,22 @@ def test_an_engine_that_crashes_ends_no_program(
     with framework.no_grad():
         net.blocks[0](framework.ones([16, 64]))
     assert "the process in which it was tried ended with signal SIGSEGV" in str(explain(net.blocks[0]))
+
+
+@pytest.mark.torch
+def test_lines_to_add_are_code() -> None:
+    """A layer in a list has a number for its name, which Python takes in brackets alone."""
+    torch: Any = importlib.import_module("torch")
+    linear = torch.nn.Linear(2, 2)
+    stage = torch.nn.ModuleDict({"head": linear, "blocks": torch.nn.ModuleList([torch.nn.ReLU(), torch.nn.ReLU()])})
+    names = _suggest._Names({"model": torch.nn.ModuleList([stage])}, alone=True)
+    for layer, where, count, line in (
+        (linear, "*.head", 1, "inference(model[0].head)"),
+        (linear, "*.head", 3, "inference(model[0].head), and so on for *.head"),
+        (stage["blocks"][1], "0.blocks.*", 2, "for block in model[0].blocks: inference(block)"),
+    ):
+        row = Row(where, "Linear", count, 1, 0.1, 0.9, "openvino", "", 1.8)
+        assert _suggest._line(Node(layer, "forward"), row, names) == line
 
 
 def test_only_layers_are_taken() -> None:

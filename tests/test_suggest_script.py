@@ -177,3 +177,10 @@ def test_a_picture_as_png(tmp_path: Path) -> None:
     assert (tmp_path / "time.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ValueError, match="html or"):
         _suggest.check_output(tmp_path / "time.jpg")
+
+
+@pytest.mark.parametrize("given", ["-3", "soon", "nan"])
+def test_a_time_that_is_none(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["suggest", "--time-limit", given, "program.py"])
+    assert f"argument --time-limit: {given!r} is no number of seconds" in capsys.readouterr().err
