@@ -271,11 +271,20 @@ def arguments(
             for name, default in list(zip(parameters.names, parameters.defaults, strict=True))[len(input_spec) :]
             if default is Parameters.missing
         ]
+        by_name = [p.name for p in parameters.parameters if p.kind is p.KEYWORD_ONLY]
+        unlisted = [name for name in missing if name in by_name]
+        if unlisted or (by_name and not missing):
+            names = " and ".join(f"`{name}`" for name in unlisted or by_name)
+            how = "pass a dict of the arguments by name"
+            if option == "input_spec":
+                how = "leave input_spec out, and call the decorated method once"
+            raise SpecError(option, f"a list has no place for {names} of {method}, given by name alone: {how}")
         if missing:
             names = " and ".join(f"`{name}`" for name in missing)
             raise SpecError(option, f"it has no entry for the argument {names} of {method}")
         count = len(parameters.names)
-        raise SpecError(option, f"it has {len(input_spec)} entries where {method} takes {count}")
+        takes = f"{count} argument{'' if count == 1 else 's'}"
+        raise SpecError(option, f"it has {len(input_spec)} entries where {method} takes {takes}")
     return named(values, parameters.names[: len(input_spec)], parameters, method, option)
 
 

@@ -109,6 +109,18 @@ def test_wrong_specs_name_the_argument(specs: Any, words: tuple[str, ...]) -> No
         assert word in str(caught.value)
 
 
+@pytest.mark.parametrize("specs", [[InputSpec([2])], [InputSpec([2])] * 2, [InputSpec([2])] * 3])
+@pytest.mark.parametrize(
+    ("option", "remedy"), [("input_spec", "leave input_spec out, and call"), ("inputs[1]", "pass a dict of the")]
+)
+def test_arguments_by_name_alone_have_no_place_in_a_list(specs: Any, option: str, remedy: str) -> None:
+    def function(x: Any, *, scale: Any) -> Any: ...
+
+    words = r": a list has no place for `scale` of f, given by name alone: "
+    with pytest.raises(SpecError, match=words + remedy):
+        arguments(specs, Parameters(function, owner=False), "f", option)
+
+
 def test_the_option_of_inference_takes_specs() -> None:
     inference(input_spec=[InputSpec([None, 4]), {"a": InputSpec([2])}, 1])
     with pytest.raises(OptionError, match="input_spec"):
