@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -328,12 +329,15 @@ class Store:
 
         Raises OSError.
         """
+        before = self.size()
         for method in self._own.methods():
             self.forget_failures(method)
         if self._own.trusts():
             _files.remove_tree(self._own.layout.debug)
             _files.remove_tree(self._own.layout.shared)
-        return _evict.prune(self._own, 0)
+        beside = max(0, before - self.size())
+        pruned = _evict.prune(self._own, 0)
+        return replace(pruned, freed=pruned.freed + beside)
 
 
 def _directory(parameter: str, value: str | Path) -> str:

@@ -141,7 +141,10 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--onnx", required=True, metavar="FILE", help="the file to write")
     export.add_argument("--method", metavar="NAME", help="which of its methods; its forward if left out")
     _commands.register(add, rooms, _models)
-    clear = add("clear", _clear, "Remove every static model that no process is using")
+    clear = add(
+        "clear", _clear, "Remove every static model that no process is using",
+        "What could not be captured or built goes too, and is tried again.",
+    )  # fmt: skip
     clear.add_argument("--yes", action="store_true", help="do not ask")
     return parser
 

@@ -94,3 +94,10 @@ def test_clearing_removes_them(any_store: AnyStore) -> None:
     any_store.remember_failure(OTHER, {"a": 1})
     any_store.clear()
     assert any_store.failures(METHOD) == any_store.failures(OTHER) == []
+
+
+def test_clearing_counts_their_bytes(store: Store) -> None:
+    store.remember_failure(METHOD, {"a": 1})
+    (record,) = (store.root / "v1/methods").rglob("*.json")
+    size = record.stat().st_size
+    assert store.clear().freed == size
