@@ -12,6 +12,7 @@ from typing import Any
 
 from hybrid_infer import _options
 from hybrid_infer._errors import OptionError
+from hybrid_infer._typed import Given
 
 EAGER, DEFAULT, BACKGROUND, FAIL = "eager", "default", "background", "fail_on_compile"
 
@@ -85,7 +86,11 @@ class stance(ContextDecorator):
         _OPEN.set((*opened[:last], *opened[last + 1 :]))
         _CHOSEN.reset(opened[last][1])
 
-    def __call__(self, function: Any) -> Any:
+    def __call__(self, function: Given) -> Given:
+        inside: Given = self._around(function)
+        return inside
+
+    def _around(self, function: Any) -> Any:
         if inspect.isasyncgenfunction(function):
             return self._stepwise(function)
         if inspect.isgeneratorfunction(function):

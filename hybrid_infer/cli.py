@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"hybrid-infer {_version()}")
     rooms = parser.add_subparsers(metavar="COMMAND", title="commands")
     cache = rooms.add_parser(
-        "cache", help="see and tidy the cache", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=plain
+        "cache", help="See and tidy the cache", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=plain
     )
     cache.set_defaults(parser=cache)
     commands = cache.add_subparsers(metavar="COMMAND", title="commands")

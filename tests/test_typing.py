@@ -10,7 +10,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PROGRAM = """
-from hybrid_infer import InputSpec, inference, to_static
+from hybrid_infer import InputSpec, inference, stance, to_static
 
 class Tensor: ...
 
@@ -35,6 +35,10 @@ class Model:
 def function(x: Tensor, *, scale: float = 1.0) -> dict[str, Tensor]:
     return {"y": x}
 
+@stance("eager")
+def eager(x: Tensor) -> Tensor:
+    return x
+
 model = inference(Model(), True, verify="off")
 reveal_type(model)
 reveal_type(model.plain)
@@ -43,6 +47,7 @@ reveal_type(model.trained)
 reveal_type(model.specified)
 reveal_type(function)
 reveal_type(inference(function=model.named))
+reveal_type(eager)
 function("text")
 inference(model, bakend="openvino")
 inference(model, max_versions="3")
@@ -65,6 +70,7 @@ def test_types_go_through_the_decorators(tmp_path: Path) -> None:
         "def (x: program.Tensor) -> program.Tensor",
         "def (x: program.Tensor) -> program.Tensor",
         "def (x: program.Tensor, *, scale: float =) -> dict[str, program.Tensor]",
+        "def (x: program.Tensor) -> program.Tensor",
         "def (x: program.Tensor) -> program.Tensor",
     ], said
     lines = PROGRAM.splitlines()
