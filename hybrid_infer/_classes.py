@@ -192,7 +192,7 @@ class Classes(Objects):
         space.done |= _OF_LOGGERS
 
     def module(self, module: types.ModuleType) -> bytes:
-        name = "__main__" if module.__name__ == "__mp_main__" else module.__name__
+        name = _origin.in_every_process(module.__name__)
         library = _origin.of_module(module.__name__)
         if library:
             self.library(library)

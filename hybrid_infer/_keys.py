@@ -17,6 +17,7 @@ from typing import Any
 
 import xxhash
 
+from hybrid_infer import _origin
 from hybrid_infer._errors import HybridInferError
 from hybrid_infer._fork_safe import cached_property
 
@@ -185,7 +186,7 @@ def _described(dtype: Any) -> object:
 
 
 def _class_path(kind: type) -> bytes:
-    return frame(b"p", _encode_str(kind.__module__), _encode_str(kind.__qualname__))
+    return frame(b"p", _encode_str(_origin.in_every_process(kind.__module__)), _encode_str(kind.__qualname__))
 
 
 def _encode_sequence(encoder: Encoder, values: Any) -> bytes:

@@ -10,7 +10,18 @@ import weakref
 from collections.abc import Callable, Collection
 from typing import Any
 
-from hybrid_infer import _ahead, _compilers, _defects, _fleeting, _fork_safe, _frontends, _options, _stats, _wrappers
+from hybrid_infer import (
+    _ahead,
+    _compilers,
+    _defects,
+    _fleeting,
+    _fork_safe,
+    _frontends,
+    _options,
+    _origin,
+    _stats,
+    _wrappers,
+)
 from hybrid_infer._carry import Carry
 from hybrid_infer._dispatch import State
 from hybrid_infer._errors import CaptureError, HybridInferError
@@ -32,7 +43,7 @@ class HotMethod:
 
     def __init__(self, function: Any, options: Options, *, has_owner: bool) -> None:
         self.function, self.options, self.has_owner = function, options, has_owner
-        self.name = f"{function.__module__}.{function.__qualname__}"
+        self.name = f"{_origin.in_every_process(function.__module__)}.{function.__qualname__}"
         self.parameters = Parameters(function, owner=has_owner)
         self.counters = _stats.counters(self.name)
         #: What it carries from call to call, as far as calls of any instance have shown (see `_carry`).

@@ -31,13 +31,18 @@ _versions: dict[str, str] = {PYTHON: ".".join(map(str, sys.version_info[:3]))}
 _listings: dict[str, dict[str, str]] = {}
 
 
+def in_every_process(module: str) -> str:
+    """The name of a module: a spawned worker has the program's main module under another one."""
+    return "__main__" if module == "__mp_main__" else module
+
+
 def of_module(name: str) -> str:
     """Label of the library that module `name` belongs to; `USER` if it is the user's.
 
     A module that is not loaded, or has no file and is not built in, is the user's; so is ``__main__``, whose file may
     be that of a library's program which runs the user's code: a prompt, a profiler, a notebook.
     """
-    if name == "__main__":
+    if in_every_process(name) == "__main__":
         return USER
     known = _by_module.get(name)
     if known is not None:

@@ -26,24 +26,19 @@ _NO_INSTANTIATION = 1 << 7
 
 def module_name(scope: Mapping[str, Any]) -> str:
     """Of the module with these globals."""
-    return _in_every_process(str(scope.get("__name__", "?")))
-
-
-def _in_every_process(module: str) -> str:
-    """A spawned worker runs the program's main module under another name."""
-    return "__main__" if module == "__mp_main__" else module
+    return _origin.in_every_process(str(scope.get("__name__", "?")))
 
 
 def name_of(value: Any) -> str:
     if isinstance(value, dict):  # which may make an entry of each name that it is asked for
-        return f"{_in_every_process(type(value).__module__)}.{type(value).__qualname__}"
+        return f"{_origin.in_every_process(type(value).__module__)}.{type(value).__qualname__}"
     try:
         module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     except Exception:  # whatever an object may raise that computes its attributes: some of torch.cuda's do
         module = name = None
     # An object may answer to any name, as torch.classes does, by what has no text.
     home, own = (text if isinstance(text, str) else "" for text in (module, name))
-    return f"{_in_every_process(home or '?')}.{own or type(value).__qualname__}"
+    return f"{_origin.in_every_process(home or '?')}.{own or type(value).__qualname__}"
 
 
 def same(value: Any, before: Any) -> bool:

@@ -18,7 +18,7 @@ from itertools import count
 from types import FunctionType
 from typing import Any
 
-from hybrid_infer import _beside, _state
+from hybrid_infer import _beside, _origin, _state
 from hybrid_infer._given import is_object
 
 #: Classes to which no import path leads, by what stands for each in the trees of this process.
@@ -33,7 +33,7 @@ _FIELDS = "!"  # behind the place of one stand its fields: another one may come 
 
 
 def class_path(kind: type) -> str:
-    return f"{kind.__module__}:{kind.__qualname__}"
+    return f"{_origin.in_every_process(kind.__module__)}:{kind.__qualname__}"
 
 
 def imported(path: str) -> Any:
@@ -105,18 +105,19 @@ def _elsewhere(kind: type) -> str | None:
     ``class Attention: Cache = namedtuple("Cache", "k v")`` makes such a one.
     """
     fields, module = _fields(kind), kind.__module__
-    left: list[tuple[str, Any]] = [(f"{module}:", sys.modules.get(module))] if fields is not None else []
+    name, home = _origin.in_every_process(module), sys.modules.get(module)
+    left: list[tuple[str, Any]] = [(f"{name}:", home)] if fields is not None else []
     seen: set[int] = set()
     for depth in range(_DEPTH):
         inner = []
         for path, holder in left:
-            for name, value in sorted([*getattr(holder, "__dict__", {}).items()], key=lambda item: str(item[0])):
+            for attribute, value in sorted([*getattr(holder, "__dict__", {}).items()], key=lambda item: str(item[0])):
                 if depth and value is kind:
-                    found = f"{path}{name}{_FIELDS}{fields}"
+                    found = f"{path}{attribute}{_FIELDS}{fields}"
                     return found if imported(found) is kind else None
                 if isinstance(value, type) and value.__module__ == module and id(value) not in seen:
                     seen.add(id(value))
-                    inner.append((f"{path}{name}.", value))
+                    inner.append((f"{path}{attribute}.", value))
         left = inner
     return None
 

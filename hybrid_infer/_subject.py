@@ -32,7 +32,7 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer._fingerprint import External, Fingerprint
 from hybrid_infer._given import is_object
 from hybrid_infer._reach import Reach
-from hybrid_infer._structure import keeps_its_name
+from hybrid_infer._structure import class_path, keeps_its_name
 from hybrid_infer._version import FORMAT, TRACES, Weight
 from hybrid_infer._walked import Known, Walked
 
@@ -245,7 +245,7 @@ class Subject:
             "hybrid_infer": __version__,
             **{f"version {name}": version for name, version in self.frontend.versions().items()},
             "method": self.name,
-            "layers": [[list(path), f"{type(v).__module__}:{type(v).__qualname__}"] for path, v in self.census.layers],
+            "layers": [[list(path), class_path(type(v))] for path, v in self.census.layers],
             "weights": [[w.name, list(w.paths), w.dtype, list(w.shape)] for w in self.weights],
             "weights of other kinds": self._refused(),
         }

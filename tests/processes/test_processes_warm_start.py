@@ -77,6 +77,60 @@ def test_a_fresh_interpreter_starts_warm_with_the_class_in_its_main_module(tmp_p
     assert warm == [0, 1, []]
 
 
+SPAWNED = """
+import collections, dataclasses, enum, json, multiprocessing, sys
+import torch
+from hybrid_infer import inference, stats
+
+class Kind(enum.Enum):
+    PLAIN, TWICE = "plain", "twice"
+
+@dataclasses.dataclass
+class Found:
+    value: torch.Tensor
+
+class Layer(torch.nn.Module):
+    Pair = collections.namedtuple("Pair", "x kind")
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+
+    @inference(fallback="error")
+    def forward(self, pair):
+        found = self.linear(pair.x)
+        return Found(found * 2 if pair.kind is Kind.TWICE else found)
+
+def called(layer):
+    x = torch.ones(2, 8)
+    with torch.no_grad():
+        found = layer(Layer.Pair(x, Kind.TWICE))
+        same = torch.allclose(found.value, layer.linear(x) * 2, atol=1e-5)
+    [(name, counted)] = stats().items()
+    return name, type(found) is Found and same, counted["captures"], counted["disk_loads"]
+
+if __name__ == "__main__":
+    layer = Layer().eval()
+    here = [called(layer)] if sys.argv[1] == "here" else []
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        there = pool.map(called, [layer])
+    print(json.dumps(here + there))
+"""
+
+
+def test_spawned_workers_use_what_their_parent_has_captured(tmp_path: Path) -> None:
+    """They have its main module under another name."""
+    found = json.loads(fresh(SPAWNED, cache=tmp_path / "cache", folder=tmp_path, arguments=["here"]))
+    assert found == [["__main__.Layer.forward", True, 1, 0], ["__main__.Layer.forward", True, 0, 1]]
+
+
+def test_a_parent_uses_what_its_spawned_workers_have_captured(tmp_path: Path) -> None:
+    [found] = json.loads(fresh(SPAWNED, cache=tmp_path / "cache", folder=tmp_path, arguments=["there"]))
+    assert found[1:] == [True, 1, 0]
+    found = json.loads(fresh(SPAWNED, cache=tmp_path / "cache", folder=tmp_path, arguments=["here"]))
+    assert [each[1:] for each in found] == [[True, 0, 1]] * 2
+
+
 def test_a_variable_of_the_environment_counts_in_the_next_process(program: Program) -> None:
     script = """
 import os
