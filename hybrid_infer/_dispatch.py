@@ -23,6 +23,7 @@ from hybrid_infer import (
     _fork_safe,
     _given,
     _gradients,
+    _own_thread,
     _serve,
     _sides,
     _stance,
@@ -115,7 +116,7 @@ class State:
     def call(self, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer one call; `owner` is (instance,) or ()."""
         if capturing():
-            return self.method.function(*owner, *args, **kwargs)
+            return _own_thread.found(self.method.function)(*owner, *args, **kwargs)
         stance = _chosen() or _look_up(_STANCE)
         if self.rest > 0 and stance != _FAILING and stance != _EAGERLY:  # below zero where threads met
             self.rest -= 1

@@ -19,6 +19,7 @@ from hybrid_infer import (
     _frontends,
     _options,
     _origin,
+    _own_thread,
     _stats,
     _wrappers,
 )
@@ -338,7 +339,7 @@ class Bound:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if _compilers.reading():
-            return self.__hybrid_infer__.function(self.__self__, *args, **kwargs)
+            return _own_thread.found(self.__hybrid_infer__.function)(self.__self__, *args, **kwargs)
         return self.__hybrid_infer__(self.__self__, args, kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Bound:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 _BEHIND: weakref.WeakKeyDictionary[types.FunctionType, Any] = weakref.WeakKeyDictionary()
+_BEFORE: dict[types.FunctionType, Any] = {}  # the way back, while it lasts
 
 
 @contextlib.contextmanager
@@ -39,9 +40,12 @@ def _replaced(where: Any, name: str, function: Callable[..., Any], on: Callable[
 
     _BEHIND[call] = method  # type: ignore[index]
     setattr(where, name, call)
+    if type(method) is types.FunctionType:
+        _BEFORE[method] = call
     try:
         yield
     finally:
+        _BEFORE.pop(method, None)
         setattr(where, name, method)
 
 
@@ -50,3 +54,18 @@ def behind(value: Any) -> Any:
     while type(value) is types.FunctionType and value in _BEHIND:
         value = _BEHIND[value]
     return value
+
+
+def before(value: Any) -> Any:
+    """What stands in the place of a function for now, for who holds the function itself and looks up nothing."""
+    while type(value) is types.FunctionType and value in _BEFORE:
+        value = _BEFORE[value]
+    return value
+
+
+def found(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What a decorated function's own code is for who traces it: the function, or what `before` says in a capture.
+
+    Apart from that one, since a framework's compiler has to follow what this does.
+    """
+    return function

@@ -17,7 +17,7 @@ from hybrid_infer._types import Condition, Graph, TensorSpec
 #: Raised when the meaning of a field changes; another number is never read.
 FORMAT = 2
 #: Raised where what earlier traces gave may be wrong: methods are captured anew, while saved models can be read.
-TRACES = 10
+TRACES = 11
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from hybrid_infer import _compilers, _defects
+from hybrid_infer import _compilers, _defects, _own_thread
 
 
 def of_class(method: Any) -> Callable[..., Any]:
@@ -21,7 +21,7 @@ def of_class(method: Any) -> Callable[..., Any]:
     @functools.wraps(function)
     def hot(*args: Any, **kwargs: Any) -> Any:
         if _compilers.reading() or not args:
-            return function(*args, **kwargs)
+            return _own_thread.found(function)(*args, **kwargs)
         if id(args[0]) not in method.states and not method.can_own(args[0]):
             return method.static(*args, **kwargs)
         return method(args[0], args[1:], kwargs)
@@ -36,7 +36,7 @@ def of_function(method: Any) -> Callable[..., Any]:
     @functools.wraps(function)
     def hot(*args: Any, **kwargs: Any) -> Any:
         if _compilers.reading():
-            return function(*args, **kwargs)
+            return _own_thread.found(function)(*args, **kwargs)
         owner, rest, others = method.apart(args, kwargs)
         if owner:
             return method.owned(owner[0], rest, others)

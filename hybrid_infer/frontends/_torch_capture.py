@@ -14,7 +14,7 @@ import torch
 from torch.export import Dim
 
 from hybrid_infer._errors import TraceError
-from hybrid_infer._own_thread import replaced
+from hybrid_infer._own_thread import before, replaced
 from hybrid_infer._types import CHECKED, Captured, Expr, Graph, TensorSpec, Tracee
 from hybrid_infer._unwarned import unwarned
 from hybrid_infer.frontends import (
@@ -102,7 +102,7 @@ class _Call(torch.nn.Module):
                 paths.enter_context(_torch_writes.counting([*weights, *tensors]))
                 paths.enter_context(_torch_swallowed.refused())
                 paths.enter_context(replaced(torch.Tensor, "register_hook", _hooked))
-                return tracee.run(weights, tensors, ints)
+                return tracee.run(weights, tensors, ints, before)  # it may be a layer's own forward
         except Exception as fault:
             raise _Stopped from fault
 

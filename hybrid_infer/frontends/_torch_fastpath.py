@@ -23,8 +23,9 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from hybrid_infer import _own_thread
 from hybrid_infer._errors import TraceError
-from hybrid_infer._own_thread import replaced
+from hybrid_infer._own_thread import before, replaced
 
 _LAYERS = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.TransformerDecoder)
 
@@ -116,8 +117,9 @@ class _Followed(TorchFunctionMode):
 
 @contextlib.contextmanager
 def as_eagerly(gradients: Gradients) -> Iterator[None]:
-    """On this thread, torch's attention layers take the paths of the eager call."""
+    """On this thread, torch's attention layers take the paths of the eager call, decorated ones too."""
     with contextlib.ExitStack() as stack:
+        stack.enter_context(replaced(_own_thread, "found", lambda _, function: before(function)))
         stack.enter_context(gradients.followed())
         stack.enter_context(replaced(nn.MultiheadAttention, "merge_masks", lambda _, *given: _merged(*given)))
         for kind in _LAYERS:

@@ -331,3 +331,45 @@ def test_torch_is_left_as_it_was() -> None:
     assert torch.no_grad.__enter__.__qualname__ == "no_grad.__enter__" and not hasattr(
         torch.no_grad.__enter__, "__wrapped__"
     )
+
+
+@pytest.mark.parametrize("first", [LEFT, END], ids=["left", "end"])
+def test_a_decorated_encoder_given_padding(first: torch.Tensor) -> None:
+    encoder, plain = _encoder(), _encoder()
+    inference(encoder, verify="first", fallback="error", backend="onnxruntime")
+    with torch.no_grad():
+        for padding in (first, *PADDINGS.values()):
+            expected = plain(X, src_key_padding_mask=padding)
+            same(encoder(X, src_key_padding_mask=padding), expected)
+    served(captures=1)
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["in its class", "the layer"])
+def test_a_decorated_encoder_in_a_decorated_method(whole: bool) -> None:
+    class Encoder(nn.TransformerEncoder):
+        forward = inference(nn.TransformerEncoder.forward)
+
+    plain = _encoder()
+    encoder = inference(_encoder()) if whole else Encoder(plain.layers[0], 2).eval()
+    encoder.load_state_dict(plain.state_dict())
+
+    def encode(x: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
+        return encoder(x, src_key_padding_mask=padding) * 2
+
+    hot = inference(encode, verify="off", fallback="error", backend="onnxruntime")
+    with torch.no_grad():
+        for padding in (LEFT, END, NONE):
+            same(hot(X, padding), plain(X, src_key_padding_mask=padding) * 2)
+    assert counts("encode")["captures"] == 1
+
+
+def test_decorated_attention_where_nothing_may_be_looked_at() -> None:
+    attention = nn.MultiheadAttention(E, HEADS, batch_first=True).eval()
+
+    def expected(padding: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        return nn.MultiheadAttention.forward(attention, X, X, X, padding, False)
+
+    hot = inference(attention, verify="off", fallback="error", backend="onnxruntime")
+    with torch.no_grad():
+        for padding in (END, WHOLE):
+            same(hot(X, X, X, padding, False)[0], expected(padding)[0])
