@@ -185,6 +185,8 @@ class Classes(Objects):
         space = self.space(kind.__dict__, label, kind)
         if isinstance(kind, enum.EnumMeta):
             space.extra.add("_member_map_")
+            if issubclass(kind, enum.Flag):
+                space.done.add("_value2member_map_")  # a cache of the combinations that were asked for
         return _keys.frame(b"c", label.encode())
 
     def named_logger(self, logger: logging.Logger) -> None:

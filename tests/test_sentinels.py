@@ -30,6 +30,11 @@ class Config(Base):
     unused = 1
 
 
+class Parts(enum.Flag):
+    BASE = enum.auto()
+    BIAS = enum.auto()
+
+
 class Elsewhere:
     scale = 7.0
 
@@ -233,3 +238,16 @@ def test_whether_there_is_a_file_is_asked_at_each_call(
     monkeypatch.chdir(tmp_path)
     assert _value(framework, hot) == _value(framework, method) != before
     eagerly("it reads the file system", "test_sentinels.py")
+
+
+def test_flags_that_the_method_combines(framework: Any) -> None:
+    """An enumeration of flags remembers the combinations that it is asked for, here that of none."""
+
+    def shifted(x: Any, parts: Parts) -> Any:
+        x = x * 2.0
+        return x + 1.0 if parts & Parts.BIAS else x
+
+    method = inference(shifted)
+    assert [_value(framework, method, parts) for parts in (Parts.BASE, Parts.BIAS) * 2] == [2, 3, 2, 3]
+    found = counts()
+    assert (found["captures"], found["eager_calls"]) == (2, 0)
