@@ -191,6 +191,11 @@ class _Called(gast.NodeTransformer):
         return gast.copy_location(made, argument)
 
 
+def _left_out(name: str) -> bool:
+    """Of the globals, what Paddle gives no rewritten function: the module's name and package, and its version, say."""
+    return name.startswith("__") and name.endswith("__") and name not in _PYTHONS
+
+
 def _decorated(function: types.FunctionType) -> bool:
     """Does the source start with a decorator? What is made of it runs them again, at each call."""
     code = function.__code__
@@ -261,6 +266,7 @@ class Rewrites(program_translator.FunctionCache):
             cells.get(name, cell) for name, cell in zip(made.__code__.co_freevars, made.__closure__ or (), strict=True)
         )
         scope = made.__globals__
+        scope.update((name, value) for name, value in original.__globals__.items() if _left_out(name))
         defaults, by_name = original.__defaults__, original.__kwdefaults__
         if defaults is not None:  # sums of an eager tensor and a number end the process, where a program is made
             defaults = tuple(map(self._default, defaults))

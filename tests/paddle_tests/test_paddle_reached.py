@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,3 +117,46 @@ def test_which_line_a_rewritten_one_was_made_of_is_found_out_where_somebody_asks
     with paddle.no_grad(), pytest.raises(CaptureError, match=rf"{__name__}.py:{refused.__code__.co_firstlineno + 1}"):
         inference(refused, fallback="error")(grid(2, 4))
     assert len(known) > before
+
+
+PACKAGE = {
+    "__init__": "__version__ = '2.5'",
+    "steps": "def shift(x):\n    return x + 1\n",
+    "deep/__init__": "",
+    "deep/helper": """
+def helped(x):
+    from .. import __version__
+    from ..steps import shift
+
+    if x.sum() > 0:
+        return shift(x) * float(__version__)
+    return x
+""",
+    "net": """
+__scale__ = 3.0
+
+
+def method(x):
+    from . import steps
+    from .deep.helper import helped
+
+    if __name__ == "imports_inside.net" and __spec__.parent == __package__:
+        x = x * __scale__
+    return helped(steps.shift(x))
+""",
+}
+
+
+def test_imports_inside_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rewritten code has the module that it was made of: what it imports, and what it asks of its module."""
+    for name, source in PACKAGE.items():
+        file = tmp_path / "imports_inside" / f"{name}.py"
+        file.parent.mkdir(exist_ok=True, parents=True)
+        file.write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    method = importlib.import_module("imports_inside.net").method
+    hot = inference(method, fallback="error", verify="off")
+    for size in (2, 3, 4):
+        x = paddle.ones([size])
+        same(hot(x), method(x))
+    served(captures=2)
