@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import Any
+
 _NOTHING: frozenset[str] = frozenset()
 _BY_CLASS = {
     ("pydantic._internal._decorators", "Decorator"): frozenset({"cls_ref"}),  # with an address in it
@@ -17,3 +20,11 @@ def names(kind: type) -> frozenset[str]:
     module = str(kind.__module__)
     known = _BY_PACKAGE.get(module.partition(".")[0])
     return _BY_CLASS.get((module, kind.__qualname__), _NOTHING) if known is None else known
+
+
+def of(value: Any, kind: type) -> frozenset[str]:
+    """And those of an instance: a context manager made of a generator function makes another generator of it for each
+    use as a decorator, until it is entered itself.
+    """
+    decorates = kind is contextlib._GeneratorContextManager and "func" in vars(value)
+    return frozenset({"gen"}) if decorates else names(kind)

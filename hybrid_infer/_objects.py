@@ -271,7 +271,7 @@ class Objects(_keys.Encoder):
                 self.mentions.used.update(name for arg in reduced[1] if isinstance(arg, str) for name in arg.split("."))
             if foreign:
                 return _keys.frame(b"R", *parts)
-        at_hand = _at_hand.names(kind)
+        at_hand = _at_hand.of(value, kind)
         state = getattr(value, "__dict__", None)
         if isinstance(state, dict):
             self.document(value, state)

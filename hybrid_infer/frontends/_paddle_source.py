@@ -210,7 +210,8 @@ def _around(function: Any) -> Any:
     if not isinstance(function, types.FunctionType):
         return function
     lambdas = function.__code__.co_name == "<lambda>"  # of whose source nobody knows where it ends
-    if not hasattr(function, "__wrapped__") or _wrapping.blind(function) or lambdas:
+    blind = _wrapping.blind(function) and function.__globals__.get("__name__") != "contextlib"
+    if not hasattr(function, "__wrapped__") or blind or lambdas:
         return _without_decorators(function)
     try:
         inspect.getsourcelines(function.__code__)

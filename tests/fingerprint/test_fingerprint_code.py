@@ -135,6 +135,19 @@ case(
     "yield 2",
     "yield 3",
 )
+CONTEXT_AROUND = """
+import contextlib
+k = 2
+@contextlib.contextmanager
+def scope(by):
+    global k
+    k = by + 5
+    yield
+@scope(3)
+def f(x): return x * k
+"""
+case("context_around", CONTEXT_AROUND, "by + 5", "by + 6")
+case("context_around_argument", CONTEXT_AROUND, "scope(3)", "scope(4)")
 case(
     "singledispatch",
     """

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,30 @@ def test_which_line_a_rewritten_one_was_made_of_is_found_out_where_somebody_asks
     with paddle.no_grad(), pytest.raises(CaptureError, match=rf"{__name__}.py:{refused.__code__.co_firstlineno + 1}"):
         inference(refused, fallback="error")(grid(2, 4))
     assert len(known) > before
+
+
+@contextlib.contextmanager
+def scope(of: float, level: int = 2) -> Iterator[None]:
+    yield
+
+
+@scope(3.0, level=1)
+def in_a_scope(x: Any, by: float = 2.0) -> Any:
+    return branched(x) * by
+
+
+class Around(paddle.nn.Layer):  # type: ignore[misc]
+    @inference(fallback="error", verify="off")
+    @paddle.amp.auto_cast(enable=False, level="O1")
+    def method(self, x: Any, *, by: float = 2.0) -> Any:
+        return in_a_scope(x, by=by) + in_a_scope(x)
+
+
+def test_context_managers_as_decorators() -> None:
+    layer = Around()
+    for x in (paddle.ones([2]), -paddle.ones([2]), paddle.ones([2])):
+        same(layer.method(x, by=3.0), branched(x) * 5.0)
+    served(captures=1)
 
 
 PACKAGE = {
