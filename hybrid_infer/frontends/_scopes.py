@@ -13,6 +13,9 @@ from typing import Any
 def distinct(graph: Any) -> int:
     """Rename values of the graphs inside an ``onnx.GraphProto`` that have a name in common with any other; how many.
 
+    A result that is there twice becomes two: of a branch that gives one value as two results, ONNX Runtime leaves
+    one of them unwritten, with what was in that memory before.
+
     >>> from onnx import TensorProto, helper
     >>> def value(name, kind): return helper.make_tensor_value_info(name, kind, [])
     >>> body = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "body", [value("i", TensorProto.INT64),
@@ -52,6 +55,13 @@ def _renamed(graph: Any, names: dict[str, str], taken: set[str]) -> int:
         node.output[:] = [name and new(name) for name in node.output]
     for value in (*graph.output, *graph.value_info):
         value.name = names.get(value.name, value.name)
+    given: set[str] = set()
+    for value in graph.output:
+        if value.name in given:
+            node = graph.node.add(op_type="Identity", input=[value.name])
+            value.name = new(value.name)
+            node.output.append(value.name)
+        given.add(value.name)
     return count
 
 

@@ -73,3 +73,25 @@ def test_names_are_told_apart_and_results_stay(steps: Any, deep: Any, names: tup
     assert len(found) == len(set(found))
     np.testing.assert_array_equal(_run(model), expected)
     assert distinct(model.graph) == 0
+
+
+def test_a_value_that_a_branch_gives_twice_becomes_two() -> None:
+    """As Paddle's rewritten code makes of ``x = x - 1; return x`` behind an early return."""
+
+    def side(kind: str, *results: str) -> Any:
+        nodes = [helper.make_node(kind, ["x"], [f"{kind}y"]), helper.make_node("Identity", ["x"], [f"{kind}z"])]
+        return helper.make_graph(nodes, kind, [], [_value(f"{kind}{result}") for result in results])
+
+    condition = helper.make_node("Cast", ["x"], ["go"], to=TensorProto.BOOL)
+    sides = {"then_branch": side("Neg", "y", "z"), "else_branch": side("Exp", "y", "y")}
+    either = helper.make_node("If", ["go"], ["a", "b"], **sides)
+    model = helper.make_model(
+        helper.make_graph([condition, either], "graph", [_value("x")], [_value("a"), _value("b")]),
+        opset_imports=[helper.make_opsetid("", 17)], ir_version=8,
+    )  # fmt: skip
+    assert distinct(model.graph) == 1
+    options = onnxruntime.SessionOptions()
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    for x, expected in ((2.0, [-2.0, 2.0]), (0.0, [1.0, 1.0])):
+        assert session.run(None, {"x": np.array(x, np.float32)}) == expected
+    assert distinct(model.graph) == 0

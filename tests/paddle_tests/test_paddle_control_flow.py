@@ -33,6 +33,16 @@ def early_returns(x: Any) -> Any:
     return x - 1
 
 
+def early_return_and_a_variable(x: Any) -> Any:
+    """Behind the return, one tensor is the result and what a variable holds."""
+    if x.sum() > 0:
+        return x * 3
+    elif x.min() < -5:
+        return x * 7
+    x = x - 1
+    return x
+
+
 def returns_that_depend_on_a_mean(x: Any) -> Any:
     if x.mean() > 0.5:
         return x * 2 + x.norm()
@@ -81,7 +91,7 @@ def loops_from_one_tensor(x: Any) -> Any:
 
 FUNCTIONS = [
     branch_in_loop, early_returns, returns_that_depend_on_a_mean, loop_with_break, loop_in_loop, conditions_with_and_or,
-    loops_from_one_tensor,
+    loops_from_one_tensor, early_return_and_a_variable,
 ]  # fmt: skip
 
 
