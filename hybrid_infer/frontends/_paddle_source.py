@@ -7,6 +7,7 @@ A trace gets rewrites of its own instead: it sees the program as it is now, and 
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 import inspect
 import linecache
@@ -32,6 +33,8 @@ _TREES: dict[str, Any] = {}
 _REACHED = "_hybrid_infer_reached"
 #: And of what stands for ``type()`` of one value.
 _TYPE = "_hybrid_infer_type"
+#: And of the parts of a chain of comparisons.
+_LEFT, _BETWEEN = "_hybrid_infer_left", "_hybrid_infer_between"
 #: Functions that Cython has made, of which Paddle takes none.
 _COMPILED = "cython_function_or_method"
 #: Of the framework, what tells of which line of a function each line of its rewritten form was made.
@@ -140,7 +143,10 @@ class _Super(gast.NodeTransformer):
 
 
 class _Conditions(gast.NodeTransformer):
-    """In conditions, ``a and b`` as ``bool(a) and bool(b)``: elsewhere it gives one of its sides, which may differ."""
+    """In conditions, ``a and b`` as ``bool(a) and bool(b)``: elsewhere it gives one of its sides, which may differ.
+
+    And ``0 < a < 1`` as ``0 < a and a < 1``, of which Paddle would ask Python.
+    """
 
     def visit_If(self, node: Any) -> Any:
         self.generic_visit(node)
@@ -156,6 +162,8 @@ class _Conditions(gast.NodeTransformer):
         return node
 
     def _condition(self, node: Any) -> Any:
+        if isinstance(node, gast.Compare):
+            node = self._apart(node)
         if not isinstance(node, gast.BoolOp):
             return node
         for place, side in enumerate(node.values):
@@ -165,6 +173,28 @@ class _Conditions(gast.NodeTransformer):
                 made.args = [side]
             node.values[place] = made
         return node
+
+    def _apart(self, node: Any) -> Any:
+        """Each comparison of a chain by itself; what stands between two is computed once, after what stands before."""
+        between = node.comparators[:-1]
+        if not between:
+            return node
+        if all(isinstance(each, (gast.Name, gast.Constant)) for each in between):
+            return _chain(node, [node.left, *copy.deepcopy(between)])
+        if len(between) > 1:
+            return node
+        made = gast.copy_location(gast.parse(f"(lambda {_LEFT}, {_BETWEEN}: _)(_, _)").body[0].value, node)
+        made.args = [node.left, *between]
+        node.comparators[0] = gast.parse(_BETWEEN).body[0].value
+        made.func.body = _chain(node, [gast.parse(name).body[0].value for name in (_LEFT, _BETWEEN)])
+        return made
+
+
+def _chain(node: Any, left: list[Any]) -> Any:
+    made = gast.copy_location(gast.parse("_ and _").body[0].value, node)
+    sides = zip(left, node.ops, node.comparators, strict=True)
+    made.values = [gast.copy_location(gast.Compare(one, [how], [other]), node) for one, how, other in sides]
+    return made
 
 
 class _Called(gast.NodeTransformer):
@@ -258,7 +288,10 @@ class Rewrites(program_translator.FunctionCache):
         original = inspect.unwrap(func)
         if original.__name__ == "<lambda>":
             raise OSError("the lines of a lambda are not its source alone")  # Paddle then takes it as it is
-        made = super()._convert(func)
+        try:
+            made = super()._convert(func)
+        except SyntaxError as fault:  # of what Paddle writes, which has no form of ``match``
+            raise OSError("Paddle cannot write it") from fault
         self._rewritten(original, made.__code__)
         cells = dict(zip(original.__code__.co_freevars, original.__closure__ or (), strict=True))
         if wrapped is not None and original is func:  # which the framework would call as it is

@@ -43,6 +43,16 @@ def early_return_and_a_variable(x: Any) -> Any:
     return x
 
 
+def comparisons_in_a_chain(x: Any) -> Any:
+    low, middle = -2.0, x.mean()
+    if low < middle < 2 < x.shape[-1]:
+        x = x + middle
+    y = x * 2 if 0 <= x.max() < 10 else x - 2
+    while -50 < y.sum() <= 50:
+        y = y * 2 - 1
+    return x, y
+
+
 def returns_that_depend_on_a_mean(x: Any) -> Any:
     if x.mean() > 0.5:
         return x * 2 + x.norm()
@@ -91,7 +101,7 @@ def loops_from_one_tensor(x: Any) -> Any:
 
 FUNCTIONS = [
     branch_in_loop, early_returns, returns_that_depend_on_a_mean, loop_with_break, loop_in_loop, conditions_with_and_or,
-    loops_from_one_tensor, early_return_and_a_variable,
+    loops_from_one_tensor, early_return_and_a_variable, comparisons_in_a_chain,
 ]  # fmt: skip
 
 

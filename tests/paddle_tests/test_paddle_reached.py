@@ -144,6 +144,25 @@ def test_context_managers_as_decorators() -> None:
     served(captures=1)
 
 
+def matched(x: Any, mode: str) -> Any:
+    match (mode, x.ndim):
+        case ("one" | "two", int() as rank) if rank == 2:
+            return x * 2
+        case _:
+            return x
+
+
+def through_match(x: Any) -> Any:
+    return matched(x, "two") + written(x)
+
+
+def test_a_function_that_the_framework_cannot_write_is_taken_as_it_is() -> None:
+    hot = inference(through_match, fallback="error", verify="off")
+    for x in (grid(3, 4), -grid(3, 4)):
+        same(hot(x), through_match(x))
+    served(captures=1)
+
+
 PACKAGE = {
     "__init__": "__version__ = '2.5'",
     "steps": "def shift(x):\n    return x + 1\n",
