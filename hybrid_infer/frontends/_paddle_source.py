@@ -105,6 +105,8 @@ class _Translator(program_translator.DygraphToStaticAst):
         loops = (node for node in gast.walk(function) if isinstance(node, (gast.For, gast.While)))
         if any(node.orelse for node in loops):
             raise OSError("Paddle loses the else of a loop")  # and takes the function as it is then
+        if _assigns_inside(function):
+            raise OSError("Paddle loses what is assigned in a part of an expression")
         arguments = function.args
         first = [*arguments.posonlyargs, *arguments.args][:1]
         if first:
@@ -121,6 +123,17 @@ class _Translator(program_translator.DygraphToStaticAst):
                 return super().get_static_ast(root)
         finally:
             self.busy = False
+
+
+def _assigns_inside(function: Any) -> bool:
+    """Is there ``(n := ...)`` where Paddle makes a function of a part of an expression? There it is a local one."""
+    for node in gast.walk(function):
+        parts = [node] if isinstance(node, (gast.BoolOp, gast.IfExp)) else []
+        parts += [node.test] if isinstance(node, gast.While) else []
+        parts += node.comparators[1:] if isinstance(node, gast.Compare) else []
+        if any(isinstance(inner, gast.NamedExpr) for part in parts for inner in gast.walk(part)):
+            return True
+    return False
 
 
 class _Super(gast.NodeTransformer):

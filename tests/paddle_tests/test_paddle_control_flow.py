@@ -7,7 +7,7 @@ from typing import Any
 
 import paddle
 import pytest
-from paddle_support import grid, same, served
+from paddle_support import counts, grid, same, served
 
 from hybrid_infer import inference
 
@@ -282,3 +282,44 @@ def test_a_number_is_true_where_eager_says_so(function: Callable[..., Any]) -> N
             x = paddle.full([2], value)
             same(hot(x), function(x), 1e-5)
     served(captures=1)
+
+
+def assigned_in_and(x: Any) -> Any:
+    largest = 0
+    if (largest := x.max()) > 0 and largest < 5:
+        return x + largest
+    return x - 1
+
+
+def assigned_on_a_side(x: Any) -> Any:
+    mean = 7
+    y = (mean := x.mean()) * 2 if x.sum() > 0 else x.mean()
+    return y + mean
+
+
+def assigned_in_a_chain(x: Any) -> Any:
+    low = bound = 3
+    return x * bound if -9 < x.shape[0] < (bound := low + 2) else x
+
+
+def assigned_in_the_condition_of_a_loop(x: Any) -> Any:
+    y, turns = x, 0
+    while (turns := turns + 1) < 4:
+        y = y + turns
+    return y * turns
+
+
+@pytest.mark.parametrize(
+    ("function", "hits"),
+    [
+        (assigned_in_and, 0),
+        (assigned_on_a_side, 0),
+        (assigned_in_a_chain, 3),
+        (assigned_in_the_condition_of_a_loop, 3),
+    ],
+)
+def test_what_an_expression_assigns_is_not_lost(function: Callable[..., Any], hits: int) -> None:
+    hot = inference(function, verify="off")
+    for x in (grid(2, 4) - 1, grid(2, 4) + 1, grid(2, 4) * 6):
+        same(hot(x), function(x))
+    assert counts()["hits"] == hits
