@@ -24,7 +24,7 @@ from paddle.jit.dy2static import program_translator
 from paddle.utils import gast
 
 from hybrid_infer import _wrapping
-from hybrid_infer.frontends import _paddle_builtins, _paddle_eager, _paddle_literals, _paddle_reasons
+from hybrid_infer.frontends import _paddle_builtins, _paddle_eager, _paddle_literals, _paddle_reasons, _paddle_returns
 
 _Observing = Callable[[bool], AbstractContextManager[None]]
 #: Rewritten syntax trees by source. They hold no values, and take most of the time that a rewrite takes.
@@ -113,6 +113,7 @@ class _Translator(program_translator.DygraphToStaticAst):
             _Super(first[0].id).visit(function)
         _Conditions().visit(function)
         _Called().visit(function)
+        _paddle_returns.with_returns_apart(function)
         # Defaults are values of the function; their source may name what the rewritten module does not have.
         nothing = gast.parse("None").body[0].value
         arguments.defaults = [nothing for _ in arguments.defaults]
@@ -303,7 +304,7 @@ class Rewrites(program_translator.FunctionCache):
             raise OSError("the lines of a lambda are not its source alone")  # Paddle then takes it as it is
         try:
             made = super()._convert(func)
-        except SyntaxError as fault:  # of what Paddle writes, which has no form of ``match``
+        except (SyntaxError, AttributeError) as fault:  # of what it writes, or of how: it has no form of all of Python
             raise OSError("Paddle cannot write it") from fault
         self._rewritten(original, made.__code__)
         cells = dict(zip(original.__code__.co_freevars, original.__closure__ or (), strict=True))
@@ -322,6 +323,7 @@ class Rewrites(program_translator.FunctionCache):
         for name, stands in (("isinstance", _paddle_eager.is_instance), *_paddle_builtins.EXTREMES.items()):
             scope.setdefault(name, stands)
         scope[_REACHED], scope[_TYPE] = self._reached, _paddle_eager.TYPE
+        scope[_paddle_returns.ITEMS] = _paddle_returns.items
         self._scopes.append((scope, dict(scope)))
         return self._observed(found) if _decorated(original) else found
 
@@ -402,6 +404,8 @@ class Rewrites(program_translator.FunctionCache):
                 return func
             if type(func) is functools.partial:
                 return functools.partial(reach(func.func), *func.args, **func.keywords)
+            if func is _paddle_returns.items:
+                return func
             if func is functools.reduce:
                 return lambda each, *rest: func(reached(each), *rest)
             plain = _paddle_eager.uncached(func) or (None if self._backward else _paddle_eager.forward_of(func))

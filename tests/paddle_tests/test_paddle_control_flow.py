@@ -323,3 +323,63 @@ def test_what_an_expression_assigns_is_not_lost(function: Callable[..., Any], hi
     for x in (grid(2, 4) - 1, grid(2, 4) + 1, grid(2, 4) * 6):
         same(hot(x), function(x))
     assert counts()["hits"] == hits
+
+
+def what_a_loop_goes_through(x: Any) -> Any:
+    """It is what it was before the loop, whatever the loop does to the names in it."""
+    for each in (x, x + 1):
+        if each.shape[0] == 9:
+            break
+        x = x + each
+    for row in x:
+        if row.shape[0] == 9:
+            continue
+        x = x + row
+    for place, each in enumerate([x, x * 2]):
+        if place > 5:
+            break
+        x = x - each
+    return x
+
+
+def returns_from_loops(x: Any) -> Any:
+    for name in ["a", "skipped", "b"]:
+        if name.startswith("c"):
+            return x
+        x = x * 2
+    for place, (name, factor) in enumerate({"a": 2, "last": 3}.items()):
+        if len(name) > 1 and factor * place == 3:
+            return x * factor
+        x = x + place
+    return x
+
+
+def pairs_and_tables(x: Any) -> Any:
+    pairs, table = [(x, x + 1), (x * 2, x)], {"a": 2.0, "b": 3.0}
+    for one, other in pairs:
+        if one.ndim == 5:
+            return one
+        x = x + one * other
+    for place, (one, other) in enumerate(zip(pairs, pairs, strict=True)):
+        if place == 7:
+            continue
+        x = x - one[0] * other[1]
+    for key in table:
+        if key.isupper():
+            break
+        x = x * table[key]
+    turn = 0
+    while turn < 5:
+        doubled = turn * 2
+        if doubled - 4 == 0:
+            return x + doubled
+        turn += 1
+    return x
+
+
+@pytest.mark.parametrize("function", [what_a_loop_goes_through, returns_from_loops, pairs_and_tables])
+def test_ways_out_of_loops_that_numbers_decide(function: Callable[..., Any]) -> None:
+    hot = inference(function, verify="off", fallback="error")
+    for x in (grid(4, 4) - 1, grid(4, 4) + 1):
+        same(hot(x), function(x))
+    served(captures=1)
