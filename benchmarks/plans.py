@@ -22,8 +22,9 @@ def graph(name: str, dtype: str, batch: int, any_batch: bool = False) -> tuple[A
     import torch
 
     import hybrid_infer
-    from hybrid_infer import _model, _options, _rewriting
+    from hybrid_infer import _options, _rewriting
     from hybrid_infer.backends.native import gpu
+    from hybrid_infer.static import _model
 
     kind = getattr(torch, dtype)
     layer = MODELS[name].layer().eval().to(kind)

@@ -83,7 +83,8 @@ def fingerprints() -> dict[str, list[float]]:
     """Seconds for the whole subject of a call (weights, code, key), and for the fingerprint of its code alone."""
     from transformers import BertConfig, BertModel
 
-    from hybrid_infer import _fingerprint, _subject
+    from hybrid_infer import _subject
+    from hybrid_infer.fingerprint import _fingerprint
     from hybrid_infer.frontends.torch import FRONTEND
 
     layer = BertModel(BertConfig(hidden_size=48, intermediate_size=96, num_hidden_layers=12)).eval()

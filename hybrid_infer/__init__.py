@@ -25,13 +25,13 @@ from hybrid_infer._stance import stance
 from hybrid_infer._stats import reset_stats, stats
 
 if TYPE_CHECKING:
-    from hybrid_infer._explain import Explanation, explain
     from hybrid_infer._install import install, uninstall
-    from hybrid_infer._static import load, save
-    from hybrid_infer._static_layer import StaticLayer
-    from hybrid_infer._suggest import suggest
     from hybrid_infer._to_static import to_static
     from hybrid_infer._warmup import Warmed, warmup
+    from hybrid_infer.reports._explain import Explanation, explain
+    from hybrid_infer.reports._suggest import suggest
+    from hybrid_infer.static._static import load, save
+    from hybrid_infer.static._static_layer import StaticLayer
 
 __version__ = "0.1.0"
 
@@ -68,9 +68,9 @@ __all__ = [
 
 #: What is imported when it is first asked for, so that a program which only decorates starts sooner.
 _LATER = {
-    "Explanation": "_explain", "explain": "_explain", "install": "_install", "uninstall": "_install",
-    "load": "_static", "save": "_static", "StaticLayer": "_static_layer", "suggest": "_suggest",
-    "to_static": "_to_static", "Warmed": "_warmup", "warmup": "_warmup",
+    "Explanation": "reports._explain", "explain": "reports._explain", "suggest": "reports._suggest",
+    "load": "static._static", "save": "static._static", "StaticLayer": "static._static_layer",
+    "install": "_install", "uninstall": "_install", "to_static": "_to_static", "Warmed": "_warmup", "warmup": "_warmup",
 }  # fmt: skip
 
 

@@ -9,10 +9,12 @@ import types
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, cast
 
-from hybrid_infer import _callables, _census, _frontends, _method, _options, _warmup
+from hybrid_infer import _frontends, _method, _options, _warmup
 from hybrid_infer._errors import HybridInferError
 from hybrid_infer._method import Bound, HotMethod
 from hybrid_infer._typed import Decorator
+from hybrid_infer.objects import _callables
+from hybrid_infer.state import _census
 
 _Options = ParamSpec("_Options")
 

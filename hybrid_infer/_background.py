@@ -17,10 +17,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from hybrid_infer import _forked
 from hybrid_infer._pauses import for_a_while
 from hybrid_infer._route import Eager
 from hybrid_infer._signature import Layout
+from hybrid_infer.capture import _forked
 
 _log = logging.getLogger("hybrid_infer")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _cinn, _engines, _progress, _ranges, _rewriting, _trt, _verified
+from hybrid_infer import _cinn, _engines, _progress, _ranges, _rewriting, _trt
 from hybrid_infer._errors import EngineError, GraphRefused, PassingFault, StanceError
 from hybrid_infer._family import GRAPH, Family, Held, Prepared
 from hybrid_infer._log import tell
@@ -19,6 +19,7 @@ from hybrid_infer._route import Compiled
 from hybrid_infer._sight import Sight
 from hybrid_infer._types import EngineOptions, Graph
 from hybrid_infer._version import Version
+from hybrid_infer.checks import _verified
 
 _log = logging.getLogger("hybrid_infer")
 

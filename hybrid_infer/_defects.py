@@ -12,7 +12,7 @@ from typing import Any
 from hybrid_infer._errors import BackendError, CaptureError, OptionError, SpecError, StanceError, StaticModelError
 from hybrid_infer._pauses import for_a_while
 from hybrid_infer._route import Eager
-from hybrid_infer._written import Turn
+from hybrid_infer.state._written import Turn
 
 _log = logging.getLogger("hybrid_infer")
 

@@ -6,13 +6,14 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hybrid_infer import _carry, _guards
-from hybrid_infer._attributes import Read
+from hybrid_infer import _guards
 from hybrid_infer._keys import Key
-from hybrid_infer._ran import Ran
 from hybrid_infer._signature import place as in_words
 from hybrid_infer._types import TensorSpec
 from hybrid_infer._version import Call, Version
+from hybrid_infer.state import _carry
+from hybrid_infer.state._attributes import Read
+from hybrid_infer.state._ran import Ran
 
 ABSENT = "absent"
 ANY = "any"

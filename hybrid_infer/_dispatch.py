@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hybrid_infer import (
-    _agreement,
     _background,
     _backwards,
     _choice,
@@ -21,19 +20,15 @@ from hybrid_infer import (
     _defects,
     _family,
     _fork_safe,
-    _given,
     _gradients,
     _own_thread,
     _serve,
     _sides,
     _stance,
     _stumbles,
-    _verify,
-    _written,
-)  # fmt: skip
+)
 from hybrid_infer._asking import Asked, Askings
 from hybrid_infer._busy import NOTHING, capturing
-from hybrid_infer._carry import Boxes, Carries
 from hybrid_infer._crowds import Crowds
 from hybrid_infer._errors import BackendError, CaptureError, EngineError
 from hybrid_infer._family import Family, Held
@@ -48,7 +43,10 @@ from hybrid_infer._subject import Subject
 from hybrid_infer._turnover import Turnover
 from hybrid_infer._types import OVERLAP
 from hybrid_infer._version import Call, Version
-from hybrid_infer._walked import Walked
+from hybrid_infer.checks import _agreement, _verify
+from hybrid_infer.fingerprint._walked import Walked
+from hybrid_infer.state import _given, _written  # fmt: skip
+from hybrid_infer.state._carry import Boxes, Carries
 
 _log = logging.getLogger("hybrid_infer")
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from hybrid_infer import _cinn, _keys, _rewriting, _trt, _verified
+from hybrid_infer import _cinn, _keys, _rewriting, _trt
 from hybrid_infer._errors import EngineError
 from hybrid_infer._options import Options
 from hybrid_infer._request import Request
 from hybrid_infer._types import EngineOptions
+from hybrid_infer.checks import _verified
 
 
 def engines(request: Request) -> list[Any]:

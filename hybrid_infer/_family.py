@@ -9,15 +9,16 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from hybrid_infer import _environment, _fork_safe
-from hybrid_infer._attributes import Read
+from hybrid_infer import _fork_safe
 from hybrid_infer._backwards import Backwards
 from hybrid_infer._ledger import Ledger
-from hybrid_infer._ran_eagerly import NOTHING_ELSE
 from hybrid_infer._ranges import Ranges
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import Graph
 from hybrid_infer._version import Call, Version
+from hybrid_infer.state import _environment
+from hybrid_infer.state._attributes import Read
+from hybrid_infer.state._ran_eagerly import NOTHING_ELSE
 
 _log = logging.getLogger("hybrid_infer")
 

@@ -97,7 +97,7 @@ def of_values(values: Any, tell: Callable[[Any], Any] = of) -> Any:
 
 def of_state(function: Any, owner: Any) -> Any:
     """The frontend of the first layer or tensor that an object holds or a function reaches."""
-    from hybrid_infer import _census, _roots
+    from hybrid_infer.state import _census, _roots
 
     for name in ("torch", "paddle"):
         frontend = _frontend(name) if name in sys.modules else None

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from itertools import compress
 from typing import Any
 
-from hybrid_infer import _backwards, _given
+from hybrid_infer import _backwards
 from hybrid_infer._log import LOGGER as _log
 from hybrid_infer._signature import Signatures
+from hybrid_infer.state import _given
 
 HOOKED = "a weight has a hook on its gradient, which would run twice where the backward pass computes the method again"
 PACKED = "the program packs what its backward pass needs (activation checkpointing does), which an engine has not"

@@ -17,9 +17,9 @@ from typing import Any
 
 import xxhash
 
-from hybrid_infer import _origin
 from hybrid_infer._errors import HybridInferError
 from hybrid_infer._fork_safe import cached_property
+from hybrid_infer.objects import _origin
 
 _log = logging.getLogger("hybrid_infer.keys")
 

@@ -6,7 +6,7 @@ import re
 import types
 from collections.abc import Iterable
 
-from hybrid_infer import _lines
+from hybrid_infer.fingerprint import _lines
 
 _WRITTEN = re.compile(r"^it (?:changes|replaces the (?:tensor|tuple)|assigns the global) (?:\w+ )*?([\w.]+)")
 #: What is read, or called, on the line in question; torch tells the lines of methods called "forward" alone.

@@ -18,18 +18,18 @@ from hybrid_infer import (
     _fork_safe,
     _frontends,
     _options,
-    _origin,
     _own_thread,
     _stats,
     _wrappers,
-)
-from hybrid_infer._carry import Carry
+)  # fmt: skip
 from hybrid_infer._dispatch import State
 from hybrid_infer._errors import CaptureError, HybridInferError
 from hybrid_infer._fleeting import Fleeting
 from hybrid_infer._log import tell
 from hybrid_infer._options import Options
 from hybrid_infer._signature import OF_INSTANCES, Parameters, Unsupported
+from hybrid_infer.objects import _origin
+from hybrid_infer.state._carry import Carry
 
 _log = logging.getLogger("hybrid_infer")
 

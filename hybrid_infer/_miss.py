@@ -12,32 +12,22 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hybrid_infer import (
-    _background,
-    _choice,
-    _cinn,
-    _defects,
-    _family,
-    _given,
-    _magnitudes,
-    _pace,
-    _progress,
-    _stance,
-    _trt,
-)
+from hybrid_infer import _background, _choice, _cinn, _defects, _family, _pace, _progress, _stance, _trt
 from hybrid_infer._busy import NOTHING
-from hybrid_infer._carry import Found, joined
-from hybrid_infer._invocation import Invocation
 from hybrid_infer._log import tell
 from hybrid_infer._met import Style
 from hybrid_infer._pauses import ever_longer, for_a_while
-from hybrid_infer._ran_eagerly import NOTHING_ELSE
 from hybrid_infer._request import Errand, Request, described, specs
 from hybrid_infer._resolve import resolve
 from hybrid_infer._route import Eager
 from hybrid_infer._signature import Layout, OfKind, Signatures, Unsupported
 from hybrid_infer._subject import Subject, Unformed
 from hybrid_infer._version import Call
+from hybrid_infer.checks import _magnitudes
+from hybrid_infer.checks._invocation import Invocation
+from hybrid_infer.state import _given
+from hybrid_infer.state._carry import Found, joined
+from hybrid_infer.state._ran_eagerly import NOTHING_ELSE
 
 _log = logging.getLogger("hybrid_infer")
 

@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _compile, _engines, _one_side, _tracing
+from hybrid_infer import _compile, _engines, _one_side
 from hybrid_infer._busy import NOTHING
 from hybrid_infer._family import Family, Held
 from hybrid_infer._request import Outcome, Request
 from hybrid_infer._route import Eager
 from hybrid_infer._version import Version
+from hybrid_infer.capture import _tracing
 
 
 def publish(request: Request, family: Family, held: Held, outcome: Outcome) -> None:

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hybrid_infer import _fork_safe, _guards, _verified
+from hybrid_infer import _fork_safe, _guards
 from hybrid_infer._errors import EngineError, PassingFault
 from hybrid_infer._spec import ranges_of
+from hybrid_infer.checks import _verified
 
 if TYPE_CHECKING:
     from hybrid_infer._family import Held

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hybrid_infer._options import Options
-from hybrid_infer._ran_eagerly import NOTHING_ELSE, Eagerly
 from hybrid_infer._signature import Layout, Parameters
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import TF32, Graph, TensorSpec
 from hybrid_infer._version import Call, Version
+from hybrid_infer.state._ran_eagerly import NOTHING_ELSE, Eagerly
 
 
 @dataclass(frozen=True)

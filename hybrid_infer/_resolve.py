@@ -11,35 +11,33 @@ from dataclasses import replace
 from typing import Any
 
 from hybrid_infer import (
-    _carry,
     _choice,
     _differences,
     _engines,
     _family,
-    _forked,
     _ledger,
     _one_side,
     _profiler,
     _progress,
     _recurring,
     _sides,
-    _tracing,
-    _written,
-)
-from hybrid_infer._attributes import Opaque
+)  # fmt: skip
 from hybrid_infer._busy import CAPTURING, NOTHING, transparent
 from hybrid_infer._errors import StanceError
 from hybrid_infer._family import Family, Held
-from hybrid_infer._invocation import Invocation
 from hybrid_infer._log import tell
 from hybrid_infer._outcomes import TooOpen, fail, of_the_moment, refused, remember
 from hybrid_infer._pauses import ever_longer, for_a_while, minutes
-from hybrid_infer._ran_eagerly import MoreRan
 from hybrid_infer._request import Outcome, Request, described
 from hybrid_infer._route import Eager
 from hybrid_infer._serve import takes, use
 from hybrid_infer._subject import Subject
 from hybrid_infer._version import Version
+from hybrid_infer.capture import _forked, _tracing
+from hybrid_infer.checks._invocation import Invocation
+from hybrid_infer.state import _carry, _written
+from hybrid_infer.state._attributes import Opaque
+from hybrid_infer.state._ran_eagerly import MoreRan
 
 _log = logging.getLogger("hybrid_infer")
 

@@ -7,7 +7,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hybrid_infer import _targets, _written
 from hybrid_infer._family import Family, Held
 from hybrid_infer._ranges import rows
 from hybrid_infer._sight import Sight, used
@@ -15,6 +14,7 @@ from hybrid_infer._signature import Parameters, Signatures
 from hybrid_infer._structure import builder, constants, leaf_kinds
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import Graph, Program, carrier
+from hybrid_infer.state import _targets, _written
 
 
 class Eager:

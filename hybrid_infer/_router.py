@@ -9,18 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hybrid_infer import (
-    _choice,
-    _comparison,
-    _compile,
-    _engines,
-    _fork_safe,
-    _progress,
-    _provisional,
-    _rewriting,
-    _verified,
-    _verify,
-)
+from hybrid_infer import _choice, _compile, _engines, _fork_safe, _progress, _provisional, _rewriting
 from hybrid_infer._choice import EAGER, Choice, Figures, Run
 from hybrid_infer._compile import Built
 from hybrid_infer._errors import EngineError
@@ -30,7 +19,8 @@ from hybrid_infer._request import Request
 from hybrid_infer._route import Compiled
 from hybrid_infer._stats import SLOWER as SLOWER
 from hybrid_infer._types import Graph
-from hybrid_infer._unheard import unheard
+from hybrid_infer.checks import _comparison, _verified, _verify
+from hybrid_infer.checks._unheard import unheard
 
 _log = logging.getLogger("hybrid_infer")
 

@@ -14,41 +14,35 @@ from dataclasses import replace
 from typing import Any
 
 from hybrid_infer import (
-    _carry,
     _choice,
     _chosen,
-    _comparison,
     _compile,
     _engines,
-    _given,
     _gradients,
-    _magnitudes,
     _one_side,
-    _probes,
-    _ran_eagerly,
     _ranges,
     _router,
     _sides,
     _stance,
     _trt,
-    _verified,
-    _verify,
-)
+)  # fmt: skip
 from hybrid_infer._busy import NOTHING, transparent
 from hybrid_infer._choice import EAGER
 from hybrid_infer._compile import Built
 from hybrid_infer._errors import ArgumentsRefused, CheckFailed, EngineError, PassingFault
 from hybrid_infer._family import Family, Held
-from hybrid_infer._invocation import Answer, Invocation
 from hybrid_infer._log import tell
 from hybrid_infer._outcomes import later, publish, publish_refusals, refused, unchanged, unserved
 from hybrid_infer._pauses import before, for_a_while
-from hybrid_infer._ran import Trail
-from hybrid_infer._ran_eagerly import MoreRan
 from hybrid_infer._request import Outcome, Request
 from hybrid_infer._route import Compiled, Eager
 from hybrid_infer._types import OVERLAP
-from hybrid_infer._unheard import unheard
+from hybrid_infer.checks import _comparison, _magnitudes, _probes, _verified, _verify
+from hybrid_infer.checks._invocation import Answer, Invocation
+from hybrid_infer.checks._unheard import unheard
+from hybrid_infer.state import _carry, _given, _ran_eagerly
+from hybrid_infer.state._ran import Trail
+from hybrid_infer.state._ran_eagerly import MoreRan
 
 _log = logging.getLogger("hybrid_infer")
 

@@ -17,10 +17,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from hybrid_infer import _beside, _mappings, _state, _wrapping
-from hybrid_infer._given import is_object
-from hybrid_infer._state import PLAIN
+from hybrid_infer import _wrapping
 from hybrid_infer._structure import builder, class_path, constants, lasts, name_of
+from hybrid_infer.objects import _beside, _state
+from hybrid_infer.objects._state import PLAIN
+from hybrid_infer.state import _mappings
+from hybrid_infer.state._given import is_object
 
 _POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
 _POSITIONAL_OR_KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD

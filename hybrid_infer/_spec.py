@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from hybrid_infer._errors import SpecError
-from hybrid_infer._given import is_object
 from hybrid_infer._signature import Parameters
 from hybrid_infer._types import DTYPES
+from hybrid_infer.state._given import is_object
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _KINDS = "an InputSpec, an example tensor, a plain value, or a list, tuple, dict or dataclass of these"

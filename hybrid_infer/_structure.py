@@ -18,8 +18,8 @@ from itertools import count
 from types import FunctionType
 from typing import Any
 
-from hybrid_infer import _beside, _origin, _state
-from hybrid_infer._given import is_object
+from hybrid_infer.objects import _beside, _origin, _state
+from hybrid_infer.state._given import is_object
 
 #: Classes to which no import path leads, by what stands for each in the trees of this process.
 _LOCAL: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()

@@ -9,32 +9,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
-from hybrid_infer import (
-    _astray,
-    _census,
-    _code,
-    _compiled_layers,
-    _entries,
-    _fork_safe,
-    _framework_code,
-    _keys,
-    _layer_hooks,
-    _outside,
-    _ran,
-    _roots,
-    _state,
-    _type_calls,
-    _walk,
-)
-from hybrid_infer._attributes import Attributes, Read
-from hybrid_infer._carry import Carry
+from hybrid_infer import _fork_safe, _keys
 from hybrid_infer._errors import TraceError
-from hybrid_infer._fingerprint import External, Fingerprint
-from hybrid_infer._given import is_object
-from hybrid_infer._reach import Reach
 from hybrid_infer._structure import class_path, keeps_its_name
 from hybrid_infer._version import FORMAT, TRACES, Weight
-from hybrid_infer._walked import Known, Walked
+from hybrid_infer.capture import _outside
+from hybrid_infer.fingerprint import _code, _framework_code, _type_calls, _walk
+from hybrid_infer.fingerprint._fingerprint import External, Fingerprint
+from hybrid_infer.fingerprint._walked import Known, Walked
+from hybrid_infer.objects import _state
+from hybrid_infer.state import _astray, _census, _compiled_layers, _entries, _layer_hooks, _ran, _roots
+from hybrid_infer.state._attributes import Attributes, Read
+from hybrid_infer.state._carry import Carry
+from hybrid_infer.state._given import is_object
+from hybrid_infer.state._reach import Reach
 
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 

@@ -11,10 +11,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any, overload
 
-from hybrid_infer import _api, _compilers, _frontends, _method, _options, _roots, _stance
+from hybrid_infer import _api, _compilers, _frontends, _method, _options, _stance
 from hybrid_infer._errors import CaptureError, OptionError
 from hybrid_infer._method import Bound, HotMethod
 from hybrid_infer._typed import Given
+from hybrid_infer.state import _roots
 
 _log = logging.getLogger("hybrid_infer")
 

@@ -7,12 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hybrid_infer import _fork_safe, _guards, _targets
-from hybrid_infer._attributes import Read
-from hybrid_infer._carry import Carry
-from hybrid_infer._ran import Ran
+from hybrid_infer import _fork_safe, _guards
 from hybrid_infer._structure import leaf_kinds
 from hybrid_infer._types import Condition, Graph, TensorSpec
+from hybrid_infer.state import _targets
+from hybrid_infer.state._attributes import Read
+from hybrid_infer.state._carry import Carry
+from hybrid_infer.state._ran import Ran
 
 #: Raised when the meaning of a field changes; another number is never read.
 FORMAT = 2

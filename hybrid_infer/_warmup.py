@@ -12,8 +12,8 @@ from hybrid_infer._frontends import imported
 from hybrid_infer._method import HotMethod
 from hybrid_infer._spec import InputSpec
 from hybrid_infer._stance import BACKGROUND, DEFAULT, current, stance
-from hybrid_infer._static_table import leaves
 from hybrid_infer._version import Version
+from hybrid_infer.static._static_table import leaves
 
 
 class Warmed(NamedTuple):

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hybrid_infer import _commands, _inventory, _options, _script
+from hybrid_infer import _options
 from hybrid_infer._errors import CacheWarning, HybridInferError
+from hybrid_infer.reports import _commands, _inventory, _script
 
 _DIGITS = 12  # of a key, where it is shown in a table
 _SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "k": 2**10, "m": 2**20, "g": 2**30,

@@ -16,7 +16,9 @@ import exported
 import pytest
 
 import hybrid_infer
-from hybrid_infer import _defects, _forked, _miss, _pace, _tracing, _walk
+from hybrid_infer import _defects, _miss, _pace
+from hybrid_infer.capture import _forked, _tracing
+from hybrid_infer.fingerprint import _walk
 
 #: For what opens its store outside of a test, or after the test's own directory was taken back: never the user's own,
 #: where a program of an earlier run may be found.

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from support import counts, layer_class
 
-from hybrid_infer import _reads, inference
+from hybrid_infer import inference
+from hybrid_infer.state import _reads
 
 
 class Config:

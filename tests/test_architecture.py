@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,15 @@ ROOMS = ("backends", "cache", "frontends", "passes")
 LEAVES = tuple(
     f"hybrid_infer.{name}" for name in ("_types", "_errors", "_fork_safe", "_unwarned", "_own_thread", "_wrapping")
 )
+#: The rooms of the call path, from the outside in: a room imports those further right, and itself.
+INNER = ("reports", "static", "checks", "capture", "state", "fingerprint", "objects")
+#: Of the modules beside the rooms, what the last three import: none of them knows of calls and static models.
+GROUND = {
+    "_types", "_errors", "_fork_safe", "_unwarned", "_own_thread", "_wrapping", "_keys", "_structure", "_signature",
+    "_profiler", "_busy",
+}  # fmt: skip
+#: The modules that import the first two; for all others these are not there.
+DOORS = ("__init__", "cli", "_warmup")
 #: From the outside in: a module imports those further right, never those further left.
 ORDERS = (
     ("_api", "_method", "_dispatch", "_miss", "_resolve", "_serve", "_router", "_compile"),
@@ -65,6 +75,12 @@ def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
         yield from _outside_functions(child)
 
 
+def place_of(name: str) -> str:
+    """Under which name a module is imported, given that of its file."""
+    (path,) = [path for path in FILES if path.stem == name and path.parent.name in (PACKAGE.name, *INNER)]
+    return ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
+
+
 def calls(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call):
@@ -98,6 +114,35 @@ def test_rooms_import_leaves_and_themselves_only(path: Path) -> None:
 
 
 @EVERY
+def test_rooms_of_the_call_path_are_imported_in_one_direction(path: Path) -> None:
+    room, _, module = str(path.relative_to(PACKAGE).with_suffix("")).rpartition("/")
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] != "hybrid_infer" or len(parts) == 1:
+            continue
+        if parts[1] in INNER:
+            if room in INNER:
+                assert INNER.index(parts[1]) >= INNER.index(room), f"{room}/{module} imports {name}"
+            elif parts[1] in INNER[:2]:
+                assert not room and module in DOORS, f"{module} imports {name}"
+        elif room in INNER[-3:]:
+            assert parts[1] in GROUND, f"{room}/{module} imports {name}"
+
+
+def test_the_documentation_names_every_room() -> None:
+    page = (REPOSITORY / "docs" / "how-it-works.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert table == [*INNER, "frontends", "passes", "backends", "cache"]
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert folders == {*table, "incubate"}
+
+
+def test_a_name_tells_where_a_module_is() -> None:
+    found = [path.stem for path in FILES if path.parent.name in (PACKAGE.name, *INNER) and path.stem != "__init__"]
+    assert len(found) == len(set(found))
+
+
+@EVERY
 def test_nobody_imports_a_room_by_its_bare_name(path: Path) -> None:
     for name in imports(path):
         assert name.partition(".")[0] not in ROOMS, f"{path.name} imports {name}"
@@ -106,8 +151,8 @@ def test_nobody_imports_a_room_by_its_bare_name(path: Path) -> None:
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: f"{order[0]} to {order[-1]}")
 def test_modules_are_imported_in_one_direction(order: tuple[str, ...]) -> None:
     for n, name in enumerate(order):
-        outer = {f"hybrid_infer.{each}" for each in order[:n]}
-        for found in imports(PACKAGE / f"{name}.py"):
+        outer = {place_of(each) for each in order[:n]}
+        for found in imports(REPOSITORY / f"{place_of(name).replace('.', '/')}.py"):
             assert not any(found == each or found.startswith(f"{each}.") for each in outer), f"{name} imports {found}"
 
 
@@ -131,9 +176,9 @@ def test_a_framework_is_imported_by_its_own_room_alone(path: Path) -> None:
 #: Beside the options: what is no setting of ours.
 ENVIRONMENT = {
     "_options.py": "the settings of this library",
-    "_environment.py": "watches what a method has read of it",
-    "_outside.py": "watches who reads it",
-    "_objects.py": "recognises the object, and reads nothing of it",
+    "state/_environment.py": "watches what a method has read of it",
+    "capture/_outside.py": "watches who reads it",
+    "fingerprint/_objects.py": "recognises the object, and reads nothing of it",
     "backends/_cores.py": "the user's own settings of the OpenMP runtime, which are left alone",
     "frontends/_tf32.py": "NVIDIA's own switch, which its libraries read",
     "backends/onnxruntime.py": "the engine's own switch, set around its import",

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 import pytest
 from support import counts, eagerly, layer_class, served
 
-from hybrid_infer import InputSpec, _background, _dispatch, _inventory, _twin, explain, inference, release, save, warmup
+from hybrid_infer import InputSpec, _background, _dispatch, explain, inference, release, save, warmup
 from hybrid_infer.cache import Store
+from hybrid_infer.capture import _twin
+from hybrid_infer.reports import _inventory
 
 
 @pytest.fixture

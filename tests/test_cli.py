@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from hybrid_infer import cli
-from hybrid_infer._attributes import Read
 from hybrid_infer._types import Graph, TensorSpec
 from hybrid_infer._version import Version, Weight
 from hybrid_infer.cache import Store
+from hybrid_infer.state._attributes import Read
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 #: What none of the commands may import: the output of `cache path` is used in scripts.

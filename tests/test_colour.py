@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hybrid_infer import _colour, _doctor, _suggested_view
-from hybrid_infer._suggest import Row, Suggestions
+from hybrid_infer.reports import _colour, _doctor, _suggested_view
+from hybrid_infer.reports._suggest import Row, Suggestions
 
 
 class Terminal(io.StringIO):

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from hybrid_infer import OptionError, _doctor, backends, cli, inference
+from hybrid_infer import OptionError, backends, cli, inference
+from hybrid_infer.reports import _doctor
 
 GOOD: dict[str, Any] = {"problem": "", "error": 1e-7, "first_seconds": 1.0, "from_disk_seconds": 0.02}
 HEALTHY: dict[str, Any] = {"version": "9.9", "import_seconds": 1.0, "threads": 2, "engines": {"onnxruntime": GOOD}}

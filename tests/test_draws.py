@@ -75,7 +75,7 @@ def test_what_another_thread_draws_meanwhile_is_not_held_against_a_method(
     framework: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be tried again, in this process once some time has gone by, and in others."""
-    from hybrid_infer import _outside
+    from hybrid_infer.capture import _outside
 
     draws, over, watch = {"python": random.random, "numpy": np.random.rand}[name], threading.Event(), _outside.watch
 

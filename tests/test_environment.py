@@ -12,7 +12,8 @@ import pytest
 from support import counts, layer_class
 
 import hybrid_infer
-from hybrid_infer import _outside, explain, inference
+from hybrid_infer import explain, inference
+from hybrid_infer.capture import _outside
 
 NAME = "SOME_SCALE"
 

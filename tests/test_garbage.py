@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from hybrid_infer import _garbage, _tracing, inference
+from hybrid_infer import inference
+from hybrid_infer.capture import _garbage, _tracing
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,8 @@ import pytest
 import torch
 from support import counts
 
-from hybrid_infer import InputSpec, _halves, _verify, inference, load, save
+from hybrid_infer import InputSpec, inference, load, save
+from hybrid_infer.checks import _halves, _verify
 
 pytestmark = pytest.mark.torch
 

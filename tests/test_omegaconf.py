@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from support import counts, counts_of_what_is_read, layer_class
 
-from hybrid_infer import _omegaconf, inference
+from hybrid_infer import inference
+from hybrid_infer.state import _omegaconf
 
 omegaconf = pytest.importorskip("omegaconf", reason="is about configurations of omegaconf")
 OmegaConf = omegaconf.OmegaConf

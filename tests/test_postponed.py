@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from hybrid_infer import _pauses, _verified
+from hybrid_infer import _pauses
 from hybrid_infer._errors import PassingFault
 from hybrid_infer._family import Held
 from hybrid_infer._types import TF32
+from hybrid_infer.checks import _verified
 
 
 @pytest.fixture

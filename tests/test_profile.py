@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from hybrid_infer import HybridInferError, _profile
-from hybrid_infer._profile import Recording
+from hybrid_infer import HybridInferError
+from hybrid_infer.reports import _profile
+from hybrid_infer.reports._profile import Recording
 
 
 @pytest.fixture(params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("torch", "paddle")])

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 from support import counts, eagerly, layer_class, served
 
-from hybrid_infer import _outside, inference
+from hybrid_infer import inference
+from hybrid_infer.capture import _outside
 
 
 def _layer(framework: Any) -> Any:

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from hybrid_infer._errors import TraceError
-from hybrid_infer._fingerprint import fingerprint
-from hybrid_infer._reach import Reach
+from hybrid_infer.fingerprint._fingerprint import fingerprint
+from hybrid_infer.state._reach import Reach
 
 
 def no(value: Any) -> bool:
@@ -346,7 +346,7 @@ def test_results_that_a_trace_left_in_a_cache_are_dropped() -> None:
 
 
 def test_an_array_too_large_to_copy_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hybrid_infer._reach._ARRAYS", 8)
+    monkeypatch.setattr("hybrid_infer.state._reach._ARRAYS", 8)
     watched = reach(WRITES["array"][0])
     ARRAY[0, 0] = 1
     assert watched.take_back() == ["the global ARRAY"]

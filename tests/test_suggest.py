@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from hybrid_infer import _choice, _dispatch, _forked, _suggest, explain, inference, reset_stats, stats, suggest
-from hybrid_infer._profile import Node
-from hybrid_infer._suggest import Row, Suggestions
+from hybrid_infer import _choice, _dispatch, explain, inference, reset_stats, stats, suggest
+from hybrid_infer.capture import _forked
+from hybrid_infer.reports import _suggest
+from hybrid_infer.reports._profile import Node
+from hybrid_infer.reports._suggest import Row, Suggestions
 
 
 @pytest.fixture(params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("torch", "paddle")])

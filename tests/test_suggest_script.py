@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from hybrid_infer import _suggest, cli
-from hybrid_infer._suggest import Row, Suggestions
-from hybrid_infer._time_tree import Part, bars
+from hybrid_infer import cli
+from hybrid_infer.reports import _suggest
+from hybrid_infer.reports._suggest import Row, Suggestions
+from hybrid_infer.reports._time_tree import Part, bars
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

@@ -10,7 +10,7 @@ from support import layer_class, served
 
 import hybrid_infer
 from hybrid_infer import inference
-from hybrid_infer._framework_code import Named
+from hybrid_infer.fingerprint._framework_code import Named
 
 
 class Missing(Exception):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hybrid_infer import _undo
+from hybrid_infer.objects import _undo
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from support import counts, layer_class
 
 from hybrid_infer import _choice, inference
-from hybrid_infer._unheard import unheard
+from hybrid_infer.checks._unheard import unheard
 
 LOG = logging.getLogger("user")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybrid_infer._verify import TOLERANCES, Disagreement, Inconclusive, compare
+from hybrid_infer.checks._verify import TOLERANCES, Disagreement, Inconclusive, compare
 
 np = pytest.importorskip("numpy")
 nan, inf = float("nan"), float("inf")

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from support import counts, layer_class
 
-from hybrid_infer import _walked, inference
+from hybrid_infer import inference
+from hybrid_infer.fingerprint import _walked
 
 STEP = 1.0
 TABLE = {"by": 1.0}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybrid_infer import _functions
+from hybrid_infer.fingerprint import _functions
 
 
 def plain(x: Any) -> Any:
@@ -80,7 +80,7 @@ def test_what_else_a_function_holds_does_not_count(followed: bool) -> None:
 
 EVENTS = """
 import sys
-from hybrid_infer import _functions
+from hybrid_infer.fingerprint import _functions
 
 def plain(x): return x
 def given(x, y=1): return x

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 from support import counts, layer_class
 
-from hybrid_infer import _code, _miss, _ran, _walk, inference
+from hybrid_infer import _miss, inference
 from hybrid_infer._version import Version
+from hybrid_infer.fingerprint import _code, _walk
+from hybrid_infer.state import _ran
 
 FACTOR = 2.0
 FLAGS = {"other": False}

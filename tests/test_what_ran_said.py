@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from support import counts, layer_class
 
-from hybrid_infer import _walk, inference
+from hybrid_infer import inference
 from hybrid_infer._version import Version
+from hybrid_infer.fingerprint import _walk
 
 LOG = logging.getLogger("what_ran_said")
 FACTOR = 2.0

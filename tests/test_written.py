@@ -7,10 +7,10 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrid_infer._given import Returned
 from hybrid_infer._structure import class_path
-from hybrid_infer._targets import targets
-from hybrid_infer._written import Others, folded
+from hybrid_infer.state._given import Returned
+from hybrid_infer.state._targets import targets
+from hybrid_infer.state._written import Others, folded
 
 SPANS = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 12)).map(lambda s: (s[0], s[0] + s[1])), max_size=8)
 

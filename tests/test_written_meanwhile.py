@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from support import counts
 
-from hybrid_infer import _agreement, _comparison, _compile, _router, inference, stats
+from hybrid_infer import _compile, _router, inference, stats
 from hybrid_infer._route import Compiled
+from hybrid_infer.checks import _agreement, _comparison
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

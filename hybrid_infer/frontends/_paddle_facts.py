@@ -1,8 +1,8 @@
 """What code may ask of a tensor, or of Paddle, beside what a signature holds: each answer makes a version of its own.
 
 A trace gives the answers of the live tensors (`_paddle_watch`); where gradients are recorded, nothing is traced (see
-`hybrid_infer._tracing`). Where the answers differ all the same, the comparison with the eager method tells, and calls
-with these stay eager.
+`hybrid_infer.capture._tracing`). Where the answers differ all the same, the comparison with the eager method tells,
+and calls with these stay eager.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ _ORIGINS = "create_and_update_origin_info_map"
 #: Libraries of configurations work on no tensors, and what Paddle makes of their code may fail.
 _AS_IT_IS = frozenset({"omegaconf", "ml_collections", "pydantic", "attr"})
 #: And what notes look-ups in their place is our own.
-_NOTING = "hybrid_infer._noting"
+_NOTING = "hybrid_infer.state._noting"
 #: What Python itself keeps in a module: the second is set by a warning.
 _PYTHONS = frozenset({"__builtins__", "__warningregistry__"})
 

@@ -1,8 +1,8 @@
 """What code may ask of a tensor, or of torch, beside what a signature holds: each answer makes a version of its own.
 
 A trace gives the answers of its own tensors, which require gradients and are leaves where the live ones do and are.
-Where more is recorded, nothing is traced (see `hybrid_infer._tracing`). Where the answers differ all the same, the
-comparison with the eager method tells, and calls with these stay eager.
+Where more is recorded, nothing is traced (see `hybrid_infer.capture._tracing`). Where the answers differ all the same,
+the comparison with the eager method tells, and calls with these stay eager.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def test_a_command_is_one_that_there_is(page: Path, command: str) -> None:
 
 
 def test_a_variable_of_the_environment_is_one_that_the_library_reads() -> None:
-    source = "".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "hybrid_infer").glob("*.py"))
+    source = "".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "hybrid_infer").rglob("*.py"))
     for page in PAGES:
         for name in set(re.findall(r"\bHYBRID_INFER_[A-Z_]+", page.read_text(encoding="utf-8"))):
             assert name in source, f"{page.name} names {name}"

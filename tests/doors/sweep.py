@@ -16,7 +16,8 @@ from doors.changes import changes
 from doors.kinds import KINDS
 from doors.places import PLACES
 from doors.program import Case, Program
-from hybrid_infer import _tracing, inference
+from hybrid_infer import inference
+from hybrid_infer.capture import _tracing
 
 
 class Finding(NamedTuple):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import hybrid_infer
-from hybrid_infer._fingerprint import Fingerprint, fingerprint
+from hybrid_infer.fingerprint._fingerprint import Fingerprint, fingerprint
 
 FAKE = """
 class Tensor: pass
@@ -67,7 +67,7 @@ OWNER = Model
 RUNNER = """
 import importlib, json, sys
 import fake
-from hybrid_infer._fingerprint import fingerprint
+from hybrid_infer.fingerprint._fingerprint import fingerprint
 found = {}
 for name in sys.argv[1].split():
     module = importlib.import_module(f"case_{name}.main")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hybrid_infer import _code
+from hybrid_infer.fingerprint import _code
 
 #: By the name's expression: with what such a name begins at any rate.
 BEGINNINGS = {

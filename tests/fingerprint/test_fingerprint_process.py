@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fingerprint_support import define, of
 
-from hybrid_infer._fingerprint import Fingerprint, fingerprint
+from hybrid_infer.fingerprint._fingerprint import Fingerprint, fingerprint
 
 pytestmark = pytest.mark.processes
 

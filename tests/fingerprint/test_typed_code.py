@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from hybrid_infer import _objects, _origin
+from hybrid_infer.fingerprint import _objects
+from hybrid_infer.objects import _origin
 
 CODE = """\
 import torch, hybrid_infer

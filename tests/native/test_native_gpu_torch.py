@@ -273,7 +273,7 @@ def test_memory_that_is_short_when_a_program_is_loaded_is_asked_for_again(
     on_a_gpu: HostMemory, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine is not given up for a cause that passes."""
-    from hybrid_infer import _verified
+    from hybrid_infer.checks import _verified
 
     layer, x = small()
     upload = on_a_gpu.upload

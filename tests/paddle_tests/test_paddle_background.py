@@ -10,7 +10,8 @@ import paddle
 import pytest
 from paddle_support import Block, counts, grid, same
 
-from hybrid_infer import _background, _forked, inference, stance
+from hybrid_infer import _background, inference, stance
+from hybrid_infer.capture import _forked
 
 pytestmark = pytest.mark.paddle
 

@@ -16,7 +16,8 @@ paddle = pytest.importorskip("paddle")
 
 from paddle_support import Block, counts, grid, same, served, twice  # noqa: E402
 
-from hybrid_infer import _miss, _twin, inference  # noqa: E402
+from hybrid_infer import _miss, inference  # noqa: E402
+from hybrid_infer.capture import _twin  # noqa: E402
 
 pytestmark = pytest.mark.paddle
 F = paddle.nn.functional

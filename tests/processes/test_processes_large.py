@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from process_support import Program
 
-from hybrid_infer import _walk
+from hybrid_infer.fingerprint import _walk
 
 pytestmark = [pytest.mark.torch, pytest.mark.processes]
 

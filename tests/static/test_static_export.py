@@ -14,7 +14,8 @@ import pytest
 from static_support import BOTH, close, kit, points
 
 import hybrid_infer
-from hybrid_infer import InputSpec, _record, _static, cli, inference, load, save
+from hybrid_infer import InputSpec, _record, cli, inference, load, save
+from hybrid_infer.static import _static
 
 
 @pytest.mark.parametrize("framework", BOTH)

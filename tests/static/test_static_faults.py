@@ -15,7 +15,8 @@ import pytest
 from static_support import close, kit, points, run
 
 import hybrid_infer
-from hybrid_infer import InputSpec, OptionError, StaticModelError, _artefact, _model, _tensors, load, save
+from hybrid_infer import InputSpec, OptionError, StaticModelError, load, save
+from hybrid_infer.static import _artefact, _model, _tensors
 
 pytestmark = pytest.mark.torch
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from static_support import BOTH, close, kit, points
 
-from hybrid_infer import HybridInferError, InputSpec, SpecError, _saved_stage, inference, load, save
+from hybrid_infer import HybridInferError, InputSpec, SpecError, inference, load, save
+from hybrid_infer.static import _saved_stage
 
 
 @pytest.fixture(scope="module", params=BOTH)

@@ -12,9 +12,9 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper
 
-from hybrid_infer import _tensors
 from hybrid_infer._types import Graph
 from hybrid_infer.backends import _source
+from hybrid_infer.static import _tensors
 
 if TYPE_CHECKING:
     from double import World

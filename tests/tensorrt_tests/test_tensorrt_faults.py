@@ -12,9 +12,10 @@ from decorated import LASTING, Odd, builds, check, engines, layer, record, stats
 from double import World
 
 import hybrid_infer
-from hybrid_infer import _background, _choice, _trt, _verified
+from hybrid_infer import _background, _choice, _trt
 from hybrid_infer._errors import EngineError
 from hybrid_infer.backends import engine
+from hybrid_infer.checks import _verified
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("on_the_host")

@@ -20,12 +20,13 @@ import pytest
 from decorated import LASTING, builds, record
 from double import World
 
-from hybrid_infer import InputSpec, StaticModelError, _background, _demanded, _static_ranges, _trt, load, save
+from hybrid_infer import InputSpec, StaticModelError, _background, _demanded, _trt, load, save
 from hybrid_infer._request import Request
 from hybrid_infer._types import TF32
 from hybrid_infer.backends._cuda import _memory
 from hybrid_infer.backends.tensorrt import _probe
 from hybrid_infer.frontends import cupy as cupy_frontend
+from hybrid_infer.static import _static_ranges
 
 torch = pytest.importorskip("torch")
 
@@ -312,7 +313,7 @@ def test_a_plan_that_others_could_have_written_is_made_anew(world: World, host: 
 
 def test_no_plan_is_taken_from_the_model_itself(world: World, host: Kind, models: Any, store: Path) -> None:
     """A plan is code, and the file may be anybody's."""
-    from hybrid_infer._model import Plan
+    from hybrid_infer.static._model import Plan
 
     host.check(load(models(), with_trt=True), 3)
     (plan,) = store.rglob("engine.plan")

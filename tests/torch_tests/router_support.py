@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch_support import Block
 
-from hybrid_infer import _agreement, _choice, _provisional, backends
+from hybrid_infer import _choice, _provisional, backends
+from hybrid_infer.checks import _agreement
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 

@@ -22,7 +22,8 @@ import pytest
 import torch
 from torch_support import Block, counts, same
 
-from hybrid_infer import InputSpec, _background, _compile, _forked, _tracing, inference, stance
+from hybrid_infer import InputSpec, _background, _compile, inference, stance
+from hybrid_infer.capture import _forked, _tracing
 from hybrid_infer.frontends.torch import TorchFrontend
 
 pytestmark = pytest.mark.torch
@@ -359,7 +360,7 @@ def test_instances_of_a_class_are_let_go_of() -> None:
 
 _PRELUDE = (
     "import os, sys, time, torch, hybrid_infer\ntorch.set_num_threads(1)\n"
-    "from hybrid_infer import _forked\n_forked._NICENESS = 0\n"
+    "from hybrid_infer.capture import _forked\n_forked._NICENESS = 0\n"
     "f = hybrid_infer.inference(background=True)(torch.nn.functional.relu)\nx = torch.ones(2, 4)\n"
     "def answered(n):\n"
     "    while sum(s['hits'] for s in hybrid_infer.stats().values()) < n: f(x); time.sleep(0.01)\n"
@@ -406,7 +407,7 @@ def test_a_program_that_ends_takes_its_children_along() -> None:
 def test_a_program_that_is_killed_leaves_no_child() -> None:
     script = """
         import signal
-        from hybrid_infer import _tracing
+        from hybrid_infer.capture import _tracing
         parent, capture = os.getpid(), _tracing.capture
         _tracing.capture = lambda *args: time.sleep(600) if os.getpid() != parent else capture(*args)
         f(x)

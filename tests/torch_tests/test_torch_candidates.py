@@ -13,9 +13,10 @@ from router_support import Affine, X, decided, routes, spoil, undecided
 from torch_support import Block, counts, same, twice
 
 import hybrid_infer
-from hybrid_infer import _agreement, _choice, _family, _probes, _provisional, inference
+from hybrid_infer import _choice, _family, _provisional, inference
 from hybrid_infer._errors import EngineError
-from hybrid_infer._verify import Inconclusive
+from hybrid_infer.checks import _agreement, _probes
+from hybrid_infer.checks._verify import Inconclusive
 
 pytestmark = pytest.mark.torch
 

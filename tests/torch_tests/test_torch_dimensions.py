@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch_support import Block, counts, same, served, twice
 
-from hybrid_infer import CaptureError, _tracing, explain, inference
+from hybrid_infer import CaptureError, explain, inference
+from hybrid_infer.capture import _tracing
 
 
 def test_sizes_a_b_c_d_make_two_captures() -> None:

@@ -13,8 +13,9 @@ import torch
 from given_objects import CHANGES, Cache, Parts
 from torch_support import Block, counts, eagerly, same, served
 
-from hybrid_infer import CaptureError, _agreement, _defects, explain, inference, load, save
+from hybrid_infer import CaptureError, _defects, explain, inference, load, save
 from hybrid_infer.backends import onnxruntime
+from hybrid_infer.checks import _agreement
 
 OURS = _defects.ours  # before a fixture takes it away
 X = torch.linspace(-1, 1, 8).reshape(2, 4)

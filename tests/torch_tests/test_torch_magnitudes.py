@@ -15,8 +15,9 @@ from router_support import Affine, comparisons, decided, routes, spoil
 from torch_support import counts, same
 
 import hybrid_infer
-from hybrid_infer import _comparison, _magnitudes, cli, inference
+from hybrid_infer import cli, inference
 from hybrid_infer._errors import EngineError
+from hybrid_infer.checks import _comparison, _magnitudes
 
 pytestmark = pytest.mark.torch
 

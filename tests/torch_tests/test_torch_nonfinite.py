@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch_support import counts, same, served
 
 import hybrid_infer
-from hybrid_infer import StaticModelError, _comparison, inference
+from hybrid_infer import StaticModelError, inference
+from hybrid_infer.checks import _comparison
 
 ODD = [float("nan"), float("inf"), float("-inf")]
 

@@ -16,7 +16,8 @@ from support import SERVED, answered
 from torch._subclasses import FakeTensor
 from torch_support import counts, eagerly, same
 
-from hybrid_infer import CaptureError, _tracing, inference
+from hybrid_infer import CaptureError, inference
+from hybrid_infer.capture import _tracing
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 LOG: list[Any] = []

@@ -14,9 +14,9 @@ from router_support import decided
 from torch_support import Block, counts, eagerly, same, served
 
 from hybrid_infer import InputSpec, _background, _defects, inference, release, save, warmup
-from hybrid_infer._invocation import Invocation
 from hybrid_infer._route import Compiled
 from hybrid_infer._types import OVERLAP
+from hybrid_infer.checks._invocation import Invocation
 
 pytestmark = pytest.mark.torch
 STEPS = 6

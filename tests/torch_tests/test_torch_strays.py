@@ -11,8 +11,9 @@ import torch
 from torch_support import Block, counts, same
 
 import hybrid_infer
-from hybrid_infer import BackendError, _dispatch, _pauses, _serve, _sides, _tracing, inference
+from hybrid_infer import BackendError, _dispatch, _pauses, _serve, _sides, inference
 from hybrid_infer._errors import CheckFailed, EngineError
+from hybrid_infer.capture import _tracing
 
 pytestmark = pytest.mark.torch
 

@@ -14,7 +14,8 @@ import torch
 from torch_support import Block, counts, same, served, twice
 
 import hybrid_infer
-from hybrid_infer import _miss, _twin, inference
+from hybrid_infer import _miss, inference
+from hybrid_infer.capture import _twin
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch_support import Block, counts, served, twice
 
-from hybrid_infer import InputSpec, _agreement, _compile, _family, inference
+from hybrid_infer import InputSpec, _compile, _family, inference
 from hybrid_infer._errors import EngineError
-from hybrid_infer._verify import Disagreement, Unseen
+from hybrid_infer.checks import _agreement
+from hybrid_infer.checks._verify import Disagreement, Unseen
 
 pytestmark = pytest.mark.torch
 

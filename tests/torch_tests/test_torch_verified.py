@@ -14,8 +14,9 @@ from router_support import Affine, X, comparisons, decided, spoil
 from torch_support import counts, same
 
 import hybrid_infer
-from hybrid_infer import _agreement, _comparison, _miss, _serve, _verify, inference
+from hybrid_infer import _miss, _serve, inference
 from hybrid_infer._errors import EngineError
+from hybrid_infer.checks import _agreement, _comparison, _verify
 
 pytestmark = pytest.mark.torch
 

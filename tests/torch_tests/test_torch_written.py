@@ -15,7 +15,7 @@ from torch_support import Block, counts, eagerly, same, served, twice
 from hybrid_infer import _background, inference, save
 from hybrid_infer._route import Compiled
 from hybrid_infer._types import OVERLAP
-from hybrid_infer._written import RESTLESS
+from hybrid_infer.state._written import RESTLESS
 
 pytestmark = pytest.mark.torch
 ROWS = 4
