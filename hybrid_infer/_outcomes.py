@@ -18,6 +18,7 @@ from hybrid_infer._request import Outcome, Request
 from hybrid_infer._route import Eager
 from hybrid_infer._version import Version
 from hybrid_infer.capture import _tracing
+from hybrid_infer.state._arming import arm
 
 
 def publish(request: Request, family: Family, held: Held, outcome: Outcome) -> None:
@@ -126,7 +127,7 @@ def refused(request: Request, held: Held) -> Eager:
 
 def unchanged(request: Request, held: Held) -> Callable[[], bool]:
     """Are the code, and the attributes that a version has read, as they are now?"""
-    reads = request.subject.attributes.arm(held.version.reads, request.subject.census, set())
+    reads = arm(request.subject.attributes, held.version.reads, request.subject.census, set())
     code = request.subject.code_unchanged
     if held.version.reason and held.pauses:
         return _one_side.until(held, lambda: reads() and code())

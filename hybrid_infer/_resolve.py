@@ -36,8 +36,9 @@ from hybrid_infer._version import Version
 from hybrid_infer.capture import _forked, _tracing
 from hybrid_infer.checks._invocation import Invocation
 from hybrid_infer.state import _carry, _written
-from hybrid_infer.state._attributes import Opaque
+from hybrid_infer.state._arming import arm
 from hybrid_infer.state._ran_eagerly import MoreRan
+from hybrid_infer.state._values import Opaque
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -398,7 +399,7 @@ def _too_many(state: Any, request: Request, families: Sequence[Family]) -> Eager
     reason = f"it has max_versions={most} {models}, and this call needs another: {what}"
     subject, before = request.subject, state.changes
     reads = [read for family in families for read in family.reads(request.call, subject)]
-    unread = subject.attributes.arm(reads, subject.census, set())
+    unread = arm(subject.attributes, reads, subject.census, set())
     code = subject.code_unchanged
     route = Eager(reason, lambda: state.changes == before and unread() and code(), remedy=remedy)
     state.crowds.add(request.call, route)

@@ -15,6 +15,7 @@ from hybrid_infer._structure import builder, constants, leaf_kinds
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import Graph, Program, carrier
 from hybrid_infer.state import _targets, _written
+from hybrid_infer.state._arming import arm
 
 
 class Eager:
@@ -51,7 +52,7 @@ class Compiled:
         self._unchanged = sight.held if self.follows else sight.unchanged
         # Constants of the graph, which are fed at no call.
         self._constant = subject.constants_unchanged
-        self._attributes = subject.attributes.arm(version.reads, subject.census, sight.watched, forms=True)
+        self._attributes = arm(subject.attributes, version.reads, subject.census, sight.watched, forms=True)
         self._code = subject.code_unchanged
         self.key = subject.key.hex
         self._usable = program.usable
@@ -198,7 +199,7 @@ class Compiled:
             return None
         watched = {id(tensor) for _, _, tensor in places}
         reads = self.held.version.reads
-        route._attributes = subject.attributes.arm(reads, subject.census, watched, forms=True)
+        route._attributes = arm(subject.attributes, reads, subject.census, watched, forms=True)
         route._code, route.key = subject.code_unchanged, subject.key.hex
         route.kept_elsewhere = subject.holds if self.objects else frozenset()
         return route

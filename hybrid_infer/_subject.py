@@ -19,6 +19,7 @@ from hybrid_infer.fingerprint._fingerprint import External, Fingerprint
 from hybrid_infer.fingerprint._walked import Known, Walked
 from hybrid_infer.objects import _state
 from hybrid_infer.state import _astray, _census, _compiled_layers, _entries, _layer_hooks, _ran, _roots
+from hybrid_infer.state._arming import arm, watch_code
 from hybrid_infer.state._attributes import Attributes, Read
 from hybrid_infer.state._carry import Carry
 from hybrid_infer.state._given import is_object
@@ -81,7 +82,7 @@ class Subject:
 
         def known(functions: Sequence[_framework_code.Named]) -> Known:
             every = [function, *(each.value for each in functions)]
-            names, watch = self.attributes.mentioned, self.attributes.watch_code
+            names, watch = self.attributes.mentioned, functools.partial(watch_code, self.attributes)
             return walked.of(
                 frontend, every, classes, owner_class, others, attributes, inside, names, watch, self.among,
                 [*themselves, *passed],
@@ -106,7 +107,7 @@ class Subject:
         #: The method's code, and that of functions which objects keep: what they hold, a trace tells.
         self.codes = self._codes_of(found.code, attributes)
         sentinels = dict.fromkeys(each for code in self.codes for each in code.sentinels)
-        self.attributes.sentinels = {each: n for n, each in enumerate(sentinels)}
+        self.attributes.values.sentinels = {each: n for n, each in enumerate(sentinels)}
         self.loose = [each for each in self.code.externals if id(each.object) not in inside]
         met = {id(each.object) for each in self.code.externals} | inside
         self.loose += [each for code in self.codes[1:] for each in code.externals if id(each.object) not in met]
@@ -114,7 +115,7 @@ class Subject:
         censuses = [self.census, *(census for census, _, _ in self._unnoted)]
         names = self._names() | frontend.asked({type(layer) for census in censuses for _, layer in census.layers})
         names |= _called(self.codes) | _spelled(self.codes)
-        self.attributes.named = names
+        self.attributes.values.named = names
         #: Of what a call is asked beside its signature, what the code names.
         self.asks = frontend.askable & names
         self.settings, self.facts = frontend.settings(names), frontend.facts(names)
@@ -131,7 +132,7 @@ class Subject:
             checks.append(functools.partial(_answers, self.facts, self.lasting(), self._weight_facts()))
         if self.replaced:
             checks.append(functools.partial(_framework_code.still, self.replaced))
-        checks += [self.attributes.arm(reads, census, set(), called=True) for census, reads, _ in self._unnoted]
+        checks += [arm(self.attributes, reads, census, set(), called=True) for census, reads, _ in self._unnoted]
         checks += [stands for stands in map(keeps_its_name, kinds) if stands is not None]
         self.code_unchanged = checks[0] if len(checks) == 1 else lambda: all(check() for check in checks)
 
