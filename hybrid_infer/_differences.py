@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hybrid_infer import _guards
+from hybrid_infer import _guards, _style
 from hybrid_infer._keys import Key
 from hybrid_infer._signature import place as in_words
 from hybrid_infer._types import TensorSpec
@@ -46,17 +46,59 @@ def of_guards(first: Version, second: Version) -> list[Difference]:
 
 def guards(version: Version) -> dict[str, str]:
     """Each condition under which a version is valid, by what it is about."""
-    found = {f"argument {i}": text for i, text in enumerate(_arguments(version.tree))}
-    found |= {f"tensor {i}": spec(each) for i, each in enumerate(version.tensors)}
-    found |= {f"integer {i}": ANY if each is None else str(each) for i, each in enumerate(version.ints)}
+    tensors, ints = _called(version)
+    found = {}
+    for i, text in enumerate(_arguments(version.tree)):
+        if version.names[i : i + 1] == (_style.NAME,):
+            found["passed"] = _style.in_words(version.tree[-1][i][-1])
+        else:
+            found[_argument(version, i).replace("`", "")] = text
+    found |= {f"tensor {place}": spec(each) for place, each in zip(tensors, version.tensors, strict=True)}
+    found |= {
+        f"integer {place}": ANY if each is None else str(each) for place, each in zip(ints, version.ints, strict=True)
+    }
     found["ambient state"] = ", ".join(version.ambient)
     found |= {f"weight {w.name}": spec(TensorSpec(w.dtype, w.shape)) + _tied(w.paths) for w in version.weights}
     for read in version.reads:
         found[in_code(read)] = f"{read.kind} {_short(read.digest)}".rstrip()
-    found |= {f"condition {_guards.text(each)}": "holds" for each in version.conditions}
+    called = (tensors, ints) if version.names else ()
+    found |= {f"condition {_guards.text(each, *called)}": "holds" for each in version.conditions}
     if version.scope:
         found["engines and machine"] = _short(version.scope)
     return found
+
+
+def places(tree: Any, names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Where the tensors, and the integers, of a call are, by the names of its parameters."""
+    tensors: list[str] = []
+    ints: list[str] = []
+
+    def walk(node: Any, place: str) -> None:
+        if node[0] == "t":  # one that stands in two places is there twice
+            tensors.append(place)
+        elif node[0] == "i":
+            ints.append(place)
+        elif node[0] not in ("c", "a"):
+            keys = [k[-1] if isinstance(k, list) else k for k in node[2]] if node[0] in ("d", "D", "o") else None
+            dot = node[0] in ("D", "o")
+            for n, child in enumerate(node[-1]):
+                walk(child, f"{place}.{keys[n]}" if dot and keys else f"{place}[{keys[n] if keys else n!r}]")
+
+    for n, child in enumerate(tree[-1]):
+        walk(child, names[n] if n < len(names) else str(n))
+    return tensors, ints
+
+
+def _called(version: Version) -> tuple[list[str], list[str]]:
+    """The places of the tensors and the integers of a version; their numbers where it has no names."""
+    tensors, ints = places(version.tree, version.names)
+    if version.names and (len(tensors), len(ints)) == (len(version.tensors), len(version.ints)):
+        return tensors, ints
+    return [*map(str, range(len(version.tensors)))], [*map(str, range(len(version.ints)))]
+
+
+def _argument(version: Version, place: int) -> str:
+    return in_words(version.names[place]) if place < len(version.names) else f"argument {place}"
 
 
 def from_call(version: Version, call: Call, subject: Any) -> list[str]:
@@ -64,7 +106,9 @@ def from_call(version: Version, call: Call, subject: Any) -> list[str]:
     found = []
     if version.tree != call.tree:
         pairs = itertools.zip_longest(_arguments(version.tree), _arguments(call.tree), fillvalue=ABSENT)
-        changed = [f"argument {i} ({given}, was {mine})" for i, (mine, given) in enumerate(pairs) if mine != given]
+        changed = [
+            f"{_argument(version, i)} ({given}, was {mine})" for i, (mine, given) in enumerate(pairs) if mine != given
+        ]
         found += changed or ["the structure of the arguments"]
     if version.ambient != call.ambient:
         found.append(f"the ambient state ({', '.join(call.ambient)}, was {', '.join(version.ambient)})")

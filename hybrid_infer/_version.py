@@ -83,6 +83,7 @@ class Version:
     again: int = 0  # of a refusal behind a branch on values: 1, or 2 where captures in a row ended in one (`_one_side`)
     sides: tuple[tuple[str, bool], ...] = ()  # branches on values that it takes one way, in order: lines, ways
     # With a ``reason``, those taken before it was found.
+    names: tuple[str, ...] = ()  # what the arguments are called, in the order of ``tree``, for those who read of it
 
     def similar(self, call: Call, *, ambient: bool = True) -> bool:
         """Is it of the same structure, element types and ranks, whatever the sizes, and of the same `ambient` state?"""
@@ -194,6 +195,7 @@ class Version:
             "requiring": list(self.requiring),
             "again": self.again,
             "taken": [list(each) for each in self.sides],  # as what is on disk names them
+            "names": list(self.names),
             "graph": None if graph is None else names_of(graph),
         }
 
@@ -230,6 +232,7 @@ class Version:
             requiring=tuple(meta.get("requiring", ())),
             again=int(meta.get("again", 0)),
             sides=tuple((str(place), bool(way)) for place, way in meta.get("taken", ())),
+            names=tuple(map(str, meta.get("names", ()))),
         )
 
     @property

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hybrid_infer import cli
+from hybrid_infer import _style, cli
 from hybrid_infer._types import Graph, TensorSpec
 from hybrid_infer._version import Version, Weight
 from hybrid_infer.cache import Store
@@ -149,6 +149,23 @@ def test_show_takes_the_first_digits_of_a_key(run: Run, cache: Store) -> None:
     (found,) = loads(run("show", key, "--json"))
     assert found["key"] == key and found["plans"][0]["engine"] == "onnxruntime"
     assert found["guards"]["tensor 0"] == "float32 (2, 8)"
+
+
+def test_what_a_static_model_takes_is_told_by_the_names_of_the_arguments(run: Run, cache: Store) -> None:
+    tensor, text = ["t"], ["c", "str", "a"]
+    tree = ["u", "builtins:tuple", [tensor, text, ["u", "builtins:list", [tensor, ["i"]]], ["c", "str", "1 x"]]]
+    spec = VERSION.tensors[0]
+    named = ("x", "mode", "self.h", _style.NAME)
+    key = put(cache, tree=tree, tensors=(spec, spec), ints=(3,), names=named, conditions=(["<=", 2, ["dim", 1, 0]],))
+    guards = loads(run("show", key, "--json"))[0]["guards"]
+    told = dict(list(guards.items())[:7])
+    assert told == {
+        "argument x": "tensor", "argument mode": "'a'", "self.h": "list(tensor, integer)",
+        "passed": "1 by position, x by name", "tensor x": "float32 (2, 8)", "tensor self.h[0]": "float32 (2, 8)",
+        "integer self.h[1]": "3",
+    }  # fmt: skip
+    assert guards["condition 2 <= axis 0 of self.h[0]"] == "holds"
+    assert Version.from_meta(dataclasses.replace(VERSION, names=named).to_meta()).names == named
 
 
 def test_show_of_a_method_key_lists_its_static_models(run: Run, cache: Store) -> None:

@@ -328,7 +328,7 @@ def _empty(request: Request) -> Version:
     carries = request.parameters.carries
     return Version(
         request.name, call.tree, call.tensors, call.ints, call.ambient, request.subject.weights, carries=carries,
-        ran=request.subject.ran,
+        ran=request.subject.ran, names=tuple(request.parameters.names),
     )  # fmt: skip
 
 

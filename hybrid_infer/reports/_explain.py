@@ -180,7 +180,7 @@ class _Group:
         names = [*own.names, *([_style.NAME] if own.looked_at else []), *(carry.name for carry in version.carries)]
         unread = [_style.NAME, *(carry.name for carry in version.carries if not carry.read)]
         style = version.tree[-1][len(own.names)][-1] if own.looked_at else None
-        places, int_places = _places(version.tree, names)
+        places, int_places = _differences.places(version.tree, names)
         routes = [r for s in self.states for r in list(s.routes.values()) if r.held is held]
         slower = [s for s in self.states if any(h is held for h, _ in list(s.slower.values()))]
         dims = [(i, a) for i, t in enumerate(version.tensors) for a, n in enumerate(t.shape) if n is None]
@@ -296,27 +296,6 @@ def _outputs(version: Version, places: Sequence[str]) -> dict[str, list[str]]:
         "writes": [f"{name}: {specs[number]}" for number, name in sorted(written.items())],
         "assigns": [version.carries[number].name for number in assigned],
     }
-
-
-def _places(tree: Any, names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Where the tensors, and the integers, of a call are, by the names of its parameters."""
-    tensors: list[str] = []
-    ints: list[str] = []
-
-    def walk(node: Any, place: str) -> None:
-        if node[0] == "t":  # one that stands in two places is there twice
-            tensors.append(place)
-        elif node[0] == "i":
-            ints.append(place)
-        elif node[0] not in ("c", "a"):
-            keys = [k[-1] if isinstance(k, list) else k for k in node[2]] if node[0] in ("d", "D", "o") else None
-            dot = node[0] in ("D", "o")
-            for n, child in enumerate(node[-1]):
-                walk(child, f"{place}.{keys[n]}" if dot and keys else f"{place}[{keys[n] if keys else n!r}]")
-
-    for n, child in enumerate(tree[-1]):
-        walk(child, names[n] if n < len(names) else str(n))
-    return tensors, ints
 
 
 def _constants(tree: Any, names: Sequence[str], but: Collection[str]) -> dict[str, str]:

@@ -52,7 +52,7 @@ def test_the_first_miss_says_that_nothing_is_stored(log: pytest.LogCaptureFixtur
 
 CHANGES = {
     "argument `x` (float32 (3, 4), was float32 (2, 4))": lambda layer: layer(torch.ones(3, 4)),
-    "argument 1 ('b', was 'a')": lambda layer: layer(X, "b"),
+    "argument `mode` ('b', was 'a')": lambda layer: layer(X, "b"),
     "argument `n` (3, was 1)": lambda layer: layer(X, "a", 3),
     "attribute self.scale": lambda layer: (setattr(layer, "scale", 3.0), layer(X)),
 }
