@@ -303,6 +303,12 @@ def surroundings() -> dict[str, str]:
     return {name: os.environ[name] for name in sorted(os.environ) if name in _POOLS or name.startswith(_PREFIX)}
 
 
+def said(setting: str) -> str:
+    """A setting of the environment as a shell is given it ("NAME=value"), and empty where it is not there."""
+    name = f"{_PREFIX}{setting.upper()}"
+    return f"{name}={os.environ[name]}" if name in os.environ else ""
+
+
 def store_root(options: Options) -> Path:
     """Where static models are kept: the option, HYBRID_INFER_CACHE_DIR, or the user's cache directory."""
     if options.save_model_dir is not None:

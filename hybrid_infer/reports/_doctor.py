@@ -63,9 +63,9 @@ def _asked(engines: Mapping[str, Any], problems: list[str], notes: list[str]) ->
         return str(fault)
     if options.backend and all("missing" in engines.get(name, ()) for name in options.backend):
         name = options.backend[0]
-        problems.append(f"HYBRID_INFER_BACKEND={os.environ['HYBRID_INFER_BACKEND']}: {engines[name]['missing']}")
-    if os.environ.get("HYBRID_INFER_STANCE") == "eager":
-        notes.append("HYBRID_INFER_STANCE=eager: programs run eagerly for as long as that is set")
+        problems.append(f"{_options.said('backend')}: {engines[name]['missing']}")
+    if (stance := _options.said("stance")).endswith("=eager"):
+        notes.append(f"{stance}: programs run eagerly for as long as that is set")
     return ""
 
 
