@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import compress
 from typing import Any
 
 import torch
@@ -31,19 +33,65 @@ class _Recompute(torch.autograd.Function):
                 "hook would run twice. Register it before the call"
             )
         tensors = ctx.saved_tensors[: ctx.count]  # raises where one was changed in place since, as eager does
-        with torch.enable_grad():
-            inputs = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
-            results = ctx.function(*inputs)
-            sources = [*inputs, *ctx.weights]
-            wanted = [i for i, need in enumerate(ctx.needs_input_grad[3:]) if need]
-            pairs = [(r, g) for r, g in zip(results, gradients, strict=True) if g is not None and r.requires_grad]
-            given: Sequence[Any] = [None] * len(wanted)
-            if pairs:
-                given = torch.autograd.grad(
-                    [r for r, _ in pairs], [sources[i] for i in wanted], [g for _, g in pairs], allow_unused=True
-                )
-        found = dict(zip(wanted, given, strict=True))
-        return (None, None, None, *[found.get(i) for i in range(len(sources))])
+        needs = ctx.needs_input_grad[3:]
+        try:
+            found = _asked_for(ctx, tensors, needs, gradients)
+        except RuntimeError as error:
+            # What holds such code raises that in a pass which asks for gradients; not where the whole pass does.
+            if _OF_WHOLE_PASSES not in str(error) or not torch.autograd._is_checkpoint_valid():
+                raise
+            found = None
+        if found is None:
+            found = _whole(ctx, tensors, gradients)
+        return (None, None, None, *found)
+
+
+#: In the errors of checkpoints (torch's with ``use_reentrant=True``, and those of other libraries), within which a
+#: backward pass of its own runs, and adds to the gradients of the weights by itself.
+_OF_WHOLE_PASSES = "compatible with .grad()"
+
+
+def _recomputed(ctx: Any, tensors: Sequence[Any], gradients: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """Detached tensors of the call, and the results that carry a gradient, with these gradients."""
+    inputs = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
+    results = ctx.function(*inputs)
+    pairs = [(r, g) for r, g in zip(results, gradients, strict=True) if g is not None and r.requires_grad]
+    return inputs, [r for r, _ in pairs], [g for _, g in pairs]
+
+
+def _asked_for(ctx: Any, tensors: Sequence[Any], needs: Sequence[bool], gradients: Sequence[Any]) -> list[Any]:
+    """Gradients of the call's tensors and of the weights, for the pass that goes on to accumulate them."""
+    with torch.enable_grad():
+        inputs, results, given = _recomputed(ctx, tensors, gradients)
+        sources: list[Any] = [*inputs, *ctx.weights]
+        wanted = list(compress(sources, needs))
+        if not results:
+            return [None] * len(sources)
+        found = iter(torch.autograd.grad(results, wanted, given, allow_unused=True))
+    return [next(found) if need else None for need in needs]
+
+
+def _whole(ctx: Any, tensors: Sequence[Any], gradients: Sequence[Any]) -> list[Any]:
+    """Gradients of the call's tensors. Those of the weights are accumulated here, as such a checkpoint does itself."""
+    with torch.enable_grad():
+        inputs, results, given = _recomputed(ctx, tensors, gradients)
+        with _quiet(ctx.weights):
+            # The graph behind a weight that was computed is not of this call: others may go through it yet.
+            torch.autograd.backward(results, given, retain_graph=not all(weight.is_leaf for weight in ctx.weights))
+    return [*(each.grad for each in inputs), *(None for _ in ctx.weights)]
+
+
+@contextmanager
+def _quiet(weights: Sequence[Any]) -> Iterator[None]:
+    """Hooks on what has been accumulated run once, by the pass around this one: it runs them without a gradient too."""
+    held = [(hooks, dict(hooks)) for hooks in (weight._post_accumulate_grad_hooks for weight in weights) if hooks]
+    for hooks, _ in held:
+        hooks.clear()
+    try:
+        yield
+    finally:
+        for hooks, kept in held:
+            hooks.update(kept)
 
 
 def attach(

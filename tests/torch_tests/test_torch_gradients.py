@@ -208,3 +208,50 @@ def test_activation_checkpointing_around_a_decorated_method(verify: str) -> None
                 checkpoint(method, given, use_reentrant=reentrant).sum().backward()
                 gradients.append([given.grad, *(parameter.grad for parameter in layer.parameters())])
             torch.testing.assert_close(*gradients)
+
+
+class Checkpointed(torch.nn.Module):
+    """A weight within the checkpoint, one outside, one in both, and one that is computed outside of the method."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.within, self.both, self.outside = (torch.nn.Linear(4, 4) for _ in range(3))
+        self.base = torch.nn.Parameter(torch.linspace(0.5, 2, 4))
+        self.scale = self.base * 2
+
+    def inner(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.both(torch.relu(self.within(x))))
+
+    def compute(self, x: torch.Tensor) -> Any:
+        from torch.utils.checkpoint import checkpoint
+
+        return self.outside(self.both(checkpoint(self.inner, x, use_reentrant=True)) * self.scale).square()
+
+
+@pytest.mark.parametrize("verify", ["build", "off"])
+def test_a_checkpoint_with_reentry_within_a_decorated_method(verify: str) -> None:
+    torch.manual_seed(0)
+    layer = Checkpointed().eval()
+    hot = inference(layer.compute, backend="onnxruntime", verify=verify, fallback="error")
+    ran: list[int] = []
+    layer.outside.bias.register_post_accumulate_grad_hook(lambda weight: ran.append(1))
+    for _ in range(3):
+        gradients = []
+        for method in (hot, layer.compute):
+            layer.zero_grad()
+            layer.scale = layer.base * 2
+            x = X.clone().requires_grad_()
+            (method(x).sum() + layer.scale.sin().sum()).backward()  # another way through the computed weight
+            gradients.append([x.grad, *(parameter.grad for parameter in layer.parameters())])
+        torch.testing.assert_close(*gradients)
+    assert len(ran) == 6 and counts()["hits"] >= 2
+
+
+def test_a_gradient_asked_for_through_a_checkpoint_with_reentry_is_refused_as_eager_does() -> None:
+    layer = Checkpointed().eval()
+    hot = inference(layer.compute, backend="onnxruntime", fallback="error")
+    for method in (hot, layer.compute):
+        x = X.clone().requires_grad_()
+        with pytest.raises(RuntimeError, match=r"incompatible with .grad\(\)"):
+            torch.autograd.grad(method(x).sum(), x)
+        assert all(weight.grad is None for weight in layer.parameters())
