@@ -11,6 +11,7 @@ from hybrid_infer._keys import Key
 from hybrid_infer._signature import place as in_words
 from hybrid_infer._types import TensorSpec
 from hybrid_infer._version import Call, Version
+from hybrid_infer.objects import _constants
 from hybrid_infer.state import _carry
 from hybrid_infer.state._attributes import Read
 from hybrid_infer.state._ran import Ran
@@ -180,7 +181,14 @@ def shown(node: Any) -> str:
             return "not there yet"
         if kind == "float":
             return str(float.fromhex(value))
-        return repr(value) if kind in ("NoneType", "bool", "int", "str") else f"{kind} {value}"
+        if kind in ("NoneType", "bool", "int", "str"):
+            return repr(value)
+        if kind in _constants.KINDS:
+            return _constants.told(kind, value)
+        if kind in ("enum", "flag"):
+            name = str(value[0]).rpartition(":")[2]
+            return f"{name}.{value[1]}" if kind == "enum" else f"{name}({value[1]})"
+        return f"{kind} {value}"
     kind, *names, children = node[1:]
     inside = [shown(child) for child in children]
     if names:
@@ -244,5 +252,5 @@ def of_call(version: Version, call: Call, names: Sequence[str], subject: Any) ->
     return "a condition on its sizes varies", _MORE
 
 
-_NUMBERS = ("int", "float", "complex", "str")
+_NUMBERS = ("int", "float", "complex", "str", "numpy")
 _MORE = "A higher max_versions keeps more static models"

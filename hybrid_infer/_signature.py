@@ -19,7 +19,7 @@ from typing import Any
 
 from hybrid_infer import _wrapping
 from hybrid_infer._structure import builder, class_path, constants, lasts, name_of
-from hybrid_infer.objects import _beside, _state
+from hybrid_infer.objects import _beside, _constants, _state
 from hybrid_infer.objects._state import PLAIN
 from hybrid_infer.state import _mappings
 from hybrid_infer.state._given import is_object
@@ -76,6 +76,15 @@ class OfLayer(Unsupported):
 
     def __str__(self) -> str:
         return f"{self.place} is a layer, of class {self.kind}, which only the first argument of a function can be"
+
+
+class OfOrder(Unsupported):
+    """A set that has another order in another process."""
+
+    remedy = "Pass a sorted tuple"
+
+    def __str__(self) -> str:
+        return f"{self.place} is a set whose order, which code may go by, is another one in each process"
 
 
 class OfValues(Unsupported):
@@ -270,6 +279,9 @@ class Signatures:
                 return "default", i
         if self.objects and isinstance(value, (type, enum.Enum)):
             return kind, _Same(value)
+        constant = _constants.encoded(value)
+        if constant is not None:
+            return constant
         raise Unsupported("an argument", value)
 
     def layout(self, values: Sequence[Any], names: Sequence[str], defaults: Sequence[Any] = ()) -> Layout:
@@ -383,9 +395,9 @@ class Signatures:
             if value is default and value is not inspect.Parameter.empty:
                 return ["c", "default", i]
         kind = type(value)
-        if isinstance(value, enum.Enum) and self.objects and value.name in kind.__members__:
+        if isinstance(value, enum.Enum) and self.objects and (member := _member(value, kind)) is not None:
             found.note(kind)
-            return ["c", "enum", [name_of(kind), value.name]]
+            return member
         if isinstance(value, type) and (found.symbolic is not None or self.objects) and lasts(path := name_of(value)):
             if found.symbolic is None:
                 found.note(value)
@@ -393,7 +405,10 @@ class Signatures:
             return ["c", "type", path]
         if self.objects and isinstance(value, self.frontend.layer_type):
             raise OfLayer(place, value)
-        raise Unsupported(place, value)
+        constant = None if found.symbolic is not None else _constants.encoded(value)
+        if constant is not None:
+            return ["c", *_constants.listed(constant)]
+        raise (OfOrder if found.symbolic is None and _constants.unordered(value) else Unsupported)(place, value)
 
     def _kept(self, value: Any, found: Layout) -> bool:
         return isinstance(value, self.frontend.layer_type) or found.kept(value)
@@ -489,6 +504,15 @@ def _sole(value: Any, kind: type, place: str) -> None:
         name = _beside.attribute(value, kind)
     if name is not None:
         raise Beside(place, value, name)
+
+
+def _member(value: enum.Enum, kind: Any) -> list[Any] | None:
+    """The node of a member of an enumeration, or of several flags together; None of what no name leads to."""
+    if value.name in kind.__members__:
+        return ["c", "enum", [name_of(kind), value.name]]
+    if isinstance(value, enum.Flag) and type(value.value) is int:
+        return ["c", "flag", [name_of(kind), value.value]]
+    return None
 
 
 def _among(value: Any, defaults: Sequence[Any]) -> bool:

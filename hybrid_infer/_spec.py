@@ -11,6 +11,7 @@ from typing import Any
 from hybrid_infer._errors import SpecError
 from hybrid_infer._signature import Parameters
 from hybrid_infer._types import DTYPES
+from hybrid_infer.objects import _constants
 from hybrid_infer.state._given import is_object
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
@@ -244,12 +245,16 @@ def dtype_name(dtype: Any) -> str:
 
 
 def is_tensor(value: Any) -> bool:
-    """Is it something with a shape and an element type, and no spec?"""
+    """Is it something with a shape and an element type, and neither a spec nor a number of NumPy's?"""
+    return _typed(value) and _constants.encoded(value) is None
+
+
+def _typed(value: Any) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, (InputSpec, type))
 
 
 def _a_tensor(option: str, value: Any) -> Any:
-    if not is_tensor(value):
+    if not _typed(value):
         raise SpecError(option, f"{value!r} is no tensor, and no array: it has no shape and element type")
     return value
 
@@ -307,7 +312,7 @@ def named(
 def _named(value: Any, place: str, name: str) -> Any:
     if isinstance(value, InputSpec):
         return ranged(InputSpec(value.shape, value.dtype, name), value.range) if value.name is None else value
-    if is_tensor(value) or isinstance(value, _PLAIN):
+    if is_tensor(value) or isinstance(value, _PLAIN) or _constants.encoded(value) is not None:
         return value
     raise SpecError(f"the argument {place}", f"{value!r} is not {_KINDS}")
 

@@ -18,7 +18,7 @@ from itertools import count
 from types import FunctionType
 from typing import Any
 
-from hybrid_infer.objects import _beside, _origin, _state
+from hybrid_infer.objects import _beside, _constants, _origin, _state
 from hybrid_infer.state._given import is_object
 
 #: Classes to which no import path leads, by what stands for each in the trees of this process.
@@ -148,6 +148,7 @@ def inlined(node: Any, ints: Sequence[int]) -> Any:
 
 
 Build = Callable[[Sequence[Any]], Any]
+_PLAIN = frozenset({"NoneType", "bool", "str", "int", "float", "complex", "bytes"})
 _TYPES: dict[str, Callable[[Any], Any]] = {"str": str, "int": int, "bool": bool, "NoneType": lambda value: None}
 
 
@@ -197,6 +198,8 @@ class _Builder:
             return lambda leaves: leaves[index]
         if code == "c":
             value = _constant(node[1], node[2], self._constant)
+            if type(value) is set and node[1] == "set":  # which code may change
+                return lambda leaves: _constants.decoded("set", node[2])
             return lambda leaves: value
         if code == "g":
             place = node[1] - node[2]
@@ -288,14 +291,8 @@ def _object(kind: Any, children: list[tuple[str, Build]]) -> Build:
 
 
 def _constant(kind: str, value: Any, constant: Callable[[str, Any], Any]) -> Any:
-    if kind in ("NoneType", "bool", "str", "int"):
-        return value
-    if kind == "float":
-        return float.fromhex(value)
-    if kind == "complex":
-        return complex(*map(float.fromhex, value))
-    if kind == "bytes":
-        return bytes.fromhex(value)
+    if kind in _PLAIN or kind in _constants.KINDS:
+        return _constants.decoded(kind, value)
     if kind == "type":
         found = imported(value)
         if not isinstance(found, type):
@@ -307,6 +304,15 @@ def _constant(kind: str, value: Any, constant: Callable[[str, Any], Any]) -> Any
         if not isinstance(members, enum.EnumMeta) or name not in members.__members__:
             raise LookupError(f"no member {name} of {path}")
         return members[name]
+    if kind == "flag":
+        path, number = value
+        flags = _LOCAL.get(path) or imported(path)
+        if not isinstance(flags, enum.EnumMeta) or not issubclass(flags, enum.Flag):
+            raise LookupError(f"no flags {path}")
+        try:
+            return flags(number)
+        except ValueError as fault:  # of bits that have no name
+            raise LookupError(str(fault)) from fault
     return constant(kind, value)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import PosixPath, PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
 
+import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -111,6 +114,9 @@ leaves = st.one_of(
     st.builds(Tensor, st.lists(st.integers(0, 3), max_size=2).map(tuple)),
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.binary(max_size=3),
     st.complex_numbers(),
+    st.builds(slice, st.none() | st.integers(-2, 2), st.integers(-2, 2)), st.builds(range, st.integers(-2, 2)),
+    st.just(...), st.frozensets(st.integers(-9, 9), max_size=2), st.builds(numpy.float32, st.floats(width=32)),
+    st.builds(numpy.int64, st.integers(-2, 2)), st.builds(PurePosixPath, st.text("ab/.", max_size=4)),
 )  # fmt: skip
 keys = st.one_of(st.text(max_size=2), st.integers(-2, 2), st.booleans(), st.none())
 values = st.recursive(
@@ -142,6 +148,8 @@ def same(left: Any, right: Any) -> bool:
 
 
 def exact(value: Any) -> Any:
+    if isinstance(value, numpy.generic):
+        return type(value), value.tobytes()
     return type(value).__name__, value.hex() if isinstance(value, float) else repr(value)
 
 
@@ -171,18 +179,51 @@ def test_keys_are_equal_exactly_where_layouts_are(left: list[Any], right: list[A
 
 
 @pytest.mark.parametrize(
-    ("left", "right"), [(1, True), (1, 1.0), (0.0, -0.0), ([1], (1,)), ({}, OrderedDict()), ("1", 1), (b"", "")]
-)
+    ("left", "right"),
+    [
+        (1, True), (1, 1.0), (0.0, -0.0), ([1], (1,)), ({}, OrderedDict()), ("1", 1), (b"", ""),
+        (numpy.float32(2), 2.0), (numpy.float64(2), 2.0), (numpy.float32(2), numpy.float64(2)),
+        (numpy.int64(1), numpy.int32(1)), (numpy.bool_(True), True), (numpy.float32(0.0), numpy.float32(-0.0)),
+        (numpy.uint32(0x7FC00000).view(numpy.float32), numpy.uint32(0x7FC00001).view(numpy.float32)),
+        (numpy.str_("a"), "a"), (slice(1), slice(True)), (slice(0, 1), slice(numpy.int64(0), 1)),
+        (range(0), range(1, 1)),
+        (frozenset({1}), frozenset({True})), ({1}, frozenset({1})), (frozenset({0.0}), frozenset({-0.0})),
+        (frozenset([0, 8]), frozenset([8, 0])), (frozenset(), set()), (PureWindowsPath("A"), PureWindowsPath("a")),
+        (PurePosixPath("a"), "a"), (PurePosixPath("a"), PosixPath("a")), (..., None),
+    ],
+)  # fmt: skip
 def test_values_that_python_takes_for_equal_are_told_apart(left: Any, right: Any) -> None:
     assert key([left]) != key([right])
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, lambda: None, {(1, 2): 3}, [object()]])
+@pytest.mark.parametrize("value", [
+    object(), lambda: None, {(1, 2): 3}, [object()], {"a", "b"}, frozenset({"a", 1}), {object()}, slice(object()),
+    slice({1}), numpy.longdouble(1), numpy.datetime64(1, "s"), numpy.zeros(1),
+])  # fmt: skip
+
 def test_what_cannot_be_part_of_a_signature_is_refused_by_both(value: Any) -> None:
     with pytest.raises(Unsupported):
         key([value])
     with pytest.raises(Unsupported, match="argument `x`"):
         SIGNATURES.layout([value], ["x"])
+
+
+@pytest.mark.parametrize(
+    "value", [numpy.str_("a\0"), {2, 1}, {8, 0}, {5, -3}, {"a"}, frozenset({(1, "a")}), slice(None, numpy.int64(3))]
+)
+def test_constants_come_back_as_they_were(value: Any) -> None:
+    layout = SIGNATURES.layout([value], ["x"])
+    assert json.loads(json.dumps(layout.tree)) == layout.tree
+    build = builder(layout.tree, lambda kind, value: pytest.fail(f"a constant {kind}"))
+    made, other = build([])[0], build([])[0]
+    assert type(made) is type(value) and made == value and repr(made) == repr(value)
+    assert (made is other) == (type(value) is not set)
+
+
+def test_a_set_of_texts_is_refused_for_its_order() -> None:
+    with pytest.raises(Unsupported, match=r"argument `x`\[0\] is a set whose order") as found:
+        SIGNATURES.layout([[{"a", "b"}]], ["x"])
+    assert found.value.remedy == "Pass a sorted tuple"
 
 
 def test_a_default_of_any_class_is_known_by_its_identity() -> None:

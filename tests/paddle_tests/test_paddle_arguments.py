@@ -12,6 +12,7 @@ import pytest
 paddle = pytest.importorskip("paddle")
 
 from paddle_support import Block, counts, eagerly, grid, same, served, twice  # noqa: E402
+from passed_constants import CONSTANTS, of_constant  # noqa: E402
 
 from hybrid_infer import inference  # noqa: E402
 
@@ -131,6 +132,16 @@ def test_constants_are_told_apart_by_type_and_bits() -> None:
             twice(hot, _constant, X, value)
     served(captures=counts()["captures"])
     assert counts()["captures"] <= len(values)
+
+
+@pytest.mark.parametrize("values", CONSTANTS, ids=repr)
+def test_constants_beside_numbers_and_texts(values: tuple[Any, ...]) -> None:
+    hot = inference(fallback="error", backend="onnxruntime")(of_constant)
+    for _ in range(2):
+        for value in values:
+            twice(hot, of_constant, X, value)
+    served(captures=len(values))
+    assert counts()["hits"] >= 3 * len(values)
 
 
 def test_an_integer_becomes_an_input_at_its_second_value() -> None:
@@ -254,8 +265,8 @@ def test_an_argument_of_a_foreign_class_is_answered_eagerly_by_name() -> None:
         return x + len(table)
 
     hot = inference()(first)
-    twice(hot, first, X, {1, 2})
-    eagerly("builtins.set")
+    twice(hot, first, X, bytearray(2))
+    eagerly("builtins.bytearray")
 
 
 def test_a_numpy_array_as_an_argument_is_answered_eagerly() -> None:

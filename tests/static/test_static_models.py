@@ -70,6 +70,27 @@ def test_a_dataclass_among_the_arguments(own: Any, tmp_path: Path, called: bool)
         static(Batch(x, 3.0))
 
 
+@pytest.mark.parametrize("called", [False, True])
+def test_constants_of_numpy_slices_and_sets_among_the_arguments(own: Any, tmp_path: Path, called: bool) -> None:
+    linear = own.Linear(8, 3)
+
+    @inference(backend="onnxruntime")
+    def scaled(x: Any, scale: Any, columns: Any, names: Any = frozenset({2})) -> Any:
+        return linear(x)[:, columns] * float(scale) + len(names)
+
+    given = np.float32(2), slice(0, 2), {1, 2}
+    with own.no_grad():
+        for n in (2, 3) if called else ():
+            scaled(own.tensor(points(n)), *given)
+        save(scaled, tmp_path / "model", None if called else [InputSpec([None, 8]), *given], trainable=False)
+        static = load(tmp_path / "model")
+        x = own.tensor(points(7))
+        close(own.array(static(x, *given)), own.array(linear(x))[:, :2] * 2 + 2)
+    for other in ((2.0, *given[1:]), (np.float32(2), slice(0, 1), {1, 2}), (*given[:2], {1})):
+        with pytest.raises(SpecError, match="scale"):
+            static(x, *other)
+
+
 def test_an_object_that_is_no_dataclass_is_named_as_what_cannot_be_saved(own: Any, tmp_path: Path) -> None:
     linear = own.Linear(8, 3)
 

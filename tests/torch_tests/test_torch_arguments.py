@@ -7,11 +7,13 @@ import math
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
+import numpy
 import pytest
 import torch
+from passed_constants import CONSTANTS, CONSTANTS_SHOWN, of_constant
 from torch_support import Block, counts, same, served, twice
 
-from hybrid_infer import inference
+from hybrid_infer import explain, inference
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 Y = X + 2
@@ -135,6 +137,55 @@ def test_constants_are_told_apart_by_type_and_bits() -> None:
     assert counts()["captures"] <= len(values)
 
 
+@pytest.mark.parametrize(("values", "shown"), [*zip(CONSTANTS, CONSTANTS_SHOWN, strict=True)], ids=repr)
+def test_constants_beside_numbers_and_texts(values: tuple[Any, ...], shown: str) -> None:
+    hot = inference(fallback="error", backend="onnxruntime")(of_constant)
+    for _ in range(2):
+        for value in values:
+            twice(hot, of_constant, X, value)
+            twice(hot, of_constant, X, (value, 1.0))
+    served(captures=2 * len(values))
+    assert counts()["hits"] >= 6 * len(values)
+    assert f"value = {shown}\n" in str(explain(hot))
+
+
+def test_a_constant_of_numpy_keeps_what_it_does_to_types() -> None:
+    hot = inference(fallback="error")(lambda x, k: (k * x, x.double() * k, {"k": x + k}))
+    for value in (numpy.float32(2), 2.0, numpy.float64(2), numpy.int64(2), numpy.float32("nan")):
+        with torch.no_grad():
+            for _ in range(2):
+                same(hot(X, value), hot.__wrapped__(X, value))
+    served(captures=5)
+
+
+@pytest.mark.parametrize("given", [lambda each: each, lambda each: [each], lambda each: ({"a": each},)])
+def test_a_set_that_the_method_changes_is_changed_at_each_call(given: Any) -> None:
+    def grow(x: torch.Tensor, held: Any) -> torch.Tensor:
+        while not isinstance(held, set):
+            held = held[0] if 0 in held or not isinstance(held, dict) else held["a"]
+        held.add(len(held) + 7)
+        return x * len(held)
+
+    hot = inference()(grow)
+    with torch.no_grad():
+        for _ in range(3):
+            mine, eager = {1}, {1}
+            same(hot(X, given(mine)), grow(X, given(eager)))
+            assert mine == eager == {1, 8}
+
+
+def test_a_set_is_another_one_at_each_call_and_one_of_texts_runs_eagerly() -> None:
+    def pick(x: torch.Tensor, names: Any) -> list[torch.Tensor]:
+        return [x * len(str(name)) + ord(str(name)[0]) for name in names]
+
+    hot = inference()(pick)
+    for axes in ({0, 8}, {8, 0}, frozenset([8, 0]), {3}, {"a"}):
+        twice(hot, pick, X, axes)
+    assert not counts()["fallbacks"] and counts()["captures"] <= 5
+    twice(hot, pick, X, {"a", "bb", "ccc"})
+    assert "is a set whose order" in next(iter(counts()["fallbacks"]))
+
+
 def test_an_integer_becomes_an_input_at_its_second_value() -> None:
     def shift(x: torch.Tensor, n: int) -> torch.Tensor:
         return x * n + n
@@ -195,10 +246,10 @@ def test_an_argument_of_a_foreign_class_is_answered_eagerly_by_name() -> None:
         return x + len(table)
 
     hot = inference()(first)
-    twice(hot, first, X, {1, 2})
+    twice(hot, first, X, bytearray(2))
     found = counts()
     assert found["eager_calls"] == 2 and found["captures"] == 0
-    assert "builtins.set" in next(iter(found["fallbacks"]))
+    assert "builtins.bytearray" in next(iter(found["fallbacks"]))
 
 
 def test_model_output_goes_in_and_comes_out() -> None:
