@@ -202,6 +202,7 @@ class Parameters:
 
 
 _EXACT = frozenset({int, bool, str, bytes})
+_STRUCTURES = frozenset({tuple, list, dict})
 
 
 class Signatures:
@@ -247,6 +248,8 @@ class Signatures:
             return kind, value.real.hex(), value.imag.hex()
         if isinstance(value, self.constant_types):
             return kind, value
+        if kind not in _STRUCTURES and isinstance(value, enum.Enum):
+            return self._other(value, kind, defaults)
         if self.objects and id(value) in boxes:
             return kind, "again", [*boxes].index(id(value))
         if isinstance(value, dict):
@@ -274,6 +277,10 @@ class Signatures:
             boxes[id(value)] = value
             fields = [getattr(value, f.name) for f in dataclasses.fields(value)]
             return kind, self.key(fields, tensors, defaults, boxes)
+        return self._other(value, kind, defaults)
+
+    def _other(self, value: Any, kind: type, defaults: Sequence[Any]) -> Any:
+        """The key of what is no structure."""
         for i, default in enumerate(defaults):
             if value is default and value is not inspect.Parameter.empty:
                 return "default", i
@@ -340,7 +347,8 @@ class Signatures:
             raise OfValues(place, value)
         if id(value) in found.given:
             return ["g", found.given[id(value)], len(found.given)]
-        opened = self._opened(value, place, found, defaults)
+        # A member of an enumeration is itself, whatever it holds.
+        opened = None if isinstance(value, enum.Enum) else self._opened(value, place, found, defaults)
         if opened is None:
             return self._named(value, place, found, defaults)
         head, items, dot = opened
@@ -395,9 +403,11 @@ class Signatures:
             if value is default and value is not inspect.Parameter.empty:
                 return ["c", "default", i]
         kind = type(value)
-        if isinstance(value, enum.Enum) and self.objects and (member := _member(value, kind)) is not None:
-            found.note(kind)
-            return member
+        if isinstance(value, enum.Enum) and (self.objects or found.symbolic is not None):
+            member = _member(value, kind)
+            if member is not None:
+                found.note(kind)
+                return member
         if isinstance(value, type) and (found.symbolic is not None or self.objects) and lasts(path := name_of(value)):
             if found.symbolic is None:
                 found.note(value)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
+import signal
+from dataclasses import dataclass
 from pathlib import PurePath, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 
@@ -54,3 +56,41 @@ def of_constant(x: Any, value: Any) -> Any:
         return x + len(value.parts)
     assert kind in ("range", "set", "frozenset") and type(value).__name__ == kind
     return x * sum(value) + (7 if kind == "set" else 9)
+
+
+class Described(NamedTuple):
+    text: str
+
+
+class Kind(enum.Enum):
+    """Members that are plain, and one that holds a structure."""
+
+    PLAIN = "plain"
+    LARGE = 2
+
+
+class Held(Described, enum.Enum):
+    ONE = ("one",)
+    TWO = ("two",)
+
+
+@dataclass(frozen=True)
+class Fields:
+    rate: float
+
+
+class Rates(Fields, enum.Enum):
+    SLOW = 1.0
+    FAST = 2.0
+
+
+#: Two of each kind of enumeration.
+MEMBERS = [
+    (Kind.PLAIN, Kind.LARGE), (Held.ONE, Held.TWO), (Rates.SLOW, Rates.FAST),
+    (Parts.ONE | Parts.TWO, Parts.FOUR), (signal.SIGINT, signal.SIGTERM),
+]  # fmt: skip
+
+
+def of_member(x: Any, member: Any) -> Any:
+    first = any(member is pair[0] for pair in MEMBERS)
+    return x * (2 if first else 3), member, {"of": [member]}

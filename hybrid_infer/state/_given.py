@@ -8,6 +8,7 @@ and put into the caller's own object after each call. So is the content of a ten
 from __future__ import annotations
 
 import dataclasses
+import enum
 import types
 import weakref
 from collections import OrderedDict
@@ -44,7 +45,7 @@ def objects(values: Sequence[Any], defaults: Sequence[Any] = ()) -> list[Any]:
     def walk(items: Any) -> None:
         for value in items:
             kind = type(value)
-            if kind in _LEAVES or id(value) in found:
+            if kind in _LEAVES or id(value) in found or isinstance(value, enum.Enum):
                 continue
             if isinstance(value, tuple):
                 walk(value)

@@ -260,10 +260,13 @@ def _agree(model: Model) -> None:
 def resolved(node: Any, fields: Mapping[str, Sequence[str]]) -> Any:
     """A tree of results in which a class that this process has not imported is a record, a tuple or a dict.
 
-    Nothing is imported for it: which modules run is not for a file to say.
+    A member of an enumeration is its name then, flags are a number. Nothing is imported for it: which modules run is
+    not for a file to say.
     """
     if isinstance(node, list) and node[:2] == ["c", "type"]:
         return node if known(node[2]) else ["c", "str", node[2]]
+    if isinstance(node, list) and node[:1] == ["c"] and node[1] in ("enum", "flag"):
+        return node if known(node[2][0]) else ["c", "str" if node[1] == "enum" else "int", node[2][1]]
     if not isinstance(node, list) or not node or node[0] in ("t", "i", "c", "g", "a"):
         return node
     code, path = node[0], str(node[1])

@@ -10,6 +10,7 @@ import pytest
 paddle = pytest.importorskip("paddle")
 
 from paddle_support import counts, eagerly, grid, same, served, twice  # noqa: E402
+from passed_constants import MEMBERS, of_member  # noqa: E402
 
 from hybrid_infer import _miss, inference, reset_stats  # noqa: E402
 
@@ -251,3 +252,14 @@ def test_a_cache_of_transposed_keys_is_served() -> None:
             expected, wanted = eager(layer, token, memory, None, None, wanted)
             same((found, mine), (expected, wanted))
     served(captures=3)
+
+
+@pytest.mark.parametrize("members", MEMBERS, ids=str)
+def test_a_member_of_an_enumeration_comes_back_as_itself(members: Any) -> None:
+    hot = inference(fallback="error")(of_member)
+    for member in (*members, *members):
+        with paddle.no_grad():
+            found, expected = hot(X, member), of_member(X, member)
+        same(found[0], expected[0])
+        assert found[1] is member and found[2]["of"][0] is member
+    served(captures=2)

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import passed_constants
 import pytest
+from passed_constants import Held as Member
+from passed_constants import Parts
 from static_support import BOTH, Pair, close, kit, points
 
 import hybrid_infer
@@ -89,6 +92,23 @@ def test_constants_of_numpy_slices_and_sets_among_the_arguments(own: Any, tmp_pa
     for other in ((2.0, *given[1:]), (np.float32(2), slice(0, 1), {1, 2}), (*given[:2], {1})):
         with pytest.raises(SpecError, match="scale"):
             static(x, *other)
+
+
+def test_a_member_of_an_enumeration_among_the_results(own: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    linear = own.Linear(8, 3)
+
+    @inference(backend="onnxruntime")
+    def kind_of(x: Any) -> Any:
+        return linear(x), (Member.ONE, Parts.ONE | Parts.TWO)
+
+    with own.no_grad():
+        save(kind_of, tmp_path / "model", [InputSpec([None, 8])], trainable=False)
+        x = own.tensor(points(7))
+        members = load(tmp_path / "model")(x)[1]
+        assert members[0] is Member.ONE and members[1] is Parts.ONE | Parts.TWO
+        monkeypatch.setattr(passed_constants, "Held", None)
+        monkeypatch.setattr(passed_constants, "Parts", None)
+        assert load(tmp_path / "model")(x)[1] == ("ONE", 3)
 
 
 def test_an_object_that_is_no_dataclass_is_named_as_what_cannot_be_saved(own: Any, tmp_path: Path) -> None:

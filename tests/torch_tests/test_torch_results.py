@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from passed_constants import MEMBERS, of_member
 from torch_support import eagerly, same, served, twice
 
 from hybrid_infer import inference
@@ -307,4 +308,15 @@ def test_a_number_less_a_mask(dtype: torch.dtype) -> None:
     hot = inference(fallback="error")(biases)
     for rows in (2, 3, 5):
         twice(hot, biases, (torch.arange(rows * 4).reshape(rows, 4) % 2).to(dtype))
+    served(captures=2)
+
+
+@pytest.mark.parametrize("members", MEMBERS, ids=str)
+def test_a_member_of_an_enumeration_comes_back_as_itself(members: Any) -> None:
+    hot = inference(fallback="error")(of_member)
+    for member in (*members, *members):
+        with torch.no_grad():
+            found, expected = hot(X, member), of_member(X, member)
+        same(found[0], expected[0])
+        assert found[1] is member and found[2]["of"][0] is member
     served(captures=2)
