@@ -10,6 +10,7 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer._types import NOWHERE
 from hybrid_infer.frontends._paddle_arranged import on_diagonal
 from hybrid_infer.frontends._paddle_recurrent import parts
+from hybrid_infer.frontends._paddle_terms import unless
 from hybrid_infer.frontends._paddle_windows import constant, lengths
 
 
@@ -66,16 +67,23 @@ def _diagonal(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     value, offset = inputs[0], attributes["offset"]
     rank = len(value.shape)
     axes = [attributes[name] % rank for name in ("axis1", "axis2")]
-    rows, columns = (value.shape[axis] for axis in axes)
-    count = min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns)
-    if min(rows, columns) < 0:
-        raise TraceError(f"{op.name()} of dimensions that vary")
-    if count < 1:
-        return None
-    first = offset if offset >= 0 else -offset * columns
+    rows, columns = (lengths(value)[axis] for axis in axes)
+    before, behind = max(-offset, 0), max(offset, 0)
+    if isinstance(rows, int) and isinstance(columns, int):
+        count = min(rows - before, columns - behind)
+        if count < 1:
+            return None
+        starts = paddle.arange(count, dtype="int64") * (columns + 1)
+        places = starts + (before * columns + behind)
+    else:
+        rows, columns = (
+            paddle.full([], size, "int64") if isinstance(size, int) else paddle.cast(size, "int64")
+            for size in (rows, columns)
+        )
+        places = paddle.arange(paddle.minimum(rows - before, columns - behind))
+        places = paddle.cast(places, "int64") * (columns + 1) + (columns * before + behind)
     order = [axis for axis in range(rank) if axis not in axes] + axes
     flat = paddle.flatten(paddle.transpose(value, order), -2, -1)
-    places = paddle.arange(count, dtype="int64") * (columns + 1) + first
     return paddle.index_select(flat, places, -1)
 
 
@@ -113,6 +121,7 @@ def _frame(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return paddle.reshape(found, [-1, length, *value.shape[1:]] if first else [*kept, length, -1])
 
 
+_END = 2**31 - 1  # behind the last element of any axis
 _PIECES = 64  # of a window, each as long as the step
 
 
@@ -203,13 +212,23 @@ def _cross(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
 
 
 def _crop(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """From a place on, as many elements as are asked for along each axis, or all of those behind it."""
     import paddle
 
     value, sizes, offsets = inputs[0], constant(inputs[1]), constant(inputs[2])
-    if sizes is None or offsets is None or -1 in sizes:
+    if sizes is None or offsets is None:
         raise TraceError(f"{op.name()} to a size, or at a place, that is computed")
-    ends = [int(start) + int(size) for start, size in zip(offsets, sizes, strict=True)]
-    return paddle.slice(value, list(range(len(value.shape))), [int(start) for start in offsets], ends)
+    if any(size != -1 and size < 1 for size in sizes) or any(offset < 0 for offset in offsets):
+        return None
+    starts, ends = [int(offset) for offset in offsets], []
+    for axis, (start, wanted) in enumerate(zip(starts, map(int, sizes), strict=True)):
+        needed, end = start + max(wanted, 0), _END if wanted < 0 else start + wanted
+        if needed and value.shape[axis] < 0:  # of one that is too short, eager code raises
+            size = paddle.slice(paddle.cast(paddle.shape(value), "int64"), [0], [axis], [axis + 1])
+            ends.append(unless(size < paddle.full([1], needed, "int64"), paddle.full([1], end, "int64")))
+        else:
+            ends.append(end)
+    return paddle.slice(value, list(range(len(value.shape))), starts, ends)
 
 
 def _set_value(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:

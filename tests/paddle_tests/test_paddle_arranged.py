@@ -11,7 +11,7 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from paddle_support import eagerly, right  # noqa: E402
+from paddle_support import eagerly, right, served  # noqa: E402
 
 from hybrid_infer import inference  # noqa: E402
 
@@ -43,6 +43,37 @@ def test_diagonals_of_a_size_that_varies(offset: int) -> None:
         return paddle.diag(x, offset, 3.0), paddle.diag_embed(x * 2, offset), paddle.diag(x.astype("int64"), offset)
 
     right(method, *((rows(n),) for n in (3, 3, 5, 1, 0)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_diagonals_of_matrices_whose_sizes_vary(dtype: str) -> None:
+    def method(x: Any) -> Any:
+        found = paddle.trace(x), paddle.trace(x, offset=-2, axis1=2, axis2=0), paddle.diagonal(x, 1, -1, 1)
+        return (*found, paddle.diagonal(x, -1, 1, 2), paddle.trace(x[:, 0]))
+
+    right(method, *((rows(n, 3, m, dtype=dtype),) for n, m in ((4, 5), (4, 5), (6, 5), (6, 7), (3, 9), (5, 3))))
+    served(captures=3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_a_crop_to_the_end(dtype: str) -> None:
+    def method(x: Any) -> Any:
+        return paddle.crop(x, [1, 3, 2, -1], [0, 0, 1, 0]), paddle.crop(x, [-1, 2, -1, 1], [0, 1, 3, 4])
+
+    right(method, *((rows(n, 3, 4, 5, dtype=dtype),) for n in (2, 2, 3, 1, 7)))
+    served(captures=2)
+
+
+def test_a_crop_of_what_is_too_short_raises_as_eagerly() -> None:
+    def method(x: Any) -> Any:
+        return paddle.crop(x, [2, 3], [1, 0]) * 2
+
+    mine = inference(method, verify="off", fallback="error")
+    with paddle.no_grad():
+        for n in (4, 5, 3):
+            assert mine(rows(n, 3)).tolist() == method(rows(n, 3)).tolist()
+        with pytest.raises(ValueError, match=r"crop"):
+            mine(rows(2, 3))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
