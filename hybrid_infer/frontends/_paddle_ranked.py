@@ -15,7 +15,7 @@ from hybrid_infer.frontends._paddle_terms import is_float, number
 _SO_FAR = 256  # numbers that are compared one with the next
 
 
-def _sorted(value: Any, count: int) -> Any:
+def _sorted(value: Any, count: Any) -> Any:
     """The smallest numbers along the last axis, in order; for those that are none, infinity."""
     import paddle
 
@@ -60,23 +60,26 @@ def _at(value: Any, rank: int) -> Any:
 
 
 def _median(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """The one in the middle, or the mean of both; no number where one is none. Of a size that does not vary."""
+    """The one in the middle, or the mean of both; no number where one is none."""
     import paddle
 
     value, keep = inputs[0], attributes["keepdim"]
     if attributes["mode"] != "avg" or not op.result(1).use_empty() or not is_float(value) or not value.shape:
         return None
     axes = [axis % value.ndim for axis in attributes["axis"]] or list(range(value.ndim))
-    size = math.prod(value.shape[axis] for axis in axes)
-    if any(value.shape[axis] < 0 for axis in axes):
-        raise TraceError(f"{op.name()} along a dimension that varies")
-    if not size:
+    if any(value.shape[axis] == 0 for axis in axes):
         return None
+    varies = any(value.shape[axis] < 0 for axis in axes)
+    size = math.prod(value.shape[axis] for axis in axes)
     kept = [axis for axis in range(value.ndim) if axis not in axes]
     flat = paddle.flatten(paddle.transpose(value, [*kept, *axes]), len(kept), -1) if len(axes) > 1 else None
     last = _last(value, axes[0]) if flat is None else flat
-    skips = op.name() == "pd_op.nanmedian"
-    found = _middle_of_numbers(last, size) if skips else _middle(last, size)
+    if varies:
+        size = paddle.cast(paddle.shape(last)[-1], "int64")
+    if op.name() == "pd_op.nanmedian":
+        found = _middle_of_numbers(last, size)
+    else:
+        found = _middle_of_any(last, size) if varies else _middle(last, size)
     if not keep:
         return found
     return paddle.unsqueeze(found, sorted(axes)) if kept else paddle.reshape(found, [1] * value.ndim)
@@ -94,7 +97,24 @@ def _middle(last: Any, size: int) -> Any:
     return paddle.where(gone, endless - endless, found)
 
 
-def _middle_of_numbers(last: Any, size: int) -> Any:
+def _middle_of_any(last: Any, size: Any) -> Any:
+    """Of a size that varies. Of none at all, an engine is asked for one."""
+    import paddle
+
+    endless, nan = number(math.inf, last), paddle.isnan(last)
+    half = paddle.floor_divide(size, paddle.full([], 2, "int64"))
+    ranked = _sorted(paddle.where(nan, endless, last), half + 1)
+    high, low = (
+        paddle.squeeze(paddle.index_select(ranked, paddle.reshape(place, [1]), -1), [-1])
+        for place in (half, paddle.floor_divide(size - 1, paddle.full([], 2, "int64")))
+    )
+    odd = paddle.remainder(size, paddle.full([], 2, "int64")) == paddle.full([], 1, "int64")
+    found = paddle.where(odd, high, (low + high) / number(2, last))
+    gone = paddle.sum(paddle.cast(nan, "int64"), axis=-1) > paddle.full([], 0, "int64")
+    return paddle.where(gone, endless - endless, found)
+
+
+def _middle_of_numbers(last: Any, size: Any) -> Any:
     """Of as many numbers as there are."""
     import paddle
 
@@ -103,9 +123,10 @@ def _middle_of_numbers(last: Any, size: int) -> Any:
     known = paddle.sum(paddle.cast(paddle.logical_not(nan), "int64"), axis=-1, keepdim=True)
     high = paddle.floor_divide(known, two)
     low = paddle.floor_divide(paddle.maximum(known, one) - one, two)
+    end = paddle.full([], size - 1, "int64") if isinstance(size, int) else size - 1
     both = [
         paddle.squeeze(paddle.take_along_axis(ranked, place, -1, broadcast=False), [-1])
-        for place in (low, paddle.minimum(high, paddle.full([], size - 1, "int64")))
+        for place in (low, paddle.minimum(high, end))
     ]
     mean, none = (both[0] + both[1]) / number(2, last), paddle.squeeze(known, [-1]) < one
     return paddle.where(none, endless - endless, mean)

@@ -210,6 +210,12 @@ class Watch:
                 content = number(content)
             return fill(sizes, content, *rest, **named)
 
+        def alike(value: Any, other: Any, *rest: Any, **named: Any) -> Any:
+            """A truth, which the framework says is a float while a program is made."""
+            found = equal_all(value, other, *rest, **named)
+            mine = threading.get_ident() == thread and isinstance(found, value_type)
+            return paddle.cast(found, "bool") if mine and found.dtype.name != "BOOL" else found
+
         def is_truth(value: Any) -> bool:
             return isinstance(value, value_type) and value.dtype.name == "BOOL" and not raw.fget(value)
 
@@ -228,6 +234,7 @@ class Watch:
         variable_tuple: Any = sys.modules["paddle.jit.dy2static.convert_operators"].VariableTuple
         operators: Any = paddle._C_ops
         taken_apart, fill = {name: getattr(operators, name) for name in ("unbind", "unstack")}, operators.full
+        equal_all = operators.equal_all
         # As of an eager tensor; without them Python would ask for elements until one fails, and none does.
         protocol = {"__len__": length, "__iter__": iterate}
         sums = {name: vars(value_type)[name] for name in ("__add__", "__sub__", "__mul__") if name in vars(value_type)}
@@ -245,7 +252,7 @@ class Watch:
             variable_tuple.__iter__ = pairs
             for name, function in taken_apart.items():
                 setattr(operators, name, apart(function))
-            operators.full = filled
+            operators.full, operators.equal_all = filled, alike
             core._has_grad = has_grad
             before, Watch.current = Watch.current, self
             try:
@@ -257,7 +264,7 @@ class Watch:
                 del variable_tuple.__iter__
                 for name, function in taken_apart.items():
                     setattr(operators, name, function)
-                operators.full = fill
+                operators.full, operators.equal_all = fill, equal_all
                 core._has_grad = asked
                 value_type.shape = raw
                 dy2static.Shape = convert_shape

@@ -10,7 +10,7 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from paddle_support import eagerly, right  # noqa: E402
+from paddle_support import eagerly, right, served  # noqa: E402
 
 from hybrid_infer import inference  # noqa: E402
 
@@ -71,6 +71,19 @@ def test_medians_of_several_axes_and_of_all(dtype: str) -> None:
         return (*several, paddle.median(x), paddle.median(x, keepdim=True), paddle.nanmedian(x))
 
     right(method, *calls(dtype))
+
+
+@kinds
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+def test_medians_of_a_size_that_varies(name: str, dtype: str) -> None:
+    ask = getattr(paddle, name)
+
+    def method(x: Any) -> Any:
+        found = ask(x, axis=0), ask(x, axis=-3, keepdim=True), ask(x), ask(x[:, 0, 0])
+        return found if name == "median" else (*found, ask(x, axis=[0, 2]))
+
+    right(method, *calls(dtype))
+    served(captures=2)
 
 
 @every
