@@ -17,6 +17,12 @@ _VIEWS = frozenset(
         "transpose", "transpose2", "unbind", "unsqueeze", "unsqueeze2", "view_dtype", "view_shape",
     }
 )  # fmt: skip
+#: An attribute of operators that stand for such a one.
+VIEW = "hybrid_infer_view"
+
+
+def _is_view(op: Any) -> bool:
+    return op.name().rpartition(".")[2] in _VIEWS or op.has_attr(VIEW)
 
 
 class Aliases:
@@ -122,7 +128,7 @@ class Aliases:
 def viewed(value: Any) -> Any:
     """What a view is one of, by operators in a row; the value itself if it is none."""
     op = value.get_defining_op()
-    while op is not None and op.name().rpartition(".")[2] in _VIEWS:
+    while op is not None and _is_view(op):
         value = op.operand_source(0)
         op = value.get_defining_op()
     return value
@@ -153,7 +159,7 @@ def _same_memory(op: Any) -> Iterator[tuple[Any, Any]]:
                     yield arguments[place], end
                     yield arguments[place], given[place + 1]
                     yield result, given[place + 1]
-    elif name in _VIEWS or op.name() == "builtin.split":
+    elif _is_view(op) or op.name() == "builtin.split":
         yield from ((result, given[0]) for result in results)
     elif dialect == "pd_op" and name.endswith("_"):
         places = paddle.core.pir.get_op_inplace_info(op)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends._paddle_aliases import VIEW
 from hybrid_infer.frontends._paddle_loops import latest
 from hybrid_infer.frontends._paddle_watch import recorded
 
@@ -89,7 +90,26 @@ def _set(value: Any, content: Any) -> None:
     _write(value, given)
 
 
+def _unfold(value: Any, axis: int, size: int, step: int, name: str | None = None) -> Any:
+    """Windows along an axis, whose elements come last: frames, which are marked as the view that they are eagerly."""
+    import paddle
+
+    rank, length = value.ndim, recorded(value)
+    if not all(type(each) is int for each in (axis, size, step)) or size < 1 or step < 1 or not -rank <= axis < rank:
+        raise TraceError("it unfolds a tensor into windows of a size, or at places, that are computed")
+    axis %= rank
+    if 0 <= length[axis] < size:
+        raise TraceError(f"it unfolds {length[axis]} elements into windows of {size}")
+    others = [n for n in range(rank) if n != axis]
+    last = paddle.transpose(value, [*others, axis]) if axis != rank - 1 else value
+    found = paddle._C_ops.frame(last, size, step, -1)
+    found.get_defining_op().set_bool_attr(VIEW, True)
+    order = list(range(rank - 1))
+    return paddle.transpose(found, [*order[:axis], rank, *order[axis:], rank - 1])
+
+
 _METHODS: dict[str, Callable[..., Any]] = {
+    "unfold": _unfold,
     "view": _view,
     "view_as": _view_as,
     "fill_": _fill,

@@ -20,6 +20,7 @@ _log = logging.getLogger("hybrid_infer")
 _BARE = re.compile(r"<hybrid_infer (.+):(\d+)>")  # the name of a file that starts at a function's ``def``
 _VALUE = re.compile(r"^'?(\w+)'? only can be called|^(\w+)\(Tensor\) is not supported in static graph mode")
 _MISSING = re.compile(r"'Value' object has no attribute '(\w+)'")
+_EAGER = re.compile(r"only support '(\w+)\(\)' in dynamic graph mode")
 _OUTSIDE = "Compute with Paddle's own functions, or decorate the part before or after that call"
 
 
@@ -72,6 +73,9 @@ def explained(error: BaseException) -> tuple[str, str]:
     missing = _MISSING.search(text)
     if missing:
         return named(f"Paddle has no {missing[1]} of a tensor where a program is made", place), _OUTSIDE
+    eager = _EAGER.search(text)
+    if eager:
+        return named(f"Paddle has no {eager[1]}() where a program is made", place), _OUTSIDE
     if "received input == `object`" in text or "__array__" in text:
         return named("it turns a tensor into a NumPy array", place), _OUTSIDE
     if place and _raised_by_user(error):

@@ -76,6 +76,53 @@ def test_a_crop_of_what_is_too_short_raises_as_eagerly() -> None:
             mine(rows(2, 3))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_windows_along_an_axis(dtype: str) -> None:
+    def method(x: Any) -> Any:
+        found = x.unfold(1, 2, 1) * 2, x.unfold(0, 2, 2) + 1, x.unfold(-1, 1, 3) * 1
+        return (*found, x.unfold(axis=-2, size=2, step=3) + 0, x[:, 0, 0].unfold(0, 2, 1).sum(-1))
+
+    sizes = ((2, 4), (2, 4), (3, 5), (5, 2), (6, 7), (9, 9))
+    right(method, *((rows(n, m, 3, dtype=dtype),) for n, m in sizes))
+    served(captures=2)
+
+
+def test_windows_of_too_few_elements_raise_as_eagerly() -> None:
+    method = inference(lambda x: x.unfold(0, 4, 1) * 2, verify="off", fallback="error")
+    with paddle.no_grad():
+        assert [method(rows(n)).shape for n in (5, 6, 4)] == [[2, 4], [3, 4], [1, 4]]
+        with pytest.raises(ValueError, match=r"unfold"):
+            method(rows(3))
+
+
+def _through_windows(x: Any) -> Any:
+    y = x * 2
+    y.unfold(0, 2, 1)[0] = 7.0
+    return y + 1
+
+
+def _under_windows(x: Any) -> Any:
+    y = x * 2
+    windows = y.unfold(0, 2, 1)
+    y[0] = 7.0
+    return windows + 1
+
+
+@pytest.mark.parametrize("function", [_through_windows, _under_windows])
+def test_windows_are_a_view(function: Callable[..., Any]) -> None:
+    method = inference(function, verify="off")
+    with paddle.no_grad():
+        assert method(rows(5)).tolist() == function(rows(5)).tolist()
+    eagerly("it writes in place, by set_value_, to a tensor that is read again")
+
+
+def test_a_function_that_a_program_lacks_is_named() -> None:
+    method = inference(lambda x: paddle.unfold(x, 0, 2, 1) * 2)
+    with paddle.no_grad():
+        method(rows(5))
+    eagerly("Paddle has no unfold() where a program is made")
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
 def test_products_of_blocks(dtype: str) -> None:
     def method(x: Any) -> Any:
