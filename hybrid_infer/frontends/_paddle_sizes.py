@@ -15,6 +15,7 @@ from typing import Any
 
 from hybrid_infer._types import Condition, Expr
 from hybrid_infer.frontends._paddle_proof import first_equal
+from hybrid_infer.frontends._paddle_windows import constant
 
 _COMPARED: dict[str, tuple[str, bool, Callable[[int, int], bool]]] = {
     "equal": ("==", False, operator.eq),
@@ -122,6 +123,12 @@ class Sizes:
         name = "" if op is None else op.name().removeprefix("pd_op.")
         if name in ("cast", "assign"):
             return self._counts(op.operands_source()[0])
+        if name == "multiply":
+            return all(self._counts(operand) for operand in op.operands_source())
+        if name == "scale":  # of one that has other dimensions, whose sizes are known
+            given, factor = op.operands_source()
+            times = constant(factor)
+            return times is not None and times >= 1 and not op.attrs()["bias"] and self._counts(given)
         if name == "slice":
             of = op.operands_source()[0].get_defining_op()
             return of is not None and of.name() in ("pd_op.shape64", "pd_op.shape")

@@ -225,6 +225,8 @@ def _traced(
         counted = frozenset(k for k, result in enumerate(results) if is_number(result))
         if any(watch.is_size(result) for k, result in enumerate(results) if k not in counted):
             raise TraceError("a size that varies is one of its results", "Return tensors, and take sizes from them")
+        if any(result.is_same(each) for result in results for each in watch.counted):
+            raise TraceError("a number of elements (`size`) is one of its results", "Return it as a number: x.size + 0")
         taken = watch.taken
         impure += [_paddle_constants.WRITTEN] if _paddle_constants.written(taken) else []
         held = ["a tensor that its code holds"] * len(taken)

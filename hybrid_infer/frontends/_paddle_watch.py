@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import threading
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
 from hybrid_infer._errors import TraceError
@@ -59,6 +61,8 @@ class Watch:
         self.every_side, self.asks_for_gradients = every_side, asks_for_gradients
         self.reshaped = Reshaped()
         self.sizes: list[Any] = []
+        #: What stands for numbers of elements, as the method asked for them.
+        self.counted: list[Any] = []
         self._constants = {id(tensor): tensor for tensor in constants}
         #: What stands for these where the method uses them.
         self.taken: list[Any] = []
@@ -108,11 +112,13 @@ class Watch:
     @contextmanager
     def active(self) -> Iterator[None]:
         import paddle
+        from paddle.base.dygraph import math_op_patch
         from paddle.jit import dy2static
         from paddle.pir.core import static_op_arg_cast_guard
 
         value_type: Any = paddle.pir.Value
-        raw = value_type.shape
+        raw, elements = value_type.shape, value_type.size
+        eager_size = getattr(math_op_patch, "TensorSize", None)
         thread = self.thread
 
         def ours(frame: Any) -> bool:
@@ -130,6 +136,19 @@ class Watch:
             real = paddle.shape(value)
             self.sizes.append(real)
             return [real[axis] if size == -1 else size for axis, size in enumerate(sizes)]
+
+        def size(value: Any) -> Any:
+            """How many elements it has: eagerly a number that can be called too, which no result of a graph can be."""
+            if not ours(sys._getframe(1)):
+                return elements.fget(value)
+            sizes = numbers(value, raw.fget(value))
+            known = math.prod(each for each in sizes if isinstance(each, int))
+            varying = [each for each in sizes if not isinstance(each, int)]
+            if not varying:
+                return eager_size(sizes) if eager_size is not None else known
+            found = reduce(lambda left, right: left * right, varying if known == 1 else [*varying, known])
+            self.counted.append(found)
+            return found
 
         def shape_in_rewritten_code(value: Any) -> Any:
             mine = threading.get_ident() == thread and isinstance(value, value_type)
@@ -240,7 +259,7 @@ class Watch:
         sums = {name: vars(value_type)[name] for name in ("__add__", "__sub__", "__mul__") if name in vars(value_type)}
         added = {name: method for name, method in protocol.items() if name not in vars(value_type)}
         with static_op_arg_cast_guard(self.cast_hook):
-            value_type.shape = property(shape)
+            value_type.shape, value_type.size = property(shape), property(size)
             dy2static.Shape = shape_in_rewritten_code
             dy2static.IfElse, dy2static.Assert, value_type.__bool__ = branch, check, truth
             for name, method in added.items():
@@ -266,7 +285,7 @@ class Watch:
                     setattr(operators, name, function)
                 operators.full, operators.equal_all = fill, equal_all
                 core._has_grad = asked
-                value_type.shape = raw
+                value_type.shape, value_type.size = raw, elements
                 dy2static.Shape = convert_shape
                 dy2static.IfElse, dy2static.Assert = convert_branch, convert_check
                 value_type.__bool__ = truth_of_tensor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -409,3 +410,58 @@ def test_squeeze_of_what_a_mask_chooses_runs_eagerly() -> None:
         for _ in range(2):
             same(hot(x), chosen(x))
     assert any("squeeze()" in why for why in counts()["fallbacks"]), counts()
+
+
+def _a_mean(x: Any) -> Any:
+    return x.sum() / x.size, paddle.arange(x.size), paddle.zeros([x.size, 2])
+
+
+def _a_branch_on_elements(x: Any) -> Any:
+    return x * 2 if x.size > 7 else x * 3
+
+
+def _a_root(x: Any) -> Any:
+    return x[0] / math.sqrt(x[0].size)
+
+
+def _none_of_them(x: Any) -> Any:
+    found = x[x[:, 0] > 0]
+    if found.size == 0:
+        return None
+    return found / found.size
+
+
+@pytest.mark.parametrize(
+    ("function", "captures"), [(_a_mean, 2), (_a_branch_on_elements, 3), (_a_root, 2), (_none_of_them, 2)]
+)
+def test_the_number_of_elements_is_a_number(function: Callable[..., Any], captures: int) -> None:
+    hot = inference(function, fallback="error", verify="off")
+    with paddle.no_grad():
+        for rows in (2, 3, 5, 1, 4):
+            x = grid(rows, 3) + 2
+            same(hot(x), function(x))
+    served(captures=captures)
+
+
+def test_numbers_of_elements_are_returned_as_numbers() -> None:
+    def numbers(x: Any) -> Any:
+        return x * 2, x.size + 0, x[:, :2].size // 2, x.size > 9, isinstance(x.size, int)
+
+    hot = inference(numbers, fallback="error")
+    with paddle.no_grad():
+        for sizes in ((2, 3), (2, 3), (4, 3), (5, 6), (7, 2)):
+            found, expected = hot(grid(*sizes)), numbers(grid(*sizes))
+            same(found[0], expected[0])
+            assert found[1:] == expected[1:] and list(map(type, found)) == list(map(type, expected))
+
+
+@pytest.mark.parametrize("verify", ["build", "off"])
+def test_a_number_of_elements_as_such_is_returned_eagerly(verify: Any) -> None:
+    def numbers(x: Any) -> Any:
+        return x * 2, x.size
+
+    hot = inference(numbers, verify=verify)
+    with paddle.no_grad():
+        for rows in (2, 3, 5):
+            assert hot(grid(rows, 3))[1](0) == rows
+    assert counts()["hits"] == 0
