@@ -85,6 +85,8 @@ def _histogram(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     flat = paddle.reshape(value, [-1])
     low, high = (number(edge if is_float(value) else int(edge), value) for edge in (least, largest))
     inside = paddle.logical_and(flat >= low, flat <= high)
+    if is_float(value):  # to OpenVINO, what is no number is more than any, and less
+        inside = paddle.logical_and(inside, paddle.logical_not(paddle.isnan(flat)))
     from_low = paddle.where(inside, flat, low) - low
     scaled, width = from_low * number(bins, value), high - low
     place = paddle.floor(scaled / width) if is_float(value) else paddle.floor_divide(scaled, width)
@@ -123,7 +125,8 @@ def _renorm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     if order != 1:
         norm = paddle.sqrt(norm) if order == 2 else paddle.pow(norm, number(1.0 / order, value))
     most = number(attributes["max_norm"], value)
-    return value * paddle.where(norm > most, most / norm, number(1, value))
+    large = paddle.logical_and(norm > most, paddle.logical_not(paddle.isnan(norm)))  # as above
+    return value * paddle.where(large, most / norm, number(1, value))
 
 
 RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
