@@ -131,7 +131,8 @@ def _assigns_inside(function: Any) -> bool:
     for node in gast.walk(function):
         parts = [node] if isinstance(node, (gast.BoolOp, gast.IfExp)) else []
         parts += [node.test] if isinstance(node, gast.While) else []
-        parts += node.comparators[1:] if isinstance(node, gast.Compare) else []
+        chained = isinstance(node, gast.Compare) and len(node.comparators) > 1  # of two or more, which are taken apart
+        parts += [node.left, *node.comparators[1:]] if chained else []
         if any(isinstance(inner, gast.NamedExpr) for part in parts for inner in gast.walk(part)):
             return True
     return False

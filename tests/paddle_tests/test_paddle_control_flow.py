@@ -302,6 +302,19 @@ def assigned_in_a_chain(x: Any) -> Any:
     return x * bound if -9 < x.shape[0] < (bound := low + 2) else x
 
 
+def assigned_in_front_of_a_chain(x: Any) -> Any:
+    total, bound = 0, 30
+    y = x + 1 if (total := x.sum()) < bound < 99 else x
+    return y + total
+
+
+def assigned_in_front_of_a_chain_of_an_if(x: Any) -> Any:
+    total, bound = x.sum() * 0, 30
+    if (total := x.sum()) < bound < 99:
+        x = x + 1
+    return x + total
+
+
 def assigned_in_the_condition_of_a_loop(x: Any) -> Any:
     y, turns = x, 0
     while (turns := turns + 1) < 4:
@@ -315,6 +328,8 @@ def assigned_in_the_condition_of_a_loop(x: Any) -> Any:
         (assigned_in_and, 0),
         (assigned_on_a_side, 0),
         (assigned_in_a_chain, 3),
+        (assigned_in_front_of_a_chain, 0),
+        (assigned_in_front_of_a_chain_of_an_if, 0),
         (assigned_in_the_condition_of_a_loop, 3),
     ],
 )
