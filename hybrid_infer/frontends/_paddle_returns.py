@@ -1,17 +1,22 @@
 """Loops of the user's code as Paddle's tracer can rewrite them: with ways out of them, and with tuples in tuples.
 
 What a loop with ``break``, ``continue`` or ``return`` goes through, Paddle computes anew at each turn, of what the loop
-has made of its variables. So it is computed before. And Paddle asks for the condition of a return before the loop that
-it stands in, to see whether it is a tensor; what the loop itself assigns is not there yet. So a condition of such names
-is computed in the loop, and only its name is asked for.
+has made of its variables. So it is computed before. The number that it counts in such a loop, and what it takes by that
+number, are no variables of the program: one that is read elsewhere, or changed, is assigned at each turn. And Paddle
+asks for the condition of a return before the loop that it stands in, to see whether it is a tensor; what the loop
+itself assigns is not there yet. So a condition of such names is computed in the loop, and only its name is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set, ValuesView
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+import paddle
 from paddle.utils import gast
+
+from hybrid_infer._errors import TraceError
 
 _NAME = "_hybrid_infer_{}_{}"
 _SCOPES = (gast.FunctionDef, gast.AsyncFunctionDef, gast.Lambda, gast.ClassDef)
@@ -19,26 +24,50 @@ _LOOPS = (gast.For, gast.While)
 _WAYS_OUT = (gast.Break, gast.Continue, gast.Return)
 #: What Paddle goes through by number.
 _BY_NUMBER = (gast.Name, gast.Attribute, gast.List, gast.Tuple, gast.Subscript)
+_TENSORS = (paddle.Tensor, paddle.pir.Value, paddle.static.Variable)
+#: Iterators of nothing but what they are given.
+_PLAIN = (enumerate, reversed, zip)
+#: Methods after which a list is longer or shorter.
+_CHANGING = frozenset({"append", "appendleft", "clear", "extend", "insert", "pop", "popleft", "remove"})
 #: In rewritten code, the name of ``items``.
 ITEMS = "_hybrid_infer_items"
 
 
-def items(values: Any) -> Any:
-    """What a loop goes through by number."""
-    return list(values) if isinstance(values, (Mapping, Set, ValuesView)) else values
+def items(values: Any, fresh: bool) -> Any:
+    """What a loop goes through by number; `fresh`: the loop alone has it."""
+    if isinstance(values, Iterator) and not (fresh and isinstance(values, _PLAIN)):
+        raise TraceError("Paddle takes all of an iterator, of which a loop with a way out may leave something")
+    if type(values) in (list, tuple) or isinstance(values, _TENSORS) or not isinstance(values, Iterable):
+        return values
+    return list(values)
 
 
 def with_returns_apart(function: Any) -> None:
     """Change the syntax tree of a function, behind which its conditions have been spelled out."""
-    _Loops(function).change(function.body, frozenset())
+    numbers = itertools.count(1)
+    for each in [node for node in gast.walk(function) if isinstance(node, gast.FunctionDef)]:
+        _Loops(each, numbers).change(each.body, frozenset())
+
+
+def changes_what_it_goes_through(loop: Any) -> bool:
+    """Does a loop make the list longer or shorter that it goes through? Paddle asks for its length once."""
+    iterated = loop.iter.args[0] if _calls(loop.iter, "enumerate") and loop.iter.args else loop.iter
+    if not isinstance(iterated, gast.Name):
+        return False
+    methods = (node.func for node in gast.walk(loop) if isinstance(node, gast.Call))
+    return any(
+        isinstance(method, gast.Attribute) and method.attr in _CHANGING
+        and isinstance(method.value, gast.Name) and method.value.id == iterated.id
+        for method in methods
+    )  # fmt: skip
 
 
 class _Loops:
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, numbers: Iterator[int]) -> None:
         arguments = function.args
         given = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
         self._known = {each.id for each in given if each is not None}
-        self._count = 0
+        self._function, self._numbers = function, numbers
 
     def change(self, statements: list[Any], within: frozenset[str]) -> None:
         """`within`: names that the loop around the statements is the first to assign."""
@@ -63,29 +92,43 @@ class _Loops:
 
     def _loop(self, loop: Any) -> list[Any]:
         """What is to be done before a loop: of some forms Paddle makes one that goes by number."""
-        counted = isinstance(loop.iter, gast.Call) and getattr(loop.iter.func, "id", None) == "enumerate"
-        if not (loop.iter.args if counted else isinstance(loop.iter, _BY_NUMBER)):
+        out = {type(node) for statement in loop.body for node in gast.walk(statement) if isinstance(node, _WAYS_OUT)}
+        counted = _calls(loop.iter, "enumerate") and bool(loop.iter.args)
+        targets = loop.target.elts if counted and isinstance(loop.target, gast.Tuple) else None
+        if not out:
+            if counted:
+                self._take_apart(loop, targets)
             return []
-        left = any(isinstance(node, _WAYS_OUT) for statement in loop.body for node in gast.walk(statement))
-        if left or counted:
-            self._take_apart(loop, loop.target.elts if counted and isinstance(loop.target, gast.Tuple) else None)
-        values = loop.iter.args[0] if counted else loop.iter
-        if not left or (isinstance(values, gast.Call) and getattr(values.func, "id", None) == "zip"):
-            return []
-        name = self._new("items")
-        made = gast.copy_location(gast.parse(f"{ITEMS}(_)").body[0].value, values)
-        made.args = [values]
+        before: list[Any] = []
         if counted:
-            loop.iter.args[0] = _named(name, gast.Load(), values)
+            given = loop.iter
+            given.args += [start.value for start in given.keywords]  # of which Paddle takes no account
+            given.args[:], given.keywords = [_items(given.args[0]), *given.args[1:]], []
+            given.args[:] = [self._held(each, before) for each in given.args]
+        elif _calls(loop.iter, "range") and all(map(_is_number, loop.iter.args[2:])):
+            loop.iter.args[:2] = [self._held(each, before) for each in loop.iter.args[:2]]
+        elif isinstance(loop.iter, _BY_NUMBER) or _calls(loop.iter, "range") or out != {gast.Continue}:
+            loop.iter = self._held(_items(loop.iter), before)
         else:
-            loop.iter = _named(name, gast.Load(), values)
-        return [_assign(name, made)]
+            return []
+        self._take_apart(loop, targets, changing=True)
+        return before
 
-    def _take_apart(self, loop: Any, targets: list[Any] | None) -> None:
-        """``for i, (a, b) in enumerate(...)``, of which Paddle takes the second to be a name."""
+    def _held(self, value: Any, before: list[Any]) -> Any:
+        """A name for what is computed once, `before` the loop."""
+        if isinstance(value, gast.Constant):
+            return value
+        before.append(_assign(name := self._new("items"), value))
+        return _named(name, gast.Load(), value)
+
+    def _take_apart(self, loop: Any, targets: list[Any] | None, changing: bool = False) -> None:
+        """``for i, (a, b) in enumerate(...)``, of which Paddle takes the second to be a name.
+
+        `changing`: and names that are more than the loop's own.
+        """
         first = []
         for place, target in enumerate([loop.target] if targets is None else targets):
-            if isinstance(target, gast.Name):
+            if isinstance(target, gast.Name) and not (changing and self._is_shared(target.id, loop)):
                 continue
             item = _named(name := self._new("item"), gast.Store(), target)
             if targets is None:
@@ -96,9 +139,31 @@ class _Loops:
             first.append(gast.copy_location(made, target))
         loop.body[:0] = first
 
+    def _is_shared(self, name: str, loop: Any) -> bool:
+        """Is a name assigned in a loop, or met outside of it?"""
+        return name in _assigned(loop.body) or _count(name, self._function) > _count(name, loop)
+
     def _new(self, what: str) -> str:
-        self._count += 1
-        return _NAME.format(what, self._count)
+        return _NAME.format(what, next(self._numbers))
+
+
+def _calls(value: Any, name: str) -> bool:
+    return isinstance(value, gast.Call) and getattr(value.func, "id", None) == name
+
+
+def _is_number(step: Any) -> bool:
+    """A constant, or that with a sign: Paddle takes the direction of a range from the source of its step."""
+    return isinstance(step.operand if isinstance(step, gast.UnaryOp) else step, gast.Constant)
+
+
+def _items(values: Any) -> Any:
+    made = gast.parse(f"{ITEMS}(_, {isinstance(values, gast.Call)})").body[0].value
+    made.args[0] = values
+    return gast.copy_location(made, values)
+
+
+def _count(name: str, within: Any) -> int:
+    return sum(isinstance(node, gast.Name) and node.id == name for node in gast.walk(within))
 
 
 def _assign(name: str, value: Any) -> Any:

@@ -102,9 +102,13 @@ class _Translator(program_translator.DygraphToStaticAst):
 
     def get_static_ast(self, root: Any) -> Any:
         function = root.body[0]
-        loops = (node for node in gast.walk(function) if isinstance(node, (gast.For, gast.While)))
+        loops = [node for node in gast.walk(function) if isinstance(node, (gast.For, gast.While))]
         if any(node.orelse for node in loops):
             raise OSError("Paddle loses the else of a loop")  # and takes the function as it is then
+        if any(isinstance(node, gast.For) and _paddle_returns.changes_what_it_goes_through(node) for node in loops):
+            raise OSError("Paddle asks once how long a list is")
+        if any(isinstance(node, (gast.Yield, gast.YieldFrom)) for node in gast.walk(function)):
+            raise OSError("Paddle makes functions of the parts of a generator, which then yield to nobody")
         if _assigns_inside(function):
             raise OSError("Paddle loses what is assigned in a part of an expression")
         arguments = function.args

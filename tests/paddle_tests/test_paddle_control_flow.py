@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -398,3 +399,121 @@ def test_ways_out_of_loops_that_numbers_decide(function: Callable[..., Any]) -> 
     for x in (grid(4, 4) - 1, grid(4, 4) + 1):
         same(hot(x), function(x))
     served(captures=1)
+
+
+def what_a_loop_counts(x: Any) -> Any:
+    """Its number and its value are variables as others are: behind it, where it changes them, and where it has none."""
+    count, place, value = 3, 7, x * 100
+    for _ in range(count):
+        count -= 1
+        if count == 9:
+            break
+        x = x + 1
+    for number in range(5):
+        number = number * 2
+        if number == 6:
+            break
+        x = x + number
+    for place, value in enumerate([x, x + 1, x + 2], start=2):
+        x = x - value
+        if place == 3:
+            break
+    x = x * place + number + value
+    for value in range(-place, 0, -count - 1):
+        if value == 9:
+            continue
+        x = x + value
+    for name, value in {"a": 1, "b": 2, "c": 3}.items():
+        if name == "b":
+            break
+        x = x + value
+    return x * value
+
+
+def in_functions_of_a_method(x: Any) -> Any:
+    def inner(values: Any) -> Any:
+        for each in (values, values + 1):
+            if each.shape[0] == 9:
+                break
+            values = values + each
+        return values
+
+    return inner(x)
+
+
+class Backwards:
+    """It goes through its values in another order than their numbers are in."""
+
+    def __init__(self, *values: Any) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, place: int) -> Any:
+        return self.values[place]
+
+    def __iter__(self) -> Any:
+        return iter(self.values[::-1])
+
+
+def a_class_of_its_own(x: Any) -> Any:
+    values = Backwards(x, x + 1)
+    for each in values:
+        if each.ndim == 9:
+            break
+        x = x * 2 - each
+    return x
+
+
+def a_list_that_grows(x: Any) -> Any:
+    values = [x]
+    for each in values:
+        if len(values) < 4:
+            values.append(each * 2)
+        x = x + each
+    return x
+
+
+@pytest.mark.parametrize(
+    "function", [what_a_loop_counts, in_functions_of_a_method, a_class_of_its_own, a_list_that_grows]
+)
+def test_what_loops_count_and_go_through(function: Callable[..., Any]) -> None:
+    hot = inference(function, verify="off", fallback="error")
+    for x in (grid(4, 4) - 1, grid(4, 4) + 1):
+        same(hot(x), function(x))
+    served(captures=1)
+
+
+def all_numbers(x: Any) -> Any:
+    for number in itertools.count():
+        if number == 3:
+            break
+        x = x + number
+    return x
+
+
+def the_rest_of_an_iterator(x: Any) -> Any:
+    values = iter([x, x * 2, x * 3])
+    for each in map(abs, values):
+        if each.ndim == 2:
+            break
+    return next(values, x)
+
+
+def yields_in_a_loop(x: Any) -> Any:
+    def each() -> Any:
+        for place in (1, 2):
+            if place == 2:
+                yield x * place
+
+    return sum(each(), x)
+
+
+@pytest.mark.parametrize("function", [all_numbers, the_rest_of_an_iterator, yields_in_a_loop])
+@pytest.mark.timeout(60)
+def test_iterators_are_taken_as_far_as_eagerly(function: Callable[..., Any]) -> None:
+    """Some have no end, and Paddle makes lists of all; of a generator it makes a loop without an end."""
+    hot = inference(function, verify="off")
+    for x in (grid(4, 4) - 1, grid(4, 4) + 1):
+        same(hot(x), function(x))
