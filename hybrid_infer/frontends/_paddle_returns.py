@@ -25,8 +25,10 @@ _WAYS_OUT = (gast.Break, gast.Continue, gast.Return)
 #: What Paddle goes through by number.
 _BY_NUMBER = (gast.Name, gast.Attribute, gast.List, gast.Tuple, gast.Subscript)
 _TENSORS = (paddle.Tensor, paddle.pir.Value, paddle.static.Variable)
+#: Each of them is turned around by an iterator of its own.
+_REVERSIBLE: tuple[Any, ...] = ([], range(0), {}, {}.values(), {}.items())
 #: Iterators of nothing but what they are given.
-_PLAIN = (enumerate, reversed, zip)
+_PLAIN: tuple[type, ...] = (enumerate, reversed, zip, *(type(reversed(each)) for each in _REVERSIBLE))
 #: Methods after which a list is longer or shorter.
 _CHANGING = frozenset({"append", "appendleft", "clear", "extend", "insert", "pop", "popleft", "remove"})
 #: In rewritten code, the name of ``items``.
@@ -35,11 +37,17 @@ ITEMS = "_hybrid_infer_items"
 
 def items(values: Any, fresh: bool) -> Any:
     """What a loop goes through by number; `fresh`: the loop alone has it."""
-    if isinstance(values, Iterator) and not (fresh and isinstance(values, _PLAIN)):
+    if isinstance(values, Iterator) and not (fresh and (isinstance(values, _PLAIN) or _is_the_frameworks(values))):
         raise TraceError("Paddle takes all of an iterator, of which a loop with a way out may leave something")
     if type(values) in (list, tuple) or isinstance(values, _TENSORS) or not isinstance(values, Iterable):
         return values
     return list(values)
+
+
+def _is_the_frameworks(values: Iterator[Any]) -> bool:
+    """``layer.named_parameters()`` and its like."""
+    frame = getattr(values, "gi_frame", None)
+    return frame is not None and str(frame.f_globals.get("__name__")).startswith("paddle.")
 
 
 def with_returns_apart(function: Any) -> None:

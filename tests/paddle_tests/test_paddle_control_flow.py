@@ -475,8 +475,28 @@ def a_list_that_grows(x: Any) -> Any:
     return x
 
 
+LAYERS = paddle.nn.LayerDict({"first": paddle.nn.Linear(4, 4), "second": paddle.nn.Linear(4, 4)})
+
+
+def what_layers_have(x: Any) -> Any:
+    for name, weight in LAYERS.named_parameters():
+        if name.startswith("second"):
+            break
+        x = x + weight.sum()
+    for layer in reversed(LAYERS.sublayers()):
+        if layer.weight.ndim == 9:
+            return x
+        x = layer(x)
+    for number in reversed(range(5)):
+        if number == 2:
+            break
+        x = x + number
+    return x * number
+
+
 @pytest.mark.parametrize(
-    "function", [what_a_loop_counts, in_functions_of_a_method, a_class_of_its_own, a_list_that_grows]
+    "function",
+    [what_a_loop_counts, in_functions_of_a_method, a_class_of_its_own, a_list_that_grows, what_layers_have],
 )
 def test_what_loops_count_and_go_through(function: Callable[..., Any]) -> None:
     hot = inference(function, verify="off", fallback="error")
