@@ -24,7 +24,14 @@ from paddle.jit.dy2static import program_translator
 from paddle.utils import gast
 
 from hybrid_infer import _wrapping
-from hybrid_infer.frontends import _paddle_builtins, _paddle_eager, _paddle_literals, _paddle_reasons, _paddle_returns
+from hybrid_infer.frontends import (
+    _paddle_builtins,
+    _paddle_eager,
+    _paddle_literals,
+    _paddle_lost,
+    _paddle_reasons,
+    _paddle_ways_out,
+)
 
 _Observing = Callable[[bool], AbstractContextManager[None]]
 #: Rewritten syntax trees by source. They hold no values, and take most of the time that a rewrite takes.
@@ -102,22 +109,15 @@ class _Translator(program_translator.DygraphToStaticAst):
 
     def get_static_ast(self, root: Any) -> Any:
         function = root.body[0]
-        loops = [node for node in gast.walk(function) if isinstance(node, (gast.For, gast.While))]
-        if any(node.orelse for node in loops):
-            raise OSError("Paddle loses the else of a loop")  # and takes the function as it is then
-        if any(isinstance(node, gast.For) and _paddle_returns.changes_what_it_goes_through(node) for node in loops):
-            raise OSError("Paddle asks once how long a list is")
-        if any(isinstance(node, (gast.Yield, gast.YieldFrom)) for node in gast.walk(function)):
-            raise OSError("Paddle makes functions of the parts of a generator, which then yield to nobody")
-        if _assigns_inside(function):
-            raise OSError("Paddle loses what is assigned in a part of an expression")
+        if lost := _paddle_lost.parts(function):
+            raise OSError(f"Paddle loses {lost}")  # and takes the function as it is then
         arguments = function.args
         first = [*arguments.posonlyargs, *arguments.args][:1]
         if first:
             _Super(first[0].id).visit(function)
         _Conditions().visit(function)
         _Called().visit(function)
-        _paddle_returns.with_returns_apart(function)
+        _paddle_ways_out.in_loops(function)
         # Defaults are values of the function; their source may name what the rewritten module does not have.
         nothing = gast.parse("None").body[0].value
         arguments.defaults = [nothing for _ in arguments.defaults]
@@ -128,18 +128,6 @@ class _Translator(program_translator.DygraphToStaticAst):
                 return super().get_static_ast(root)
         finally:
             self.busy = False
-
-
-def _assigns_inside(function: Any) -> bool:
-    """Is there ``(n := ...)`` where Paddle makes a function of a part of an expression? There it is a local one."""
-    for node in gast.walk(function):
-        parts = [node] if isinstance(node, (gast.BoolOp, gast.IfExp)) else []
-        parts += [node.test] if isinstance(node, gast.While) else []
-        chained = isinstance(node, gast.Compare) and len(node.comparators) > 1  # of two or more, which are taken apart
-        parts += [node.left, *node.comparators[1:]] if chained else []
-        if any(isinstance(inner, gast.NamedExpr) for part in parts for inner in gast.walk(part)):
-            return True
-    return False
 
 
 class _Super(gast.NodeTransformer):
@@ -328,7 +316,7 @@ class Rewrites(program_translator.FunctionCache):
         for name, stands in (("isinstance", _paddle_eager.is_instance), *_paddle_builtins.EXTREMES.items()):
             scope.setdefault(name, stands)
         scope[_REACHED], scope[_TYPE] = self._reached, _paddle_eager.TYPE
-        scope[_paddle_returns.ITEMS] = _paddle_returns.items
+        scope[_paddle_ways_out.ITEMS] = _paddle_ways_out.items
         self._scopes.append((scope, dict(scope)))
         return self._observed(found) if _decorated(original) else found
 
@@ -409,7 +397,7 @@ class Rewrites(program_translator.FunctionCache):
                 return func
             if type(func) is functools.partial:
                 return functools.partial(reach(func.func), *func.args, **func.keywords)
-            if func is _paddle_returns.items:
+            if func is _paddle_ways_out.items:
                 return func
             if func is functools.reduce:
                 return lambda each, *rest: func(reached(each), *rest)

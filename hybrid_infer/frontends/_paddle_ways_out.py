@@ -29,8 +29,6 @@ _TENSORS = (paddle.Tensor, paddle.pir.Value, paddle.static.Variable)
 _REVERSIBLE: tuple[Any, ...] = ([], range(0), {}, {}.values(), {}.items())
 #: Iterators of nothing but what they are given.
 _PLAIN: tuple[type, ...] = (enumerate, reversed, zip, *(type(reversed(each)) for each in _REVERSIBLE))
-#: Methods after which a list is longer or shorter.
-_CHANGING = frozenset({"append", "appendleft", "clear", "extend", "insert", "pop", "popleft", "remove"})
 #: In rewritten code, the name of ``items``.
 ITEMS = "_hybrid_infer_items"
 
@@ -50,24 +48,11 @@ def _is_the_frameworks(values: Iterator[Any]) -> bool:
     return frame is not None and str(frame.f_globals.get("__name__")).startswith("paddle.")
 
 
-def with_returns_apart(function: Any) -> None:
+def in_loops(function: Any) -> None:
     """Change the syntax tree of a function, behind which its conditions have been spelled out."""
     numbers = itertools.count(1)
     for each in [node for node in gast.walk(function) if isinstance(node, gast.FunctionDef)]:
         _Loops(each, numbers).change(each.body, frozenset())
-
-
-def changes_what_it_goes_through(loop: Any) -> bool:
-    """Does a loop make the list longer or shorter that it goes through? Paddle asks for its length once."""
-    iterated = loop.iter.args[0] if _calls(loop.iter, "enumerate") and loop.iter.args else loop.iter
-    if not isinstance(iterated, gast.Name):
-        return False
-    methods = (node.func for node in gast.walk(loop) if isinstance(node, gast.Call))
-    return any(
-        isinstance(method, gast.Attribute) and method.attr in _CHANGING
-        and isinstance(method.value, gast.Name) and method.value.id == iterated.id
-        for method in methods
-    )  # fmt: skip
 
 
 class _Loops:
