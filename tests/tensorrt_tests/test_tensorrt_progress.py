@@ -104,7 +104,9 @@ def test_an_interrupt_is_the_programs_and_nothing_is_remembered(world: World, st
     wrapped, plain = layer()
     with pytest.raises(KeyboardInterrupt), torch.no_grad():
         wrapped(torch.randn(3, 4))
-    assert not [thread for thread in threading.enumerate() if "TensorRT build" in thread.name]
+    for thread in [each for each in threading.enumerate() if "TensorRT build" in each.name]:
+        thread.join(10)  # what is left of it, where the whole build takes 50 s
+        assert not thread.is_alive()
     assert not [path for path in store.rglob("*") if "failures" in path.parts and path.is_file()]
     world.at_step, world.steps = None, 3
     check(wrapped, plain, 3, 3)
