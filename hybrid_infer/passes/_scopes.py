@@ -7,7 +7,7 @@ from typing import Any
 
 
 def graphs(graph: Any) -> Iterator[Any]:
-    """A GraphProto and every graph nested in it (bodies of If, Loop, Scan)."""
+    """A GraphProto, or a FunctionProto, and every graph nested in it (bodies of If, Loop, Scan)."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:

@@ -188,7 +188,7 @@ def _bring_in(model: Any, path: str) -> None:
 def _tensors_of(model: Any) -> Iterator[Any]:
     from hybrid_infer.passes._scopes import graphs
 
-    scopes = [*graphs(model.graph), *(inner for function in model.functions for inner in _inner(function))]
+    scopes = [*graphs(model.graph), *(inner for function in model.functions for inner in graphs(function))]
     for scope in scopes:
         yield from getattr(scope, "initializer", ())
         for sparse in getattr(scope, "sparse_initializer", ()):
@@ -199,16 +199,6 @@ def _tensors_of(model: Any) -> Iterator[Any]:
                 if attribute.HasField("t"):
                     yield attribute.t
                 yield from attribute.tensors
-
-
-def _inner(function: Any) -> Iterator[Any]:
-    from hybrid_infer.passes._scopes import graphs
-
-    yield function
-    for node in function.node:
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from graphs(attribute.g)
 
 
 def _external(folder: str, named: Mapping[str, str], name: str, path: str) -> bytes:
