@@ -333,14 +333,8 @@ class Signatures:
             found.ints.append(value)
             found.int_places.append(place)
             return ["i"]
-        if value is None or kind in (bool, str, int):
-            return ["c", kind.__name__, value]
-        if kind is bytes:
-            return ["c", "bytes", value.hex()]
-        if kind is float:
-            return ["c", "float", value.hex()]
-        if kind is complex:
-            return ["c", "complex", [value.real.hex(), value.imag.hex()]]
+        if kind in PLAIN:
+            return ["c", *_constants.listed(_constants.encoded(value))]
         if isinstance(value, self.constant_types):
             return ["c", class_path(kind), str(value)]
         if found.symbolic is not None and isinstance(value, self.frontend.numbers_of_values):

@@ -148,7 +148,6 @@ def inlined(node: Any, ints: Sequence[int]) -> Any:
 
 
 Build = Callable[[Sequence[Any]], Any]
-_PLAIN = frozenset({"NoneType", "bool", "str", "int", "float", "complex", "bytes"})
 _TYPES: dict[str, Callable[[Any], Any]] = {"str": str, "int": int, "bool": bool, "NoneType": lambda value: None}
 
 
@@ -291,7 +290,7 @@ def _object(kind: Any, children: list[tuple[str, Build]]) -> Build:
 
 
 def _constant(kind: str, value: Any, constant: Callable[[str, Any], Any]) -> Any:
-    if kind in _PLAIN or kind in _constants.KINDS:
+    if kind in _constants.PLAIN or kind in _constants.KINDS:
         return _constants.decoded(kind, value)
     if kind == "type":
         found = imported(value)

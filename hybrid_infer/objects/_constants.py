@@ -1,4 +1,4 @@
-"""Plain values beside Python's numbers and texts, as JSON data and back, told apart by their types and bits."""
+"""Plain values as JSON data and back, told apart by their types and bits: Python's, NumPy's, sets, slices, paths."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ _PATHS = {each.__name__: each for each in (
 )}  # fmt: skip
 #: What NumPy calls the type of its scalars of a class; None where no name leads back to it.
 _NAMES: dict[type, str | None] = {}
+#: What `encoded` calls Python's numbers and texts, and what else it takes by itself.
+PLAIN = frozenset(kind.__name__ for kind in _PLAIN)
 KINDS = frozenset({"ellipsis", "frozenset", "numpy", "path", "range", "set", "slice"})
 
 
