@@ -50,10 +50,10 @@ def guards(version: Version) -> dict[str, str]:
     tensors, ints = _called(version)
     found = {}
     for i, text in enumerate(_arguments(version.tree)):
-        if version.names[i : i + 1] == (_style.NAME,):
-            found["passed"] = _style.in_words(version.tree[-1][i][-1])
-        else:
+        if version.names[i : i + 1] != (_style.NAME,):
             found[_argument(version, i).replace("`", "")] = text
+        elif (style := passed(version)) is not None:
+            found["passed"] = style
     found |= {f"tensor {place}": spec(each) for place, each in zip(tensors, version.tensors, strict=True)}
     found |= {
         f"integer {place}": ANY if each is None else str(each) for place, each in zip(ints, version.ints, strict=True)
@@ -88,6 +88,13 @@ def places(tree: Any, names: Sequence[str]) -> tuple[list[str], list[str]]:
     for n, child in enumerate(tree[-1]):
         walk(child, names[n] if n < len(names) else str(n))
     return tensors, ints
+
+
+def passed(version: Version) -> str | None:
+    """The style of the call (see `_style`) in words, where that counts."""
+    if _style.NAME not in version.names:
+        return None
+    return _style.in_words(version.tree[-1][version.names.index(_style.NAME)][-1])
 
 
 def _called(version: Version) -> tuple[list[str], list[str]]:

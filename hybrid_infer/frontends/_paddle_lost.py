@@ -6,7 +6,8 @@ from typing import Any
 
 from paddle.utils import gast
 
-_LOOPS = (gast.For, gast.While)
+from hybrid_infer.frontends._paddle_ways_out import LOOPS, calls
+
 #: Methods after which a list is longer or shorter.
 _CHANGING = frozenset({"append", "appendleft", "clear", "extend", "insert", "pop", "popleft", "remove"})
 
@@ -14,7 +15,7 @@ _CHANGING = frozenset({"append", "appendleft", "clear", "extend", "insert", "pop
 def parts(function: Any) -> str:
     """In words, of the syntax tree of a function; empty if nothing is."""
     nodes = [*gast.walk(function)]
-    if any(node.orelse for node in nodes if isinstance(node, _LOOPS)):
+    if any(node.orelse for node in nodes if isinstance(node, LOOPS)):
         return "the else of a loop"
     if any(isinstance(node, gast.For) and _changes_what_it_goes_through(node) for node in nodes):
         return "what a list has become in the loop that goes through it"  # whose length it asks for once
@@ -27,8 +28,7 @@ def parts(function: Any) -> str:
 
 def _changes_what_it_goes_through(loop: Any) -> bool:
     """Does a loop make the list longer or shorter that it goes through?"""
-    counted = isinstance(loop.iter, gast.Call) and getattr(loop.iter.func, "id", None) == "enumerate" and loop.iter.args
-    iterated = loop.iter.args[0] if counted else loop.iter
+    iterated = loop.iter.args[0] if calls(loop.iter, "enumerate") and loop.iter.args else loop.iter
     if not isinstance(iterated, gast.Name):
         return False
     methods = (node.func for node in gast.walk(loop) if isinstance(node, gast.Call))

@@ -20,7 +20,7 @@ from hybrid_infer._errors import TraceError
 
 _NAME = "_hybrid_infer_{}_{}"
 _SCOPES = (gast.FunctionDef, gast.AsyncFunctionDef, gast.Lambda, gast.ClassDef)
-_LOOPS = (gast.For, gast.While)
+LOOPS = (gast.For, gast.While)
 _WAYS_OUT = (gast.Break, gast.Continue, gast.Return)
 #: What Paddle goes through by number.
 _BY_NUMBER = (gast.Name, gast.Attribute, gast.List, gast.Tuple, gast.Subscript)
@@ -67,7 +67,7 @@ class _Loops:
         changed = []
         for statement in statements:
             own = within
-            if isinstance(statement, _LOOPS) and not within:
+            if isinstance(statement, LOOPS) and not within:
                 own = frozenset(_assigned([statement]) - self._known)
             if not isinstance(statement, _SCOPES):
                 for inside in _blocks(statement):
@@ -78,7 +78,7 @@ class _Loops:
                 name = self._new("condition")
                 changed.append(_assign(name, statement.test))
                 statement.test = _named(name, gast.Load(), statement)
-            if not within and not isinstance(statement, _LOOPS):  # behind a loop, Paddle does not always know its own
+            if not within and not isinstance(statement, LOOPS):  # behind a loop, Paddle does not always know its own
                 self._known |= _assigned([statement])
             changed.append(statement)
         statements[:] = changed
@@ -86,7 +86,7 @@ class _Loops:
     def _loop(self, loop: Any) -> list[Any]:
         """What is to be done before a loop: of some forms Paddle makes one that goes by number."""
         out = {type(node) for statement in loop.body for node in gast.walk(statement) if isinstance(node, _WAYS_OUT)}
-        counted = _calls(loop.iter, "enumerate") and bool(loop.iter.args)
+        counted = calls(loop.iter, "enumerate") and bool(loop.iter.args)
         targets = loop.target.elts if counted and isinstance(loop.target, gast.Tuple) else None
         if not out:
             if counted:
@@ -98,9 +98,9 @@ class _Loops:
             given.args += [start.value for start in given.keywords]  # of which Paddle takes no account
             given.args[:], given.keywords = [_items(given.args[0]), *given.args[1:]], []
             given.args[:] = [self._held(each, before) for each in given.args]
-        elif _calls(loop.iter, "range") and all(map(_is_number, loop.iter.args[2:])):
+        elif calls(loop.iter, "range") and all(map(_is_number, loop.iter.args[2:])):
             loop.iter.args[:2] = [self._held(each, before) for each in loop.iter.args[:2]]
-        elif isinstance(loop.iter, _BY_NUMBER) or _calls(loop.iter, "range") or out != {gast.Continue}:
+        elif isinstance(loop.iter, _BY_NUMBER) or calls(loop.iter, "range") or out != {gast.Continue}:
             loop.iter = self._held(_items(loop.iter), before)
         else:
             return []
@@ -140,7 +140,7 @@ class _Loops:
         return _NAME.format(what, next(self._numbers))
 
 
-def _calls(value: Any, name: str) -> bool:
+def calls(value: Any, name: str) -> bool:
     return isinstance(value, gast.Call) and getattr(value.func, "id", None) == name
 
 

@@ -176,11 +176,8 @@ class _Group:
 
     def _version(self, held: Held) -> dict[str, Any]:
         version, ledger = held.version, held.ledger
-        own = self.method.parameters
-        names = [*own.names, *([_style.NAME] if own.looked_at else []), *(carry.name for carry in version.carries)]
         unread = [_style.NAME, *(carry.name for carry in version.carries if not carry.read)]
-        style = version.tree[-1][len(own.names)][-1] if own.looked_at else None
-        places, int_places = _differences.places(version.tree, names)
+        places, int_places = _differences.places(version.tree, version.names)
         routes = [r for s in self.states for r in list(s.routes.values()) if r.held is held]
         slower = [s for s in self.states if any(h is held for h, _ in list(s.slower.values()))]
         dims = [(i, a) for i, t in enumerate(version.tensors) for a, n in enumerate(t.shape) if n is None]
@@ -190,8 +187,8 @@ class _Group:
             "origin": held.origin,
             "takes": [f"{p}: {_differences.spec(t)}" for p, t in zip(places, version.tensors, strict=True)]
             + [f"{p}: int {'any' if n is None else n}" for p, n in zip(int_places, version.ints, strict=True)],
-            "constants": _constants(version.tree, names, unread),
-            "passed": None if style is None else _style.in_words(style),  # where a wrapper may look at that
+            "constants": _constants(version.tree, version.names, unread),
+            "passed": _differences.passed(version),  # where a wrapper may look at that
             **_outputs(version, places),
             "dynamic": [
                 {"tensor": places[i], "axis": a, "why": ledger.opened.get((i, a), "varied when it was captured")}
