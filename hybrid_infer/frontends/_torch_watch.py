@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from operator import attrgetter, getitem, is_
 from typing import Any
 
 import torch
 
+from hybrid_infer.frontends import _torch_forms
 from hybrid_infer.frontends._samples import bits
 
-_ADDRESS, _STRIDES, _CONTIGUOUS = torch.Tensor.data_ptr, torch.Tensor.stride, torch.Tensor.is_contiguous
-_SHAPE, _VERSION = attrgetter("shape"), attrgetter("_version")  # quicker than a call, or a comprehension
+_ADDRESS = torch.Tensor.data_ptr
 
 _Slots = Sequence[tuple[Any, Any, Any]]
 
@@ -19,7 +18,7 @@ _Slots = Sequence[tuple[Any, Any, Any]]
 def stamp(tensor: Any) -> Hashable:
     """See ``Frontend.stamp``."""
     version = 0 if tensor.is_inference() else tensor._version
-    return _ADDRESS(tensor), version, _SHAPE(tensor), _STRIDES(tensor)
+    return _ADDRESS(tensor), version, tensor.shape, tensor.stride()
 
 
 def sampler(tensor: Any) -> Callable[[], Hashable]:
@@ -50,14 +49,16 @@ def watch(slots: _Slots, values: bool) -> Callable[[], bool]:
     seen = [(slot, view, memory) for slot, view in views if view is not None and (memory := bits(view)) is not None]
     known = {id(slot) for slot, _, _ in seen}
     others = [slot for slot in slots if id(slot) not in known]
-    tensors, samples = [slot[2] for slot, _, _ in seen], [memory for _, _, memory in seen]
-    versions, contents = [*map(_VERSION, tensors)], [bits(view.copy()) for _, view, _ in seen]
-    in_place = _in_place([slot for slot, _, _ in seen])
+    rows = [(box, key, t, t._version, t.data_ptr, _ADDRESS(t)) for (box, key, t), _, _ in seen]
+    samples, contents = [memory for _, _, memory in seen], [bits(view.copy()) for _, view, _ in seen]
+    formed = _torch_forms.kept([slot[2] for slot, _, _ in seen])
     unversioned = [(*slot, stamp(slot[2]), sample := sampler(slot[2]), sample()) for slot in others]
 
     def unchanged() -> bool:
-        # One list for each question: quicker than one loop that asks all of them of each weight.
-        if not (in_place() and [*map(_VERSION, tensors)] == versions and samples == contents):
+        for box, key, tensor, version, pointer, address in rows:
+            if box[key] is not tensor or tensor._version != version or pointer() != address:
+                return False
+        if rows and not (samples == contents and formed()):
             return False
         for box, key, tensor, seal, sample, content in unversioned:
             if box[key] is not tensor or stamp(tensor) != seal or sample() != content:
@@ -69,17 +70,13 @@ def watch(slots: _Slots, values: bool) -> Callable[[], bool]:
 
 def _in_place(slots: _Slots) -> Callable[[], bool]:
     """Does each container hold the tensor that it held, where and as that lay in memory?"""
-    boxes, keys, tensors = ([slot[i] for slot in slots] for i in range(3))
-    addresses, shapes = [*map(_ADDRESS, tensors)], [*map(_SHAPE, tensors)]
-    # The strides of what is contiguous follow from its shape.
-    contiguous = [tensor for tensor in tensors if _CONTIGUOUS(tensor)]
-    others = [tensor for tensor in tensors if not _CONTIGUOUS(tensor)]
-    strides = [*map(_STRIDES, others)]
-    return lambda: (
-        all(map(is_, map(getitem, boxes, keys), tensors))
-        and [*map(_ADDRESS, tensors)] == addresses
-        # ``p.data = p.data.t()`` tells in no other way.
-        and [*map(_SHAPE, tensors)] == shapes
-        and all(map(_CONTIGUOUS, contiguous))
-        and [*map(_STRIDES, others)] == strides
-    )
+    rows = [(box, key, tensor, tensor.data_ptr, _ADDRESS(tensor)) for box, key, tensor in slots]
+    formed = _torch_forms.kept([tensor for _, _, tensor in slots])
+
+    def in_place() -> bool:
+        for box, key, tensor, pointer, address in rows:
+            if box[key] is not tensor or pointer() != address:
+                return False
+        return formed()  # ``p.data = p.data.t()`` tells in no other way
+
+    return in_place

@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from hybrid_infer.frontends import _torch_forms  # noqa: E402
 from hybrid_infer.frontends.torch import FRONTEND  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -58,7 +59,12 @@ RELAID = {
 
 @pytest.mark.parametrize("name", RELAID)
 @pytest.mark.parametrize("values", [True, False])
-def test_the_same_memory_read_in_another_way_is_seen(name: str, values: bool) -> None:
+@pytest.mark.parametrize("one_step", [True, False])
+def test_the_same_memory_read_in_another_way_is_seen(
+    name: str, values: bool, one_step: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not one_step:  # a release of torch whose guards are other ones
+        monkeypatch.setattr(_torch_forms, "_maker", lambda: None)
     weight = torch.nn.Parameter(torch.ones(4, 4))
     check = FRONTEND.watch([({"weight": weight}, "weight", weight)], values=values)
     assert check()
@@ -73,3 +79,21 @@ def test_a_transposed_weight_that_is_laid_out_anew_is_seen() -> None:
     assert check()
     weight.data = kept.as_strided((4, 4), (4, 1))
     assert weight.is_contiguous() and not check()
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_modes_of_the_thread_and_asking_for_gradients_are_no_change(values: bool) -> None:
+    weight = torch.nn.Parameter(torch.ones(4, 4))
+    check = FRONTEND.watch([({"weight": weight}, "weight", weight)], values=values)
+    for _ in range(12):
+        for mode in (torch.no_grad, torch.inference_mode, torch.enable_grad):
+            with mode():
+                assert check()
+        weight.requires_grad_(not weight.requires_grad)
+        assert check()
+    weight.data = weight.data.t()
+    assert not check()
+
+
+def test_forms_are_compared_in_one_step_where_torch_has_it() -> None:
+    assert _torch_forms._maker() is not None, "the guards of this release are others: each weight is asked by itself"
