@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Hashable, Sequence
-from operator import attrgetter, getitem, is_
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ import xxhash
 from hybrid_infer.frontends._samples import bits
 
 _from_dlpack = np.from_dlpack
-_SHAPE, _STRIDES = attrgetter("shape"), attrgetter("strides")
 
 
 class _Capsule:
@@ -163,57 +161,57 @@ def watch(slots: Sequence[tuple[Any, Any, Any]], values: bool) -> Callable[[], b
     """See ``Frontend.watch``."""
     import paddle
 
-    # Methods of the class over all of them: quicker than a bound one of each.
-    address, contiguous = paddle.Tensor.data_ptr, paddle.Tensor.is_contiguous
-    boxes, keys, tensors = ([slot[i] for slot in slots] for i in range(3))
-    addresses, shapes = [*map(address, tensors)], [*map(_SHAPE, tensors)]
+    contiguous = paddle.Tensor.is_contiguous
+    tensors = [tensor for _, _, tensor in slots]
     # The strides of what is contiguous follow from its shape.
     plain = [tensor for tensor in tensors if tensor.is_dense() and contiguous(tensor)]
     known = {id(tensor) for tensor in plain}
-    others = [tensor for tensor in tensors if id(tensor) not in known]
-    strides = [*map(_STRIDES, others)]
+    others = [(tensor, tensor.strides) for tensor in tensors if id(tensor) not in known]
+    rows = [(box, key, tensor, tensor.data_ptr, tensor.data_ptr(), tensor.shape) for box, key, tensor in slots]
 
     def in_place() -> bool:
-        return (
-            all(map(is_, map(getitem, boxes, keys), tensors))
-            and [*map(address, tensors)] == addresses
-            and [*map(_SHAPE, tensors)] == shapes
-            and all(map(contiguous, plain))
-            and [*map(_STRIDES, others)] == strides
-        )
+        for box, key, tensor, pointer, address, shape in rows:
+            if box[key] is not tensor or pointer() != address or tensor.shape != shape:
+                return False
+        for tensor, strides in others:
+            if tensor.strides != strides:
+                return False
+        return all(map(contiguous, plain))
 
     if not values:
         return in_place
-    version = paddle.Tensor._inplace_version
-    received = [_GRADIENTS.count(tensor) for tensor in tensors]
-    gradients = [count[0] for count in received]
+    counts = [(count, count[0]) for count in map(_GRADIENTS.count, tensors)]
     # What requires no gradient has no hook that would tell of one, and may be trained between two calls all the same.
     frozen = [tensor for tensor in tensors if tensor.stop_gradient and tensor._grad_ivar() is None]
     samples: list[memoryview] = []
     contents: list[memoryview | None] = []
     digests: list[Callable[[], Hashable]] = []
-    for tensor, count in zip(tensors, gradients, strict=True):
+    for tensor, (_, gradients) in zip(tensors, counts, strict=True):
         view = sample_view(tensor)
         if view is None:
             continue
-        trained = count or (tensor.stop_gradient and tensor._grad_ivar() is not None)
+        trained = gradients or (tensor.stop_gradient and tensor._grad_ivar() is not None)
         memory = None if trained else bits(view)
         if memory is None:
             digests.append(_content(tensor) if trained else memoryview(view).tobytes)
         else:
             samples.append(memory)
             contents.append(bits(view.copy()))
-    numbers, data = [*map(version, tensors)], [digest() for digest in digests]
+    written = [(t._inplace_version, t._inplace_version(), *given) for t, given in zip(tensors, counts, strict=True)]
+    data = [digest() for digest in digests]
 
-    # One list for each question: quicker than one loop that asks all of them of each weight.
-    return lambda: (
-        in_place()
-        and [*map(version, tensors)] == numbers
-        and samples == contents
-        and [digest() for digest in digests] == data
-        and [count[0] for count in received] == gradients
-        and all([t.stop_gradient and t._grad_ivar() is None for t in frozen])
-    )
+    def unchanged() -> bool:
+        if not in_place():
+            return False
+        for version, number, count, gradients in written:
+            if version() != number or count[0] != gradients:
+                return False
+        for tensor in frozen:
+            if not tensor.stop_gradient or tensor._grad_ivar() is not None:
+                return False
+        return samples == contents and (not digests or [digest() for digest in digests] == data)
+
+    return unchanged
 
 
 def shares_memory(tensor: Any, others: Collection[Any]) -> bool:
