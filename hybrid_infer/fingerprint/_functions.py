@@ -24,20 +24,26 @@ def unchanged(rows: Sequence[Row], followed: Collection[int]) -> Callable[[], bo
     others: list[Row] = []
     for row in rows:
         (alike if row[2] is None and not row[3] and id(row[0]) not in followed else others).append(row)
-    first, second = _check(alike, _equal), _check(others, _same)
+    if not alike:
+        return _check(others, None)
+    first = _check(alike, _equal)
+    if not others:
+        return first
+    second = _check(others, None)
     return lambda: first() and second()
 
 
-def _check(rows: Sequence[Row], same: Callable[[list[Any], list[Any]], bool]) -> Callable[[], bool]:
+def _check(rows: Sequence[Row], same: Callable[[list[Any], list[Any]], bool] | None) -> Callable[[], bool]:
+    """`same`: whether what they hold is what they held; None: where each is the same object."""
     if not rows:
         return lambda: True
-    functions = [row[0] for row in rows]
+    functions = tuple(row[0] for row in rows)
     before: list[Any] = []
 
     def check() -> bool:
         nonlocal before
         now = gc.get_referents(*functions)
-        if len(now) == len(before) and same(now, before):
+        if len(now) == len(before) and (all(map(is_, now, before)) if same is None else same(now, before)):
             return True
         # What else they hold does not count, and some of it comes to be when it is asked for: annotations.
         for function, body, given, named in rows:
@@ -58,7 +64,3 @@ def _equal(now: list[Any], before: list[Any]) -> bool:
         return now == before
     except Exception:  # of attributes of a function, if they were replaced by others
         return False
-
-
-def _same(now: list[Any], before: list[Any]) -> bool:
-    return all(map(is_, now, before))

@@ -150,7 +150,7 @@ def _stays(attributes: Attributes, watch: Watch, path: Path, value: Any) -> None
             watch.slot(state, "_parent", state["_parent"])
         for group in groups:
             if state.get(group):
-                watch.single(state, group, state[group])
+                watch.slot(state, group, state[group])
 
 
 def watch_code(attributes: Attributes, code: Fingerprint, named: Sequence[Named] = ()) -> Callable[[], bool]:

@@ -1,7 +1,7 @@
 """A check by identity, at every call, that nothing which a capture read has changed.
 
-It runs right after an engine has swept the processor's caches, so what it costs is memory touched: flat lists walked
-in C, one slot each.
+It runs right after an engine has swept the processor's caches, so what it costs is memory touched: one row for each
+thing that is looked at, and loops over these, which cost less than a chain of iterators in C, few rows or many.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from itertools import chain, repeat
-from operator import contains, getitem, is_, itemgetter
+from itertools import chain
+from operator import is_
 from typing import Any
 
 from hybrid_infer.objects import _at_hand, _state
 from hybrid_infer.objects._state import PLAIN
 
-_SEVERAL = 4  # keys of one box from which on they are read in one step
 _ARRAY_WHOLE = 1 << 20  # bytes: larger arrays are sampled at each call and compared in full at a look-up
 
 
@@ -48,7 +47,6 @@ class Watch:
         self._code, self._named = code, named
         self._seen: set[int] = set()
         self._slots: dict[tuple[int, Any], tuple[Any, Any, Any]] = {}
-        self._singles: list[tuple[Any, Any, Any]] = []
         self._absent: dict[tuple[int, str], tuple[Any, str]] = {}
         self._namespaces: dict[Any, Any] = {}
         self._classes: list[tuple[Any, int, str]] = []
@@ -57,6 +55,7 @@ class Watch:
         self._arrays: list[tuple[Any, Any]] = []
         self._empty: list[Any] = []
         self._fields: list[tuple[Any, str, Any]] = []
+        self._states: list[tuple[Any, dict[str, Any]]] = []
         #: Slots, which the class may have another attribute of the same name before, or keep under another name.
         self._members: list[tuple[Any, Any, Any]] = []
         self._kinds: list[tuple[Any, type]] = []
@@ -72,10 +71,6 @@ class Watch:
     def slot(self, box: Any, key: Any, held: Any) -> None:
         """``box[key] is held``."""
         self._slots.setdefault((id(box), key), (box, key, held))
-
-    def single(self, box: Any, key: Any, held: Any) -> None:
-        """The same of a box of which few keys count, apart from others that are read in one step."""
-        self._singles.append((box, key, held))
 
     def absent(self, box: Any, name: str) -> None:
         """``name not in box``."""
@@ -119,7 +114,7 @@ class Watch:
     def state(self, value: Any, state: dict[str, Any]) -> None:
         """``vars(value) is state``: what is looked at there is not replaced as a whole."""
         if vars(value) is state:  # else a class makes another one each time
-            self._fields.append((value, "__dict__", state))
+            self._states.append((value, state))
 
     def instance(self, value: Any, groups: Iterable[str] = ()) -> None:
         """The same of an instance that this must not keep, its class, and what stands under these names.
@@ -139,7 +134,10 @@ class Watch:
             held = reference()
             if type(held) is not kind or id(now := held.__dict__) != number:
                 return False
-            return all(now.get(group) is part for group, part in parts)
+            for group, part in parts:  # noqa: SIM110  a generator would cost more than all that it asks
+                if now.get(group) is not part:
+                    return False
+            return True
 
         self._checks.append(unchanged)
 
@@ -266,31 +264,24 @@ class Watch:
 
         It may report a change where there is none (an equal object put in place of another), never the opposite.
         """
-        boxes, keys, held, groups = self._places()
-        places, names = ([row[i] for row in self._absent.values()] for i in range(2))
-        classes, lengths = self._classes, self._lengths
+        kinds, absent, lengths, classes = self._kinds, [*self._absent.values()], self._lengths, self._classes
+        slots, fields, states = [*self._slots.values()], [*self._fields, *self._attributes()], self._states
         views, within = [view for view, _ in self._contents], [item for _, items in self._contents for item in items]
         sizes = [len(items) for _, items in self._contents]
-        arrays, buffers, empty = self._arrays, self._buffers, self._empty
-        owners, fields, before = ([row[i] for row in [*self._fields, *self._attributes()]] for i in range(3))
-        filled = [row for row in self._members if row[2] is not _state.ABSENT]
-        members, holders, in_slots = ([row[i] for row in filled] for i in range(3))
-        unset = [(member, value) for member, value, held in self._members if held is _state.ABSENT]
-        objects, kinds = ([row[i] for row in self._kinds] for i in range(2))
-        checks, absent = self._checks, repeat(_state.ABSENT)
+        checks, empty, rarer, nothing = self._checks, self._empty, self._rarer(), _state.ABSENT
 
         def unchanged() -> bool:
             # Before the slots, which those of another class are no slots of.
-            if objects and not all(map(is_, map(type, objects), kinds)):
-                return False
+            for value, kind in kinds:
+                if type(value) is not kind:
+                    return False
             try:
-                if boxes and not all(map(is_, map(getitem, boxes, keys), held)):
-                    return False
-                for get, box, items in groups:
-                    if not all(map(is_, get(box), items)):
+                for box, key, held in slots:
+                    if box[key] is not held:
                         return False
-                if places and any(map(contains, places, names)):
-                    return False
+                for box, name in absent:
+                    if name in box:
+                        return False
                 for box, length in lengths:
                     if len(box) != length:
                         return False
@@ -304,23 +295,18 @@ class Watch:
                     list(map(len, views)) != sizes or not all(map(is_, chain.from_iterable(views), within))
                 ):
                     return False
-                if owners and not all(map(is_, map(getattr, owners, fields, absent), before)):
-                    return False
-                if members and not all(map(is_, map(_SLOT, members, holders), in_slots)):
-                    return False
-                for member, value in unset:
-                    if _state.slot(member, value) is not _state.ABSENT:
+                for value, state in states:
+                    if value.__dict__ is not state:
                         return False
+                for owner, name, held in fields:
+                    if getattr(owner, name, nothing) is not held:
+                        return False
+                if rarer is not None and not rarer():
+                    return False
             # RuntimeError where a container grows under the walk; ValueError of a cell that was emptied, and
             # AttributeError of a slot.
             except (KeyError, IndexError, RuntimeError, ValueError, AttributeError):
                 return False
-            for numbers, sample in arrays:
-                if _sample(numbers) != sample:
-                    return False
-            for buffer, content in buffers:
-                if bytes(memoryview(buffer)) != content:
-                    return False
             for check in checks:
                 if not check():
                     return False
@@ -328,16 +314,27 @@ class Watch:
 
         return unchanged
 
-    def _places(self) -> tuple[list[Any], list[Any], list[Any], list[tuple[Any, Any, tuple[Any, ...]]]]:
-        """Boxes, keys and what they hold; apart, the keys of each box that has several, which are read in one step."""
-        by_box: dict[int, list[tuple[Any, Any, Any]]] = defaultdict(list)
-        for row in self._slots.values():
-            by_box[id(row[0])].append(row)
-        single = [*self._singles, *(row for rows in by_box.values() if len(rows) < _SEVERAL for row in rows)]
-        several = [rows for rows in by_box.values() if len(rows) >= _SEVERAL]
-        groups = [(itemgetter(*(k for _, k, _ in rows)), rows[0][0], tuple(v for *_, v in rows)) for rows in several]
-        boxes, keys, held = ([row[i] for row in single] for i in range(3))
-        return boxes, keys, held, groups
+    def _rarer(self) -> Callable[[], bool] | None:
+        """The check of what few methods have; None where there is none of it. It raises what such things raise."""
+        if not (self._members or self._arrays or self._buffers):
+            return None
+        filled = [row for row in self._members if row[2] is not _state.ABSENT]
+        unset = [(member, value) for member, value, held in self._members if held is _state.ABSENT]
+        arrays, buffers = self._arrays, self._buffers
+
+        def unchanged() -> bool:
+            for member, value, held in filled:
+                if _SLOT(member, value) is not held:
+                    return False
+            for member, value in unset:
+                if _state.slot(member, value) is not _state.ABSENT:
+                    return False
+            for numbers, sample in arrays:
+                if _sample(numbers) != sample:
+                    return False
+            return all(bytes(memoryview(buffer)) == content for buffer, content in buffers)
+
+        return unchanged
 
     def _attributes(self) -> Iterator[tuple[Any, str, Any]]:
         """What cells hold, as attributes of theirs."""
