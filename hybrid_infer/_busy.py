@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hybrid_infer import _fork_safe
@@ -15,9 +16,8 @@ CAPTURING = _fork_safe.Lock()
 _BUSY = threading.local()
 
 
-def capturing() -> bool:
-    """Is this thread inside a capture of ours, or in the eager call that one is compared with?"""
-    return getattr(_BUSY, "capturing", False)
+#: Is this thread inside a capture of ours, or in the eager call that one is compared with? Each call asks.
+capturing: Callable[[], bool] = functools.partial(getattr, _BUSY, "capturing", False)
 
 
 @contextlib.contextmanager

@@ -100,6 +100,7 @@ class Compiled:
         self._build = builder(version.results, constants(frontend))
         computes_one = version.results == ["t"] and self._sources == (("y", 0),)
         self._simple = computes_one and not (live or self.ints or self.requiring)
+        self._export = self._exporters[0] if len(self._exporters) == 1 else None
         self.computed = len(graph.outputs)
         #: The scales of the calls for which it was chosen, and the seconds of a call that it saves there, where known.
         self.scales: dict[int, float] = {}
@@ -139,7 +140,10 @@ class Compiled:
     def valid(self) -> bool:
         """Are the weights, the attributes that were read and the code as they were when this was made?"""
         try:
-            return self._unchanged() and self._attributes() and self._code() and self._constant() and self._usable()
+            return (
+                self._unchanged() and self._attributes() and self._code() and (not self._loose or self._constant())
+                and self._usable()
+            )
         except (KeyError, IndexError):  # a container lost a weight
             return False
 
@@ -224,7 +228,10 @@ class Compiled:
         `tensors`: see ``works_on``. What it writes to is not written yet (see ``_given.applied``). Raises EngineError.
         """
         if self._simple:
-            arrays = [export(tensor) for export, tensor in zip(self._exporters, tensors, strict=True)]
+            if self._export is not None:
+                arrays = [self._export(tensors[0])]
+            else:
+                arrays = [export(tensor) for export, tensor in zip(self._exporters, tensors, strict=True)]
             return self._importers[0](self.program.run(arrays)[0])
         found = self.assemble(self.compute(tensors, ints), tensors, given)
         for i in self.requiring:
@@ -265,7 +272,10 @@ class Compiled:
     ) -> Callable[[Sequence[Any]], Any]:
         """A function from other tensors to the values of a call that is otherwise the same."""
         layout = signatures.layout(values, parameters.names, parameters.defaults)
-        return layout.rebuilder(self.frontend, parameters.defaults)
+        frontend, defaults = self.frontend, parameters.defaults
+        if layout.kinds:  # which are looked up now
+            return layout.rebuilder(frontend, defaults)
+        return lambda tensors: layout.rebuilder(frontend, defaults)(tensors)  # few calls come to a backward pass
 
     def close(self) -> None:
         self.program.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from hybrid_infer._fork_safe import cached_property
@@ -161,8 +163,10 @@ class TorchFrontend:
         others = self._stepping_aside(lambda: 0)
 
         def read() -> Hashable:
+            if not count():
+                return None
             modes = [at(i) for i in range(count())]
-            if not modes or any(type(mode) is not DeviceContext for mode in modes) or others():
+            if any(type(mode) is not DeviceContext for mode in modes) or others():
                 return None
             device = modes[-1].device  # the innermost is asked first
             if device.type == "cuda" and device.index is None:
@@ -234,8 +238,7 @@ class TorchFrontend:
     def hooked(self, weights: Sequence[Any]) -> bool:
         return any([weight._backward_hooks for weight in weights])
 
-    def requires_grad(self, tensor: Any) -> bool:
-        return bool(tensor.requires_grad)
+    requires_grad: Callable[[Any], bool] = staticmethod(attrgetter("requires_grad"))
 
     def require_grad(self, tensor: Any) -> None:
         tensor.requires_grad_()
@@ -243,9 +246,7 @@ class TorchFrontend:
     def describe(self, tensor: Any) -> tuple[str, tuple[int, ...], str]:
         return str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), str(tensor.device)
 
-    @staticmethod
-    def key(tensor: Any) -> Hashable:
-        return tensor.dtype, tensor.shape, tensor.device
+    key: Callable[[Any], Hashable] = staticmethod(attrgetter("dtype", "shape", "device"))
 
     def refuse(self, tensor: Any) -> str:
         import torch
@@ -397,18 +398,7 @@ class TorchFrontend:
             if torch.is_autocast_enabled(kind)
         ]
 
-        @contextmanager
-        def entered() -> Iterator[None]:
-            with ExitStack() as stack:
-                stack.enter_context(torch.inference_mode(inference))
-                stack.enter_context(torch.set_grad_enabled(gradients))
-                for kind, dtype in autocast:
-                    stack.enter_context(torch.autocast(kind, dtype))
-                if device is not None:
-                    stack.enter_context(torch.device(device))
-                yield
-
-        return entered
+        return partial(_entered, gradients, inference, autocast, device)
 
     def forkable(self) -> bool:
         import torch
@@ -460,6 +450,20 @@ class TorchFrontend:
         from hybrid_infer.frontends._torch_program import TrainableLayer
 
         return TrainableLayer(core, tensors, state, parameters, frozen)
+
+
+@contextmanager
+def _entered(gradients: bool, inference: bool, autocast: Sequence[tuple[str, Any]], device: Any) -> Iterator[None]:
+    import torch
+
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(inference))
+        stack.enter_context(torch.set_grad_enabled(gradients))
+        for kind, dtype in autocast:
+            stack.enter_context(torch.autocast(kind, dtype))
+        if device is not None:
+            stack.enter_context(torch.device(device))
+        yield
 
 
 FRONTEND = TorchFrontend()
