@@ -24,10 +24,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hybrid_infer._errors import EngineError
+from hybrid_infer.backends._plan_files import FLAG
 from hybrid_infer.backends._source import replace_nodes, subgraphs
-
-#: The name of the result that is not zero where something may have been lost; float32, without dimensions.
-FLAG = "hybrid_infer.suspect"
 
 #: Element types of ``onnx.TensorProto``: float32, bool, and all floats that engines are given.
 _FLOAT, _BOOL, _FLOATS = 1, 9, frozenset({1, 10, 11})

@@ -6,8 +6,6 @@ Nothing here runs at a warm start, so that the `onnx` package (0.16 s to import)
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from hybrid_infer._errors import EngineError
@@ -18,21 +16,8 @@ from hybrid_infer.backends._exact_sums import split_in_halves
 from hybrid_infer.backends._faults import avoid_faults, spell_log_sigmoids
 from hybrid_infer.backends._long_sums import split
 from hybrid_infer.backends._negative_axes import count_from_the_front
+from hybrid_infer.backends._plan_files import BOUND, COPIED, LIVE, MENDED, UNREAD
 from hybrid_infer.backends._source import read, subgraphs
-
-#: The model with its weights as stubs of external initializers, to be bound when a session is made.
-BOUND = "bound.onnx"
-#: The model with its weights as inputs, in the order of the graph, to be fed at each run.
-LIVE = "live.onnx"
-
-#: The model for calls in which the others may have lost a NaN, with its weights as inputs; only if there may be such.
-MENDED = "mended.onnx"
-
-#: The names of the weights that neither model has, as a list: the engine does not find them where nothing reads them.
-UNREAD = "unread.json"
-
-#: The names of the weights that a session of `BOUND` has to copy, as a list.
-COPIED = "copied.json"
 
 #: Where the stubs say that their data is. No such file exists: the session is given each of them from memory.
 _LOCATION = "weights"
@@ -75,15 +60,6 @@ def prepare(graph: Graph, optimise: bool) -> dict[str, bytes]:
     _stub(model, [name for name in weights if name not in unread])
     lists = {UNREAD: json.dumps(unread).encode(), COPIED: json.dumps(copied).encode()}
     return {BOUND: model.SerializeToString(), LIVE: live, **lists, **files}
-
-
-def bound(graph: Graph, files: Mapping[str, bytes]) -> Graph:
-    """`graph` with the name None for the weights that the models in `files` do not have. Raises EngineError."""
-    try:
-        unread = json.loads(files[UNREAD])
-    except (KeyError, ValueError) as error:
-        raise EngineError("onnxruntime", f"its plan is not whole: {error}") from error
-    return replace(graph, weights=tuple(None if name in unread else name for name in graph.weights))
 
 
 def _drop_unread(model: Any, weights: list[str]) -> list[str]:

@@ -15,7 +15,8 @@ from typing import Any
 from hybrid_infer import _fork_safe
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import CHECKED, EngineOptions, Graph
-from hybrid_infer.backends import _complex, _fork, _nonfinite, _plan, _program, _threads
+from hybrid_infer.backends import _complex, _fork, _program, _threads
+from hybrid_infer.backends._plan_files import BOUND, COPIED, FLAG, LIVE, MENDED, bound
 
 NAME = "onnxruntime"
 
@@ -86,6 +87,8 @@ class OnnxRuntime:
 
     def prepare(self, graph: Graph, options: EngineOptions) -> dict[str, bytes]:
         """The files from which `load` makes a program without the `onnx` package. Raises EngineError."""
+        from hybrid_infer.backends import _plan
+
         return _plan.prepare(graph, options.optimise)
 
     def trim(self) -> None:
@@ -113,9 +116,9 @@ class OnnxRuntime:
             self.wire(spec.dtype)
         if files is None:
             files = self.prepare(graph, options)
-        mended = [files[_plan.MENDED]] if _plan.MENDED in files else []
-        bound, live = (files[_plan.BOUND], files[_plan.COPIED], *mended), (files[_plan.LIVE], b"[]", *mended)
-        return _program.load(self, _sessions, bound, live, _plan.bound(graph, files), weights, options)
+        mended = [files[MENDED]] if MENDED in files else []
+        with_weights, live = (files[BOUND], files[COPIED], *mended), (files[LIVE], b"[]", *mended)
+        return _program.load(self, _sessions, with_weights, live, bound(graph, files), weights, options)
 
     def reason(self, error: Exception) -> str:
         """The engine's message on one short line, without codes and places in its sources."""
@@ -190,11 +193,11 @@ class _Watched:
         self._session: Any = None
 
     def __call__(self, outputs: list[str], feeds: dict[str, Any], settings: None) -> Sequence[Any]:
-        found = self._run([*outputs, _nonfinite.FLAG], feeds, settings)
+        found = self._run([*outputs, FLAG], feeds, settings)
         return self._again(outputs, feeds) if found.pop() else found
 
     def _again(self, outputs: list[str], feeds: dict[str, Any]) -> Sequence[Any]:
-        found: list[Any] = self._exact().run([*outputs, _nonfinite.FLAG], {**self._weights, **feeds})
+        found: list[Any] = self._exact().run([*outputs, FLAG], {**self._weights, **feeds})
         # A check that fails comes first: a NaN may be what has the call take another side.
         if found.pop() and not (outputs[-1:] == [CHECKED] and not found[-1]):
             raise _program.Unfit("a NaN, or an infinity that may become one, meets an operation that would lose it")

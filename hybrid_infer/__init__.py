@@ -20,12 +20,12 @@ from hybrid_infer._errors import (
     StanceError,
     StaticModelError,
 )
-from hybrid_infer._spec import InputSpec
 from hybrid_infer._stance import stance
 from hybrid_infer._stats import reset_stats, stats
 
 if TYPE_CHECKING:
     from hybrid_infer._install import install, uninstall
+    from hybrid_infer._spec import InputSpec
     from hybrid_infer._to_static import to_static
     from hybrid_infer._warmup import Warmed, warmup
     from hybrid_infer.reports._explain import Explanation, explain
@@ -71,6 +71,7 @@ _LATER = {
     "Explanation": "reports._explain", "explain": "reports._explain", "suggest": "reports._suggest",
     "load": "static._static", "save": "static._static", "StaticLayer": "static._static_layer",
     "install": "_install", "uninstall": "_install", "to_static": "_to_static", "Warmed": "_warmup", "warmup": "_warmup",
+    "InputSpec": "_spec",
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, cast
 
-from hybrid_infer import _frontends, _method, _options, _warmup
+from hybrid_infer import _frontends, _method, _options
 from hybrid_infer._errors import HybridInferError
 from hybrid_infer._method import Bound, HotMethod
 from hybrid_infer._typed import Decorator
@@ -264,6 +264,8 @@ def method_of(layer: Any, asked: str = "inference") -> Any:
 
 def _ready(bound: Bound) -> Bound:
     if bound.__hybrid_infer__.options.input_spec is not None:
+        from hybrid_infer import _warmup
+
         _warmup.ahead(bound)
     return bound
 

@@ -10,10 +10,9 @@ import os
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hybrid_infer import (
-    _background,
     _backwards,
     _choice,
     _contests,
@@ -43,10 +42,13 @@ from hybrid_infer._subject import Subject
 from hybrid_infer._turnover import Turnover
 from hybrid_infer._types import OVERLAP
 from hybrid_infer._version import Call, Version
-from hybrid_infer.checks import _agreement, _verify
+from hybrid_infer.checks import _verify
 from hybrid_infer.fingerprint._walked import Walked
 from hybrid_infer.state import _given, _written  # fmt: skip
 from hybrid_infer.state._carry import Boxes, Carries
+
+if TYPE_CHECKING:
+    from hybrid_infer import _background
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -351,6 +353,8 @@ class State:
         found = _given.called(
             self.method.function, (*owner, *args), kwargs, given, changing, copy, self.boxes, route.stored
         )
+        from hybrid_infer.checks import _agreement
+
         check, options = _agreement.check, self.method.options
         return found, lambda: check(self.frontend, route, tensors, layout.ints, found, options, given, before)
 

@@ -6,7 +6,9 @@ A leaf module, which imports nothing of ours: every room takes its locks from he
 from __future__ import annotations
 
 import os
+import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -55,13 +57,32 @@ class Lock:
         self._lock = self._make()
 
 
+_PATIENCE = 1.0  # seconds for which a fork waits for imports
+_OURS = "hybrid_infer."
+
+
+def _before_fork() -> None:
+    """Wait for threads that import modules of ours: they would stay half imported in the child, and hang it."""
+    deadline = time.monotonic() + _PATIENCE
+    while any(map(_half_imported, _our_modules())) and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def _our_modules() -> list[Any]:
+    return [module for name, module in sys.modules.copy().items() if name.startswith(_OURS)]
+
+
+def _half_imported(module: Any) -> bool:
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+
+
 def _enter_child() -> None:
     for each in list(_made):
         each._renew()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_enter_child)
+    os.register_at_fork(before=_before_fork, after_in_child=_enter_child)
 
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from hybrid_infer import (
-    _ahead,
     _compilers,
     _defects,
     _fleeting,
@@ -49,7 +48,11 @@ class HotMethod:
         self.counters = _stats.counters(self.name)
         #: What it carries from call to call, as far as calls of any instance have shown (see `_carry`).
         self.carries: tuple[Carry, ...] = ()
-        self.ahead = None if options.input_spec is None else _ahead.compile_ahead
+        self.ahead: Callable[..., None] | None = None
+        if options.input_spec is not None:
+            from hybrid_infer import _ahead
+
+            self.ahead = _ahead.compile_ahead
         self._static: Callable[..., Any] | None = None
         self._owned: HotMethod | None = None
         #: Of a function that is a method of its first argument, where that is no layer.

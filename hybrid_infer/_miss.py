@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hybrid_infer import _background, _choice, _cinn, _defects, _family, _pace, _progress, _stance, _trt
+from hybrid_infer import _choice, _cinn, _defects, _family, _pace, _progress, _stance, _trt
 from hybrid_infer._busy import NOTHING
 from hybrid_infer._log import tell
 from hybrid_infer._met import Style
@@ -246,6 +246,8 @@ def _defer(
     state: Any, owner: tuple[Any, ...], args: Any, kwargs: Any, values: Any, layout: Layout
 ) -> tuple[Any, Any]:
     """Answer eagerly, and have the call compiled in the background; one call of an instance at a time."""
+    from hybrid_infer import _background
+
     job = state.job
     if job is not None and job.pending():
         return Eager(_background.REASON, job.pending, kind="busy"), NOTHING

@@ -13,7 +13,6 @@ from typing import Any
 
 from hybrid_infer._errors import OptionError
 from hybrid_infer._log import LOGGER as _log
-from hybrid_infer._spec import InputSpec
 
 _PREFIX = "HYBRID_INFER_"
 
@@ -158,6 +157,8 @@ def _specs(value: Any) -> tuple[Any, ...]:
 
 def _described(value: Any) -> Any:
     """A spec for each tensor: options are compared with each other, and tensors have no truth value."""
+    from hybrid_infer._spec import InputSpec
+
     if isinstance(value, (list, tuple)):
         return type(value)(map(_described, value))
     if isinstance(value, dict):

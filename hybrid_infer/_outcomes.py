@@ -17,7 +17,6 @@ from hybrid_infer._family import Family, Held
 from hybrid_infer._request import Outcome, Request
 from hybrid_infer._route import Eager
 from hybrid_infer._version import Version
-from hybrid_infer.capture import _tracing
 from hybrid_infer.state._arming import arm
 
 
@@ -33,6 +32,8 @@ def publish_refusals(request: Request, family: Family, held: Held) -> None:
     if held.entry is None or request.subject.opaque:
         return
     for among, reason in held.untold():
+        from hybrid_infer.capture import _tracing
+
         record = _tracing.unserved(request, held, reason, among)
         request.store.remember_failure(family.key, record.to_meta())
 
@@ -50,6 +51,8 @@ def unserved(
     Raises TooOpen where that may be for the sizes that vary in it, unless `narrows` says that it is not. `odd`: it may
     be for the call, which is answered as `_one_side` has it.
     """
+    from hybrid_infer.capture import _tracing
+
     scope = _engines.scope(request)
     failed = Held(_tracing.unserved(request, held, reason, scope), None, disk=False)
     failed.ledger = held.ledger

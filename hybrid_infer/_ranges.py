@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_infer import _fork_safe, _guards
 from hybrid_infer._errors import EngineError, PassingFault
-from hybrid_infer._spec import ranges_of
 from hybrid_infer.checks import _verified
 
 if TYPE_CHECKING:
@@ -153,6 +152,8 @@ def profile_for(request: Request, held: Held, engine: Any) -> Any:
     if record.profile is None:
         if wider is not None and profiles.covers(wider, met):  # built while another engine answered
             return wider
+        from hybrid_infer._spec import ranges_of
+
         wishes = profiles.declared(ranges_of(request.options.input_spec, held.version))
         known = [each for each in record.seen if profiles.covers(profiles.hull([each], met), each)]
         return profiles.united(profiles.hull([*known, met], record.usual(met)), wishes)

@@ -12,14 +12,11 @@ from typing import Any
 
 from hybrid_infer import (
     _choice,
-    _differences,
     _engines,
     _family,
     _ledger,
     _one_side,
-    _profiler,
     _progress,
-    _recurring,
     _sides,
 )  # fmt: skip
 from hybrid_infer._busy import CAPTURING, NOTHING, transparent
@@ -33,7 +30,6 @@ from hybrid_infer._route import Eager
 from hybrid_infer._serve import takes, use
 from hybrid_infer._subject import Subject
 from hybrid_infer._version import Version
-from hybrid_infer.capture import _forked, _tracing
 from hybrid_infer.checks._invocation import Invocation
 from hybrid_infer.state import _carry, _written
 from hybrid_infer.state._arming import arm
@@ -94,6 +90,10 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[An
     if (route := state.sides.instead(resting, request.frozen, complete)) is not None:
         return route, NOTHING
     full = len(state.seen) >= state.method.options.max_versions
+    # A process that finds its static model on disk comes no further, and needs none of this.
+    from hybrid_infer import _profiler, _recurring
+    from hybrid_infer.capture import _tracing
+
     widening = _tracing.varying(request, _siblings(request, families), _closed(request, families))
     if full and (not any(widening) or widening in state.in_vain):
         return _too_many(state, request, families), NOTHING
@@ -392,6 +392,8 @@ def _closed(request: Request, families: Sequence[Family]) -> list[Version]:
 
 def _too_many(state: Any, request: Request, families: Sequence[Family]) -> Eager:
     """The route past ``max_versions``, until one of them serves the call after all or makes room."""
+    from hybrid_infer import _differences
+
     last = next(reversed(state.seen.values()))
     what, remedy = _differences.of_call(last, request.call, state.parameters.names, request.subject)
     most = state.method.options.max_versions
@@ -408,6 +410,8 @@ def _too_many(state: Any, request: Request, families: Sequence[Family]) -> Eager
 
 def _capture(request: Request, families: Sequence[Family], wait: float) -> Outcome | None:
     """Trace the call; in a child process if nobody waits for it. None: another thread traces for too long."""
+    from hybrid_infer.capture import _forked, _tracing
+
     siblings, closed = _siblings(request, families), _closed(request, families)
 
     def trace() -> Outcome:
@@ -431,6 +435,8 @@ def _capture(request: Request, families: Sequence[Family], wait: float) -> Outco
 
 def _why(state: Any, request: Request, family: Family) -> str:
     """In what the nearest static model differs from what a call needs."""
+    from hybrid_infer import _differences
+
     known = [h.version for each in _families(state, request, family) for h in list(each.held)]
     store = state.stores.open() if request.subject.large else request.store
     return _differences.of_miss(known, store, request.call, request.subject)

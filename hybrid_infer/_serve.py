@@ -37,7 +37,7 @@ from hybrid_infer._pauses import before, for_a_while
 from hybrid_infer._request import Outcome, Request
 from hybrid_infer._route import Compiled, Eager
 from hybrid_infer._types import OVERLAP
-from hybrid_infer.checks import _comparison, _magnitudes, _probes, _verified, _verify
+from hybrid_infer.checks import _comparison, _magnitudes, _verified, _verify
 from hybrid_infer.checks._invocation import Answer, Invocation
 from hybrid_infer.checks._unheard import unheard
 from hybrid_infer.state import _carry, _given, _ran_eagerly
@@ -304,6 +304,8 @@ def _choose(
         other.built.verified = True
 
     def doubt(other: Compiled) -> str:
+        from hybrid_infer.checks import _probes
+
         if request.parameters.carries:
             return "what the method carries from call to call may be a NaN"
         endless = _probes.endless((graph or held.graph()).model)

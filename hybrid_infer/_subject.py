@@ -7,13 +7,12 @@ import dis
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, WrapperDescriptorType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hybrid_infer import _fork_safe, _keys
 from hybrid_infer._errors import TraceError
 from hybrid_infer._structure import class_path, keeps_its_name
 from hybrid_infer._version import FORMAT, TRACES, Weight
-from hybrid_infer.capture import _outside
 from hybrid_infer.fingerprint import _code, _framework_code, _type_calls, _walk
 from hybrid_infer.fingerprint._fingerprint import External, Fingerprint
 from hybrid_infer.fingerprint._walked import Known, Walked
@@ -23,7 +22,9 @@ from hybrid_infer.state._arming import arm, watch_code
 from hybrid_infer.state._attributes import Attributes, Read
 from hybrid_infer.state._carry import Carry
 from hybrid_infer.state._given import is_object
-from hybrid_infer.state._reach import Reach
+
+if TYPE_CHECKING:
+    from hybrid_infer.state._reach import Reach
 
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 
@@ -190,6 +191,8 @@ class Subject:
 
     @_fork_safe.cached_property
     def _holds(self) -> dict[int, Any]:
+        from hybrid_infer.state._reach import Reach
+
         found = dict(self.census.paths)
         held: dict[int, Any] = {id(value): value for value in self.census.objects.values() if id(value) in found}
         with contextlib.suppress(TraceError):  # then no capture will get as far
@@ -328,6 +331,8 @@ class Subject:
         """Does the code name the clock, or another thing that differs from call to call?"""
         if any(code.context_variables for code in self.codes):
             return True
+        from hybrid_infer.capture import _outside
+
         return any(_outside.suspected(function, code) for function, code in self._bodies())
 
     def compared(self) -> Callable[[Any], bool]:
@@ -396,6 +401,8 @@ class Subject:
 
     def reach(self) -> Callable[[], Reach]:
         """Watches what the code can write to beside the roots, from each call of what it returns."""
+        from hybrid_infer.state._reach import Reach
+
         known = set(self.census.paths) | self.census.grouped
         # No twin takes the place of a loose tensor, so a write to it is a write to the program's. Its memory is asked
         # for now, since a tracer does not give it away.

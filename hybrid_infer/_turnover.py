@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from hybrid_infer._differences import listed, of_keys
 from hybrid_infer._pauses import minutes
 
 #: Captures in a row that served no other call than their own, after which no more are made for a while.
@@ -41,6 +40,8 @@ class Turnover:
         self._short += 1
         if self._short <= (_FEW if self._seconds > _LONG else SHORT_LIVED):
             return ""
+        from hybrid_infer._differences import listed, of_keys
+
         self._short -= 1  # it is tried once after each pause
         return listed([each.what for each in of_keys(self._items, before)])
 

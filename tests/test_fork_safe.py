@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+import importlib
 import os
 import re
+import sys
 import threading
 import time
 import warnings
@@ -130,3 +133,22 @@ def test_no_other_locks_are_made() -> None:
         if path.name not in allowed and bare.search(line) and "_fork_safe" not in line and " is functools." not in line
     ]
     assert not found
+
+
+def test_a_module_that_another_thread_imports_is_whole_in_a_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "_imported_late.py").write_text("import time\nentered.set()\ntime.sleep(0.3)\nNAME = 1\n")
+    monkeypatch.setattr(hybrid_infer, "__path__", [*hybrid_infer.__path__, str(tmp_path)])
+    inside = threading.Event()
+    monkeypatch.setattr(builtins, "entered", inside, raising=False)
+    name = "hybrid_infer._imported_late"
+    thread = threading.Thread(target=importlib.import_module, args=(name,))
+    thread.start()
+    try:
+        assert inside.wait(20)
+        assert in_child(lambda: importlib.import_module(name).NAME == 1)
+    finally:
+        thread.join()
+        sys.modules.pop(name, None)
+        vars(hybrid_infer).pop("_imported_late", None)

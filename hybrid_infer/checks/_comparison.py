@@ -16,7 +16,7 @@ from hybrid_infer._family import Held
 from hybrid_infer._pauses import ever_longer, for_a_while
 from hybrid_infer._request import Request
 from hybrid_infer._route import Compiled
-from hybrid_infer.checks import _agreement, _magnitudes, _verified, _verify
+from hybrid_infer.checks import _magnitudes, _verified, _verify
 from hybrid_infer.checks._invocation import Answer, Invocation
 from hybrid_infer.state import _ran_eagerly
 from hybrid_infer.state._ran import Trail
@@ -125,6 +125,8 @@ def wrong(request: Request, held: Held, built: Built, fault: Exception) -> bool:
 
 def check(request: Request, route: Compiled, eager: Answer, call: Invocation) -> None:
     """Raises Disagreement, Inconclusive or EngineError."""
+    from hybrid_infer.checks import _agreement
+
     ints, options, again = request.layout.ints, request.options, route.held.compared[route.built.plan] > 0
     with route.held.ledger.timed("verify"):
         _agreement.check(

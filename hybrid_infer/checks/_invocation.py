@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybrid_infer._busy import NOTHING
 from hybrid_infer._errors import EngineError, TraceError
 from hybrid_infer._request import Request
 from hybrid_infer._route import Compiled
-from hybrid_infer.checks._understudy import Understudy
 from hybrid_infer.state import _given
 from hybrid_infer.state._carry import Boxes
+
+if TYPE_CHECKING:
+    from hybrid_infer.checks._understudy import Understudy
 
 #: The function, the instance, and where that holds what is carried from call to call.
 Stage = tuple[Callable[..., Any], tuple[Any, ...], Boxes]
@@ -157,6 +159,8 @@ class Invocation:
         if not state and not request.parameters.carries:
             return self._live()
         if self._understudy is None:
+            from hybrid_infer.checks._understudy import Understudy
+
             try:
                 self._understudy = Understudy(request.frontend, request.function, request.subject, state)
             except TraceError as fault:
