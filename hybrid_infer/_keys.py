@@ -246,12 +246,14 @@ class Key:
         return [(name, mine.get(name), theirs.get(name)) for name in labels if mine.get(name) != theirs.get(name)]
 
 
-def method_key(ingredients: Mapping[str, object]) -> Key:
+def method_key(ingredients: Mapping[str, object], before: Iterable[tuple[str, str]] = ()) -> Key:
     """The key over plain `ingredients`, in their order; each is logged at DEBUG on ``hybrid_infer.keys``.
+
+    `before`: items of another key that come first, so that nobody has to digest them twice.
 
     Raises Unhashable, its path led by the label, for an ingredient that is not plain data.
     """
-    items = []
+    items = [*before]
     for label, data in ingredients.items():
         try:
             items.append((label, digest(data)))

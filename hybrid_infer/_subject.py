@@ -250,11 +250,14 @@ class Subject:
     @_fork_safe.cached_property
     def place(self) -> str:
         """Where static models of a large program are kept, whatever its code is."""
-        return _keys.method_key({**self._surroundings(), "code": "what has run of it"}).hex
+        return _keys.method_key({"code": "what has run of it"}, self._around).hex
+
+    @_fork_safe.cached_property
+    def _around(self) -> tuple[tuple[str, str], ...]:
+        return _keys.method_key(self._surroundings()).items
 
     def _key(self) -> _keys.Key:
         ingredients: dict[str, Any] = {
-            **self._surroundings(),
             "constants": [[e.kind, e.holder, e.name, self._content(e.object)] for e in self.loose],
             "layers held by code": [
                 [_layer_hooks.find(census.layers, self.frontend.hooks, True) is not None, *map(list, reads)]
@@ -267,7 +270,7 @@ class Subject:
         ingredients["functions of the framework"] = _framework_code.labels(self.frontend, named)
         ingredients["functions of libraries"] = _framework_code.labels_of_libraries(self._libraries)
         ingredients.update({f"code {label}": digest for label, digest in self.code.ingredients.items()})
-        return _keys.method_key(ingredients)
+        return _keys.method_key(ingredients, self._around)
 
     def _refused(self) -> list[list[str]]:
         """Weights that no engine can be given: a graph may be made where they are, that does not use them."""

@@ -265,7 +265,7 @@ class Attributes:
 
     def match(self, reads: Iterable[Read], census: Census) -> Read | None:
         """The first read that does not hold for a live layer; None if all do."""
-        reads = tuple(reads)
+        reads, every = tuple(reads), _all(census)
         if not _layer_hooks.harmless(self.hooks(census, reads)):
             return reads[0]
         for read in reads:
@@ -278,7 +278,7 @@ class Attributes:
             if read.kind == "vouched":
                 continue
             try:
-                if self._again(read, census) != (read.kind, read.digest):
+                if self._again(read, census, every) != (read.kind, read.digest):
                     return read
             except Opaque:
                 return read
@@ -286,17 +286,17 @@ class Attributes:
 
     def retold(self, reads: Iterable[Read], census: Census) -> list[Read]:
         """Reads that hold for a live layer, by the code that counts here. Raises Opaque."""
-        found = []
+        found, every = [], _all(census)
         for read in reads:
             if read.path != _environment.PATH and read.kind not in ("opaque", "vouched"):
-                read = Read(read.path, read.name, *self._again(read, census))
+                read = Read(read.path, read.name, *self._again(read, census, every))
             found.append(read)
         return found
 
-    def _again(self, read: Read, census: Census) -> tuple[str, str]:
-        """What is read now. Raises Opaque."""
+    def _again(self, read: Read, census: Census, every: set[int]) -> tuple[str, str]:
+        """What is read now; `every`: the ids of all objects there. Raises Opaque."""
         value = census.at(read.path)
-        state = self._state(value, read.name, census, set() if read.kind == "object" else _all(census))
+        state = self._state(value, read.name, census, set() if read.kind == "object" else every)
         return self._code(value, read.name) if read.kind == "code" and state[0] == "method" else state
 
     def notes(self, value: Any) -> bool:

@@ -30,6 +30,7 @@ _LEAVES = (
 _BUILTIN = frozenset(
     {dict, list, tuple, set, frozenset, deque, type, types.MethodType, types.FunctionType, types.BuiltinFunctionType}
 )
+_HOLD_NO_FUNCTION = PLAIN | {type, types.ModuleType, types.BuiltinFunctionType}
 _NAMED = (logging.Logger, contextvars.ContextVar, types.ModuleType)
 _OBJECTS = 1 << 17
 _OURS = __name__.partition(".")[0]  # a wrapped method leads to its programs, of which the program knows nothing
@@ -157,13 +158,24 @@ def _values(census: Census) -> Iterator[Any]:
     seen: set[int] = set()
     passed_by = {id(census.objects[path]): names for path, names in census.left_out.items()}
     queue: list[Any] = list(census.objects.values())
+    ours: dict[type, bool] = {}
+    slots: dict[type, list[tuple[str, Any]]] = {}
     while queue and len(seen) < _OBJECTS:
         value = queue.pop()
         kind = type(value)
-        if kind in PLAIN or id(value) in seen or str(kind.__module__).partition(".")[0] == _OURS:
+        if kind in PLAIN or id(value) in seen:
+            continue
+        if kind not in ours:
+            ours[kind] = str(kind.__module__).partition(".")[0] == _OURS
+            slots[kind] = list(_state.members(kind))
+        if ours[kind]:
             continue
         seen.add(id(value))
         yield value
+        if kind is dict:
+            queue.extend(value.values())
+            queue.extend(key for key in list(value) if type(key) not in PLAIN)
+            continue
         if isinstance(value, _NAMED):
             continue
         if isinstance(value, (dict, list, tuple, set, frozenset, deque)):
@@ -184,7 +196,7 @@ def _values(census: Census) -> Iterator[Any]:
             continue
         names = passed_by.get(id(value), frozenset())  # by name: what is left out may be held elsewhere as well
         queue.extend(held for name, held in getattr(value, "__dict__", {}).items() if name not in names)
-        queue.extend(held for _, held in _state.slots(value, kind))
+        queue.extend(_state.slot(member, value) for _, member in slots[kind])
 
 
 def functions(census: Census) -> dict[str, dict[str, tuple[types.FunctionType, ...]]]:
@@ -195,6 +207,8 @@ def functions(census: Census) -> dict[str, dict[str, tuple[types.FunctionType, .
         state = getattr(value, "__dict__", None)
         attributes = list(state.items()) if isinstance(state, dict) else []
         for name, held in (*attributes, *_state.slots(value, type(value))):
+            if type(held) in _HOLD_NO_FUNCTION or (type(held) is dict and not held):
+                continue
             for function in _functions(held, seen):
                 found.setdefault(_state.name_of(type(value)), {}).setdefault(name, {})[function] = None
     return {kind: {name: tuple(each) for name, each in names.items()} for kind, names in found.items()}
