@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import statistics
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -188,6 +187,8 @@ def _short(work: Run, runs: Mapping[str, Run], once: float) -> Figures:
             work()
             run()
         figures[name].append((time.perf_counter() - start) / len(repeat))
+    import statistics
+
     steady = all(statistics.median(found) < _STEADY * min(found) for found in figures.values())
     pairs = {name: _mean(found) if steady else min(found) for name, found in figures.items()}
     half = pairs[EAGER] / 2
@@ -207,6 +208,8 @@ def _in_a_row(runs: Mapping[str, Run]) -> dict[str, float]:
         for _ in repeat:
             run()
         found[name].append((time.perf_counter() - start) / len(repeat))
+    import statistics
+
     return {name: statistics.median(each) for name, each in found.items()}
 
 
@@ -225,7 +228,8 @@ def _repeat(once: float, least: int) -> range:
 
 
 def _mean(found: Sequence[float]) -> float:
-    return statistics.fmean(sorted(found)[:-1])
+    kept = sorted(found)[:-1]
+    return math.fsum(kept) / len(kept)
 
 
 def _long(work: Run, runs: Mapping[str, Run]) -> Figures:

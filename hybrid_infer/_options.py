@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -82,6 +81,8 @@ def check_names(given: Iterable[str], known: Collection[str] = (), function: str
     known = known or sorted(f.name for f in fields(Options))
     for name in given:
         if name not in known:
+            import difflib
+
             near = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"its options are {', '.join(known)}"
             raise TypeError(f"{function} has no option {name!r}; {hint}")
@@ -121,7 +122,7 @@ def make(given: dict[str, Any]) -> Options:
     return options
 
 
-_DEVICE = re.compile(r"cpu|(gpu|cuda)(:[0-9]+)?")
+_DEVICE = r"cpu|(gpu|cuda)(:[0-9]+)?"
 
 
 def _device(value: Any) -> str | None:
@@ -130,7 +131,7 @@ def _device(value: Any) -> str | None:
         return None
     foreign = type(value).__module__.partition(".")[0] in ("torch", "paddle")
     name = str(value).removeprefix("Place(").removesuffix(")") if foreign else value
-    if not isinstance(name, str) or not _DEVICE.fullmatch(name):
+    if not isinstance(name, str) or not re.fullmatch(_DEVICE, name):
         allowed = "None, 'cpu', 'gpu', 'gpu:<index>', 'cuda', 'cuda:<index>', or such a device of torch or Paddle"
         raise OptionError("device", value, allowed)
     return name
@@ -185,6 +186,8 @@ def _engine_like(name: Any) -> str:
     """The engine that a name most likely means; empty where none comes near."""
     if not isinstance(name, str):
         return ""
+    import difflib
+
     plain = name.strip().lower()
     near = difflib.get_close_matches(plain, BACKENDS, 1, 0.75)
     return _ALIASES.get(plain) or (near[0] if near else "")

@@ -92,7 +92,7 @@ def later(
 
 #: Of failures that say something about this process, not about the method: a stack that was nearly full, an import that
 #: an interrupt broke off, streams that are closed, too little memory, a trace of the program's own on another thread.
-_OF_THE_MOMENT = re.compile(
+_OF_THE_MOMENT = (
     r"RecursionError|maximum recursion depth|MemoryError|[Cc]annot allocate memory|partially initialized module|"
     r"circular import|module '[\w.]+' has no attribute|already exists in dispatch namespace|"
     r"I/O operation on closed file|Too many open files|No space left on device|"
@@ -102,13 +102,14 @@ _OF_THE_MOMENT = re.compile(
 
 def of_the_moment(version: Version) -> bool:
     """Did a capture fail for a cause that passes? Then it is tried again, and nobody else is told."""
-    if version.kind == "capture" and _OF_THE_MOMENT.search(version.reason) is not None:
+    if version.kind == "capture" and re.search(_OF_THE_MOMENT, version.reason):
         return True
     # Where no line of the method's is known that draws, another thread may have been the one that did.
-    return version.kind == "writes" and threading.active_count() > 1 and _DRAWN.fullmatch(version.reason) is not None
+    drawn = version.kind == "writes" and threading.active_count() > 1
+    return drawn and re.fullmatch(_DRAWN, version.reason) is not None
 
 
-_DRAWN = re.compile(r"(?:(?:; )?it draws from (?:Python|NumPy)'s random)+")
+_DRAWN = r"(?:(?:; )?it draws from (?:Python|NumPy)'s random)+"
 
 
 def fail(request: Request, family: Family, held: Held) -> None:

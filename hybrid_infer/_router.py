@@ -6,8 +6,8 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from hybrid_infer import _choice, _compile, _engines, _fork_safe, _progress, _provisional, _rewriting
 from hybrid_infer._choice import EAGER, Choice, Figures, Run
@@ -27,8 +27,7 @@ _log = logging.getLogger("hybrid_infer")
 _MEASURING = _fork_safe.Lock()
 
 
-@dataclass
-class Candidate:
+class Candidate(NamedTuple):
     """An engine's program bound to the instance."""
 
     built: Built

@@ -28,10 +28,9 @@ _EXACT = TF32()
 #: Seconds until what failed for a cause that passes is tried again, and how often they are doubled at the most.
 _PAUSE, _DOUBLED = 300.0, 4
 #: What engines say of such causes.
-_MOMENT = re.compile(
+_MOMENT = (
     r"out.of.memory|bad_?alloc|insufficient memory|not enough (memory|space)|no space left|too many open files|"
-    r"(cannot|could not be|failed to) allocated?",
-    re.IGNORECASE,
+    r"(cannot|could not be|failed to) allocated?"
 )
 
 
@@ -126,7 +125,7 @@ def store(request: Request, held: Held, engine: Any, plan: str, prepared: Prepar
 def passing(fault: BaseException | None) -> bool:
     """Does a failure lie in the moment, so that it says nothing about the graph and the engine?"""
     while fault is not None:
-        if isinstance(fault, (PassingFault, MemoryError, OSError)) or _MOMENT.search(str(fault)):
+        if isinstance(fault, (PassingFault, MemoryError, OSError)) or re.search(_MOMENT, str(fault), re.IGNORECASE):
             return True
         fault = fault.__cause__
     return False

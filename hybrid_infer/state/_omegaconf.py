@@ -35,7 +35,7 @@ _PLACE = frozenset({"_key", "_get_parent", "_get_parent_container", "_get_root",
 _KNOWN = frozenset({*_OF_ONE, _FLAG, *_OF_ALL, *_PLACE})
 _SETTINGS = "omegaconf.dictconfig:DictConfig"
 #: A reference to another entry; dots before its name say how far up it begins.
-_REFERENCE = re.compile(r"\$\{(\.*)([A-Za-z_][\w.]*)\}")
+_REFERENCE = r"\$\{(\.*)([A-Za-z_][\w.]*)\}"
 _DEPTH = 16
 _SINKS: dict[int, set[str]] = {}
 
@@ -270,9 +270,9 @@ def _by_resolver(value: Any, depth: int) -> bool:
     if not value._is_interpolation():
         return False
     text = str(_held(value))
-    if "${" in _REFERENCE.sub("", text) or depth > _DEPTH:
+    if "${" in re.sub(_REFERENCE, "", text) or depth > _DEPTH:
         return True
-    for dots, names in _REFERENCE.findall(text):
+    for dots, names in re.findall(_REFERENCE, text):
         above = [*_upwards(value)]
         found = above[-1] if not dots else above[min(len(dots), len(above) - 1)]
         for name in names.split("."):
