@@ -12,7 +12,7 @@ from hybrid_infer._signature import place as in_words
 from hybrid_infer._types import TensorSpec
 from hybrid_infer._version import Call, Version
 from hybrid_infer.objects import _constants
-from hybrid_infer.state import _carry
+from hybrid_infer.state import _carry, _orders
 from hybrid_infer.state._attributes import Read
 from hybrid_infer.state._ran import Ran
 
@@ -206,7 +206,8 @@ def shown(node: Any) -> str:
 
 def in_code(read: Read) -> str:
     """What was read, as ``attribute self.config``."""
-    return f"attribute {'.'.join((*read.path, read.name))}"
+    order = "order of the " if read.kind in _orders.KINDS else ""
+    return f"{order}attribute {'.'.join((*read.path, read.name))}"
 
 
 def _tied(paths: tuple[str, ...]) -> str:

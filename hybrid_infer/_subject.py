@@ -22,6 +22,7 @@ from hybrid_infer.state._arming import arm, watch_code
 from hybrid_infer.state._attributes import Attributes, Read
 from hybrid_infer.state._carry import Carry
 from hybrid_infer.state._given import is_object
+from hybrid_infer.state._orders import Orders
 
 if TYPE_CHECKING:
     from hybrid_infer.state._reach import Reach
@@ -107,6 +108,8 @@ class Subject:
         self.attributes.counted = {(id(owner), name) for owner, name, _ in self.code.classes_read}
         #: The method's code, and that of functions which objects keep: what they hold, a trace tells.
         self.codes = self._codes_of(found.code, attributes)
+        leaves = (frontend.tensor_type, layer_type, *frontend.constant_types)
+        self.attributes.orders = Orders(self.codes, leaves)
         sentinels = dict.fromkeys(each for code in self.codes for each in code.sentinels)
         self.attributes.values.sentinels = {each: n for n, each in enumerate(sentinels)}
         self.loose = [each for each in self.code.externals if id(each.object) not in inside]
@@ -266,6 +269,8 @@ class Subject:
         }
         if self.facts is not None:
             ingredients["facts of weights"] = repr(self._weight_facts())
+        if orders := self.attributes.orders.of_code(self.census.paths.keys()):
+            ingredients["order of sets"] = orders
         named = [*self._named, *self.replaced]
         ingredients["functions of the framework"] = _framework_code.labels(self.frontend, named)
         ingredients["functions of libraries"] = _framework_code.labels_of_libraries(self._libraries)

@@ -9,7 +9,7 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer.capture._unshared import unshare
-from hybrid_infer.objects import _state
+from hybrid_infer.objects import _state, _unordered
 from hybrid_infer.state import _census, _entries, _omegaconf
 from hybrid_infer.state._carry import Boxes
 from hybrid_infer.state._census import Census, Path
@@ -31,6 +31,7 @@ def with_same_tensors(
     memo = {id(slot.tensor): slot.tensor for slot in live.slots}
     memo.update((id(box[key]), box[key]) for box, key in live.computed(frontend.groups))
     memo.update((id(held), held) for held in Boxes(live.carries, live.objects).held())
+    memo.update((id(held), _unordered.copied(held)) for held in _sets(live))
     _omegaconf.put_in(memo, live.objects.values(), partly)
     if noting:
         _entries.put_in(memo, live.objects.values(), past)
@@ -57,6 +58,25 @@ def copied(roots: Mapping[str, Any], live: Census, memo: dict[int, Any]) -> dict
     return made
 
 
+def _sets(live: Census) -> Iterator[Any]:
+    """The sets of what no copy takes the place of, which Python's own copies may put in another order."""
+    held = [part for value in live.objects.values() for part in _holds(value)]
+    while held:
+        each = held.pop()
+        if isinstance(each, (tuple, set, frozenset)):
+            held += _state.elements(each)
+        if type(each) in (set, frozenset) and _unordered.plain(each):
+            yield each
+
+
+def _holds(value: Any) -> list[Any]:
+    """What an object holds, but for the keys of a dict."""
+    held = list(vars(value).values()) if hasattr(value, "__dict__") else []
+    held += [part for _, part in _state.slots(value, type(value))]
+    held += _state.elements(value) if isinstance(value, (dict, list)) else ()
+    return held
+
+
 def _uncopied(live: Census) -> Iterator[Any]:
     """What the program shares with its copy.
 
@@ -64,9 +84,7 @@ def _uncopied(live: Census) -> Iterator[Any]:
     is one that it knows; and what wraps a decorated method, with all that we know of it.
     """
     for value in live.objects.values():
-        held = list(vars(value).values()) if hasattr(value, "__dict__") else []
-        held += [part for _, part in _state.slots(value, type(value))]
-        held += _state.elements(value) if isinstance(value, (dict, list)) else ()
+        held = _holds(value)
         held += _state.content(value) if isinstance(value, dict) else ()  # its keys
         held += [part for each in held if isinstance(each, (tuple, set, frozenset)) for part in _members(each)]
         yield from (item for item in held if isinstance(item, SHARED) or type(item) is object or _of_a_function(item))

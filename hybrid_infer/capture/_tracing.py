@@ -259,6 +259,8 @@ def _version(request: Request, twin: Twin, captured: Captured) -> Outcome:
         request.subject.census, twin.names, twin.whole, vouched=vouched, noted=twin.watched
     )
     reasons = [*captured.impure, *twin.writes, *astray]
+    if not reasons and (reordered := request.subject.attributes.reordered(reads, twin.census)):
+        reasons.append(f"it goes by the order of {reordered}, a set whose copy has another one: sort it")
     changing = [*(twin.tensors[i] for i in twin.written), *(twin.weights[i] for i in twin.state)]
     if request.subject.asks_for_history() and any(map(request.frontend.requires_grad, changing)):
         reasons.append(f"it asks tensors for {_history(request.subject)}, and writes to one that requires gradients")

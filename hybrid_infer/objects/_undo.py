@@ -113,14 +113,24 @@ class Members:
 
     def __init__(self, box: set[Any]) -> None:
         self._box = box
-        self.before = set(set.__iter__(box))
+        self._order = [*set.__iter__(box)]
+        self.before = set(self._order)
 
     def changed(self) -> str | None:
         return None if set(set.__iter__(self._box)) == self.before else ""
 
     def restore(self) -> None:
+        if self._as_before():  # another table would have another order
+            return
         set.intersection_update(self._box, self.before)
         set.update(self._box, self.before)
+        for order in (self._order, self._order[::-1]):
+            if not self._as_before():
+                set.clear(self._box)
+                set.update(self._box, order)
+
+    def _as_before(self) -> bool:
+        return [*map(id, set.__iter__(self._box))] == [*map(id, self._order)]
 
 
 class Places:

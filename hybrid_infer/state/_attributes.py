@@ -8,7 +8,7 @@ their own), ``opaque``
 (data that cannot be told to another process), ``vouched`` (the same, where the user says that it is equal everywhere),
 ``left out`` (see `_left_out`), ``compiled`` (see `_compiled_layers`),
 ``hooks`` (of transformers, see `_layer_hooks`), ``around`` (hooks that ran around a layer's call); ``environment`` (see
-`_environment`).
+`_environment`); ``order`` and ``hashes`` (of the sets in plain data, beside a read of that: see `_orders`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import functools
 import inspect
 import itertools
 import types
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from hybrid_infer import _keys
@@ -32,6 +32,7 @@ from hybrid_infer.state import (
     _layer_hooks,
     _noting,
     _omegaconf,
+    _orders,
     _reads,
 )  # fmt: skip
 from hybrid_infer.state._census import Census, Path, has_state
@@ -40,6 +41,8 @@ from hybrid_infer.state._values import CODE, Opaque, Values, in_one_order, which
 
 #: Kinds of reads that are about all that a value holds.
 DATA = ("value", "opaque", "vouched")
+#: Kinds of reads of which sets may be a part.
+_ORDERED = ("value", "class")
 
 
 class Read(NamedTuple):
@@ -59,6 +62,7 @@ class Attributes:
         self.code = self.values.code
         #: (id of a class, name) of each attribute of a class that is part of the key.
         self.counted: Collection[tuple[int, str]] = ()
+        self.orders = _orders.Orders((), ())
 
     def reads(
         self, census: Census, names: dict[Path, set[str]], whole: set[int], *, vouched: bool = False, noted: bool = True
@@ -98,6 +102,7 @@ class Attributes:
             if _entries.contains(value) or _omegaconf.settings(value):
                 for name in sorted(names[path]):
                     add(path, name, functools.partial(self._state, value, name, census, whole))
+                    found += self._order(found[-1:], value, looked=True)
                 continue
             if _omegaconf.part(value):  # all of which counts with what holds it
                 continue
@@ -110,7 +115,35 @@ class Attributes:
                     continue
                 astray += self._astray(value, name, ".".join((*path, name)), census)
                 add(path, name, functools.partial(of_object, value, name))
+                found += self._order(found[-1:], value, looked=name in names[path])
         return found, opaque, astray
+
+    def _order(self, last: Sequence[Read], value: Any, looked: bool) -> list[Read]:
+        """Beside a read of what an object has: of the order of sets in it, where that counts."""
+        if not last or last[0].kind not in _ORDERED:
+            return []
+        path, name, *_ = last[0]
+        told = self.orders.read(value, name, self._held(value, name), looked)
+        return [] if told is None else [Read(path, name, *told)]
+
+    def reordered(self, reads: Iterable[Read], copies: Census) -> str:
+        """What was read, going by its order, that has another one in copies than in the program; empty if nothing."""
+        for read in reads:
+            if read.kind in _orders.KINDS and self._again(read, copies, set()) != (read.kind, read.digest):
+                return ".".join((*read.path, read.name))
+        return ""
+
+    def _held(self, value: Any, name: str) -> Any:
+        """What an object has under a name, itself or by its class."""
+        if _entries.contains(value):
+            entry = _entries.entry(value, name)
+            return ABSENT if entry is None else entry.held
+        if _omegaconf.settings(value):
+            return ABSENT
+        if (box := self.box(value, name)) is not None:
+            return box[name]
+        held = next((vars(kind)[name] for kind in type(value).__mro__ if name in vars(kind)), ABSENT)
+        return _state.slot(held, value) if _state.is_slot(held) else held
 
     def _slots_behind(self, value: Any, names: Collection[str]) -> set[str]:
         """The slots of an object in which an accessor of its class may have looked for a name, past all notes."""
@@ -288,14 +321,18 @@ class Attributes:
         """Reads that hold for a live layer, by the code that counts here. Raises Opaque."""
         found, every = [], _all(census)
         for read in reads:
-            if read.path != _environment.PATH and read.kind not in ("opaque", "vouched"):
-                read = Read(read.path, read.name, *self._again(read, census, every))
-            found.append(read)
+            if read.path == _environment.PATH or read.kind in ("opaque", "vouched"):
+                found.append(read)
+            elif read.kind not in _orders.KINDS:
+                found.append(Read(read.path, read.name, *self._again(read, census, every)))
+                found += self._order(found[-1:], census.at(read.path), looked=True)
         return found
 
     def _again(self, read: Read, census: Census, every: set[int]) -> tuple[str, str]:
         """What is read now; `every`: the ids of all objects there. Raises Opaque."""
         value = census.at(read.path)
+        if read.kind in _orders.KINDS:
+            return read.kind, self.orders.again(read.kind, read.name, self._held(value, read.name))
         state = self._state(value, read.name, census, set() if read.kind == "object" else every)
         return self._code(value, read.name) if read.kind == "code" and state[0] == "method" else state
 

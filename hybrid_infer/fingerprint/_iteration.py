@@ -1,0 +1,294 @@
+"""What code makes of a set: does it only ask what is in it, or does it go by its order, another one in each process?
+
+A value is followed from where it is loaded by its name to what takes it from the stack. What is not known to be blind
+to the order counts as if it went by it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import enum
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import CodeType
+from typing import Any, NamedTuple
+
+
+class Use(enum.IntEnum):
+    """``ORDER``: code goes through a set as it is. ``HASHES``: it may go through another one that it makes of it."""
+
+    NONE = 0
+    ORDER = 1
+    HASHES = 2
+
+
+_SKIPPED = frozenset({"CACHE", "EXTENDED_ARG", "PRECALL", "NOP", "RESUME", "NOT_TAKEN", "COPY_FREE_VARS", "MAKE_CELL"})
+_LOCALS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_FAST_AND_CLEAR"})
+_CELLS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE"})
+#: By which code has the value of a global, or of an attribute of anything.
+NAMES = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM", "LOAD_SUPER_ATTR"})
+CELLS, LOCALS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF"}), _LOCALS
+_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
+
+#: How many values instructions take from the stack.
+_NOTHING = frozenset(
+    {*_LOCALS, *_CELLS, "LOAD_CONST", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_SMALL_INT", "LOAD_COMMON_CONSTANT", "PUSH_NULL",
+     "LOAD_ASSERTION_ERROR", "LOAD_BUILD_CLASS", "KW_NAMES", "IMPORT_FROM"}
+)  # fmt: skip
+_TAKES = {
+    **dict.fromkeys(
+        ("LOAD_ATTR", "LOAD_METHOD", "TO_BOOL", "GET_ITER", "GET_LEN", "STORE_FAST", "STORE_DEREF", "STORE_GLOBAL",
+         "STORE_NAME", "POP_TOP", "RETURN_VALUE", "LIST_TO_TUPLE", "UNPACK_SEQUENCE", "UNPACK_EX", "FORMAT_SIMPLE",
+         "CONVERT_VALUE", "LIST_EXTEND", "SET_UPDATE", "LIST_APPEND", "SET_ADD", "YIELD_VALUE"), 1
+    ),
+    **dict.fromkeys(("COMPARE_OP", "CONTAINS_OP", "IS_OP", "STORE_ATTR", "DELETE_SUBSCR", "FORMAT_WITH_SPEC"), 2),
+    **dict.fromkeys(("STORE_SUBSCR", "LOAD_SUPER_ATTR", "BINARY_SLICE"), 3),
+}  # fmt: skip
+#: The same by their argument.
+_MORE = {
+    "BUILD_MAP": (2, 0), "BUILD_CONST_KEY_MAP": (1, 1), "CALL": (1, 2), "CALL_FUNCTION": (1, 1), "CALL_METHOD": (1, 2),
+    "CALL_FUNCTION_KW": (1, 2), "CALL_KW": (1, 3), "RAISE_VARARGS": (1, 0),
+    **dict.fromkeys(("BUILD_LIST", "BUILD_TUPLE", "BUILD_SET", "BUILD_STRING", "BUILD_SLICE"), (1, 0)),
+}  # fmt: skip
+_CALLS = frozenset({"CALL", "CALL_FUNCTION", "CALL_METHOD"})
+_BLIND = frozenset({"CONTAINS_OP", "IS_OP", "COMPARE_OP", "UNARY_NOT", "TO_BOOL", "POP_TOP", "GET_LEN"})
+_THROUGH = frozenset({"GET_ITER", "UNPACK_SEQUENCE", "UNPACK_EX", "LIST_EXTEND"})
+#: What is made of a value so that it is inside: for a comparison with another object's, for an attribute.
+_HOLDING = frozenset({"BUILD_TUPLE", "BUILD_LIST", "BUILD_MAP", "BUILD_CONST_KEY_MAP"})
+_TEXTS = frozenset({"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE", "BUILD_STRING"})
+
+#: Methods that tell nothing of the order, those whose result is of the same elements, and those that give what is held.
+_BLIND_METHODS = frozenset(
+    {"isdisjoint", "issubset", "issuperset", "add", "discard", "remove", "clear", "__contains__", "__len__", "__eq__",
+     "__class__", "keys", "append"}
+)  # fmt: skip
+_MAKING = frozenset({"union", "intersection", "difference", "symmetric_difference", "copy"})
+_GIVING = frozenset({"get"})
+_OF_CONTAINERS = frozenset().union(*(dir(kind) for kind in (set, frozenset, dict, list, tuple, deque)))
+#: Builtins whose result is the same for any order, those that go through what they are given, and those that copy it.
+_BLIND_CALLS = frozenset({"len", "bool", "sorted", "min", "max", "any", "all", "isinstance", "type", "id", "callable"})
+_GOING = frozenset({"list", "tuple", "iter", "enumerate"})
+_COPYING = frozenset({"set", "frozenset"})
+
+
+#: Functions whose answers say what an object is, and decide nothing else.
+_TOLD = frozenset({"__hash__", "__repr__", "__str__", "__format__"})
+
+
+class Body(NamedTuple):
+    """A piece of code, and the globals that it has."""
+
+    code: CodeType
+    scope: Mapping[str, Any]
+
+
+def of_name(name: str, bodies: Iterable[Body], loads: Collection[str] = NAMES) -> Use | None:
+    """What code makes of the sets that it has under a name, by `loads`; None where it does not have that name.
+
+    >>> def body(function): return [Body(function.__code__, {})]
+    >>> of_name("names", body(lambda self, x: x if "a" in self.names and len(self.names) > 1 else None))
+    <Use.NONE: 0>
+    >>> of_name("names", body(lambda self: [name for name in self.names]))
+    <Use.ORDER: 1>
+    >>> of_name("names", body(lambda self: [name for name in self.names | {"a"}])), of_name("other", body(body))
+    (<Use.HASHES: 2>, None)
+    """
+    bodies = [*bodies]
+    found: Use | None = None
+    left, known = [(name, frozenset(loads))], {name}
+    while left:
+        wanted, by = left.pop()
+        for body in bodies:
+            if body.code.co_name in _TOLD or not any(wanted in names for names in _names(body.code)):
+                continue
+            follower = _Follower(body)
+            for use in follower.of_loads(wanted, by):
+                found = max(found or Use.NONE, use)
+            for further in follower.further - known:
+                if not further.isidentifier():  # a lambda, or what goes by no name
+                    return Use.HASHES
+                known.add(further)
+                left.append((further, NAMES))
+    return found
+
+
+def of_constants(body: Body, of_name: Callable[[str], Use | None]) -> Iterator[tuple[frozenset[Any], Use]]:
+    """The sets that are constants of a piece of code, and what is made of each; `of_name` tells that of other names."""
+    if body.code.co_name in _TOLD or not any(type(const) is frozenset for const in body.code.co_consts):
+        return
+    for at, step in enumerate((follower := _Follower(body)).steps):
+        if step.opname == "LOAD_CONST" and type(step.argval) is frozenset:
+            follower = _Follower(body)
+            following = follower.steps[at + 1] if at + 1 < len(follower.steps) else step
+            if following.opname == "SET_UPDATE" and at and follower.steps[at - 1].opname == "BUILD_SET":
+                at += 1  # a set that is written out
+            use = follower.follow(at, 0, at)
+            used = use or any(map(of_name, follower.further))
+            yield step.argval, Use.HASHES if used else Use.NONE
+
+
+def _names(code: CodeType) -> tuple[tuple[str, ...], ...]:
+    return code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+
+
+class _Follower:
+    """Follows values through one piece of code.
+
+    ``further``: names under which code has them then: of functions that give one back, of attributes that get one.
+    """
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self.steps = [each for each in dis.get_instructions(body.code) if each.opname not in _SKIPPED]
+        self.further: set[str] = set()
+        self._variables: set[str] = set()
+
+    def of_loads(self, name: str, loads: Collection[str]) -> Iterator[Use]:
+        for at, step in enumerate(self.steps):
+            if step.opname in loads and step.argval == name:
+                yield self.follow(at, 0, self._start(at))
+
+    def _start(self, at: int) -> int | None:
+        """Where the expression begins whose value is loaded here."""
+        while at >= 0 and self.steps[at].opname in _ATTRIBUTES:
+            at -= 1
+        return at if at >= 0 and self.steps[at].opname in _NOTHING else None
+
+    def follow(self, at: int, depth: int, start: int | None, made: bool = False, other: bool = False) -> Use:
+        """What is made of the value that lies `depth` below the top of the stack, after the step `at`.
+
+        ``made``: it is a set that was made of the one in question; ``other``: something else that was.
+        """
+        while (at := at + 1) < len(self.steps):
+            step = self.steps[at]
+            if step.opname == "JUMP_FORWARD":  # behind the other side of ``a if c else b``
+                at = next(n for n, each in enumerate(self.steps) if each.offset >= step.argval) - 1
+                continue
+            takes = _taken(step)
+            if takes is None:
+                return Use.HASHES
+            if depth >= takes:
+                depth += _given(step, takes) - takes
+                continue
+            name = step.opname
+            if name == "RAISE_VARARGS":  # in a message of an error
+                return Use.NONE
+            if name in _TEXTS:
+                depth, other = 0, True
+            elif other:
+                if name == "POP_TOP":
+                    return Use.NONE
+                if name not in _CALLS and not name.startswith(("BINARY_", "BUILD_", "CALL")):
+                    return Use.HASHES
+                depth = 0
+            elif name in _BLIND or name.startswith("POP_JUMP"):
+                return Use.NONE
+            elif name in _THROUGH:
+                return Use.HASHES if made else Use.ORDER
+            elif name in ("BINARY_SUBSCR", "BINARY_OP") and _subscript(step):
+                if depth == 0:
+                    return Use.NONE
+                depth = 0
+            elif name.startswith(("BINARY_", "INPLACE_")):
+                start, depth, made = start if depth else None, 0, True
+            elif name in _ATTRIBUTES:
+                if step.argval in _MAKING:
+                    made = True
+                elif step.argval not in _GIVING:
+                    method = step.argval in _OF_CONTAINERS and step.argval not in _BLIND_METHODS
+                    return Use.HASHES if method else Use.NONE
+                depth = _given(step, 1) - 1  # a method lies below the object that it is called on
+            elif name in _CALLS:
+                if depth < step.argval:
+                    called = self._called(at, start)
+                    if called in _BLIND_CALLS:
+                        return Use.NONE
+                    if called in _GOING:
+                        return Use.HASHES if made else Use.ORDER
+                    if called in _COPYING:
+                        made, start = True, None if start is None else start - 1
+                    else:
+                        other = True
+                depth = 0
+            elif name == "STORE_FAST":
+                return self._variable(step.argval, _LOCALS, made)
+            elif name == "STORE_DEREF":
+                return self._variable(step.argval, CELLS, made)
+            elif name == "RETURN_VALUE" and not made:
+                self.further.add(self._body.code.co_name)
+                return Use.NONE
+            elif name in ("STORE_ATTR", "STORE_NAME", "STORE_GLOBAL"):
+                if name != "STORE_ATTR" or depth:  # else it is the object whose attribute is set
+                    self.further.add(step.argval)
+                return Use.NONE
+            elif name in _HOLDING:
+                start, depth = None, 0
+            else:
+                return Use.HASHES
+        return Use.HASHES
+
+    def _called(self, at: int, start: int | None) -> str:
+        """The builtin that is called with a value as its first argument; of those that take no others by name."""
+        if start is None or start < 1 or self.steps[at - 1].opname == "KW_NAMES":
+            return ""
+        before = start - 1
+        if self.steps[before].opname == "PUSH_NULL":
+            before -= 1
+        step = self.steps[before]
+        if before < 0 or step.opname not in ("LOAD_GLOBAL", "LOAD_NAME"):
+            return ""
+        name = str(step.argval)
+        value = self._body.scope.get(name, getattr(builtins, name, None))
+        return name if value is getattr(builtins, name, ...) else ""
+
+    def _variable(self, name: str, loads: Collection[str], made: bool) -> Use:
+        """What is made of what a variable holds, here and in functions inside."""
+        if name in self._variables:
+            return Use.NONE
+        self._variables.add(name)
+        found = Use.NONE
+        for at, step in enumerate(self.steps):
+            if step.opname in loads and step.argval == name:
+                found = max(found, self.follow(at, 0, at, made))
+            elif step.opname.count("_FAST") == 2 and isinstance(step.argval, tuple) and name in step.argval:
+                return Use.HASHES
+        if loads is CELLS:
+            inside = (each for each in self._body.code.co_consts if isinstance(each, CodeType))
+            for each in (each for each in inside if name in each.co_freevars):
+                follower = _Follower(Body(each, self._body.scope))
+                found = max(found, follower._variable(name, loads, made))
+                if follower.further:
+                    return Use.HASHES
+        return found
+
+
+def _taken(step: dis.Instruction) -> int | None:
+    """How many values an instruction takes from the stack; None where it may go elsewhere, or is not known."""
+    name, argument = step.opname, step.arg or 0
+    if name in _NOTHING:
+        return 0
+    if name in _TAKES:
+        return _TAKES[name]
+    if name in _MORE:
+        each, more = _MORE[name]
+        return argument * each + more
+    if name == "FORMAT_VALUE":
+        return 1 + (argument & 4 == 4)
+    if name == "MAKE_FUNCTION":
+        return 1 + bin(argument).count("1")
+    if name.startswith("UNARY_") or (name.startswith("POP_JUMP")):
+        return 1
+    return 2 if name.startswith(("BINARY_", "INPLACE_")) else None
+
+
+def _given(step: dis.Instruction, taken: int) -> int:
+    """How many it puts there, having taken so many."""
+    if step.opname in _CALLS or step.opname in ("CALL_KW", "CALL_FUNCTION_KW"):
+        return 1  # with what another instruction takes before it
+    return taken + dis.stack_effect(step.opcode, step.arg, jump=False)
+
+
+def _subscript(step: dis.Instruction) -> bool:
+    return step.opname == "BINARY_SUBSCR" or step.argrepr == "[]"
+

@@ -1,0 +1,145 @@
+"""Sets whose order the code goes by: it is part of what a static model is valid for.
+
+Texts, and all that is hashed by its address, stand in a set in another order in each process, so that a key and reads
+have sets sorted. Code that only asks what is in one is answered the same everywhere. Where it may go through one, its
+order counts too, beside its elements; and their hashes, where it makes another set of it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from types import CodeType
+from typing import Any
+
+from hybrid_infer import _keys
+from hybrid_infer.fingerprint import _iteration
+from hybrid_infer.fingerprint._fingerprint import Fingerprint
+from hybrid_infer.fingerprint._iteration import Body, Use
+from hybrid_infer.fingerprint._outline import Outline
+from hybrid_infer.objects import _state, _unordered
+from hybrid_infer.state import _roots
+
+#: The kinds of reads that are about an order.
+KINDS = {"order": Use.ORDER, "hashes": Use.HASHES}
+_KIND = {use: kind for kind, use in KINDS.items()}
+
+Found = list[tuple[str, Any]]
+
+
+class Orders:
+    """What code makes of the sets that it has under names. `leaves`: classes of tensors, layers and constants."""
+
+    def __init__(self, codes: Sequence[Fingerprint], leaves: tuple[type, ...]) -> None:
+        self._codes, self._leaves = codes, leaves
+        self._use = functools.cache(lambda name: _iteration.of_name(name, self._bodies))
+
+    @functools.cached_property
+    def _bodies(self) -> list[Body]:
+        return [body for code in self._codes for function, _ in code.followed for body in _pieces(function)]
+
+    def read(self, holder: Any, name: str, held: Any, looked: bool) -> tuple[str, str] | None:
+        """Kind and digest of the order of what an attribute holds; None where it does not count.
+
+        `looked`: somebody has looked it up by its name. Where no code of the program has, it is a library's.
+        """
+        if not (found := self._sets(name, held)):
+            return None
+
+        def use(under: str) -> Use | None:
+            known = self._use(under)
+            if known is not None or not looked or under != name:
+                return known
+            of_class = _iteration.of_name(name, _methods(type(holder)))
+            return Use.HASHES if of_class is None else of_class
+
+        most = _most(found, use)
+        return (_KIND[most], _digest(found, most)) if most else None
+
+    def again(self, kind: str, name: str, held: Any) -> str:
+        """The digest of such a read now."""
+        return _digest(self._sets(name, held), KINDS[kind])
+
+    def of_code(self, left_out: Collection[int]) -> list[list[Any]]:
+        """The same of what code has under names beside attributes, as data for a key. `left_out`: ids of objects."""
+        found = []
+        for kind, holder, name, held, use in (row for code in self._codes for row in self._rows(code)):
+            sets = self._sets(name, held) if id(held) not in left_out else []
+            most = _most(sets, functools.partial(self._use_of, name, use))
+            if most:
+                found.append([kind, holder, name, int(most), _digest(sets, most)])
+        for body in self._bodies:
+            for const, most in _iteration.of_constants(body, functools.partial(self._of_further, body.code)):
+                if most:
+                    found.append(["constant", body.code.co_name, "", int(most), _digest([("", const)], most)])
+        return sorted(found)
+
+    def _use_of(self, name: str, use: Callable[[], Use | None], under: str) -> Use | None:
+        return use() if under == name else self._use(under)
+
+    def _rows(self, code: Fingerprint) -> Iterator[tuple[str, str, str, Any, Callable[[], Use | None]]]:
+        for mapping, name, value in code.globals:
+            yield "global", _state.module_name(mapping), name, value, functools.partial(self._use, name)
+        for kind, name, value in code.classes_read:
+            yield "class", _state.name_of(kind), name, value, functools.partial(self._use, name)
+        for function, body in code.followed:
+            for name, cell in zip(body.co_freevars, function.__closure__ or (), strict=False):
+                use = functools.partial(_of_variable, function, name)
+                yield "closure", _state.name_of(function), name, _state.cell_contents(cell), use
+            names = body.co_varnames[: body.co_argcount]
+            defaults = [*zip(reversed(names), reversed(function.__defaults__ or ()), strict=False)]
+            for name, value in (*defaults, *(function.__kwdefaults__ or {}).items()):
+                yield "default", _state.name_of(function), name, value, functools.partial(_of_variable, function, name)
+
+    def _of_further(self, body: CodeType, name: str) -> Use | None:
+        """What is made of what a function gives back, or of what an attribute is given."""
+        if name.isidentifier():
+            return self._use(name)
+        names = self._lambdas.get(body, ())  # as the factory of a default, of a dataclass
+        loads = _iteration.NAMES | _iteration.CELLS
+        uses = [_iteration.of_name(each, self._bodies, loads) or Use.NONE for each in names]
+        return max(uses, default=Use.HASHES)
+
+    @functools.cached_property
+    def _lambdas(self) -> dict[CodeType, set[str]]:
+        """The names of globals, attributes of classes and variables that hold functions, by their code."""
+        found: dict[CodeType, set[str]] = {}
+        for row in (row for code in self._codes for row in self._rows(code)):
+            if hasattr(row[3], "__code__"):
+                found.setdefault(row[3].__code__, set()).add(row[2])
+        return found
+
+    def _sets(self, name: str, held: Any) -> Found:
+        return [(under, each) for under, each in _unordered.sets_in(held, name, self._leaves) if each]
+
+
+def _most(found: Found, use: Callable[[str], Use | None]) -> Use:
+    most = Use.NONE
+    for name, held in found:
+        each = use(name) or Use.NONE
+        most = max(most, Use.NONE if each is Use.ORDER and len(held) == 1 else each)
+    return most
+
+
+def _digest(found: Found, use: Use) -> str:
+    data: list[list[Any]] = [[name, [Outline().encode(each) for each in held]] for name, held in found]
+    if use is Use.HASHES:
+        data += [[name, _unordered.hashes(held)] for name, held in found]
+    return _keys.digest(data)
+
+
+def _pieces(function: Any) -> list[Body]:
+    return [Body(piece, function.__globals__) for piece in _roots.codes(function.__code__)]
+
+
+def _of_variable(function: Any, name: str) -> Use | None:
+    return _iteration.of_name(name, _pieces(function), _iteration.CELLS | _iteration.LOCALS)
+
+
+def _methods(kind: type) -> Iterable[Body]:
+    """The code of the methods and properties of a class, the library's bases included."""
+    for base in kind.__mro__[:-1]:
+        for value in vars(base).values():
+            for each in (value, *(getattr(value, name, None) for name in ("fget", "__func__", "func", "__wrapped__"))):
+                if hasattr(each, "__code__") and hasattr(each, "__globals__"):
+                    yield from _pieces(each)
