@@ -49,6 +49,47 @@ def _replaced(where: Any, name: str, function: Callable[..., Any], on: Callable[
         setattr(where, name, method)
 
 
+@contextlib.contextmanager
+def redirected(method: types.FunctionType, function: Callable[..., Any]) -> Iterator[None]:
+    """For calls of this thread, by whoever holds the method: `function`, given a function that does what it did.
+
+    Its code is another one meanwhile, since code of the program may have kept it from before it put its own in the
+    place where the library looks for it. A method with a closure cannot be given one, and stays.
+    """
+    if method.__closure__:
+        yield
+        return
+    code, thread = method.__code__, threading.get_ident()
+    itself = types.FunctionType(code, method.__globals__, method.__name__, method.__defaults__)
+    itself.__kwdefaults__ = method.__kwdefaults__
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() == thread:
+            return function(itself, *args, **kwargs)
+        return itself(*args, **kwargs)
+
+    place = f"{method.__module__}.{method.__qualname__} {id(method)}"
+    constants = tuple(place if const == "place" else const for const in _handed_on.__code__.co_consts)
+    REDIRECTED[place] = call
+    method.__code__ = _handed_on.__code__.replace(co_consts=constants)
+    try:
+        yield
+    finally:
+        method.__code__ = code
+        REDIRECTED[place] = itself  # for a call of another thread that has just begun
+
+
+#: What methods call that are redirected, by their names and ids.
+REDIRECTED: dict[str, Callable[..., Any]] = {}
+
+
+def _handed_on(*args: Any, **kwargs: Any) -> Any:
+    """The code of a method of another module, in which it looks names up."""
+    from hybrid_infer import _own_thread
+
+    return _own_thread.REDIRECTED["place"](*args, **kwargs)
+
+
 def behind(value: Any) -> Any:
     """What the library has itself, where another thread may just have put a function of ours in its place."""
     while type(value) is types.FunctionType and value in _BEHIND:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import math
+import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -25,7 +27,7 @@ from torch.utils._pytree import tree_leaves
 
 from hybrid_infer import _own_thread
 from hybrid_infer._errors import TraceError
-from hybrid_infer._own_thread import before, replaced
+from hybrid_infer._own_thread import before, redirected, replaced
 
 _LAYERS = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.TransformerDecoder)
 
@@ -121,10 +123,24 @@ def as_eagerly(gradients: Gradients) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(replaced(_own_thread, "found", lambda _, function: before(function)))
         stack.enter_context(gradients.followed())
-        stack.enter_context(replaced(nn.MultiheadAttention, "merge_masks", lambda _, *given: _merged(*given)))
-        for kind in _LAYERS:
-            stack.enter_context(replaced(kind, "forward", functools.partial(_forward, gradients)))
+        for method in _own(nn.MultiheadAttention, "merge_masks"):
+            stack.enter_context(redirected(method, lambda _, *given: _merged(*given)))
+        for method in (method for kind in _LAYERS for method in _own(kind, "forward")):
+            stack.enter_context(redirected(method, functools.partial(_forward, gradients)))
         yield
+
+
+def _own(kind: type, name: str) -> list[Any]:
+    """Torch's own method of a class, which a program that has put another one there may call from that one."""
+    file, named = sys.modules[kind.__module__].__file__, f"{kind.__qualname__}.{name}"
+
+    def own(value: Any) -> bool:
+        if type(value) is not types.FunctionType or value.__qualname__ != named:
+            return False
+        return value.__globals__ is vars(sys.modules[kind.__module__]) and value.__code__.co_filename == file
+
+    found = vars(kind).get(name)
+    return [found] if own(found) else [*filter(own, gc.get_objects())]
 
 
 def _forward(gradients: Gradients, method: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,0 +1,67 @@
+"""Attention layers in whose class the program has put a method that calls torch's own compute as they do eagerly."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch_support import same, served
+
+from hybrid_infer import inference
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:.*nested tensors:UserWarning")]
+
+PADDED = torch.zeros(3, 6, dtype=torch.bool)
+PADDED[1, 4:] = True
+KINDS = [nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.MultiheadAttention]
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.encoder(x, src_key_padding_mask=PADDED)
+
+
+def _served_alike(function: Any) -> None:
+    model, x = Model().eval(), torch.randn(3, 6, 16)
+    hot = inference(function, verify="off", fallback="error", backend="onnxruntime")
+    with torch.no_grad():
+        expected = function(model, x)
+        assert not expected[1, 4:].any()  # which only the eager path leaves so
+        same(hot(model, x), expected)
+    served(captures=1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_method_of_the_program_in_the_class_calls_the_one_before(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = kind.forward
+
+    def patched(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(kind, "forward", patched)
+    _served_alike(Model.forward)
+    assert kind.forward is patched and original.__code__.co_filename.startswith(nn.__file__.removesuffix("__init__.py"))
+
+
+def test_one_that_has_taken_over_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = nn.TransformerEncoder.forward
+    patched = functools.wraps(original)(lambda *args, **kwargs: original(*args, **kwargs))
+    monkeypatch.setattr(nn.TransformerEncoder, "forward", patched)
+    _served_alike(Model.forward)
+
+
+def test_the_method_itself_is_held_by_the_code() -> None:
+    original = nn.TransformerEncoder.forward
+
+    def through(model: Any, x: Any) -> Any:
+        return original(model.encoder, x, src_key_padding_mask=PADDED)
+
+    _served_alike(through)
