@@ -83,7 +83,7 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "branch-on-values",
         r"^(a branch|a loop|a branch or loop|`and`|`or`) depends on the values|^it raises \w+ while it is traced|"
-        r"^a list grows in a loop or branch",
+        r"^a list grows in a loop or branch|^a loop through what is no tensor",
         "Let Python's numbers decide how often it is appended to, or decorate what computes an element",
     ),
     Section("size-from-values", r"depends on the values of a tensor"),

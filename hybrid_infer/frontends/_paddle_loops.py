@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends import _paddle_turns
 from hybrid_infer.frontends._paddle_sizes import Sizes
 
 _STEPS = 128  # of a recurrent cell that are written out
@@ -24,11 +26,14 @@ def watched(asked: Sizes) -> Iterator[None]:
     flow: Any = convert_operators
     calls: Any = sys.modules["paddle.jit.dy2static.convert_call_func"]
     recurrent: Any = sys.modules["paddle.nn.layer.rnn"]
+    written: Any = sys.modules["paddle.jit.dy2static"]
     replaced: list[tuple[Any, str, Callable[..., Any]]] = [
         (flow, "_run_paddle_cond", _branch),
         (flow, "_run_paddle_while", _loop),
         (calls, "convert_range", lambda convert: _counted(convert, asked)),
         (recurrent, "_rnn_static_graph", lambda convert: _steps(convert, recurrent._rnn_dynamic_graph, asked)),
+        (written, "Indexable", _paddle_turns.one_by_one),
+        (written, "Len", _paddle_turns.as_long_as_there_are),
     ]
     before, thread = [getattr(module, name) for module, name, _ in replaced], threading.get_ident()
 
@@ -57,6 +62,11 @@ def _branch(convert: Callable[..., Any]) -> Callable[..., Any]:
 
 def _loop(convert: Callable[..., Any]) -> Callable[..., Any]:
     def run(condition: Any, body: Any, variables: Any, *rest: Any, **named: Any) -> Any:
+        if any(isinstance(each, _paddle_turns.Turns) for each in inspect.getclosurevars(condition).nonlocals.values()):
+            raise TraceError(
+                "a loop through what is no tensor ends by the values of a tensor",
+                "Compute all turns and choose among what they give (paddle.where)",
+            )
         with _of_its_own():
             return convert(condition, _carrying(body, variables), variables, *rest, **named)
 

@@ -30,6 +30,7 @@ from hybrid_infer.frontends import (
     _paddle_literals,
     _paddle_lost,
     _paddle_reasons,
+    _paddle_turns,
     _paddle_ways_out,
 )
 
@@ -316,7 +317,7 @@ class Rewrites(program_translator.FunctionCache):
         for name, stands in (("isinstance", _paddle_eager.is_instance), *_paddle_builtins.EXTREMES.items()):
             scope.setdefault(name, stands)
         scope[_REACHED], scope[_TYPE] = self._reached, _paddle_eager.TYPE
-        scope[_paddle_ways_out.ITEMS] = _paddle_ways_out.items
+        scope[_paddle_ways_out.ITEMS] = _paddle_turns.with_a_way_out
         self._scopes.append((scope, dict(scope)))
         return self._observed(found) if _decorated(original) else found
 
@@ -397,7 +398,7 @@ class Rewrites(program_translator.FunctionCache):
                 return func
             if type(func) is functools.partial:
                 return functools.partial(reach(func.func), *func.args, **func.keywords)
-            if func is _paddle_ways_out.items:
+            if func is _paddle_turns.with_a_way_out:
                 return func
             if func is functools.reduce:
                 return lambda each, *rest: func(reached(each), *rest)

@@ -10,13 +10,10 @@ itself assigns is not there yet. So a condition of such names is computed in the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import paddle
 from paddle.utils import gast
-
-from hybrid_infer._errors import TraceError
 
 _NAME = "_hybrid_infer_{}_{}"
 _SCOPES = (gast.FunctionDef, gast.AsyncFunctionDef, gast.Lambda, gast.ClassDef)
@@ -24,28 +21,8 @@ LOOPS = (gast.For, gast.While)
 _WAYS_OUT = (gast.Break, gast.Continue, gast.Return)
 #: What Paddle goes through by number.
 _BY_NUMBER = (gast.Name, gast.Attribute, gast.List, gast.Tuple, gast.Subscript)
-_TENSORS = (paddle.Tensor, paddle.pir.Value, paddle.static.Variable)
-#: Each of them is turned around by an iterator of its own.
-_REVERSIBLE: tuple[Any, ...] = ([], range(0), {}, {}.values(), {}.items())
-#: Iterators of nothing but what they are given.
-_PLAIN: tuple[type, ...] = (enumerate, reversed, zip, *(type(reversed(each)) for each in _REVERSIBLE))
-#: In rewritten code, the name of ``items``.
+#: In rewritten code, the name of ``with_a_way_out``.
 ITEMS = "_hybrid_infer_items"
-
-
-def items(values: Any, fresh: bool) -> Any:
-    """What a loop goes through by number; `fresh`: the loop alone has it."""
-    if isinstance(values, Iterator) and not (fresh and (isinstance(values, _PLAIN) or _is_the_frameworks(values))):
-        raise TraceError("Paddle takes all of an iterator, of which a loop with a way out may leave something")
-    if type(values) in (list, tuple) or isinstance(values, _TENSORS) or not isinstance(values, Iterable):
-        return values
-    return list(values)
-
-
-def _is_the_frameworks(values: Iterator[Any]) -> bool:
-    """``layer.named_parameters()`` and its like."""
-    frame = getattr(values, "gi_frame", None)
-    return frame is not None and str(frame.f_globals.get("__name__")).startswith("paddle.")
 
 
 def in_loops(function: Any) -> None:

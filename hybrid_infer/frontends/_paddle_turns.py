@@ -1,0 +1,113 @@
+"""What a loop of the user's code goes through, one by one, as Python takes it.
+
+Paddle makes a list of it before the first turn, and goes by number. So it misses what the loop itself changes in it,
+and takes all that an iterator has, of which the method may read the rest. Where a loop has a way out, one more is asked
+for than the loop takes: nobody sees that where nothing else has the iterator, and where to take from it does no more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import paddle
+
+from hybrid_infer._errors import TraceError
+
+#: What is taken apart by number in a program.
+_TENSORS = (paddle.Tensor, paddle.pir.Value, paddle.static.Variable)
+
+
+class Turns:
+    """By number, and only in turn: what `values` give when they are asked for it."""
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        self._rest = iter(values)
+        self._taken, self._latest, self._ended = 0, None, False
+
+    def __getitem__(self, place: int) -> Any:
+        if not self > place or place != self._taken - 1:
+            raise IndexError(place)
+        return self._latest
+
+    def __gt__(self, place: int) -> bool:
+        """Rewritten loops ask it whether a turn's number is less than the length."""
+        while self._taken <= place and not self._ended:
+            try:
+                self._latest = next(self._rest)
+            except StopIteration:
+                self._latest, self._ended = None, True
+            else:
+                self._taken += 1
+        return self._taken > place
+
+
+class _ByNumber:
+    def __getitem__(self, place: int) -> Any:
+        raise IndexError(place)
+
+
+_DICTS: tuple[dict[Any, Any], ...] = {}, OrderedDict()
+_CONTAINERS: tuple[Any, ...] = (
+    (), [], "", "\N{DEGREE SIGN}", b"", range(0), range(1 << 70), set(), deque(),
+    *(view for made in _DICTS for view in (made, made.values(), made.items())),
+)  # fmt: skip
+#: Iterators that do nothing but give the next: of all kinds of containers, and of what has elements by number.
+_QUIET: tuple[type, ...] = (
+    *(type(iter(each)) for each in _CONTAINERS),
+    *(type(reversed(each)) for each in _CONTAINERS if hasattr(each, "__reversed__")),
+    type(iter(_ByNumber())), reversed, itertools.count, itertools.repeat,
+)  # fmt: skip
+
+
+def one_by_one(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What rewritten code goes through, in the place of the framework's list."""
+    return lambda values: values if isinstance(values, Turns) else _turns(values) or convert(values)
+
+
+def as_long_as_there_are(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """And with which it compares the number of a turn, in the place of a length."""
+    return lambda values: values if isinstance(values, Turns) else convert(values)
+
+
+def _turns(values: Any) -> Turns | None:
+    return None if isinstance(values, _TENSORS) or not hasattr(values, "__iter__") else Turns(values)
+
+
+def with_a_way_out(values: Any, fresh: bool) -> Any:
+    """The same, of which a loop may leave something; `fresh`: the loop alone has it."""
+    if isinstance(values, Iterator) and not (fresh and _leaves_no_trace(values)):
+        raise TraceError("Paddle takes more of an iterator than a loop with a way out", "Go through a list of it there")
+    return _turns(values) or values
+
+
+def _leaves_no_trace(values: Any) -> bool:
+    """Does nobody see how many were taken of an iterator that only a loop has?"""
+    if type(values) not in _ALONE:
+        return type(values) in _QUIET or _is_the_frameworks(values)
+    alone = all(count == _ALONE[type(values)] for count in _holders(values))
+    return alone and all(map(_leaves_no_trace, _held(values)))
+
+
+def _held(values: Any) -> tuple[Any, ...]:
+    """The iterators from which one of ``zip`` or ``enumerate`` takes."""
+    held: tuple[Any, ...] = values.__reduce__()[1]
+    return held[:1] if isinstance(values, enumerate) else held
+
+
+def _holders(values: Any) -> list[int]:
+    """How many hold each of them."""
+    return [sys.getrefcount(each) for each in _held(values)]
+
+
+#: How many that are where nothing else does.
+_ALONE: dict[type, int] = {zip: _holders(zip(()))[0], enumerate: _holders(enumerate(()))[0]}
+
+
+def _is_the_frameworks(values: Iterator[Any]) -> bool:
+    """``layer.named_parameters()`` and its like."""
+    frame = getattr(values, "gi_frame", None)
+    return frame is not None and str(frame.f_globals.get("__name__")).startswith("paddle.")
