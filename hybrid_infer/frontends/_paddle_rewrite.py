@@ -297,7 +297,21 @@ def _loop(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
         if value.is_dense_tensor_type() and value in read:
             op.operand(place).set_source(paddle.assign(value))
         read.add(value)
+    for block in op.blocks():
+        _end_with_its_own(block)
     return None
+
+
+def _end_with_its_own(block: Any) -> None:
+    """The converter dies of a turn that ends with what it has started from (``a, b = b, a``)."""
+    import paddle
+
+    end = block.ops[-1]
+    for place, value in enumerate(end.operands_source()):
+        source = value.get_defining_op()
+        if source is None or source.get_parent_block() != block:
+            paddle.pir.set_insertion_point(end)
+            end.operand(place).set_source(paddle.assign(value))
 
 
 _RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {

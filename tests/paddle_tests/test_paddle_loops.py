@@ -109,7 +109,34 @@ def written_after_it(x: Any, n: Any) -> Any:
     return out
 
 
+def in_turns(x: Any, n: Any) -> Any:
+    a, b, i = x * 2, x - 1, paddle.zeros([], "int64")
+    while i < n:
+        a, b = b, a
+        i = i + 1
+    return a, b
+
+
+def each_takes_the_place_of_the_next(x: Any, n: Any) -> Any:
+    a, b, c, i = x * 2, x - 1, x * x, paddle.zeros([], "int64")
+    while i < n:
+        a, b, c = b, c, a + b
+        i = i + 1
+    return a, b, c
+
+
+def what_was_there_before(x: Any, n: Any) -> Any:
+    start = x - 1
+    a, b = x * 2, x * 3
+    for _ in range(n):
+        a, b = start, start
+        for _ in range(n):
+            a, b, start = b, start, a
+    return a, b, start + 1
+
+
 SERVED = (
+    in_turns, each_takes_the_place_of_the_next, what_was_there_before,
     rows, decoder, reads_what_it_wrote, adds, of_its_own, nested, on_both_sides, where_a_mask_says_so,
     the_last_row_read_before_the_next, written_after_it,
 )  # fmt: skip
