@@ -27,6 +27,7 @@ from hybrid_infer import _wrapping
 from hybrid_infer.frontends import (
     _paddle_builtins,
     _paddle_eager,
+    _paddle_handed_on,
     _paddle_literals,
     _paddle_lost,
     _paddle_reasons,
@@ -119,6 +120,7 @@ class _Translator(program_translator.DygraphToStaticAst):
         _Conditions().visit(function)
         _Called().visit(function)
         _paddle_ways_out.in_loops(function)
+        _paddle_handed_on.by_position(function)
         # Defaults are values of the function; their source may name what the rewritten module does not have.
         nothing = gast.parse("None").body[0].value
         arguments.defaults = [nothing for _ in arguments.defaults]
@@ -126,7 +128,9 @@ class _Translator(program_translator.DygraphToStaticAst):
         self.busy = True
         try:
             with self._observing(False):
-                return super().get_static_ast(root)
+                made = super().get_static_ast(root)
+                _paddle_handed_on.everything(made)
+                return made
         finally:
             self.busy = False
 

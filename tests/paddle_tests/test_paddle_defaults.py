@@ -1,4 +1,4 @@
-"""Tensors that the code of a method holds: defaults of functions that it calls, as constants of its static model."""
+"""What functions that a method calls are given: tensors that are their defaults, and what is passed by name."""
 
 from __future__ import annotations
 
@@ -96,3 +96,44 @@ def test_a_large_one_is_left_to_eager_code() -> None:
         for _ in range(2):
             same(hot(grid(2, 4)), method(grid(2, 4)))
     eagerly("it uses a tensor that is neither an argument nor held by the layer")
+
+
+@paddle.no_grad()
+def by_name(x: Any, *, by: float = 2.0, sign: int = 1) -> Any:
+    return x * by * sign
+
+
+@paddle.no_grad()
+def all_of_them(first: Any, /, *others: Any, by: float = 2.0, **options: Any) -> Any:
+    found = first
+    for each in others:
+        found = found + each * by
+    return found - options.get("less", 0.5) * len(options)
+
+
+def by_position_alone(x: Any, times: int = 2, /) -> Any:
+    for each in range(times):
+        x = x * (each + 1)
+    return x
+
+
+class Behind(paddle.nn.Layer):
+    @paddle.no_grad()
+    def forward(self, x: Any, *more: Any, by: float = 2.0, **options: Any) -> Any:
+        @paddle.no_grad()
+        def inner(y: Any, *, power: int = 2) -> Any:
+            return y**power
+
+        x = by_name(x, by=by) + by_name(x, sign=-1) + by_name(x) + by_position_alone(x)
+        x = x + all_of_them(x, *more, by=by, **options) + all_of_them(x, by=3.0)
+        return inner(x) + inner(x, power=3), by
+
+
+def test_what_a_decorator_of_the_framework_hands_on() -> None:
+    """Paddle hands on to the function behind it what that takes by position, and nothing else."""
+    layer = Behind().eval()
+    hot = inference(layer, backend="onnxruntime", verify="off", fallback="error", max_versions=12)
+    x = paddle.to_tensor([[1.0, -2.0], [0.5, 3.0]])
+    for given in ({}, {"by": 3.0}, {"less": 0.25, "by": 1.0, "other": None}):
+        for more in ((), (x, x + 1)):
+            same(hot(x, *more, **given), Behind.forward(layer, x, *more, **given))
