@@ -50,6 +50,8 @@ _COMPILED = "cython_function_or_method"
 _ORIGINS = "create_and_update_origin_info_map"
 #: Libraries of configurations work on no tensors, and what Paddle makes of their code may fail.
 _AS_IT_IS = frozenset({"omegaconf", "ml_collections", "pydantic", "attr"})
+#: Where the framework has models, and nothing else.
+_MODELS = "paddle.vision.models."
 #: And what notes look-ups in their place is our own.
 _NOTING = "hybrid_infer.state._noting"
 #: What Python itself keeps in a module: the second is set by a warning.
@@ -358,6 +360,9 @@ class Rewrites(program_translator.FunctionCache):
         places = [(translator, name) for name in ("func_to_source_code", "attach_origin_info", _ORIGINS)]
         places.append((rewritten.utils, "ast_to_source_code"))
         parts = [(module, name, getattr(module, name)) for module, name in places]
+        owned = [(module, "is_paddle_func", module.is_paddle_func) for module in (translator, calls)]
+        for module, name, part in owned:
+            setattr(module, name, self._but_for_models(part))
         for module, name, part in parts:
             setattr(module, name, self._lines_later(part) if name == _ORIGINS else self._unobserved(part))
         try:
@@ -366,8 +371,19 @@ class Rewrites(program_translator.FunctionCache):
             program_translator._FUNCTION_CACHE = before
             calls.is_unsupported = asked
             rewritten.Call = call
-            for module, name, part in parts:
+            for module, name, part in (*parts, *owned):
                 setattr(module, name, part)
+
+    def _but_for_models(self, is_the_frameworks: Callable[..., bool]) -> Callable[..., bool]:
+        """The framework's own models are code like the program's, which asks for sizes that vary."""
+
+        def asked(func: Any, *rest: Any, **named: Any) -> bool:
+            mine = threading.get_ident() == self._thread
+            decides = func.forward if isinstance(func, paddle.nn.Layer) else func
+            model = mine and str(getattr(decides, "__module__", "")).startswith(_MODELS)
+            return not model and is_the_frameworks(func, *rest, **named)
+
+        return asked
 
     def _unobserved(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A part of the rewriting that runs none of the user's code, and makes many calls."""

@@ -65,6 +65,17 @@ def test_resnet():
     check(call, [paddle.randn([1, 3, 32, 32])], dynamic={(0, 0)}, tolerance=1e-3)
 
 
+def test_a_model_of_the_framework_that_takes_a_shape_apart():
+    from paddle.vision.models.shufflenetv2 import InvertedResidual
+
+    block = InvertedResidual(8, 8, 1)
+    block.eval()
+    call = Call(block, paddle.randn([2, 8, 4, 4]))
+    dims = {(0, 0), (0, 2), (0, 3)}
+    captured = check(call, [paddle.randn([1, 8, 6, 3])], [paddle.randn([3, 8, 1, 5])], dynamic=dims)
+    assert captured.specialised == frozenset()
+
+
 def test_embedding_int64_and_unused_weight():
     table = paddle.nn.Embedding(10, 4)
     made = layer(lambda self, ids: self.table(ids), table=table, spare=paddle.nn.Linear(2, 2))
