@@ -74,6 +74,8 @@ _DYNAMIC = frozenset(
 )
 #: Reading one of these reaches globals by names that no code object holds.
 _NAMESPACE = frozenset({"eval", "exec", "globals", "__globals__"})
+#: Those of them that need to be told what to evaluate. Methods of layers have such names too.
+_EVALUATE = frozenset({"eval", "exec"})
 _ACCESSORS = frozenset({"__getattr__", "__getattribute__", "__setattr__", "__delattr__"})
 _IMPORTERS = frozenset({"__import__", "import_module"})
 #: Methods of texts that put others into them.
@@ -164,7 +166,7 @@ def _describe(code: CodeType) -> Code:
         scan.computed_getattr or strange or bool(names & _DYNAMIC) or any(part.dynamic for part in nested),
         frozenset(scan.on_self).union(*(part.on_self for part in inside)),
         scan.self_dict or any(part.self_dict for part in inside),
-        bool(names & _NAMESPACE) or any(part.namespace for part in nested),
+        bool((names - scan.of_objects) & _NAMESPACE) or any(part.namespace for part in nested),
         bool(names & _IMPORTERS) or {"sys", "modules"} <= names or any(part.importer for part in nested),
         scan.formats or bool(names & _FORMATTING) or any(part.formats for part in nested),
         _BUILD_CLASS in code.co_code[::2] or any(part.makes_classes for part in nested),
@@ -190,6 +192,8 @@ class _Scan:
         #: Is ``super().__getattribute__`` all that is read of that name? Of an accessor, it looks for what it was asked
         #: for, or for another name: `_reads` notes that one.
         self.on_super = "__getattribute__" in code.co_names
+        #: Names of Python's functions that are all methods here, called with nothing: `layer.eval()`.
+        self.of_objects = _EVALUATE & set(code.co_names)
         self.computed: list[tuple[str, ...]] = []
         self.bare: set[str] = set()
         raw = code.co_code
@@ -235,6 +239,8 @@ class _Scan:
                     self.attributes.add(name)
                 if name == "__getattribute__":
                     self.on_super &= self._loads_super(ops, start)
+                if name in self.of_objects and not self._called_with_nothing(ops, i):
+                    self.of_objects -= {name}
                 if name == "__dict__" and self.self_dict:
                     here = op == _LOAD_ATTR and 2 * start not in dis.findlabels(raw)  # type: ignore[arg-type]
                     self.self_dict = here and self._loads_self(ops, start - 1, last=True)
@@ -263,6 +269,12 @@ class _Scan:
         if ops[i] not in _LOADS_ONE | _LOADS_PAIR:
             return False
         return arg == 0 or (arg == 1 and self.code.co_name in ("__eq__", "__ne__") and _keeps(self.code, 1))
+
+    def _called_with_nothing(self, ops: bytes, i: int) -> bool:
+        """Does an instruction load a method, which the next one calls without arguments?"""
+        call = next((j for j in range(i + 1, len(ops)) if ops[j] != _CACHE), len(ops))
+        called = call < len(ops) and opcode.opname[ops[call]] in ("PRECALL", "CALL", "CALL_METHOD")
+        return _KNOWN_FORMAT and ops[i] in _ON_ATTRIBUTES and called and self.code.co_code[2 * call + 1] == 0
 
     def _loads_super(self, ops: bytes, i: int) -> bool:
         """Does an instruction load an attribute of ``super()``?"""

@@ -183,6 +183,10 @@ case("global_regex", "import re\nR = re.compile('a+')\ndef f(x): return R.match(
 case("math_constant", "import math\nA = math.pi\ndef f(x): return x * A", "math.pi", "math.e")
 case("builtin", "g = len\ndef f(x): return g(x)", "g = len", "g = sum")
 case("eval", "def g(x): return x * 2\ndef f(x): return eval('g(x)')", "x * 2", "x * 3")
+_EVALUATED = "import builtins\ndef g(x): return x * 2\nclass M:\n def eval(self): return 3\nm = M()\n"
+case("eval_of_builtins", _EVALUATED + "def f(x): return m.eval() * builtins.eval('g(x)')", "x * 2", "x * 4")
+case("eval_kept", _EVALUATED + "def f(x):\n e = builtins.eval\n return m.eval() * e('g(x)')", "x * 2", "x * 4")
+case("eval_spread", _EVALUATED + "def f(x):\n a = ['g(x)']\n return builtins.eval(*a)", "x * 2", "x * 4")
 case("globals_call", "def g(x): return x * 2\ndef f(x): return globals()['g'](x)", "x * 2", "x * 3")
 
 case(

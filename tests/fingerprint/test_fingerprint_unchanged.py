@@ -182,6 +182,23 @@ case(
     "return 3",
     **SAME,
 )
+# The name of Python's function, as a method: what the module holds beside is not evaluated.
+case(
+    "mode_of_a_layer",
+    """
+    class Layer:
+        def eval(self): return self
+        def save(self): return 2
+    layer = Layer()
+    started = 3
+    def f(x):
+        layer.eval()
+        return [layer.eval() for _ in range(2)]
+    """,
+    "started = 3",
+    "started = 4",
+    **SAME,
+)
 
 
 @pytest.fixture(scope="module")
