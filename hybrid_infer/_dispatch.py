@@ -36,7 +36,7 @@ from hybrid_infer._miss import Stores, met, miss, subject_of
 from hybrid_infer._pace import Pace
 from hybrid_infer._request import Errand, specs
 from hybrid_infer._route import Compiled, Eager
-from hybrid_infer._signature import OfLayer, Signatures, Unsupported
+from hybrid_infer._signature import OfKind, OfLayer, Signatures, Unsupported
 from hybrid_infer._style import Styled
 from hybrid_infer._subject import Subject
 from hybrid_infer._turnover import Turnover
@@ -303,7 +303,7 @@ class State:
     def _named(self, values: Any, fault: Exception) -> tuple[str, str]:
         """What cannot be part of a signature, by the name of its parameter, which no key has, and what to do."""
         try:
-            self.layout(values)
+            self.servable(values)
         except Unsupported as named:
             if isinstance(named, OfLayer) and values:
                 self.method.look_again(values[0])
@@ -501,6 +501,15 @@ class State:
         if len(values) != len(parameters.names):  # taken before another thread found that something is carried
             parameters = self._called if len(values) == len(self._called.names) else self.own_parameters
         return self._signatures.layout(values, parameters.names, parameters.defaults)
+
+    def servable(self, values: Sequence[Any]) -> Any:
+        """The same. Raises Unsupported for tensors of a kind that no graph takes as well."""
+        layout = self.layout(values)
+        for tensor, place in zip(layout.tensors, layout.places, strict=True):
+            refused = self.frontend.refuse(tensor)
+            if refused:
+                raise OfKind(place, tensor, refused)
+        return layout
 
     def subject(self, owner: tuple[Any, ...], layout: Any) -> Subject:
         """What the method works on now."""

@@ -20,7 +20,7 @@ from hybrid_infer._pauses import ever_longer, for_a_while
 from hybrid_infer._request import Errand, Request, described, specs
 from hybrid_infer._resolve import resolve
 from hybrid_infer._route import Eager
-from hybrid_infer._signature import Layout, OfKind, Signatures, Unsupported
+from hybrid_infer._signature import Layout, Signatures, Unsupported
 from hybrid_infer._subject import Subject, Unformed
 from hybrid_infer._version import Call
 from hybrid_infer.checks import _magnitudes
@@ -71,11 +71,7 @@ def _missed(
         return _at_its_own_pace(state, owner, args, kwargs)
     begun, made = time.thread_time(), _made(state)  # what others keep this thread waiting for is no cost of ours
     try:
-        layout = state.layout(values)
-        for tensor, place in zip(layout.tensors, layout.places, strict=True):
-            refused = state.frontend.refuse(tensor)
-            if refused:
-                raise OfKind(place, tensor, refused)
+        layout = state.servable(values)
     except Unsupported as fault:
         return None, state.eagerly(owner, args, kwargs, str(fault), "Pass tensors and plain values")
     unread = _unread(state, owner, layout)

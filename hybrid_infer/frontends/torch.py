@@ -253,6 +253,10 @@ class TorchFrontend:
 
         if type(tensor) not in self.tensor_types:
             return f"a tensor of class {type(tensor).__name__}"
+        if tensor.is_nested:
+            return "a nested tensor"
+        if tensor.is_meta:
+            return "a tensor without values (its device is meta)"
         if tensor.layout is not torch.strided:
             return f"a tensor of layout {tensor.layout}"
         if tensor.is_quantized:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import torch
 from torch_support import Block, counts, eagerly
 
@@ -43,6 +45,18 @@ def test_a_tensor_of_another_kind_is_told_by_what_it_is() -> None:
 
     ask(product, torch.eye(4).to_sparse(), X[0].T)
     eagerly("argument `adjacent` is a tensor of layout torch.sparse_coo, which a static graph can neither take")
+
+
+@pytest.mark.parametrize("kind", ["nested tensor", "tensor without values (its device is meta)"])
+def test_a_tensor_without_sizes_or_values_is_told_by_what_it_is(kind: str) -> None:
+    @inference()
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch, that nested tensors are a prototype
+        ask(doubled, torch.nested.nested_tensor([X[0], X[0, :2]]) if "nested" in kind else X.to("meta"))
+    eagerly(f"argument `x` is a {kind}, which a static graph can neither take nor return")
 
 
 def test_derivatives_under_vmap() -> None:
