@@ -20,7 +20,8 @@ _PASSED = (
     _ATEN._assert_scalar.default, _ATEN._assert_async.default, _ATEN._assert_async.msg,
     _ATEN.sym_constrain_range.default, _ATEN.sym_constrain_range_for_size.default, torch._C._set_grad_enabled,
 )  # fmt: skip
-_NAMESPACES = ("aten", "prims", "torchaudio", "torchvision")
+#: Of operators that compute, and nothing else.
+_NAMESPACES = ("aten", "hybrid_infer", "prims", "torchaudio", "torchvision")
 
 
 class Unknown(Exception):

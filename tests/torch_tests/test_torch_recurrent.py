@@ -137,3 +137,34 @@ def test_other_threads_meet_torchs_own_functions() -> None:
     assert "aten::lstm" in found and not any("hybrid_infer" in key for key in found)
     with torch.no_grad():
         same(here, layer(x))
+
+
+class Tagger(torch.nn.Module):
+    """Asks after its layer, as a conditional random field does of its mask, and of what the layer gives."""
+
+    def __init__(self, kind: Any, **options: Any) -> None:
+        super().__init__()
+        self.rnn = kind(6, 5, **options)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        y = self.rnn(x)[0]
+        score = y[0] * 2
+        score += y[-1]
+        if not mask[0].all():
+            raise ValueError("the first step is masked")
+        return score - 3 if (y > 2).any() else score
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_branch_behind_a_layer_is_served(kind: str) -> None:
+    make, options = KINDS[kind]
+    torch.manual_seed(0)
+    eager = Tagger(make, **options, bidirectional=True).eval()
+    hot = inference(copy.deepcopy(eager))
+    with torch.no_grad():
+        for length in (3, 4, 6):
+            x, mask = torch.randn(length, 2, 6), torch.ones(length, 2, dtype=torch.bool)
+            same(hot(x, mask), eager(x, mask))
+        served(captures=2)
+        with pytest.raises(ValueError, match="the first step is masked"):
+            hot(x, ~mask)
