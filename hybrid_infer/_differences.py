@@ -186,11 +186,7 @@ def shown(node: Any) -> str:
         kind, value = node[1], node[-1]
         if _carry.is_absent(value):
             return "not there yet"
-        if kind == "float":
-            return str(float.fromhex(value))
-        if kind in ("NoneType", "bool", "int", "str"):
-            return repr(value)
-        if kind in _constants.KINDS:
+        if kind in _constants.KINDS or kind in _constants.PLAIN:
             return _constants.told(kind, value)
         if kind in ("enum", "flag"):
             name = str(value[0]).rpartition(":")[2]

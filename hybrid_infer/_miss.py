@@ -73,7 +73,7 @@ def _missed(
     try:
         layout = state.servable(values)
     except Unsupported as fault:
-        return None, state.eagerly(owner, args, kwargs, str(fault), "Pass tensors and plain values")
+        return None, state.eagerly(owner, args, kwargs, str(fault), fault.remedy)
     unread = _unread(state, owner, layout)
     if unread is not None:
         state.remember(key, unread)

@@ -20,6 +20,7 @@ from typing import Any
 from hybrid_infer import _wrapping
 from hybrid_infer._structure import builder, class_path, constants, lasts, name_of
 from hybrid_infer.objects import _beside, _constants, _state
+from hybrid_infer.objects._instead import instead
 from hybrid_infer.objects._state import PLAIN
 from hybrid_infer.state import _mappings
 from hybrid_infer.state._given import is_object
@@ -41,6 +42,7 @@ class Unsupported(Exception):
     def __init__(self, place: str, value: object) -> None:
         super().__init__(place, value)
         self.place, self.kind = place, f"{type(value).__module__}.{type(value).__qualname__}"
+        self.remedy = instead(value) or self.remedy
 
     def __str__(self) -> str:
         return f"{self.place} is of class {self.kind}, which a static graph can neither take nor return"
@@ -284,7 +286,7 @@ class Signatures:
         for i, default in enumerate(defaults):
             if value is default and value is not inspect.Parameter.empty:
                 return "default", i
-        if self.objects and isinstance(value, (type, enum.Enum)):
+        if isinstance(value, enum.Enum) or (self.objects and isinstance(value, type)):
             return kind, _Same(value)
         constant = _constants.encoded(value)
         if constant is not None:
@@ -397,7 +399,7 @@ class Signatures:
             if value is default and value is not inspect.Parameter.empty:
                 return ["c", "default", i]
         kind = type(value)
-        if isinstance(value, enum.Enum) and (self.objects or found.symbolic is not None):
+        if isinstance(value, enum.Enum):
             member = _member(value, kind)
             if member is not None:
                 found.note(kind)
@@ -409,7 +411,8 @@ class Signatures:
             return ["c", "type", path]
         if self.objects and isinstance(value, self.frontend.layer_type):
             raise OfLayer(place, value)
-        constant = None if found.symbolic is not None else _constants.encoded(value)
+        # A set among results may be one that the program keeps, and changes.
+        constant = _constants.encoded(value) if found.symbolic is None or kind is not set else None
         if constant is not None:
             return ["c", *_constants.listed(constant)]
         raise (OfOrder if found.symbolic is None and _constants.unordered(value) else Unsupported)(place, value)

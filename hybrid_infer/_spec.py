@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import enum
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
@@ -182,6 +183,8 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 def _parts(value: Any) -> list[tuple[Any, Any]] | None:
     """What is in a list, tuple, dict or object of the program's own classes; None of anything else."""
+    if isinstance(value, enum.Enum):  # which is itself, whatever it holds
+        return None
     if isinstance(value, (list, tuple)):
         return list(enumerate(value))
     if isinstance(value, dict):
@@ -312,7 +315,7 @@ def named(
 def _named(value: Any, place: str, name: str) -> Any:
     if isinstance(value, InputSpec):
         return ranged(InputSpec(value.shape, value.dtype, name), value.range) if value.name is None else value
-    if is_tensor(value) or isinstance(value, _PLAIN) or _constants.encoded(value) is not None:
+    if is_tensor(value) or isinstance(value, (*_PLAIN, enum.Enum)) or _constants.encoded(value) is not None:
         return value
     raise SpecError(f"the argument {place}", f"{value!r} is not {_KINDS}")
 
@@ -328,6 +331,8 @@ def shown(names: Sequence[str], values: Sequence[Any]) -> str:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, enum.Enum):
+        return repr(value)
     if isinstance(value, InputSpec) or is_tensor(value):
         sizes = ", ".join("any" if n in (None, -1) else str(n) for n in value.shape)
         return f"{dtype_name(value.dtype)} ({sizes})"

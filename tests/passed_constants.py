@@ -5,8 +5,12 @@ from __future__ import annotations
 import enum
 import signal
 from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import PurePath, PurePosixPath
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import numpy
 
@@ -29,12 +33,20 @@ CONSTANTS: list[tuple[Any, ...]] = [
     (frozenset({1, 2}), frozenset({1})),
     ({1, 2}, {2}),
     (PurePosixPath("a/b"), PurePosixPath("a")),
+    (numpy.timedelta64(3, "D"), numpy.timedelta64(3, "h"), numpy.timedelta64(3)),
+    (numpy.datetime64("1970-01-02"), numpy.datetime64("1970-02"), numpy.datetime64("NaT")),
+    (Decimal("1.5"), Decimal("1.50"), Decimal("-0")),
+    (Fraction(1, 3), Fraction(2, 3)),
+    (2j, complex(0.0, 2.0) + 1, b"ab", b"abc"),
+    (UUID(int=7), UUID(int=8)),
+    (datetime(2020, 1, 2, 3), datetime(2020, 1, 2, 3, fold=1), datetime(2020, 1, 2, 3, tzinfo=timezone.utc)),
+    (date(2020, 1, 2), date(2020, 1, 3), timedelta(1, 2, 3), timedelta(1, 2, 4)),
+    (time(1, 2, 3, 4), time(1, 2, 3, 4, timezone(timedelta(hours=1)))),
+    (timezone.utc, timezone(timedelta(hours=1)), timezone(timedelta(hours=1), "one")),
     (Parts.ONE | Parts.TWO, Parts.TWO | Parts.FOUR, Parts.ONE, Parts(0)),
 ]
 #: What `explain()` says of the first one of each row.
-CONSTANTS_SHOWN = [
-    *map(repr, (each[0] for each in CONSTANTS[:-1])), "Parts(3)",
-]  # fmt: skip
+CONSTANTS_SHOWN = [*map(repr, (each[0] for each in CONSTANTS[:-1])), "Parts(3)"]
 
 
 def of_constant(x: Any, value: Any) -> Any:
@@ -44,6 +56,16 @@ def of_constant(x: Any, value: Any) -> Any:
     kind = type(value).__name__
     if isinstance(value, numpy.str_):
         return x + len(value)
+    if isinstance(value, (numpy.datetime64, numpy.timedelta64)):
+        return x * len(str(value.dtype)) + (-1 if numpy.isnat(value) else int(value.astype("int64")))
+    if isinstance(value, (Decimal, Fraction)):
+        return x * float(value) + len(str(value))
+    if isinstance(value, (complex, bytes)):
+        return x * abs(value) if kind == "complex" else x + len(value)
+    if isinstance(value, UUID):
+        return x * value.int
+    if kind in ("datetime", "date", "time", "timedelta", "timezone"):
+        return x * len(repr(value)) + sum(map(ord, repr(value)))
     if isinstance(value, numpy.generic):
         return x * float(value) + value.itemsize
     if isinstance(value, slice):

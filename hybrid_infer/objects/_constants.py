@@ -1,4 +1,7 @@
-"""Plain values as JSON data and back, told apart by their types and bits: Python's, NumPy's, sets, slices, paths."""
+"""Plain values as JSON data and back, told apart by their types and bits: Python's, NumPy's, sets, slices, paths.
+
+Exact numbers, moments and UUIDs are in `_standard`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import pathlib
 import sys
 from collections.abc import Callable
 from typing import Any
+
+from hybrid_infer.objects import _standard
 
 _PLAIN: dict[type, Callable[[Any], Any]] = {
     type(None): lambda value: None,
@@ -28,9 +33,10 @@ _PATHS = {each.__name__: each for each in (
 )}  # fmt: skip
 #: What NumPy calls the type of its scalars of a class; None where no name leads back to it.
 _NAMES: dict[type, str | None] = {}
+_OF_TIME = ("datetime64", "timedelta64")  # the unit of each scalar is its own: `datetime64[D]`
 #: What `encoded` calls Python's numbers and texts, and what else it takes by itself.
 PLAIN = frozenset(kind.__name__ for kind in _PLAIN)
-KINDS = frozenset({"ellipsis", "frozenset", "numpy", "path", "range", "set", "slice"})
+KINDS = frozenset({"ellipsis", "frozenset", "numpy", "path", "range", "set", "slice", "standard"})
 
 
 def encoded(value: Any) -> tuple[str, Any] | None:
@@ -54,9 +60,11 @@ def _encoded(value: Any, kind: type) -> tuple[str, Any] | None:
     if _PATHS.get(kind.__name__) is kind:
         return "path", (kind.__name__, str(value))
     name = _NAMES[kind] if kind in _NAMES else _named(kind)
-    if name is None:
-        return None
-    return "numpy", (name, str.__str__(value) if name == "str_" else value.tobytes().hex())
+    if name is not None:
+        name = value.dtype.name if name in _OF_TIME else name
+        return "numpy", (name, str.__str__(value) if name == "str_" else value.tobytes().hex())
+    found = _standard.encoded(value, kind)
+    return None if found is None else ("standard", found)
 
 
 def _parts(name: str, values: Any) -> tuple[str, Any] | None:
@@ -72,7 +80,9 @@ def _named(kind: type) -> str | None:
     name: str | None = None
     if kind is numpy.str_:
         name = "str_"
-    elif issubclass(kind, (numpy.bool_, numpy.number)) and not issubclass(kind, (numpy.longdouble, numpy.clongdouble)):
+    elif issubclass(kind, (numpy.bool_, numpy.number, numpy.datetime64)) and not issubclass(
+        kind, (numpy.longdouble, numpy.clongdouble)
+    ):
         dtype = numpy.dtype(kind)
         name = dtype.name if numpy.dtype(dtype.name).type is kind else None
     _NAMES[kind] = name
@@ -133,6 +143,8 @@ def decoded(kind: str, data: Any) -> Any:
             return _PATHS[data[0]](data[1])
         except NotImplementedError as fault:  # of another system
             raise LookupError(str(fault)) from fault
+    if kind == "standard":
+        return _standard.decoded(*data)
     if kind == "numpy":
         import numpy
 

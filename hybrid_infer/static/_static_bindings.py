@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import enum
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -156,10 +157,12 @@ class Bindings:
         """Are two nodes of trees of one structure? A list may stand for a tuple, a dict for a class of dicts."""
         if given[:2] == ["c", "default"] and saved[:2] != ["c", "default"] and given[2] is not None:
             given = self.method.parameters[given[2]].default
+        elif saved[:2] == ["c", "default"] and given[:2] != ["c", "default"] and saved[2] is not None:
+            saved = self.method.parameters[saved[2]].default
         if saved[0] == "t":
             return bool(given[0] == "t" and (len(saved) == 1 or saved == given))
         if saved[0] in ("i", "c") or given[0] in ("t", "i", "c"):
-            return bool(saved == given)
+            return bool(saved == given or (given[:2] == ["c", "str"] and resolved(saved, {}) == given))
         kinds = {"u": "sequence", "n": "sequence", "d": "mapping"}
         if kinds.get(saved[0], saved[:3]) != kinds.get(given[0], given[:3]) or len(saved[-1]) != len(given[-1]):
             return False
@@ -201,6 +204,8 @@ def compatible(value: Any, saved: Any, exact: bool) -> bool:
             return False
         same = _spec.dtype_name(value.dtype) == saved.dtype or (saved.dtype == "bfloat16" and not exact)
         return same and all(m in (-1, int(g)) for m, g in zip(saved.shape, value.shape, strict=True))
+    if isinstance(saved, enum.Enum):
+        return value is saved
     if isinstance(saved, (list, tuple)):
         if not isinstance(value, (list, tuple)) or len(value) != len(saved):
             return False

@@ -10,7 +10,7 @@ import pytest
 paddle = pytest.importorskip("paddle")
 
 from paddle_support import counts, eagerly, grid, same, served, twice  # noqa: E402
-from passed_constants import MEMBERS, of_member  # noqa: E402
+from passed_constants import CONSTANTS, MEMBERS, of_member  # noqa: E402
 
 from hybrid_infer import _miss, inference, reset_stats  # noqa: E402
 
@@ -263,3 +263,17 @@ def test_a_member_of_an_enumeration_comes_back_as_itself(members: Any) -> None:
         same(found[0], expected[0])
         assert found[1] is member and found[2]["of"][0] is member
     served(captures=2)
+
+
+def test_constants_come_back_as_they_are() -> None:
+    given = tuple(value for row in CONSTANTS for value in row if type(value) is not set)
+
+    def with_constants(x: Any) -> Any:
+        return x * 2, given, {"sizes": (range(x.shape[0]), slice(x.shape[0]), np.int64(x.shape[1]))}
+
+    hot = inference(fallback="error")(with_constants)
+    for rows in (2, 2, 3, 5):
+        found = twice(hot, with_constants, paddle.ones([rows, 4]))
+        assert [*map(type, found[1])] == [*map(type, given)]
+        assert repr(found[2]) == repr(with_constants(paddle.ones([rows, 4]))[2])
+    served(captures=3)

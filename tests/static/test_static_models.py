@@ -94,6 +94,45 @@ def test_constants_of_numpy_slices_and_sets_among_the_arguments(own: Any, tmp_pa
             static(x, *other)
 
 
+@pytest.mark.parametrize("called", [False, True])
+def test_members_of_enumerations_among_the_arguments(
+    own: Any, tmp_path: Path, monkeypatch: Any, called: bool
+) -> None:
+    linear = own.Linear(8, 3)
+
+    @inference(backend="onnxruntime")
+    def scaled(x: Any, kind: Any, flags: Any = Parts.ONE, held: Any = Member.ONE) -> Any:
+        factor = 2 if kind is passed_constants.Kind.PLAIN else 3
+        return linear(x) * factor + flags.value + len(held.text), kind
+
+    kinds, x = [*passed_constants.Kind], own.tensor(points(7))
+    with own.no_grad():
+        expected = [own.array(scaled(x, kind)[0]) for kind in kinds]
+        specs = [[InputSpec([None, 8]), kinds[0], Parts.ONE, Member.ONE]]
+        if called:
+            scaled(own.tensor(points(2)), kinds[0])
+            scaled(own.tensor(points(2)), kinds[1])
+        else:
+            kinds = kinds[:1]
+        save(scaled, tmp_path / "model", None if called else specs[0], trainable=False)
+        static = load(tmp_path / "model")
+        for kind, wanted in zip(kinds, expected, strict=False):
+            for given in ((kind,), (kind, Parts.ONE), (kind, Parts.ONE, Member.ONE)):
+                found = static(x, *given)
+                close(own.array(found[0]), wanted)
+                assert found[1] is kind
+    for other in (("plain",), (kinds[0], Parts.TWO), (kinds[0], Parts.ONE, Member.TWO), (kinds[0], 1)):
+        with pytest.raises(SpecError, match=r"kind|flags|held"):
+            static(x, *other)
+    with monkeypatch.context() as gone:
+        for name in ("Kind", "Held", "Parts"):
+            gone.setattr(passed_constants, name, None)
+        static = load(tmp_path / "model")
+        close(own.array(static(x, "PLAIN")[0]), expected[0])
+        with pytest.raises(SpecError, match="PLAIN"):
+            static(x, "OTHER")
+
+
 def test_a_member_of_an_enumeration_among_the_results(own: Any, tmp_path: Path, monkeypatch: Any) -> None:
     linear = own.Linear(8, 3)
 

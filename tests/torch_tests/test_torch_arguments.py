@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict, deque
+from datetime import datetime, timedelta, tzinfo
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy
@@ -13,7 +15,7 @@ import torch
 from passed_constants import CONSTANTS, CONSTANTS_SHOWN, of_constant
 from torch_support import Block, counts, same, served, twice
 
-from hybrid_infer import explain, inference
+from hybrid_infer import CaptureError, explain, inference
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 Y = X + 2
@@ -340,3 +342,24 @@ def test_a_parameter_as_an_argument_is_served() -> None:
     layer = Hot()
     twice(layer, Block.forward.__get__(layer), torch.nn.Parameter(torch.ones(2, 4), requires_grad=False))
     served(captures=1)
+
+
+class Moved(tzinfo):
+    def utcoffset(self, moment: datetime | None) -> timedelta:
+        return timedelta(hours=moment.hour if moment else 0)
+
+
+@pytest.mark.parametrize(
+    "value, words",
+    [(defaultdict(list, a=2.0), r"collections.defaultdict.*plain dict of it, dict\(...\)"),
+     (MappingProxyType({"a": 2.0}), r"mappingproxy.*plain dict of it, dict\(...\)"),
+     (deque([2.0]), r"collections.deque.*a list of it"), (bytearray(b"a"), "builtins.bytearray.*Pass bytes"),
+     (numpy.ones(2), "numpy.ndarray.*Make a tensor of it"),
+     (datetime(2020, 1, 2, tzinfo=Moved()), "datetime.datetime.*fixed offset")],
+    ids=lambda each: type(each).__name__,
+)  # fmt: skip
+def test_what_to_pass_instead_is_named(value: Any, words: str) -> None:
+    hot = inference(fallback="error")(lambda x, k: x * 2)
+    for given in (value, [X, value], {"t": X, "v": value}):
+        with torch.no_grad(), pytest.raises(CaptureError, match=words):
+            hot(X, given)

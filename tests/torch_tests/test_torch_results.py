@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
+import numpy
 import pytest
 import torch
-from passed_constants import MEMBERS, of_member
+from passed_constants import CONSTANTS, MEMBERS, of_member
 from torch_support import eagerly, same, served, twice
 
 from hybrid_infer import inference
@@ -320,3 +321,29 @@ def test_a_member_of_an_enumeration_comes_back_as_itself(members: Any) -> None:
         same(found[0], expected[0])
         assert found[1] is member and found[2]["of"][0] is member
     served(captures=2)
+
+
+def test_constants_come_back_as_they_are() -> None:
+    given = tuple(value for row in CONSTANTS for value in row if type(value) is not set)
+
+    def with_constants(x: torch.Tensor) -> Any:
+        return x * 2, given, {"sizes": (range(x.shape[0]), slice(x.shape[0]), numpy.int64(x.shape[1]))}
+
+    hot = inference(fallback="error")(with_constants)
+    for rows in (2, 2, 3, 5):
+        found = twice(hot, with_constants, torch.ones(rows, 4))
+        assert [*map(type, found[1])] == [*map(type, given)]
+        assert repr(found[2]) == repr(with_constants(torch.ones(rows, 4))[2])
+    served(captures=3)
+
+
+def test_a_set_may_be_one_that_the_program_changes() -> None:
+    seen = {1}
+
+    def with_set(x: torch.Tensor) -> Any:
+        return x * 2, seen
+
+    hot = inference()(with_set)
+    with torch.no_grad():
+        assert hot(X)[1] is seen and hot(X)[1] is seen
+    eagerly("class builtins.set")
