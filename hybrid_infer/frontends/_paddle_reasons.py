@@ -21,6 +21,10 @@ _BARE = re.compile(r"<hybrid_infer (.+):(\d+)>")  # the name of a file that star
 _VALUE = re.compile(r"^'?(\w+)'? only can be called|^(\w+)\(Tensor\) is not supported in static graph mode")
 _MISSING = re.compile(r"'Value' object has no attribute '(\w+)'")
 _EAGER = re.compile(r"only support '(\w+)\(\)' in dynamic graph mode")
+_APART = re.compile(r"Your if/else have different (return type|number of return value)(?s:.*?)`(\w+)`")
+_TYPES_APART = re.compile(r"The dtype in output\[\d+\] of true_block&false_block must be equal")
+_ARRAY = ("received input == `object`", "__array__", "setting an array element with a sequence")
+_ALIKE = "Have both sides give values of one kind, as many and of one element type, or decide outside of the method"
 _OUTSIDE = "Compute with Paddle's own functions, or decorate the part before or after that call"
 
 
@@ -76,7 +80,10 @@ def explained(error: BaseException) -> tuple[str, str]:
     eager = _EAGER.search(text)
     if eager:
         return named(f"Paddle has no {eager[1]}() where a program is made", place), _OUTSIDE
-    if "received input == `object`" in text or "__array__" in text:
+    sides = _sides_apart(text)
+    if sides:
+        return named(f"a branch depends on the values of a tensor, and {sides}", place), _ALIKE
+    if any(each in text for each in _ARRAY):
         return named("it turns a tensor into a NumPy array", place), _OUTSIDE
     if place and _raised_by_user(error):
         return (
@@ -85,6 +92,15 @@ def explained(error: BaseException) -> tuple[str, str]:
             "method inside that branch",
         )
     return named(f"Paddle could not trace it: {type(error).__name__}: {first_line(error)}", place), ""
+
+
+def _sides_apart(text: str) -> str:
+    """In what the two sides of a branch do not fit together; empty where that is not what Paddle says."""
+    found = _APART.search(text)
+    if found is None:
+        return "its sides give tensors of different element types" if _TYPES_APART.search(text) else ""
+    what = "what is returned" if found[2].startswith("__return_value") else found[2]
+    return f"decides of which class {what} is" if found[1] == "return type" else f"decides how much {what} holds"
 
 
 def _raised_by_user(error: BaseException) -> bool:

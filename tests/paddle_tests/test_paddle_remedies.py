@@ -125,3 +125,51 @@ def test_below_a_decorator_the_lines_are_right() -> None:
     with paddle.no_grad(), pytest.raises(CaptureError) as raised:
         Decorated().hot(X)
     assert place(Decorated.hot) in raised.value.reason
+
+
+def _returns_a_pair(x: Any) -> Any:
+    if x.mean() > 0:
+        return x * 2, x
+    return x * 2
+
+
+def _returns_a_text(x: Any) -> Any:
+    if x.mean() > 0:
+        return "a"
+    return x * 2
+
+
+def _chooses_a_function(x: Any) -> Any:
+    if x.mean() > 0:
+        act = paddle.nn.functional.relu
+    else:
+        act = paddle.nn.functional.gelu
+    return act(x)
+
+
+def _chooses_a_type(x: Any) -> Any:
+    if x.mean() > 0:
+        y = x * 2
+    else:
+        y = x.astype("int32")
+    return y
+
+
+@pytest.mark.parametrize(
+    "method, words",
+    [(_returns_a_pair, "decides how much what is returned holds"), (_chooses_a_function, "decides of which class act is"),
+     (_returns_a_text, "decides of which class what is returned is"),
+     (_chooses_a_type, "its sides give tensors of different element types")],
+)  # fmt: skip
+def test_sides_that_do_not_fit_together(method: Callable[..., Any], words: str) -> None:
+    hot = inference(fallback="error")(method)
+    with paddle.no_grad(), pytest.raises(CaptureError, match=words) as raised:
+        hot(X)
+    assert "a branch depends on the values of a tensor" in str(raised.value) and "Have both sides" in str(raised.value)
+    assert "TODO" not in str(raised.value) and "Exception" not in str(raised.value)
+
+
+def test_numpy_asked_for_the_number_of_a_tensor() -> None:
+    hot = inference(fallback="error")(lambda x: (x * 2, np.float32(x.max())))
+    with paddle.no_grad(), pytest.raises(CaptureError, match="turns a tensor into a NumPy array"):
+        hot(X)
