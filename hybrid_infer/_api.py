@@ -28,6 +28,11 @@ def _as_given(function: Callable[Concatenate[Any, _Options], Any]) -> Decorator[
         _options.check_names(names)
         if names or len(args) > 1:
             return function(*args, **kwargs)
+        if args == (None,):  # more likely a layer that some function forgot to return
+            raise TypeError(
+                f"{function.__name__}() was given None; it takes a function written in Python, a bound method, a "
+                f"torch.nn.Module or a paddle.nn.Layer. What decorates is {function.__name__}(), with options or none"
+            )
         decorator = function()  # type: ignore[call-arg]
         target = args[0] if args else kwargs.get("function")
 
@@ -86,7 +91,8 @@ def inference(
 
     Parameters
     ----------
-    function : a function, a bound method, a ``torch.nn.Module`` or a ``paddle.nn.Layer``; None gives a decorator.
+    function : a function, a bound method, a ``torch.nn.Module`` or a ``paddle.nn.Layer``. Without it, or with None and
+        options: a decorator.
     cache_static_model : keep static models on disk and reuse them. False: nothing is read from or left there.
     save_model_dir : root of the store. Default: ``HYBRID_INFER_CACHE_DIR``, else the user's cache directory.
     memory_pool_init_size_mb : MB, first reservation of the GPU arena (of no effect on a CPU).
@@ -158,7 +164,7 @@ def inference(
 
 def wrap(target: Any, options: _options.Options, asked: str = "inference") -> Any:
     """`asked`: the function that was given the target, for what is said of it."""
-    _refuse_odd(target, asked)
+    refuse_odd(target, asked)
     if isinstance(target, staticmethod):
         return staticmethod(_method.decorate_function(_method.undecorated(target.__func__), options))
     found = getattr(target, "__hybrid_infer__", None)
@@ -183,9 +189,10 @@ _ODD = (
 )
 
 
-def _refuse_odd(target: Any, asked: str) -> None:
+def refuse_odd(target: Any, asked: str) -> None:
     """Raise TypeError for functions whose calls give no results that a static graph could give."""
-    if isinstance(target, classmethod):
+    bound = isinstance(target, types.MethodType) and isinstance(target.__self__, type)
+    if bound or isinstance(target, classmethod):
         raise TypeError(
             f"{asked}() was given the class method {target.__func__.__qualname__}: a class has no weights that could "
             "be served. Decorate a method of its instances, a static method or a function"
@@ -198,6 +205,8 @@ def _refuse_odd(target: Any, asked: str) -> None:
 
 
 def _described(target: Any) -> str:
+    if target is None:
+        return "None"
     kind = target if isinstance(target, type) else type(target)
     what = "the class" if isinstance(target, type) else "an object of class"
     return f"{what} {kind.__module__}.{kind.__qualname__}"

@@ -117,6 +117,7 @@ def _decorate(target: Any, options: _options.Options, strategy: Any) -> Any:
 
 
 def _bound(target: Any, options: _options.Options, strategy: Any) -> StaticBound:
+    _api.refuse_odd(target, "to_static")
     function, owner = _method.undecorated(target.__func__), target.__self__
     frontend = _frontends.of(owner)
     if frontend is not None:

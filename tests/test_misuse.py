@@ -127,6 +127,15 @@ def test_a_class_method_is_refused_and_a_static_method_is_not() -> None:
             def made(cls, x: Any) -> Any:
                 return x
 
+    class Model:
+        @classmethod
+        def made(cls, x: Any) -> Any:
+            return x
+
+    for decorator in (inference, inference(), to_static, to_static()):
+        with pytest.raises(TypeError, match=r"class method .*Model.made: a class has no weights"):
+            decorator(Model.made)
+
     class Right:
         @inference
         @staticmethod
@@ -185,3 +194,12 @@ def test_the_function_that_was_called_is_named() -> None:
 def test_a_spec_of_what_is_no_tensor(make: Any) -> None:
     with pytest.raises(SpecError, match=r"(tensor|ndarray): \[1, 2\] is no tensor, and no array"):
         make([1, 2])
+
+
+def test_none_is_no_layer() -> None:
+    with pytest.raises(TypeError, match=r"^inference\(\) was given None; it takes.*decorates is inference\(\)"):
+        inference(None)
+    for decorator in (inference(), inference(function=None), inference(None, backend="null")):
+        with pytest.raises(TypeError, match=r"^inference\(\) was given None; it takes"):
+            decorator(None)
+        assert hybrid_infer.is_inference_mode(decorator(lambda x: x))

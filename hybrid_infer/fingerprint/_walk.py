@@ -131,7 +131,8 @@ class Walk(Classes):
         if library and self.named_in_library(function):
             self.library(library)
             return _keys.frame(b"L", library.encode(), name_of(function).encode())
-        label = self.unique(f"{'library function' if library else 'function'} {name_of(function)}")
+        kind = "function" if not library else "wrapper of" if "__wrapped__" in function.__dict__ else "library function"
+        label = self.unique(f"{kind} {name_of(function)}")
         self.labels[id(function)] = (function, label)
         self.pending.append((function, label))
         return _keys.frame(b"f", label.encode())

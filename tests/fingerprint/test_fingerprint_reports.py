@@ -29,6 +29,12 @@ OPAQUE = {
         "global P",
         "cannot be read",
     ),
+    "wrapper": (
+        "import contextlib\n@contextlib.contextmanager\ndef mode(a): yield\n"
+        "@mode(open(__file__))\ndef f(x): return x",
+        "closure `self.args[0]` of wrapper of",
+        "TextIOWrapper",
+    ),
     "second_of_two": ("A = [open(__file__)]\nB = [open(__file__)]\ndef f(x): return A, B", "global `B[0]`", "TextIO"),
 }  # fmt: skip
 

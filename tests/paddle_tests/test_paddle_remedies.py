@@ -140,7 +140,7 @@ def _returns_a_text(x: Any) -> Any:
 
 
 def _chooses_a_function(x: Any) -> Any:
-    if x.mean() > 0:
+    if x.mean() > 0:  # noqa: SIM108
         act = paddle.nn.functional.relu
     else:
         act = paddle.nn.functional.gelu
@@ -148,7 +148,7 @@ def _chooses_a_function(x: Any) -> Any:
 
 
 def _chooses_a_type(x: Any) -> Any:
-    if x.mean() > 0:
+    if x.mean() > 0:  # noqa: SIM108
         y = x * 2
     else:
         y = x.astype("int32")
@@ -157,7 +157,8 @@ def _chooses_a_type(x: Any) -> Any:
 
 @pytest.mark.parametrize(
     "method, words",
-    [(_returns_a_pair, "decides how much what is returned holds"), (_chooses_a_function, "decides of which class act is"),
+    [(_returns_a_pair, "decides how much what is returned holds"),
+     (_chooses_a_function, "decides of which class act is"),
      (_returns_a_text, "decides of which class what is returned is"),
      (_chooses_a_type, "its sides give tensors of different element types")],
 )  # fmt: skip
