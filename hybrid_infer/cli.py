@@ -17,7 +17,7 @@ from typing import Any
 
 from hybrid_infer import _options
 from hybrid_infer._errors import CacheWarning, HybridInferError
-from hybrid_infer.reports import _commands, _inventory, _script
+from hybrid_infer.reports import _commands, _help, _inventory, _script
 
 _DIGITS = 12  # of a key, where it is shown in a table
 _SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "k": 2**10, "m": 2**20, "g": 2**30,
@@ -91,17 +91,17 @@ def _told() -> Iterator[None]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    plain = argparse.RawDescriptionHelpFormatter
+    wide = _help.Formatter
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--json", action="store_true", help="print JSON instead of text")
     common.add_argument("--cache-dir", metavar="DIR", help="another cache than that of this environment")
 
-    parser = argparse.ArgumentParser("hybrid-infer", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=plain)
+    parser = argparse.ArgumentParser("hybrid-infer", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=wide)
     parser.set_defaults(parser=parser)
     parser.add_argument("--version", action="version", version=f"hybrid-infer {_version()}")
     rooms = parser.add_subparsers(metavar="COMMAND", title="commands")
     cache = rooms.add_parser(
-        "cache", help="See and tidy the cache", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=plain
+        "cache", help="See and tidy the cache", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=wide
     )
     cache.set_defaults(parser=cache)
     commands = cache.add_subparsers(metavar="COMMAND", title="commands")

@@ -313,6 +313,23 @@ def test_every_command_explains_itself(run: Run, command: str) -> None:
     assert status == 0 and "--json" in out and "usage: hybrid-infer cache" in out
 
 
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_help_is_as_wide_as_the_terminal(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    rooms = ["cache", "why", "export", "doctor", "run", "warm", "suggest"]
+    inner = [["cache", each] for each in ("path", "list", "show", "why", "verify", "prune", "clear")]
+    for command in ([], *([each] for each in rooms), *inner):
+        with pytest.raises(SystemExit):
+            cli.main([*command, "--help"])
+        out = capsys.readouterr().out
+        assert max(map(len, out.splitlines())) < columns, f"{command}: {out}"
+        if len(command) < 1 or command == ["cache"]:
+            for line in ("examples:", "  hybrid-infer cache show 3f2a", "environment:", "  HYBRID_INFER_CACHE_DIR"):
+                assert any(each.rstrip() == line or each.startswith(f"{line}  ") for each in out.splitlines()), out
+
+
 def test_without_a_command_the_help_is_printed(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert run()[0] == 2
     assert cli.main([]) == 2

@@ -94,6 +94,17 @@ def test_a_cache_that_cannot_be_written(doctor: Doctor, tmp_path: Path) -> None:
     assert status == 1 and "cannot be written" in out and "HYBRID_INFER_CACHE_DIR" in out
 
 
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a directory in which not even root can make files")
+def test_a_cache_that_not_even_root_can_write(doctor: Doctor) -> None:
+    status, out = doctor("--cache-dir", "/proc/hybrid_infer")
+    assert status == 1 and "NOT writable" in out and "/proc/hybrid_infer cannot be written (" in out
+
+
+def test_nothing_is_left_where_the_cache_would_be_made(doctor: Doctor, tmp_path: Path) -> None:
+    status, out = doctor("--cache-dir", str(tmp_path / "store"))
+    assert status == 0 and "(writable, not there yet)" in out and not list(tmp_path.iterdir())
+
+
 def test_a_gpu_and_a_driver_that_is_silent(doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "bin" / "nvidia-smi"
     program.parent.mkdir()

@@ -136,13 +136,13 @@ def _cache(cache_dir: str | None, problems: list[str], notes: list[str]) -> dict
     root = Path(os.path.abspath(_options.store_root(_options.Options(save_model_dir=cache_dir))))
     bases = _options.store_bases(root)
     place = next(each for each in (root, *root.parents) if each.exists())  # where it would be made
-    writable = place.is_dir() and os.access(place, os.W_OK | os.X_OK)
+    refused = _refused(place)
     found: dict[str, Any] = {
-        "path": str(root), "exists": root.is_dir(), "writable": writable, "read_only": list(map(str, bases)),
+        "path": str(root), "exists": root.is_dir(), "writable": not refused, "read_only": list(map(str, bases)),
         "mode": None, "owner": None, "size": 0, "models": 0, "free": shutil.disk_usage(place).free,
     }  # fmt: skip
-    if not writable:
-        problems.append(f"the cache {root} cannot be written: {_options.REMEDY}")
+    if refused:
+        problems.append(f"the cache {root} cannot be written ({refused}): {_options.REMEDY}")
     if root.is_dir():
         status = root.stat()
         found["mode"], found["owner"] = f"{stat.S_IMODE(status.st_mode):04o}", status.st_uid
@@ -153,6 +153,17 @@ def _cache(cache_dir: str | None, problems: list[str], notes: list[str]) -> dict
     if found["free"] < 1 << 30:
         notes.append(f"less than 1 GiB is free where the cache is ({root})")
     return found
+
+
+def _refused(place: Path) -> str:
+    """Why no file can be made in a directory; empty where one can. Nothing else tells, where it is root who asks."""
+    try:
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(b"\0")
+            file.flush()
+    except OSError as fault:
+        return fault.strerror or str(fault)
+    return ""
 
 
 def _processor() -> dict[str, Any]:
