@@ -176,6 +176,8 @@ def _store(given: argparse.Namespace) -> Any:
     root = Path(given.cache_dir) if given.cache_dir else _options.store_root(_options.Options())
     if given.cache_dir and not root.is_dir():  # that of the environment is made when something is first kept
         raise HybridInferError(f"--cache-dir: there is no directory {given.cache_dir}")
+    if root.exists() and not root.is_dir():
+        raise HybridInferError(f"{root}, where the cache is to be, is no directory: {_options.REMEDY}")
     return Store(root, base=_options.store_bases(root))
 
 

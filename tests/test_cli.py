@@ -101,6 +101,17 @@ def test_a_directory_that_was_named_and_is_not_there(run: Run, tmp_path: Path, c
     assert run(*command, "--cache-dir", str(named)) == (1, "", told)
 
 
+@pytest.mark.parametrize("command", [["list"], ["show", "a"], ["verify"], ["prune"], ["clear", "--yes"]])
+def test_a_file_where_the_cache_is_to_be(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    monkeypatch.setenv("HYBRID_INFER_CACHE_DIR", str(tmp_path / "file"))
+    status, out, err = run(*command)
+    assert status == 1 and not out and "is no directory: set HYBRID_INFER_CACHE_DIR" in err
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_list_is_a_table_most_recently_used_first(run: Run, cache: Store) -> None:
     old = put(cache, size=2_500_000)
     new = put(cache, tensors=(TensorSpec("float32", (None, 8)),), ints=(None,))
