@@ -361,6 +361,10 @@ class Subject:
         """Does the code look something up on a class itself (``dict.get(self.config, name)``)?"""
         return any(_type_calls.looks_up_on(kind, piece, function.__globals__) for function, piece in self._bodies())
 
+    def compares_with(self, wanted: Callable[[Any], bool]) -> bool:
+        """May the code ask whether a value of this kind, which it or the state holds, equals another one?"""
+        return self.holds_any(wanted) and any(_type_calls.compares_values(piece) for _, piece in self._bodies())
+
     def holds_any(self, wanted: Callable[[Any], bool]) -> bool:
         """Does the code, or an object of the state, hold such a value under a name?"""
         state = (getattr(value, "__dict__", None) for value in self.census.objects.values())

@@ -7,6 +7,7 @@ import json
 import operator
 import pathlib
 import threading
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -298,3 +299,24 @@ def test_the_next_process_captures_nothing(framework: Any) -> None:
     assert run("2.0") == "1 2 {}"
     assert run("2.0") == "0 3 {}"
     assert run("3.0") == "1 2 {}"
+
+
+class Foreign(dict[str, Any]):
+    pass
+
+
+USUAL = {"rate": 2.0, "run": 1}
+DERIVED, ORDERED, DEFAULT = Foreign(USUAL), OrderedDict(USUAL), defaultdict(int, USUAL)
+
+
+@pytest.mark.parametrize(
+    "equal",
+    [lambda config: DERIVED == config, lambda config: ORDERED != config, lambda config: [DEFAULT] == [config],  # noqa: SIM300
+     lambda config: Foreign(USUAL) == config],
+    ids=["derived", "ordered", "default in a list", "made there"],
+)  # fmt: skip
+def test_another_class_of_dicts_that_is_compared(framework: Any, equal: Callable[..., Any]) -> None:
+    layer = make(framework, lambda self, x: x * (2 if equal(self.config) else 3), **USUAL)
+    for rate in (2.0, 5.0, 2.0):
+        layer.config["rate"] = rate
+        ask(framework, layer)

@@ -49,6 +49,21 @@ def compares(code: CodeType, scope: Mapping[str, Any] = vars(builtins)) -> set[t
     return found
 
 
+def compares_values(code: CodeType) -> bool:
+    """Does a piece of code ask whether two values are equal, of which the second is no constant?
+
+    >>> compares_values((lambda x: x.a == x.b).__code__), compares_values((lambda x: x.a == 3 or x.a < x.b).__code__)
+    (True, False)
+    """
+    steps = [each for each in dis.get_instructions(code) if each.opname not in _SKIPPED]
+    asked = (place for place, each in enumerate(steps) if each.opname == "COMPARE_OP")
+    return any(
+        any(sign in str(steps[place].argval) for sign in ("==", "!="))
+        and steps[place - 1].opname not in ("LOAD_CONST", "LOAD_SMALL_INT")
+        for place in asked
+    )
+
+
 def looks_up_on(kind: type, code: CodeType, scope: Mapping[str, Any] = vars(builtins)) -> bool:
     """Does a piece of code look something up on a class itself, or on one derived from it, so as to apply it to an
     object, past what that answers?

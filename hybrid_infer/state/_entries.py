@@ -186,4 +186,6 @@ def noted(subject: Any, compared: Callable[[Any], bool]) -> bool:
     names = subject.names()
     if compared({}) or not names.isdisjoint(_TRACERS) or any(name.startswith("tree_") for name in names):
         return False
+    if subject.compares_with(_noting.compares_unnoted):
+        return False
     return not (subject.looks_up_on(dict) or subject.holds_any(_noting.looks_up) or subject.replaces_attributes())

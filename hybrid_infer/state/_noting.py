@@ -10,11 +10,13 @@ import copy
 import sys
 import types
 import weakref
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hybrid_infer.fingerprint import _type_calls
 from hybrid_infer.objects import _origin
+from hybrid_infer.objects._state import PLAIN
 from hybrid_infer.state._reads import by_program
 
 #: Stands among the names that were looked up for all of a container.
@@ -24,6 +26,8 @@ UNSUITED = ""
 #: The names looked up on each of them, by its id, while it is traced.
 SINKS: dict[int, set[str]] = {}
 
+#: Layers and hooks are in other ones.
+_OF_SETTINGS = frozenset({*PLAIN, dict, list, tuple} - {type(None)})
 #: What Python asks a class derived from `dict` for an entry by, and `get`.
 _ACCESSORS = frozenset({"__getattr__", "__getitem__", "__missing__", "__contains__", "get"})
 _CODE = (types.FunctionType, staticmethod, classmethod, property)
@@ -274,6 +278,17 @@ def _tells_apart(code: types.CodeType, scope: Mapping[str, Any]) -> bool:
 def looks_up(value: Any) -> bool:
     """Is it a method of `dict` itself, or of a class in C derived from it, which looks at an object past its class?"""
     return isinstance(value, _IN_C) and issubclass(getattr(value, "__objclass__", object), dict)
+
+
+def compares_unnoted(value: Any) -> bool:
+    """Is it a dict of settings of another class than `dict`, or such a class, that compares itself in C?
+
+    Left of ``==`` it is asked before what notes, unless in a copy it notes itself.
+    """
+    kind = value if isinstance(value, type) else type(value)
+    if not issubclass(kind, dict) or kind is dict or kind.__eq__ not in (dict.__eq__, OrderedDict.__eq__):
+        return False
+    return value is kind or not _OF_SETTINGS.isdisjoint(map(type, dict.values(value)))
 
 
 def _made(kind: type) -> type:
