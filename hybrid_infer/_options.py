@@ -22,6 +22,8 @@ PRECISIONS = ("float32", "float16", "bfloat16")
 STANCES = ("default", "eager", "background", "fail_on_compile")
 
 #: What engines are called elsewhere.
+#: What precisions are called elsewhere.
+_TYPES = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
 _ALIASES = {
     "onnx": "onnxruntime", "ort": "onnxruntime", "onnx-runtime": "onnxruntime", "trt": "tensorrt", "ov": "openvino",
     "cinn": "native",
@@ -94,7 +96,8 @@ def make(given: dict[str, Any]) -> Options:
     values = dict(given)
     for name, allowed in _CHOICES.items():
         if name in values and values[name] not in allowed:
-            raise OptionError(name, values[name], f"one of {', '.join(map(repr, allowed))}")
+            listed = ", ".join(map(repr, allowed))
+            raise OptionError(name, values[name], f"one of {listed}{_near(values[name], allowed)}")
     for name in _FLAGS:
         if name in values and not isinstance(values[name], bool):
             raise OptionError(name, values[name], "True or False" + _meant(values[name]))
@@ -191,6 +194,14 @@ def _engine_like(name: Any) -> str:
     plain = name.strip().lower()
     near = difflib.get_close_matches(plain, BACKENDS, 1, 0.75)
     return _ALIASES.get(plain) or (near[0] if near else "")
+
+
+def _near(value: Any, allowed: Collection[str]) -> str:
+    """What follows the error about a choice that there is not, where one comes near."""
+    plain = value.strip().lower() if isinstance(value, str) else ""
+    meant = _TYPES.get(plain, plain)
+    near = [meant] if meant in allowed else difflib.get_close_matches(plain, allowed, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _did_you_mean(names: Iterable[Any]) -> str:

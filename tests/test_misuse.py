@@ -203,3 +203,22 @@ def test_none_is_no_layer() -> None:
         with pytest.raises(TypeError, match=r"^inference\(\) was given None; it takes"):
             decorator(None)
         assert hybrid_infer.is_inference_mode(decorator(lambda x: x))
+
+
+@pytest.mark.parametrize(
+    "option, value, meant",
+    [("precision_mode", "fp16", "; did you mean 'float16'?"), ("precision_mode", "BF16", "; did you mean 'bfloat16'?"),
+     ("verify", "biuld", "; did you mean 'build'?"), ("fallback", "Eager", "; did you mean 'eager'?"),
+     ("precision_mode", "int8", "'bfloat16'"), ("verify", True, "'off'")],
+)  # fmt: skip
+def test_a_choice_by_another_name(option: str, value: Any, meant: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        inference(lambda x: x, **{option: value})
+    assert str(raised.value).endswith(meant)
+
+
+@pytest.mark.parametrize("name", ["model.pt", "model.pdparams", "model.safetensors"])
+def test_a_file_of_weights_is_no_static_model(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"weights")
+    with pytest.raises(hybrid_infer.StaticModelError, match=r"hold weights.*framework's own load\(\), weights into"):
+        load(tmp_path / name)

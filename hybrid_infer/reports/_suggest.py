@@ -125,7 +125,8 @@ def suggest(layer: Any, *inputs: Any, time_limit: float = 120.0, **kwargs: Any) 
     frontend = _frontends.of(layer)
     if frontend is None or not hasattr(layer, "forward"):
         raise TypeError(
-            f"suggest() was given a {type(layer).__name__}; it takes a torch.nn.Module or a paddle.nn.Layer"
+            f"suggest() was given an object of class {type(layer).__name__}; it takes a torch.nn.Module or a "
+            "paddle.nn.Layer"
         )
     recording, runs = Recording(), 0
     with frontend.no_grad(), _stance.stance("eager"):

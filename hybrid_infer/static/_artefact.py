@@ -59,7 +59,7 @@ def write(path: str, manifest: Mapping[str, Any], files: Mapping[str, Buffers]) 
             except OSError as fault:
                 if attempt < 2 and old is None and fault.errno in (errno.ENOTEMPTY, errno.EEXIST):
                     continue  # another process was faster: what it wrote is written over
-                raise StaticModelError(path, f"it cannot be written: {fault.strerror or fault}") from fault
+                raise StaticModelError(path, f"it cannot be written: {_why(path, fault)}") from fault
             for name in (old or set()) - set(named):
                 _remove(os.path.join(path, name))
             return
@@ -123,6 +123,14 @@ def check(path: str) -> None:
     if os.path.isdir(path) and not os.path.islink(path) and not os.listdir(path):
         return
     _replaceable(path)
+
+
+def _why(path: str, fault: OSError) -> str:
+    """What kept a folder from being made, where that is a file in its way."""
+    above = os.path.dirname(os.path.abspath(path))
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    return fault.strerror or str(fault) if os.path.isdir(above) else f"{above} is no folder"
 
 
 def _replaceable(path: str) -> set[str] | None:

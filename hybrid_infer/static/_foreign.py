@@ -10,6 +10,11 @@ from hybrid_infer.static._model import Model
 
 _log = logging.getLogger("hybrid_infer")
 
+_WEIGHTS = (".pt", ".pth", ".ckpt", ".bin", ".pdparams", ".safetensors")
+_WITHOUT_GRAPH = (
+    "files of this name hold weights, pickled objects or TorchScript, which it does not take. Load it by the "
+    "framework's own load(), weights into their layer, and give the layer to inference() or save()"
+)
 _KNOWN = (
     "It takes what save() wrote, Paddle's .json or .pdmodel with .pdiparams beside it (or their common stem), .onnx, "
     "and .pt2"
@@ -34,6 +39,8 @@ def read(path: str) -> Model:
     found = _paddle(path)
     if found:
         return _of_paddle(*found)
+    if os.path.exists(path) and suffix in _WEIGHTS:
+        raise StaticModelError(path, _WITHOUT_GRAPH)
     if os.path.exists(path):
         raise StaticModelError(path, "it is in no form that is known here", _KNOWN)
     raise StaticModelError(path, "there is no such file or folder", _KNOWN)

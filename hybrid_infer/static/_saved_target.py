@@ -69,11 +69,13 @@ def targets(target: Any, input_spec: Any) -> list[Target]:
     if len(found) > 1 and input_spec is not None:
         names = ", ".join(name for name, _, _, _ in found)
         raise SpecError(
-            "input_spec", f"it cannot be told whose it is of {names}: give each its own by inference(input_spec=...)"
+            "input_spec",
+            f"it cannot be told whose it is of {names}: give each its own by inference(input_spec=...), or save one "
+            f"alone, as by save(layer.{found[0][0]}, path, input_spec)",
         )
     if len(found) == 1 and found[0][2] is None:
         return [_target(*_with_owner(*found[0], input_spec))]
-    return [_target(*each, input_spec) for each in found]
+    return [_target(*each, input_spec, len(found) > 1) for each in found]
 
 
 def _with_owner(
@@ -160,7 +162,10 @@ def decorated(layer: Any) -> list[tuple[str, Any]]:
     return list(found.items())
 
 
-def _target(name: str, function: Any, owner: Any, hot: HotMethod | None, input_spec: Any) -> Target:
+def _target(
+    name: str, function: Any, owner: Any, hot: HotMethod | None, input_spec: Any, beside: bool = False
+) -> Target:
+    """`beside`: is another method saved with it?"""
     parameters = Parameters(function, owner=owner is not None)
     label = f"{function.__module__}.{function.__qualname__}"
     if input_spec is None and hot is not None:
@@ -180,6 +185,8 @@ def _target(name: str, function: Any, owner: Any, hot: HotMethod | None, input_s
                 raise SpecError("input_spec", f"each call of {label} had what cannot be saved: {_UNSAVED}. {_APART}")
             called = "was not called" if hot is not None else "is not decorated"
             remedy = f"Call it once, or pass {_UNSAID}" if hot is not None else f"Pass {_UNSAID}"
+            if beside:
+                remedy = "Call it once, decorate it with inference(input_spec=[...]), or save the other methods alone"
             raise SpecError("input_spec", f"nothing is known of the arguments of {label}, which {called}. {remedy}")
     return Target(name, function, owner, frontend, parameters, cases)
 

@@ -308,3 +308,9 @@ for _ in range(30):
     assert {path.name for path in (tmp_path / "shared").iterdir()} == {
         "manifest.json", *(entry["name"] for entry in body["files"].values())
     }  # fmt: skip
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StaticModelError, match=r"cannot be written: .*file is no folder"):
+        save(load(model), tmp_path / "file" / "inside" / "model")
