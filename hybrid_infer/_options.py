@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -146,6 +147,8 @@ def _specs(value: Any) -> tuple[Any, ...]:
     found, queue = 0, [value]
     while queue:
         each = queue.pop()
+        if isinstance(each, enum.Enum):
+            continue
         if isinstance(each, (list, tuple)):
             queue.extend(each)
         elif isinstance(each, dict) and each is not value:
@@ -163,6 +166,8 @@ def _described(value: Any) -> Any:
     """A spec for each tensor: options are compared with each other, and tensors have no truth value."""
     from hybrid_infer._spec import InputSpec
 
+    if isinstance(value, enum.Enum):
+        return value
     if isinstance(value, (list, tuple)):
         return type(value)(map(_described, value))
     if isinstance(value, dict):
@@ -198,6 +203,8 @@ def _engine_like(name: Any) -> str:
 
 def _near(value: Any, allowed: Collection[str]) -> str:
     """What follows the error about a choice that there is not, where one comes near."""
+    import difflib
+
     plain = value.strip().lower() if isinstance(value, str) else ""
     meant = _TYPES.get(plain, plain)
     near = [meant] if meant in allowed else difflib.get_close_matches(plain, allowed, 1)

@@ -133,6 +133,20 @@ def test_members_of_enumerations_among_the_arguments(
             static(x, "OTHER")
 
 
+def test_a_member_of_an_enumeration_in_the_specs_of_a_decorator(own: Any, tmp_path: Path) -> None:
+    linear = own.Linear(8, 3)
+
+    @inference(backend="onnxruntime", input_spec=[InputSpec([None, 8]), passed_constants.Kind.LARGE, [Member.TWO]])
+    def scaled(x: Any, kind: Any, held: Any) -> Any:
+        return linear(x) * kind.value + len(held[0].text)
+
+    with own.no_grad():
+        save(scaled, tmp_path / "model", trainable=False)
+        x = own.tensor(points(7))
+        found = load(tmp_path / "model")(x, passed_constants.Kind.LARGE, [Member.TWO])
+        close(own.array(found), own.array(linear(x)) * 2 + 3)
+
+
 def test_a_member_of_an_enumeration_among_the_results(own: Any, tmp_path: Path, monkeypatch: Any) -> None:
     linear = own.Linear(8, 3)
 
