@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -103,9 +101,3 @@ def counts_of_what_is_read(
         for _ in range(2):
             assert hot(x).numpy() == pytest.approx(read(layer.held))
     return counts()
-
-
-def printed(script: str, *arguments: str) -> str:
-    """What a script prints in a process of its own, which has to end well."""
-    command = [sys.executable, "-c", script, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

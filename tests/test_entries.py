@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support import counts, eagerly, layer_class, printed, served
+from forks import forked
+from support import counts, eagerly, layer_class, served
 
 from hybrid_infer import inference
 
@@ -294,7 +295,7 @@ print(found["captures"], found["hits"], found["fallbacks"])
 
 def test_the_next_process_captures_nothing(framework: Any) -> None:
     def run(scale: str) -> str:
-        return printed(SCRIPT, framework.__name__, scale)
+        return forked(framework.__name__, SCRIPT, framework.__name__, scale)
 
     assert run("2.0") == "1 2 {}"
     assert run("2.0") == "0 3 {}"

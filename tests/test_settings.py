@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import counts, layer_class, printed, served
+from forks import forked
+from support import counts, layer_class, served
 
 from hybrid_infer import inference
 
@@ -378,14 +379,17 @@ print(found["captures"], found["hits"], found["fallbacks"])
 def test_the_next_process_captures_nothing(framework: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     script = SCRIPT.replace("ACCESSOR", "")
-    assert printed(script, framework.__name__, kind, "2.0") == "1 2 {}"
-    assert printed(script, framework.__name__, kind, "2.0") == "0 3 {}"
-    assert printed(script, framework.__name__, kind, "3.0") == "1 2 {}"
+    assert forked(framework.__name__, script, framework.__name__, kind, "2.0") == "1 2 {}"
+    assert forked(framework.__name__, script, framework.__name__, kind, "2.0") == "0 3 {}"
+    assert forked(framework.__name__, script, framework.__name__, kind, "3.0") == "1 2 {}"
 
 
 def test_another_accessor_in_the_next_process(framework: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    found = [printed(SCRIPT.replace("ACCESSOR", more), framework.__name__, "own", "2.0") for more in ("", "+ 1", "")]
+    found = [
+        forked(framework.__name__, SCRIPT.replace("ACCESSOR", more), framework.__name__, "own", "2.0")
+        for more in ("", "+ 1", "")
+    ]
     assert found == ["1 2 {}", "1 2 {}", "0 3 {}"]
 
 

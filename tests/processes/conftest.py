@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from process_support import LAYER, Program, Zygote
+from forks import EXPORTER, Zygote
+from process_support import LAYER, Program
 
 pytest.importorskip("torch")
 
@@ -22,8 +23,7 @@ def bare() -> Iterator[Zygote]:
 @pytest.fixture(scope="session")
 def ready() -> Iterator[Zygote]:
     """Forks processes in which the exporter is imported too, with its forms: a capture takes a quarter of the time."""
-    exporter = ("torch.onnx._internal.exporter._core", "onnxscript.function_libs.torch_lib.ops", "onnxscript.rewriter")
-    zygote = Zygote("torch", "torch._dynamo", *exporter, "onnx", "onnxruntime")
+    zygote = Zygote(*EXPORTER)
     yield zygote
     zygote.close()
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from forks import Zygote, forked
+
 REPOSITORY = Path(__file__).resolve().parents[2]
-_SEEDS = ("1", "2")
 
 #: Before every script: what it needs, with a count of the captures that were tried, and calls with their answers
 #: checked against the eager method.
@@ -128,42 +127,6 @@ class Process:
         self._connection.close()
 
 
-class Zygote:
-    """Processes from which others are forked in turn, with some modules imported.
-
-    Each has another hash seed, so that what one child has put in the order of a set, the next one finds in another.
-    """
-
-    def __init__(self, *modules: str) -> None:
-        # Not below pytest's folder: the path of a socket is limited to 107 bytes.
-        self._folder = tempfile.TemporaryDirectory(prefix="zygote")
-        program = str(Path(__file__).with_name("zygote.py"))
-        path = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
-        self._servers = {}
-        for seed in _SEEDS:
-            place = os.path.join(self._folder.name, seed)
-            self._servers[place] = subprocess.Popen(
-                [sys.executable, program, place, *modules],
-                stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed},
-            )  # fmt: skip
-        for server in self._servers.values():
-            assert server.stdout is not None
-            assert server.stdout.readline() == "ready\n"
-        self._turns = itertools.cycle(self._servers)
-
-    def fork(self, request: dict[str, Any]) -> socket.socket:
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(next(self._turns))
-        connection.sendall(json.dumps(request).encode() + b"\n")
-        return connection
-
-    def close(self) -> None:
-        for server in self._servers.values():
-            server.kill()
-            server.communicate()
-        self._folder.cleanup()
-
-
 class Program:
     """A user's program: modules in a folder, a cache, and processes that run scripts with both."""
 
@@ -228,3 +191,10 @@ def fresh(script: str, *options: str, cache: Path, folder: Path, arguments: Sequ
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def run_forked(framework: str, script: str, cache: Path, folder: Path) -> str:
+    """The same in a fork of a process that has imported the framework."""
+    file = folder / "main.py"
+    file.write_text(textwrap.dedent(script))
+    return forked(framework, file, folder=folder, HYBRID_INFER_CACHE_DIR=str(cache))

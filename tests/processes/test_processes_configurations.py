@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from process_support import fresh
+from process_support import run_forked
 
 PROGRAM = """
 import json, sys
@@ -141,7 +141,7 @@ def test_the_next_process_captures_nothing(name: str, base: str, kind: str, tmp_
 
     def captures(folder: str) -> Any:
         program = PROGRAM.format(framework=name, base=base, source=source, folder=folder)
-        return json.loads(fresh(program, cache=tmp_path / "cache", folder=tmp_path))
+        return json.loads(run_forked(name, program, tmp_path / "cache", tmp_path))
 
     assert captures("/runs/1") == 3
     assert captures("/runs/1") == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from process_support import fresh
+from process_support import run_forked
 
 PROGRAM = """
 import json
@@ -88,7 +88,7 @@ def test_the_class_of_what_is_also_held_elsewhere_is_edited(name: str, base: str
 
     def run(factor: int) -> tuple[dict[str, Any], int]:
         program = PROGRAM.format(framework=name, base=base, factor=factor)
-        found, captures = json.loads(fresh(program, "-B", cache=tmp_path / "cache", folder=tmp_path))
+        found, captures = json.loads(run_forked(name, program, tmp_path / "cache", tmp_path))
         assert {key: pair for key, pair in found.items() if pair[0] != pair[1]} == {}
         return found, captures
 

@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("paddle")
 
 import process_support
-from process_support import Program, Zygote
+from forks import Zygote
+from process_support import Program
 
 pytestmark = [pytest.mark.paddle, pytest.mark.processes]
 

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from process_support import Program, Zygote, fresh
+from forks import Zygote
+from process_support import Program, fresh
 
 pytestmark = [pytest.mark.torch, pytest.mark.processes]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import printed
+from forks import forked
 from torch_support import Block, counts, eagerly, same, served
 
 from hybrid_infer import inference
@@ -168,8 +168,8 @@ print(found["captures"], found["hits"], found["fallbacks"])
 
 
 def test_the_next_process_captures_nothing() -> None:
-    assert printed(SCRIPT) == "1 2 {}"
-    assert printed(SCRIPT) == "0 3 {}"
+    assert forked("torch", SCRIPT) == "1 2 {}"
+    assert forked("torch", SCRIPT) == "0 3 {}"
 
 
 def halved(graph: Any, examples: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import pytest
 import torch
-from support import printed
+from forks import forked
 from torch_support import counts, same, served
 
 from hybrid_infer import inference
@@ -252,5 +252,5 @@ print(found["captures"], found["hits"], found["fallbacks"])
 
 
 def test_the_next_process_captures_nothing() -> None:
-    assert printed(SCRIPT) == "1 2 {}"
-    assert printed(SCRIPT) == "0 3 {}"
+    assert forked("torch", SCRIPT) == "1 2 {}"
+    assert forked("torch", SCRIPT) == "0 3 {}"
