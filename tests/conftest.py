@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import compileall
 import importlib.util
 import os
+import py_compile
 import sys
 import tempfile
 import warnings
@@ -35,6 +37,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
+        # Each process that a test starts would compile the library anew. By their hashes: no edit goes unseen.
+        mode = py_compile.PycInvalidationMode.CHECKED_HASH
+        compileall.compile_dir(Path(hybrid_infer.__file__).parent, quiet=2, invalidation_mode=mode)
     if config.getoption("--large"):
         _walk.MANY = 0
 
