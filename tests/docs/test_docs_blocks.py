@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from docs_pages import PAGES, REPOSITORY, Block, Session, commands, sessions
+from forks import forked
 
 RUNNER = Path(__file__).with_name("docs_runner.py")
 #: Written by `make bench`, which no test does.
@@ -51,9 +52,10 @@ def agrees(block: Block, said: str) -> bool:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("session", [pytest.param(each, id=each.name) for each in sessions()])
 def test_the_code_of_a_page_runs_and_prints_what_the_page_says(session: Session, tmp_path: Path) -> None:
-    for name in {"torch", "paddle"}:
-        used = any(re.search(rf"^\s*(import|from) {name}\b", block.text, re.MULTILINE) for block in session.blocks)
-        if used and importlib.util.find_spec(name) is None:
+    text = "\n".join(block.text for block in session.blocks)
+    used = [name for name in ("torch", "paddle") if re.search(rf"^\s*(import|from) {name}\b", text, re.MULTILINE)]
+    for name in used:
+        if importlib.util.find_spec(name) is None:
             pytest.skip(f"could not import {name!r}")
     lines: list[str] = []
     for block in session.blocks:
@@ -61,18 +63,15 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_says(session: Session,
     source, listed = tmp_path / "model.py", tmp_path / "blocks.json"
     source.write_text("\n".join(lines) + "\n", encoding="utf-8")
     listed.write_text(json.dumps([[block.line, block.text] for block in session.blocks]), encoding="utf-8")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(REPOSITORY),
-        "HYBRID_INFER_CACHE_DIR": str(tmp_path / "cache"),
-        "PYTHONWARNINGS": "ignore:No ccache found:UserWarning",  # of Paddle's own import
-    }
-    done = subprocess.run(
-        [sys.executable, str(RUNNER), str(source), str(listed)],
-        cwd=tmp_path, env=environment, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    results = json.loads(done.stdout.splitlines()[-1])
+    variables = {"PYTHONPATH": str(REPOSITORY), "HYBRID_INFER_CACHE_DIR": str(tmp_path / "cache")}
+    if used:
+        printed = forked(used[0], RUNNER, str(source), str(listed), folder=tmp_path, **variables)
+    else:
+        command = [sys.executable, str(RUNNER), str(source), str(listed)]
+        done = subprocess.run(command, cwd=tmp_path, env={**os.environ, **variables}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        printed = done.stdout
+    results = json.loads(printed.splitlines()[-1])
     for block, result in zip(session.blocks, results, strict=False):
         place = f"{session.page.relative_to(REPOSITORY)}:{block.line}"
         assert "fault" not in result, f"{place}\n{result['fault']}"
