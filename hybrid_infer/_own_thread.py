@@ -68,26 +68,24 @@ def redirected(method: types.FunctionType, function: Callable[..., Any]) -> Iter
             return function(itself, *args, **kwargs)
         return itself(*args, **kwargs)
 
-    place = f"{method.__module__}.{method.__qualname__} {id(method)}"
-    constants = tuple(place if const == "place" else const for const in _handed_on.__code__.co_consts)
-    REDIRECTED[place] = call
-    method.__code__ = _handed_on.__code__.replace(co_consts=constants)
+    constants = tuple(call if const == _PLACE else const for const in _handed_on.__code__.co_consts)
+    # Whose code it is, and by which version it counts, is told by its file.
+    method.__code__ = _handed_on.__code__.replace(
+        co_consts=constants, co_filename=code.co_filename, co_firstlineno=code.co_firstlineno, co_name=code.co_name
+    )
     try:
         yield
     finally:
         method.__code__ = code
-        REDIRECTED[place] = itself  # for a call of another thread that has just begun
-
-
-#: What methods call that are redirected, by their names and ids.
-REDIRECTED: dict[str, Callable[..., Any]] = {}
 
 
 def _handed_on(*args: Any, **kwargs: Any) -> Any:
-    """The code of a method of another module, in which it looks names up."""
-    from hybrid_infer import _own_thread
+    """The code of a method of another module, whose names it would look up: what it calls is one of its constants."""
+    call: Any = "what is called"
+    return call(*args, **kwargs)
 
-    return _own_thread.REDIRECTED["place"](*args, **kwargs)
+
+_PLACE = "what is called"
 
 
 def behind(value: Any) -> Any:

@@ -131,16 +131,47 @@ def as_eagerly(gradients: Gradients) -> Iterator[None]:
 
 
 def _own(kind: type, name: str) -> list[Any]:
-    """Torch's own method of a class, which a program that has put another one there may call from that one."""
-    file, named = sys.modules[kind.__module__].__file__, f"{kind.__qualname__}.{name}"
+    """Torch's own method of a class, which a program that has put another one there may call from that one.
 
-    def own(value: Any) -> bool:
-        if type(value) is not types.FunctionType or value.__qualname__ != named:
-            return False
-        return value.__globals__ is vars(sys.modules[kind.__module__]) and value.__code__.co_filename == file
+    Raises TraceError where it may be there and cannot be found.
+    """
+    for method in (vars(kind).get(name), _AT_FIRST.get((kind, name))):
+        if _is_own(kind, name, method):
+            return [method]
+    # Among all objects are none that were frozen.
+    held = _held(vars(kind).get(name)) if gc.get_freeze_count() else gc.get_objects()
+    found = [each for each in held if _is_own(kind, name, each)]
+    if not found and gc.get_freeze_count():
+        raise TraceError(
+            f"{kind.__name__}.{name} is no more torch's, and what calls torch's own from there is not known",
+            "Import hybrid_infer, and decorate a method, before another one is put into the class",
+        )
+    return found
 
-    found = vars(kind).get(name)
-    return [found] if own(found) else [*filter(own, gc.get_objects())]
+
+def _held(function: Any) -> list[Any]:
+    """What a function leads to in a few steps: by its closure, its globals, what it wraps."""
+    found = reached = [function]
+    for _ in range(4):
+        known = {*map(id, found)}
+        reached = [each for each in gc.get_referents(*reached) if isinstance(each, _LEADING) and id(each) not in known]
+        found = [*found, *reached]
+    return found
+
+
+def _is_own(kind: type, name: str, value: Any) -> bool:
+    if type(value) is not types.FunctionType or value.__qualname__ != f"{kind.__qualname__}.{name}":
+        return False
+    module = sys.modules[kind.__module__]
+    return value.__globals__ is vars(module) and value.__code__.co_filename == module.__file__
+
+
+_LEADING = (types.FunctionType, types.CellType, types.MethodType, functools.partial, tuple, dict)
+#: The methods that were there when this module was imported, with their classes and names.
+_AT_FIRST = {
+    (kind, name): vars(kind)[name] for kind in _LAYERS for name in ("forward", "merge_masks")
+    if _is_own(kind, name, vars(kind).get(name))
+}  # fmt: skip
 
 
 def _forward(gradients: Gradients, method: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from types import CodeType
 from typing import Any
 
-from hybrid_infer import _keys
+from hybrid_infer import _fork_safe, _keys
 from hybrid_infer.fingerprint import _iteration
 from hybrid_infer.fingerprint._fingerprint import Fingerprint
 from hybrid_infer.fingerprint._iteration import Body, Use
@@ -34,7 +34,7 @@ class Orders:
         self._codes, self._leaves = codes, leaves
         self._use = functools.cache(lambda name: _iteration.of_name(name, self._bodies))
 
-    @functools.cached_property
+    @_fork_safe.cached_property
     def _bodies(self) -> list[Body]:
         return [body for code in self._codes for function, _ in code.followed for body in _pieces(function)]
 
@@ -100,7 +100,7 @@ class Orders:
         uses = [_iteration.of_name(each, self._bodies, loads) or Use.NONE for each in names]
         return max(uses, default=Use.HASHES)
 
-    @functools.cached_property
+    @_fork_safe.cached_property
     def _lambdas(self) -> dict[CodeType, set[str]]:
         """The names of globals, attributes of classes and variables that hold functions, by their code."""
         found: dict[CodeType, set[str]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ import torch
 from torch import nn
 from torch_support import same, served
 
-from hybrid_infer import inference
+from hybrid_infer import CaptureError, inference
+from hybrid_infer.frontends import _torch_fastpath
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:.*nested tensors:UserWarning")]
 
@@ -65,3 +67,24 @@ def test_the_method_itself_is_held_by_the_code() -> None:
         return original(model.encoder, x, src_key_padding_mask=PADDED)
 
     _served_alike(through)
+
+
+def test_what_was_frozen_before_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = nn.TransformerEncoder.forward
+    monkeypatch.setattr(nn.TransformerEncoder, "forward", lambda *args, **kwargs: original(*args, **kwargs))
+    monkeypatch.setattr(_torch_fastpath, "_AT_FIRST", {})
+    gc.collect()
+    gc.freeze()
+    _served_alike(Model.forward)
+
+
+def test_what_was_frozen_before_and_is_not_found_leaves_the_method_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    out_of_sight = [[[nn.TransformerEncoder.forward]]]
+    monkeypatch.setattr(
+        nn.TransformerEncoder, "forward", lambda *args, **kwargs: out_of_sight[0][0][0](*args, **kwargs)
+    )
+    monkeypatch.setattr(_torch_fastpath, "_AT_FIRST", {})
+    gc.collect()
+    gc.freeze()
+    with pytest.raises(CaptureError, match=r"TransformerEncoder\.forward is no more torch's"):
+        _served_alike(Model.forward)
