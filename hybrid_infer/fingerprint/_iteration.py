@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import dis
 import enum
+import functools
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import CodeType
@@ -25,10 +26,13 @@ class Use(enum.IntEnum):
 
 _SKIPPED = frozenset({"CACHE", "EXTENDED_ARG", "PRECALL", "NOP", "RESUME", "NOT_TAKEN", "COPY_FREE_VARS", "MAKE_CELL"})
 _LOCALS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_FAST_AND_CLEAR"})
+CELLS, LOCALS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}), _LOCALS
 _CELLS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE"})
 #: By which code has the value of a global, or of an attribute of anything.
-NAMES = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM", "LOAD_SUPER_ATTR"})
-CELLS, LOCALS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF"}), _LOCALS
+NAMES = frozenset(
+    {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM", "LOAD_SUPER_ATTR",
+     "LOAD_FROM_DICT_OR_GLOBALS"}
+)  # fmt: skip
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 
 #: How many values instructions take from the stack.
@@ -61,7 +65,7 @@ _TEXTS = frozenset({"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVER
 #: Methods that tell nothing of the order, those whose result is of the same elements, and those that give what is held.
 _BLIND_METHODS = frozenset(
     {"isdisjoint", "issubset", "issuperset", "add", "discard", "remove", "clear", "__contains__", "__len__", "__eq__",
-     "__class__", "keys", "append"}
+     "__class__", "append"}
 )  # fmt: skip
 _MAKING = frozenset({"union", "intersection", "difference", "symmetric_difference", "copy"})
 _GIVING = frozenset({"get"})
@@ -70,7 +74,11 @@ _OF_CONTAINERS = frozenset().union(*(dir(kind) for kind in (set, frozenset, dict
 _BLIND_CALLS = frozenset({"len", "bool", "sorted", "min", "max", "any", "all", "isinstance", "type", "id", "callable"})
 _GOING = frozenset({"list", "tuple", "iter", "enumerate"})
 _COPYING = frozenset({"set", "frozenset"})
-
+#: What only tells of a value, where nobody takes what it gives back.
+_TELLING = frozenset({"print", "warn", "debug", "info", "warning", "error", "exception", "critical"})
+#: By which code makes sets, of what it goes through too, and by which it looks up names that it holds as texts.
+_MAKES = (frozenset({"SET_ADD", "BUILD_SET", "SET_UPDATE"}), frozenset({"set", "frozenset", "add", "update"}))
+_BY_TEXT = frozenset({"getattr", "__getattribute__", "attrgetter", "vars", "__dict__", "globals", "locals"})
 
 #: Functions whose answers say what an object is, and decide nothing else.
 _TOLD = frozenset({"__hash__", "__repr__", "__str__", "__format__"})
@@ -83,8 +91,12 @@ class Body(NamedTuple):
     scope: Mapping[str, Any]
 
 
-def of_name(name: str, bodies: Iterable[Body], loads: Collection[str] = NAMES) -> Use | None:
+def of_name(
+    name: str, bodies: Iterable[Body], loads: Collection[str] = NAMES, others: Iterable[Body] | None = None
+) -> Use | None:
     """What code makes of the sets that it has under a name, by `loads`; None where it does not have that name.
+
+    `others`: the code that may take what this gives back, the method's first. Without it: the same.
 
     >>> def body(function): return [Body(function.__code__, {})]
     >>> of_name("names", body(lambda self, x: x if "a" in self.names and len(self.names) > 1 else None))
@@ -95,22 +107,40 @@ def of_name(name: str, bodies: Iterable[Body], loads: Collection[str] = NAMES) -
     (<Use.HASHES: 2>, None)
     """
     bodies = [*bodies]
+    everywhere = bodies if others is None else [*others]
     found: Use | None = None
-    left, known = [(name, frozenset(loads))], {name}
+    left, known = [(name, frozenset(loads), bodies)], {(name, frozenset(loads))}
     while left:
-        wanted, by = left.pop()
-        for body in bodies:
+        wanted, by, among = left.pop()
+        if by is NAMES and _by_text(wanted, among):
+            return Use.HASHES
+        for body in among:
             if body.code.co_name in _TOLD or not any(wanted in names for names in _names(body.code)):
                 continue
             follower = _Follower(body)
             for use in follower.of_loads(wanted, by):
                 found = max(found or Use.NONE, use)
-            for further in follower.further - known:
-                if not further.isidentifier():  # a lambda, or what goes by no name
+            entry = body.code is everywhere[0].code
+            if not entry and not all(_looked_up(each, everywhere) for each in follower.returned):
+                return Use.HASHES  # the function goes by another name, or by none
+            for further in follower.further:
+                if not further.isidentifier():  # a lambda
                     return Use.HASHES
-                known.add(further)
-                left.append((further, NAMES))
+                if (further, NAMES) not in known:
+                    known.add((further, NAMES))
+                    left.append((further, NAMES, everywhere))
     return found
+
+
+def _by_text(name: str, bodies: Collection[Body]) -> bool:
+    """May code look a name up that it holds as a text?"""
+    if not any(name in body.code.co_consts for body in bodies):
+        return False
+    return any(not _BY_TEXT.isdisjoint(body.code.co_names) for body in bodies)
+
+
+def _looked_up(name: str, bodies: Collection[Body]) -> bool:
+    return any(name in names for body in bodies for names in _names(body.code))
 
 
 def of_constants(body: Body, of_name: Callable[[str], Use | None]) -> Iterator[tuple[frozenset[Any], Use]]:
@@ -135,19 +165,23 @@ def _names(code: CodeType) -> tuple[tuple[str, ...], ...]:
 class _Follower:
     """Follows values through one piece of code.
 
-    ``further``: names under which code has them then: of functions that give one back, of attributes that get one.
+    ``further``: names under which code has them then: of functions that give one back (``returned``), of attributes
+    that get one.
     """
 
     def __init__(self, body: Body) -> None:
         self._body = body
         self.steps = [each for each in dis.get_instructions(body.code) if each.opname not in _SKIPPED]
         self.further: set[str] = set()
-        self._variables: set[str] = set()
+        self.returned: set[str] = set()
+        self._variables: set[tuple[str, bool]] = set()
 
     def of_loads(self, name: str, loads: Collection[str]) -> Iterator[Use]:
         for at, step in enumerate(self.steps):
             if step.opname in loads and step.argval == name:
                 yield self.follow(at, 0, self._start(at))
+            elif loads != NAMES and _of_two(step, name):
+                yield Use.HASHES
 
     def _start(self, at: int) -> int | None:
         """Where the expression begins whose value is loaded here."""
@@ -178,14 +212,14 @@ class _Follower:
                 depth, other = 0, True
             elif other:
                 if name == "POP_TOP":
-                    return Use.NONE
+                    return Use.NONE if self._only_tells(at - 1) else Use.HASHES
                 if name not in _CALLS and not name.startswith(("BINARY_", "BUILD_", "CALL")):
                     return Use.HASHES
                 depth = 0
             elif name in _BLIND or name.startswith("POP_JUMP"):
                 return Use.NONE
             elif name in _THROUGH:
-                return Use.HASHES if made else Use.ORDER
+                return Use.HASHES if made or self._makes_sets else Use.ORDER
             elif name in ("BINARY_SUBSCR", "BINARY_OP") and _subscript(step):
                 if depth == 0:
                     return Use.NONE
@@ -205,7 +239,7 @@ class _Follower:
                     if called in _BLIND_CALLS:
                         return Use.NONE
                     if called in _GOING:
-                        return Use.HASHES if made else Use.ORDER
+                        return Use.HASHES if made or self._makes_sets else Use.ORDER
                     if called in _COPYING:
                         made, start = True, None if start is None else start - 1
                     else:
@@ -217,6 +251,7 @@ class _Follower:
                 return self._variable(step.argval, CELLS, made)
             elif name == "RETURN_VALUE" and not made:
                 self.further.add(self._body.code.co_name)
+                self.returned.add(self._body.code.co_name)
                 return Use.NONE
             elif name in ("STORE_ATTR", "STORE_NAME", "STORE_GLOBAL"):
                 if name != "STORE_ATTR" or depth:  # else it is the object whose attribute is set
@@ -242,16 +277,44 @@ class _Follower:
         value = self._body.scope.get(name, getattr(builtins, name, None))
         return name if value is getattr(builtins, name, ...) else ""
 
+    def _only_tells(self, at: int) -> bool:
+        """Is what lies on the stack after a step a text, or what a function gave back that has only told of a value?"""
+        step = self.steps[at]
+        if step.opname not in _CALLS:
+            return step.opname in _TEXTS
+        left, before = step.argval, at - 1  # of its arguments, from the last one
+        while left > 0 and before >= 0:
+            takes = None if "JUMP" in self.steps[before].opname else _taken(self.steps[before])
+            if takes is None:
+                return False
+            left += takes - _given(self.steps[before], takes)
+            before -= 1
+        if before >= 0 and self.steps[before].opname == "PUSH_NULL":
+            before -= 1
+        return left == 0 and before >= 0 and self.steps[before].argval in _TELLING
+
+    @functools.cached_property
+    def _makes_sets(self) -> bool:
+        """May it put what it goes through into another set?"""
+        left = [self._body.code]
+        while left:
+            code = left.pop()
+            steps, names = _MAKES
+            if not names.isdisjoint(code.co_names) or any(each.opname in steps for each in dis.get_instructions(code)):
+                return True
+            left += (each for each in code.co_consts if isinstance(each, CodeType))
+        return False
+
     def _variable(self, name: str, loads: Collection[str], made: bool) -> Use:
         """What is made of what a variable holds, here and in functions inside."""
-        if name in self._variables:
+        if (name, made) in self._variables:
             return Use.NONE
-        self._variables.add(name)
+        self._variables.add((name, made))
         found = Use.NONE
         for at, step in enumerate(self.steps):
             if step.opname in loads and step.argval == name:
                 found = max(found, self.follow(at, 0, at, made))
-            elif step.opname.count("_FAST") == 2 and isinstance(step.argval, tuple) and name in step.argval:
+            elif _of_two(step, name):
                 return Use.HASHES
         if loads is CELLS:
             inside = (each for each in self._body.code.co_consts if isinstance(each, CodeType))
@@ -261,6 +324,11 @@ class _Follower:
                 if follower.further:
                     return Use.HASHES
         return found
+
+
+def _of_two(step: dis.Instruction, name: str) -> bool:
+    """Is it an instruction for two variables (Python 3.13), of which one has that name?"""
+    return step.opname.count("_FAST") == 2 and isinstance(step.argval, tuple) and name in step.argval
 
 
 def _taken(step: dis.Instruction) -> int | None:

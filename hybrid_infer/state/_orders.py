@@ -84,17 +84,23 @@ class Orders:
             yield "class", _state.name_of(kind), name, value, functools.partial(self._use, name)
         for function, body in code.followed:
             for name, cell in zip(body.co_freevars, function.__closure__ or (), strict=False):
-                use = functools.partial(_of_variable, function, name)
+                use = functools.partial(self._of_variable, function, name)
                 yield "closure", _state.name_of(function), name, _state.cell_contents(cell), use
             names = body.co_varnames[: body.co_argcount]
             defaults = [*zip(reversed(names), reversed(function.__defaults__ or ()), strict=False)]
             for name, value in (*defaults, *(function.__kwdefaults__ or {}).items()):
-                yield "default", _state.name_of(function), name, value, functools.partial(_of_variable, function, name)
+                use = functools.partial(self._of_variable, function, name)
+                yield "default", _state.name_of(function), name, value, use
+
+    def _of_variable(self, function: Any, name: str) -> Use | None:
+        return _iteration.of_name(name, _pieces(function), _iteration.CELLS | _iteration.LOCALS, self._bodies)
 
     def _of_further(self, body: CodeType, name: str) -> Use | None:
         """What is made of what a function gives back, or of what an attribute is given."""
         if name.isidentifier():
-            return self._use(name)
+            use = self._use(name)
+            by_another_name = use is None and name == body.co_name and body is not self._bodies[0].code
+            return Use.HASHES if by_another_name else use
         names = self._lambdas.get(body, ())  # as the factory of a default, of a dataclass
         loads = _iteration.NAMES | _iteration.CELLS
         uses = [_iteration.of_name(each, self._bodies, loads) or Use.NONE for each in names]
@@ -130,10 +136,6 @@ def _digest(found: Found, use: Use) -> str:
 
 def _pieces(function: Any) -> list[Body]:
     return [Body(piece, function.__globals__) for piece in _roots.codes(function.__code__)]
-
-
-def _of_variable(function: Any, name: str) -> Use | None:
-    return _iteration.of_name(name, _pieces(function), _iteration.CELLS | _iteration.LOCALS)
 
 
 def _methods(kind: type) -> Iterable[Body]:

@@ -117,6 +117,7 @@ STATEMENTS = """
 class Local(Base):
     def numbers(self):
         names = self.names
+        print(f"asked for {names}", names)
         return [float("north" in names)] + [1.0 if each in names else 2.0 for each in ("up", "down", "north")]
 
 class Refusing(Base):
@@ -126,6 +127,83 @@ class Refusing(Base):
                 raise ValueError(f"{name} is none of {self.names}: " + ", ".join(self.names))
             assert name in NAMES, f"{name} is none of {NAMES}"
         return [1.0]
+"""
+
+#: Ways through a set that are no expressions of its name alone.
+AROUND = """
+def _kept(layer):
+    return layer.names
+
+def _few():
+    return {"north", "south", "east", "west"}
+
+def _among(found=frozenset({"north", "south", "east", "west"})):
+    return found
+
+def collect(found, names):
+    names.extend(found)
+
+TABLE, FEW = {"names": _kept}, {"few": _few}
+BY_NAMES = {frozenset({"north", "south", "east", "west"}): 1.0}
+
+class Extended(Base):
+    def numbers(self):
+        found = []
+        found.extend(self.names)
+        return weighed(found)
+
+class Collected(Base):
+    def numbers(self):
+        found = []
+        collect(self.names, found)
+        return weighed(found)
+
+class Appended(Base):
+    def numbers(self):
+        found = []
+        found.append(",".join(self.names))
+        return weighed(found[0].split(","))
+
+class ByText(Base):
+    def numbers(self):
+        assert "north" in self.names
+        return [WEIGHTS[name] for name in getattr(self, "names")]
+
+class OtherName(Base):
+    names_now = _kept
+    def numbers(self):
+        return [WEIGHTS[name] for name in self.names_now()]
+
+class InTable(Base):
+    def numbers(self):
+        return [WEIGHTS[name] for name in TABLE["names"](self)]
+
+class ConstantInTable(Base):
+    def numbers(self):
+        return [WEIGHTS[name] for name in FEW["few"]()]
+
+class DefaultGiven(Base):
+    def numbers(self):
+        return [WEIGHTS[name] for name in _among()]
+
+class Updated(Base):
+    def numbers(self):
+        found = {"names": []}
+        found.update(self.inside)
+        return [WEIGHTS[name] for name in found["names"]]
+
+class KeysOfSets(Base):
+    def numbers(self):
+        return [WEIGHTS[name] for names in BY_NAMES.keys() for name in names]
+
+class MadeOfOne(Base):
+    def __init__(self):
+        super().__init__()
+        self.one = {"north"}
+    def numbers(self):
+        names = self.one
+        names = names | {"south", "east", "west"}
+        return [WEIGHTS[name] for name in names]
 """
 
 CALL = """
@@ -142,7 +220,7 @@ for name in argument:
 def _run(program: Program, cases: dict[str, str], names: list[str], times: int) -> list[dict[str, int]]:
     """Captures, and the order of a set, by case, in processes of two hash seeds in turn."""
     classes = (f"class {name}(Base):\n    def numbers(self):\n        return {code}\n" for name, code in cases.items())
-    program.write(LAYERS + "\n".join(classes) + STATEMENTS)
+    program.write(LAYERS + "\n".join(classes) + STATEMENTS + AROUND)
     found = [program.run(CALL, names) for _ in range(times)]
     orders = [[order for _, order in each.values()] for each in found]
     assert orders[0] != orders[1]
@@ -153,6 +231,12 @@ def test_where_code_goes_through_a_set_each_order_has_a_static_model(program: Pr
     first, other, again = _run(program, THROUGH, [*THROUGH], 3)
     assert first == other == dict.fromkeys(THROUGH, 1)
     assert again == dict.fromkeys(THROUGH, 0)
+
+
+def test_a_set_that_code_comes_to_in_other_ways_has_a_static_model_for_each_order(program: Program) -> None:
+    names = [line.removeprefix("class ").partition("(")[0] for line in AROUND.splitlines() if line.startswith("class ")]
+    first, other = _run(program, {}, names, 2)
+    assert first == other == dict.fromkeys(names, 1)
 
 
 def test_where_code_only_asks_what_is_in_a_set_its_order_is_nothing(program: Program) -> None:
