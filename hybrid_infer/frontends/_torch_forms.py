@@ -1,4 +1,4 @@
-"""A check that tensors of PyTorch keep their shapes and strides: of many in one step, where torch has one for that.
+"""A check that tensors of PyTorch keep shapes, strides and types: of many in one step, where torch has one for that.
 
 To ask each of them for its shape makes a tuple each time, which is most of what the check of a weight would cost.
 """
@@ -12,33 +12,38 @@ from typing import Any
 
 import torch
 
-_SHAPE, _STRIDES = attrgetter("shape"), torch.Tensor.stride  # quicker than a call, or a comprehension
-_RENEWALS = 8  # of one step that says no where shapes and strides are what they were
+#: What may be told of the same memory in another way; quicker than a call, or a comprehension.
+_ASKED = (attrgetter("shape"), torch.Tensor.stride, attrgetter("dtype"), torch.Tensor.is_conj, torch.Tensor.is_neg)
+_STEPS = 8  # in which the same is asked: one for each mode of the thread that calls come in
 
 
 def kept(tensors: Sequence[Any]) -> Callable[[], bool]:
     """The check. What it holds of the tensors is that they are, not what they are."""
-    shapes, strides = [*map(_SHAPE, tensors)], [*map(_STRIDES, tensors)]
-    step, renewals = _one_step(tensors), _RENEWALS
+    tensors = [*{id(tensor): tensor for tensor in tensors}.values()]  # torch's guards take none twice
+    before = [[*map(ask, tensors)] for ask in _ASKED]
+    step = _one_step(tensors)
+    steps: tuple[Callable[..., bool], ...] = () if step is None else (step,)
 
     def same() -> bool:
-        nonlocal step, renewals
-        known = step
-        if known is not None and known(*tensors):
-            return True
-        if [*map(_SHAPE, tensors)] != shapes or [*map(_STRIDES, tensors)] != strides:
-            return False
-        if known is not None:
-            # It asks for more: who requires a gradient, and the modes of the thread, which are others from now on.
-            renewals -= 1
-            step = _one_step(tensors) if renewals > 0 else None
+        nonlocal steps
+        for known in steps:
+            if known(*tensors):
+                if known is not steps[0]:
+                    steps = (known, *(each for each in steps if each is not known))
+                return True
+        for ask, answers in zip(_ASKED, before, strict=True):
+            if [*map(ask, tensors)] != answers:
+                return False
+        # Each asks for more: who requires a gradient, and the modes of the thread.
+        if steps and len(steps) < _STEPS and (step := _one_step(tensors)) is not None:
+            steps = (step, *steps)
         return True
 
     return same
 
 
 def _one_step(tensors: Sequence[Any]) -> Callable[..., bool] | None:
-    """True for nothing but tensors of the shapes and strides that these have now; None where there is none."""
+    """True for nothing but tensors of the shapes, strides and types that these have now; None where there is none."""
     make = _maker()
     return None if make is None else make(tensors)
 
@@ -60,7 +65,10 @@ def _maker() -> Callable[[Sequence[Any]], Callable[..., bool]] | None:
         others = [((3, 2), (2, 1)), ((6,), (1,)), ((2, 3), (1, 2)), ((2, 3), (6, 1)), ((2, 3, 1), (3, 1, 1))]
         check = make([first, second])
         unlike = [torch.empty_strided(n, s, device="cpu") for n, s in others]
+        unlike += [first.view(torch.int32), torch._neg_view(first)]
         told = not any(check(each, second) for each in unlike) and not any(check(first, each) for each in unlike)
+        numbers = torch.empty(2, dtype=torch.complex64, device="cpu")
+        told = told and not make([numbers])(numbers.conj())
         return make if told and check(first, second) else None
     except (ImportError, AttributeError, TypeError, ValueError, RuntimeError):
         return None

@@ -18,7 +18,7 @@ _Slots = Sequence[tuple[Any, Any, Any]]
 def stamp(tensor: Any) -> Hashable:
     """See ``Frontend.stamp``."""
     version = 0 if tensor.is_inference() else tensor._version
-    return _ADDRESS(tensor), version, tensor.shape, tensor.stride()
+    return _ADDRESS(tensor), version, tensor.shape, tensor.stride(), tensor.dtype, tensor.is_conj(), tensor.is_neg()
 
 
 def sampler(tensor: Any) -> Callable[[], Hashable]:

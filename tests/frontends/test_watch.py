@@ -72,6 +72,65 @@ def test_the_same_memory_read_in_another_way_is_seen(
     assert not check()
 
 
+TYPED = {
+    "another type": (torch.float16, lambda data: data.view(torch.bfloat16)),
+    "conjugate": (torch.complex64, lambda data: data.conj()),
+    "negative": (torch.float32, torch._neg_view),
+}
+
+
+@pytest.mark.parametrize("name", TYPED)
+@pytest.mark.parametrize("values", [True, False])
+@pytest.mark.parametrize("one_step", [True, False])
+def test_the_same_memory_as_other_numbers_is_seen(
+    name: str, values: bool, one_step: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not one_step:
+        monkeypatch.setattr(_torch_forms, "_maker", lambda: None)
+    dtype, other = TYPED[name]
+    weight = torch.ones(4, 4).to(dtype)
+    check, stamp = FRONTEND.watch([({"weight": weight}, "weight", weight)], values=values), FRONTEND.stamp(weight)
+    assert check()
+    weight.data = other(weight.data)
+    assert not check() and FRONTEND.stamp(weight) != stamp
+
+
+class _Asked(torch.overrides.TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(function.__name__)
+        return function(*args, **(kwargs or {}))
+
+
+def _asked(check: Callable[[], bool]) -> list[str]:
+    """What a check asks of tensors one by one."""
+    with (mode := _Asked()):
+        assert check()
+    return mode.names
+
+
+def test_calls_in_modes_that_take_turns_are_compared_in_one_step() -> None:
+    kept = _torch_forms.kept([torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.ones(3))])
+    for _ in range(20):
+        for mode in (torch.no_grad, torch.inference_mode, torch.enable_grad):
+            with mode():
+                assert kept()
+    for mode in (torch.no_grad, torch.inference_mode, torch.enable_grad):
+        with mode():
+            assert not _asked(kept)
+
+
+def test_a_weight_that_two_layers_share_is_no_change_in_one_step() -> None:
+    weights = [torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.ones(3))]
+    kept = _torch_forms.kept([*weights, weights[0]])
+    assert not _asked(kept)
+    weights[0].data = weights[0].data.t()[:1]
+    assert not kept()
+
+
 def test_a_transposed_weight_that_is_laid_out_anew_is_seen() -> None:
     weight = torch.nn.Parameter(torch.ones(4, 4).t())
     kept = weight.data
