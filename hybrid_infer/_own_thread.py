@@ -8,7 +8,7 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 _BEHIND: weakref.WeakKeyDictionary[types.FunctionType, Any] = weakref.WeakKeyDictionary()
 _BEFORE: dict[types.FunctionType, Any] = {}  # the way back, while it lasts
@@ -68,21 +68,39 @@ def redirected(method: types.FunctionType, function: Callable[..., Any]) -> Iter
             return function(itself, *args, **kwargs)
         return itself(*args, **kwargs)
 
-    constants = tuple(call if const == _PLACE else const for const in _handed_on.__code__.co_consts)
-    # Whose code it is, and by which version it counts, is told by its file.
-    method.__code__ = _handed_on.__code__.replace(
-        co_consts=constants, co_filename=code.co_filename, co_firstlineno=code.co_firstlineno, co_name=code.co_name
-    )
+    place = method.__qualname__
+    while place in _REDIRECTED and _REDIRECTED[place].on:
+        place += "'"
+    constants = tuple(place if const == _PLACE else const for const in _handed_on.__code__.co_consts)
     try:
+        _REDIRECTED[place] = _Redirected(call, True)
+        # Whose code it is, and by which version it counts, is told by its file.
+        method.__code__ = _handed_on.__code__.replace(
+            co_consts=constants, co_filename=code.co_filename, co_firstlineno=code.co_firstlineno, co_name=code.co_name
+        )
         yield
     finally:
         method.__code__ = code
+        _REDIRECTED[place] = _Redirected(itself, False)  # another thread may have come as far as to look it up
+
+
+class _Redirected(NamedTuple):
+    call: Callable[..., Any]
+    on: bool
+
+
+#: What methods are redirected to, by their names.
+_REDIRECTED: dict[str, _Redirected] = {}
 
 
 def _handed_on(*args: Any, **kwargs: Any) -> Any:
-    """The code of a method of another module, whose names it would look up: what it calls is one of its constants."""
-    call: Any = "what is called"
-    return call(*args, **kwargs)
+    """The code of a method of another module, whose names it would look up.
+
+    A function among its constants would be nearer, but a compiler that is at work in another thread knows of none.
+    """
+    from hybrid_infer._own_thread import _REDIRECTED
+
+    return _REDIRECTED["what is called"].call(*args, **kwargs)
 
 
 _PLACE = "what is called"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import gc
+import threading
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from torch import nn
 from torch_support import same, served
 
 from hybrid_infer import CaptureError, inference
+from hybrid_infer._own_thread import redirected
 from hybrid_infer.frontends import _torch_fastpath
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:.*nested tensors:UserWarning")]
@@ -88,3 +91,40 @@ def test_what_was_frozen_before_and_is_not_found_leaves_the_method_eager(monkeyp
     gc.freeze()
     with pytest.raises(CaptureError, match=r"TransformerEncoder\.forward is no more torch's"):
         _served_alike(Model.forward)
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo does not know")
+def test_a_compiler_in_another_thread_reads_a_layer_while_it_is_captured() -> None:
+    layer, x, found = nn.TransformerEncoderLayer(8, 2, 8, 0.0, batch_first=True), torch.rand(1, 3, 8), []
+
+    class Around(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x) + 1
+
+    def work() -> None:
+        try:
+            with torch.no_grad():
+                found.append(torch.compile(Around(), backend="eager")(x))
+        except Exception as error:
+            found.append(error)
+
+    def outer(method: Any, *args: Any, **kwargs: Any) -> Any:
+        return method(*args, **kwargs) * 2
+
+    with torch.no_grad(), ExitStack() as stack:
+        expected = layer(x)
+        for _ in range(2):  # the second one around the first
+            stack.enter_context(redirected(nn.TransformerEncoderLayer.forward, outer))
+            stack.enter_context(redirected(nn.MultiheadAttention.forward, lambda method, *a, **k: method(*a, **k)))
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        assert torch.equal(layer(x), expected * 4)
+    if isinstance(found[0], Exception):
+        raise found[0]
+    assert torch.equal(found[0], expected + 1)
+    assert torch.equal(layer(x), expected)
