@@ -28,7 +28,7 @@ def _as_given(function: Callable[Concatenate[Any, _Options], Any]) -> Decorator[
         _options.check_names(names)
         if names or len(args) > 1:
             return function(*args, **kwargs)
-        if args == (None,):  # more likely a layer that some function forgot to return
+        if len(args) == 1 and args[0] is None:  # more likely a layer that some function forgot to return
             raise TypeError(
                 f"{function.__name__}() was given None; it takes a function written in Python, a bound method, a "
                 f"torch.nn.Module or a paddle.nn.Layer. What decorates is {function.__name__}(), with options or none"

@@ -22,9 +22,9 @@ _INTERNAL = ("null",)
 PRECISIONS = ("float32", "float16", "bfloat16")
 STANCES = ("default", "eager", "background", "fail_on_compile")
 
-#: What engines are called elsewhere.
 #: What precisions are called elsewhere.
 _TYPES = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
+#: What engines are called elsewhere.
 _ALIASES = {
     "onnx": "onnxruntime", "ort": "onnxruntime", "onnx-runtime": "onnxruntime", "trt": "tensorrt", "ov": "openvino",
     "cinn": "native",

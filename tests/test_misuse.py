@@ -196,6 +196,20 @@ def test_a_spec_of_what_is_no_tensor(make: Any) -> None:
         make([1, 2])
 
 
+def test_what_is_given_is_not_compared() -> None:
+    class Equal:
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = None  # type: ignore[assignment]
+
+        def twice(self, x: Any) -> Any:
+            return x * 2
+
+    with pytest.raises(TypeError, match=r"^inference\(\) was given an object of class .*Equal; it takes"):
+        inference(Equal())
+
+
 def test_none_is_no_layer() -> None:
     with pytest.raises(TypeError, match=r"^inference\(\) was given None; it takes.*decorates is inference\(\)"):
         inference(None)
