@@ -74,7 +74,8 @@ def alike(found: Any, expected: Any, tensor: type, compare: Callable[[Any, Any],
         for name in expected.__dataclass_fields__:
             alike(getattr(found, name), getattr(expected, name), tensor, compare)
     else:
-        assert str(found) == str(expected) and (found == expected or expected != expected)  # or is none, as NaN
+        none = found != found and expected != expected  # neither is a number, or a moment
+        assert (found == expected or none) and str(found) == str(expected)
 
 
 def counts_of_what_is_read(
