@@ -28,6 +28,14 @@ def decoded(name: str, data: Any) -> Any:
     return getattr(import_module(module), attribute)(*data)
 
 
+def _exact(value: Any) -> Any:
+    """With what arithmetic makes of it now: each thread rounds as its context says."""
+    context = sys.modules["decimal"].getcontext()
+    traps = [kind.__name__ for kind, on in context.traps.items() if on]
+    settings = context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp
+    return str(value), (*settings, *sorted(traps))
+
+
 def _moment(value: datetime) -> Any:
     """With how far local time is from UTC then: `timestamp()` and `astimezone()` go by that."""
     zone = _zone(value.tzinfo)
@@ -65,7 +73,7 @@ def _in_zone(zone: Any) -> timezone | None:
 
 
 _ENCODED: dict[str, Callable[[Any], Any]] = {
-    "decimal.Decimal": lambda value: (str(value),),
+    "decimal.Decimal": _exact,
     "fractions.Fraction": lambda value: (value.numerator, value.denominator),
     "uuid.UUID": lambda value: (value.hex, value.is_safe.name),
     "datetime.date": lambda value: (value.year, value.month, value.day),
@@ -82,7 +90,14 @@ def _uuid(digits: str, safe: str) -> Any:
     return UUID(digits, is_safe=SafeUUID[safe])
 
 
+def _decimal(text: str, _: Any) -> Any:
+    from decimal import Decimal
+
+    return Decimal(text)
+
+
 _DECODED: dict[str, Callable[..., Any]] = {
+    "decimal.Decimal": _decimal,
     "uuid.UUID": _uuid,
     "datetime.date": date,
     "datetime.datetime": lambda text, fold, zone, _: datetime.fromisoformat(text).replace(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import decimal
 import math
 from collections import OrderedDict, defaultdict, deque
 from datetime import datetime, timedelta, tzinfo
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -149,6 +151,16 @@ def test_constants_beside_numbers_and_texts(values: tuple[Any, ...], shown: str)
     served(captures=2 * len(values))
     assert counts()["hits"] >= 6 * len(values)
     assert f"value = {shown}\n" in str(explain(hot))
+
+
+def test_an_exact_number_counts_with_the_context_that_rounds_what_is_made_of_it() -> None:
+    hot = inference(fallback="error", backend="onnxruntime")(lambda x, share: x * float(share / 3))
+    for _ in range(2):
+        for digits in (3, 8):
+            with decimal.localcontext() as context:
+                context.prec = digits
+                same(hot(X, Decimal(2)), X * float(Decimal(2) / 3))
+    served(captures=2)
 
 
 def test_a_constant_of_numpy_keeps_what_it_does_to_types() -> None:
