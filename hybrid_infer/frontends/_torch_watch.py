@@ -32,6 +32,9 @@ def _sample(tensor: Any) -> Any:
     flat = tensor.detach()
     if flat.device.type != "cpu" or not flat.numel():
         return None
+    # What lies in memory, of which a conjugate or a negative is told by a bit.
+    flat = flat.conj() if flat.is_conj() else flat
+    flat = torch._neg_view(flat) if flat.is_neg() else flat
     if flat.dtype is torch.bfloat16:
         flat = flat.view(torch.int16)
     if not flat.is_contiguous():

@@ -237,3 +237,31 @@ def test_a_weight_that_changes_while_it_is_verified_is_no_failure(
     found = counts()
     assert (found["captures"], found["eager_calls"]) == (1, 0) and found["hits"] > 0, found
     assert not list(store.rglob("failures/*"))
+
+
+VIEWS = {
+    "conjugate": lambda: torch.complex(torch.ones(4), torch.arange(4.0)).conj(),
+    "negative": lambda: torch.complex(torch.ones(4), torch.arange(4.0)).conj().imag,
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_weight_that_torch_computes_when_it_is_read(name: str) -> None:
+    class Turned(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("turned", VIEWS[name]())
+
+        @inference(fallback="error", backend="onnxruntime")
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (self.turned * x).real
+
+    layer, x = Turned().eval(), torch.arange(4.0)
+    for _ in range(2):
+        same(layer(x), Turned.forward.__wrapped__(layer, x))
+    layer.turned.mul_(3)
+    same(layer(x), Turned.forward.__wrapped__(layer, x))
+    turned = layer.turned.resolve_neg().resolve_conj() * 2
+    layer.turned.data = turned
+    same(layer(x), Turned.forward.__wrapped__(layer, x))
+    assert counts()["captures"] >= 1 and counts()["eager_calls"] == 0
