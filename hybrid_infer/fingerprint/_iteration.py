@@ -15,6 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import CodeType
 from typing import Any, NamedTuple
 
+from hybrid_infer import _fork_safe
+
 
 class Use(enum.IntEnum):
     """``ORDER``: code goes through a set as it is. ``HASHES``: it may go through another one that it makes of it."""
@@ -293,7 +295,7 @@ class _Follower:
             before -= 1
         return left == 0 and before >= 0 and self.steps[before].argval in _TELLING
 
-    @functools.cached_property
+    @_fork_safe.cached_property
     def _makes_sets(self) -> bool:
         """May it put what it goes through into another set?"""
         left = [self._body.code]
