@@ -40,7 +40,7 @@ CONSTANTS: list[tuple[Any, ...]] = [
     (2j, complex(0.0, 2.0) + 1, b"ab", b"abc"),
     (UUID(int=7), UUID(int=8)),
     (datetime(2020, 1, 2, 3), datetime(2020, 1, 2, 3, fold=1), datetime(2020, 1, 2, 3, tzinfo=timezone.utc)),
-    (date(2020, 1, 2), date(2020, 1, 3), timedelta(1, 2, 3), timedelta(1, 2, 4)),
+    (date(2020, 1, 2), date.min, timedelta(1, 2, 3), timedelta(1, 2, 4)),
     (time(1, 2, 3, 4), time(1, 2, 3, 4, timezone(timedelta(hours=1)))),
     (timezone.utc, timezone(timedelta(hours=1)), timezone(timedelta(hours=1), "one")),
     (Parts.ONE | Parts.TWO, Parts.TWO | Parts.FOUR, Parts.ONE, Parts(0)),

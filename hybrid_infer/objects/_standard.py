@@ -41,12 +41,22 @@ def _moment(value: datetime) -> Any:
     zone = _zone(value.tzinfo)
     if zone is None:
         return None
+    local = _local(value)
+    return None if local is None else (value.replace(tzinfo=None, fold=0).isoformat(), value.fold, zone, local)
+
+
+def _day(value: date) -> Any:
+    """With the same for its begin: `time.mktime(day.timetuple())` goes by that."""
+    return value.year, value.month, value.day, _local(datetime(value.year, value.month, value.day)) or ()
+
+
+def _local(value: datetime) -> Any:
+    """How far local time is from UTC then, and its name; None where that is not known."""
     try:
         here = value.astimezone()
     except (ArithmeticError, ValueError, OSError):  # of a year at the end of what there is
         return None
-    local = (*_span(here.utcoffset() or timedelta()), here.tzname() or "")
-    return value.replace(tzinfo=None, fold=0).isoformat(), value.fold, zone, local
+    return (*_span(here.utcoffset() or timedelta()), here.tzname() or "")
 
 
 def _hour(value: time) -> Any:
@@ -76,7 +86,7 @@ _ENCODED: dict[str, Callable[[Any], Any]] = {
     "decimal.Decimal": _exact,
     "fractions.Fraction": lambda value: (value.numerator, value.denominator),
     "uuid.UUID": lambda value: (value.hex, value.is_safe.name),
-    "datetime.date": lambda value: (value.year, value.month, value.day),
+    "datetime.date": _day,
     "datetime.datetime": _moment,
     "datetime.time": _hour,
     "datetime.timedelta": _span,
@@ -99,7 +109,7 @@ def _decimal(text: str, _: Any) -> Any:
 _DECODED: dict[str, Callable[..., Any]] = {
     "decimal.Decimal": _decimal,
     "uuid.UUID": _uuid,
-    "datetime.date": date,
+    "datetime.date": lambda year, month, day, _: date(year, month, day),
     "datetime.datetime": lambda text, fold, zone, _: datetime.fromisoformat(text).replace(
         tzinfo=_in_zone(zone), fold=fold
     ),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import decimal
 import math
+import time
 from collections import OrderedDict, defaultdict, deque
-from datetime import datetime, timedelta, tzinfo
+from datetime import date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -160,6 +161,22 @@ def test_an_exact_number_counts_with_the_context_that_rounds_what_is_made_of_it(
             with decimal.localcontext() as context:
                 context.prec = digits
                 same(hot(X, Decimal(2)), X * float(Decimal(2) / 3))
+    served(captures=2)
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the time zone of a process cannot be set")
+@pytest.mark.parametrize("day", [date(2020, 7, 1), datetime(2020, 7, 1, 5)], ids=str)
+def test_a_day_counts_with_the_time_zone_in_which_it_begins(day: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = lambda x, day: x * (time.mktime(day.timetuple()) % 86400)  # noqa: E731
+    hot = inference(fallback="error", backend="onnxruntime")(method)
+    try:
+        for zone in ("UTC", "JST-9", "UTC"):
+            monkeypatch.setenv("TZ", zone)
+            time.tzset()
+            same(hot(X, day), method(X, day))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
     served(captures=2)
 
 
