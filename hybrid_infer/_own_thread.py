@@ -98,9 +98,9 @@ def _handed_on(*args: Any, **kwargs: Any) -> Any:
 
     A function among its constants would be nearer, but a compiler that is at work in another thread knows of none.
     """
-    from hybrid_infer._own_thread import _REDIRECTED
+    import sys
 
-    return _REDIRECTED["what is called"].call(*args, **kwargs)
+    return sys.modules["hybrid_infer._own_thread"]._REDIRECTED["what is called"].call(*args, **kwargs)
 
 
 _PLACE = "what is called"
