@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 import dis
 import enum
-import functools
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import CodeType
