@@ -19,16 +19,17 @@ _TRIES, _FEW = 200, 64
 _PLAIN = (str, bytes, type(None), int, float, complex)
 
 
-def sets_in(value: Any, name: str, leaves: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
-    """Each set in a value that is known by a name, with the name of the attribute in it that leads there, if any.
+def sets_in(value: Any, name: str, leaves: tuple[type, ...]) -> Iterator[tuple[str, list[Any]]]:
+    """The elements of each set in a value that is known by a name, and the name of the attribute that leads there.
 
-    `leaves` are classes of what is not looked into: of tensors and layers.
+    They are read past what the class of a set overrides. `leaves` are classes of what is not looked into: of tensors
+    and layers.
 
     >>> class Settings: pass
     >>> settings = Settings()
     >>> settings.names = {"a"}
     >>> list(sets_in([{"b"}, settings], "held", ()))
-    [('held', {'b'}), ('names', {'a'})]
+    [('held', ['b']), ('names', ['a'])]
     """
     seen: set[int] = set()
     left = [(name, value)]
@@ -41,8 +42,10 @@ def sets_in(value: Any, name: str, leaves: tuple[type, ...]) -> Iterator[tuple[s
         inside: list[tuple[str, Any]] = []
         if isinstance(held, (dict, list, tuple, set, frozenset)):
             found = _state.content(held)
-            if isinstance(found, (set, frozenset)):
-                yield name, held
+            if isinstance(held, set):
+                yield name, [*set.__iter__(held)]
+            elif isinstance(held, frozenset):
+                yield name, [*frozenset.__iter__(held)]
             if isinstance(found, dict):
                 inside += ((name, key) for key in list(found) if type(key) in (tuple, frozenset))
                 found = found.values()

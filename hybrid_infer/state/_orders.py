@@ -24,7 +24,7 @@ from hybrid_infer.state import _roots
 KINDS = {"order": Use.ORDER, "hashes": Use.HASHES}
 _KIND = {use: kind for kind, use in KINDS.items()}
 
-Found = list[tuple[str, Any]]
+Found = list[tuple[str, Collection[Any]]]
 
 
 class Orders:
