@@ -75,6 +75,7 @@ print(json.dumps([found, sum(each["captures"] for each in stats().values())]))
         pytest.param("torch", "framework.nn.Module", "off", marks=pytest.mark.torch),
         pytest.param("torch", "framework.nn.Module", "build", marks=pytest.mark.torch),
         pytest.param("paddle", "framework.nn.Layer", "off", marks=pytest.mark.paddle),
+        pytest.param("paddle", "framework.nn.Layer", "build", marks=pytest.mark.paddle),
     ],
 )
 def test_a_class_that_no_name_leads_to_is_edited(name: str, base: str, verify: str, tmp_path: Path) -> None:
