@@ -138,10 +138,10 @@ def _own(kind: type, name: str) -> list[Any]:
     for method in (vars(kind).get(name), _AT_FIRST.get((kind, name))):
         if _is_own(kind, name, method):
             return [method]
-    # Among all objects are none that were frozen.
-    held = _held(vars(kind).get(name)) if gc.get_freeze_count() else gc.get_objects()
+    frozen = gc.get_freeze_count() > 0  # so that all objects are not among those that the collector tells
+    held = _held(vars(kind).get(name)) if frozen else gc.get_objects()
     found = [each for each in held if _is_own(kind, name, each)]
-    if not found and gc.get_freeze_count():
+    if frozen and not found:
         raise TraceError(
             f"{kind.__name__}.{name} is no more torch's, and what calls torch's own from there is not known",
             "Import hybrid_infer, and decorate a method, before another one is put into the class",

@@ -31,14 +31,14 @@ def sets_in(value: Any, name: str, leaves: tuple[type, ...]) -> Iterator[tuple[s
     >>> list(sets_in([{"b"}, settings], "held", ()))
     [('held', ['b']), ('names', ['a'])]
     """
-    seen: set[int] = set()
-    left = [(name, value)]
+    seen: dict[int, Any] = {}  # by id, which is theirs as long as they are kept: some are made here
+    left, leaves = [(name, value)], (*_LEAVES, *leaves)
     while left:
         name, held = left.pop()
         kind = type(held)
-        if kind in _state.PLAIN or id(held) in seen or isinstance(held, (*_LEAVES, *leaves)):
+        if kind in _state.PLAIN or id(held) in seen or isinstance(held, leaves):
             continue
-        seen.add(id(held))
+        seen[id(held)] = held
         inside: list[tuple[str, Any]] = []
         if isinstance(held, (dict, list, tuple, set, frozenset)):
             found = _state.content(held)
