@@ -26,6 +26,11 @@ EXPORTER = (
 _IMPORTED = {"torch": EXPORTER, "paddle": ("paddle", "onnx", "onnxruntime")}
 
 
+def _environment(**variables: str) -> dict[str, str]:
+    path = os.pathsep.join([str(_REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path, **variables}
+
+
 class Zygote:
     """Processes from which others are forked in turn, with some modules imported.
 
@@ -36,13 +41,12 @@ class Zygote:
         # Not below pytest's folder: the path of a socket is limited to 107 bytes.
         self._folder = tempfile.TemporaryDirectory(prefix="zygote")
         program = str(Path(__file__).with_name("zygote.py"))
-        path = os.pathsep.join([str(_REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._servers = {}
         for seed in _SEEDS:
             place = os.path.join(self._folder.name, seed)
             self._servers[place] = subprocess.Popen(
                 [sys.executable, program, place, *modules],
-                stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed},
+                stdout=subprocess.PIPE, text=True, env=_environment(PYTHONHASHSEED=seed),
             )  # fmt: skip
         for server in self._servers.values():
             assert server.stdout is not None
@@ -78,12 +82,11 @@ def forked(framework: str, script: str | Path, *arguments: str, folder: Path | N
         file, text = str(script), script.read_text(encoding="utf-8")
     else:
         file, text = "", textwrap.dedent(script)
-    path = os.pathsep.join([str(_REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
     with tempfile.TemporaryDirectory(prefix="forked") as place:
         out, log = Path(place, "out"), Path(place, "log")
         request = {
             "script": text, "file": file, "arguments": arguments, "folder": str(folder or Path.cwd()),
-            "out": str(out), "log": str(log), "environment": {**os.environ, "PYTHONPATH": path, **variables},
+            "out": str(out), "log": str(log), "environment": _environment(**variables),
         }  # fmt: skip
         with _zygote(framework).fork(request) as connection:
             connection.settimeout(240)
