@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from support import layer_class, served
 
 import hybrid_infer
@@ -105,3 +106,15 @@ def test_a_large_layer_takes_no_more_of_them_than_a_small_one(framework: Any) ->
     with framework.no_grad():
         small, large = (inference(tiny(framework, *size).forward, **OPTIONS) for size in ((1, 1, 1), (20, 20, 8)))
         assert steps(lambda: large(x)) == steps(lambda: small(x))
+
+
+def test_tensors_that_a_method_does_not_compute_with_take_no_step_each() -> None:
+    """Each BatchNorm has a number of the batches that it was trained with."""
+    torch = pytest.importorskip("torch")
+    x = torch.ones([1, 2, 4])
+    with torch.no_grad():
+        few, many = (
+            inference(torch.nn.Sequential(*(torch.nn.BatchNorm1d(2) for _ in range(count))).eval(), **OPTIONS)
+            for count in (2, 12)
+        )
+        assert steps(lambda: many(x)).total() == steps(lambda: few(x)).total()

@@ -179,6 +179,14 @@ class Frontend(Protocol):
         """
         ...
 
+    def forms(self, tensors: Sequence[Any]) -> Callable[[], bool] | None:
+        """A check that type, shape, layout in memory and device of each are what they are now.
+
+        None where nothing is quicker than to ask each by `describe` and `axes`. It may report a change where there is
+        none.
+        """
+        ...
+
     def shares_memory(self, tensor: Any, others: Collection[Any]) -> bool: ...
 
     def extent(self, tensor: Any) -> tuple[int, int]:

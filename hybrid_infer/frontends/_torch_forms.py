@@ -1,4 +1,4 @@
-"""A check that tensors of PyTorch keep shapes, strides and types: of many in one step, where torch has one for that.
+"""A check that tensors of PyTorch keep shapes, strides, types and devices: of many in one step where torch has that.
 
 To ask each of them for its shape makes a tuple each time, which is most of what the check of a weight would cost.
 """
@@ -13,7 +13,10 @@ from typing import Any
 import torch
 
 #: What may be told of the same memory in another way; quicker than a call, or a comprehension.
-_ASKED = (attrgetter("shape"), torch.Tensor.stride, attrgetter("dtype"), torch.Tensor.is_conj, torch.Tensor.is_neg)
+_ASKED = (
+    attrgetter("shape"), torch.Tensor.stride, attrgetter("dtype"), attrgetter("device"), torch.Tensor.is_conj,
+    torch.Tensor.is_neg,
+)  # fmt: skip
 _STEPS = 8  # in which the same is asked: one for each mode of the thread that calls come in
 
 

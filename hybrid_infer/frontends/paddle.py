@@ -297,6 +297,9 @@ class PaddleFrontend:
 
         return _paddle_bridge.watch(slots, values)
 
+    def forms(self, tensors: Sequence[Any]) -> Callable[[], bool] | None:
+        return None
+
     def shares_memory(self, tensor: Any, others: Collection[Any]) -> bool:
         from hybrid_infer.frontends import _paddle_bridge
 

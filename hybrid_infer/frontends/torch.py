@@ -327,6 +327,11 @@ class TorchFrontend:
 
         return _torch_watch.watch(slots, values)
 
+    def forms(self, tensors: Sequence[Any]) -> Callable[[], bool] | None:
+        from hybrid_infer.frontends import _torch_forms
+
+        return None if any(map(self.refuse, tensors)) else _torch_forms.kept(tensors)
+
     def shares_memory(self, tensor: Any, others: Collection[Any]) -> bool:
         from hybrid_infer.frontends._torch_layouts import storage
 

@@ -127,7 +127,9 @@ def _keep_their_form(frontend: Any, watch: Watch, reads: Iterable[Read], census:
         slot.tensor for slot in census.slots if id(slot.tensor) not in watched
         and (len(slot.path) == 1 or any(slot.path[:end] in met for end in range(1, len(slot.path) + 1)))
     ]  # fmt: skip
-    if found:
+    if found and (quick := frontend.forms(found)) is not None:
+        watch.holds(quick)
+    elif found:
         before = [*map(form, found)]
         watch.holds(lambda: [*map(form, found)] == before)
 

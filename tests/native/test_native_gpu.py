@@ -225,6 +225,26 @@ def test_what_is_copied_into_graphs_is_little_beside_the_launches_that_it_saves(
         assert cuda.count["cuStreamBeginCapture_v2"] == captured
 
 
+def test_a_call_of_a_library_is_worth_more_copies_than_a_launch_up_to_what_a_graph_may_keep(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hybrid_infer.backends.native import _gpu_program
+    from hybrid_infer.backends.native._schedule import Call, Schedule
+
+    plan, program, graph, weights = loaded(HostMemory(numpy=True))
+    feeds = {"x": sample((2, 3, WIDTH)), **weights}
+    check(plan, program, graph, feeds)
+    (schedule,) = program._schedules.values()
+    called = Schedule((*schedule.work, Call(lambda *_: None, (), 0)), 0, ())
+    assert _gpu_program._worth(called) > _gpu_program._worth(schedule)
+    moved = 3 * 2 * 3 * WIDTH * 4
+    monkeypatch.setattr(_gpu_program, "LARGEST", 64)
+    monkeypatch.setattr(_gpu_program, "_COPIED", moved - 1)
+    for _ in range(3):
+        check(plan, program, graph, feeds)
+    assert not cuda.count["cuStreamBeginCapture_v2"]
+
+
 def test_one_arena_a_stream_which_the_largest_call_decides(cuda: FakeCuda) -> None:
     memory = HostMemory(numpy=True)
     plan, program, graph, weights = loaded(memory)

@@ -265,3 +265,39 @@ def test_a_weight_that_torch_computes_when_it_is_read(name: str) -> None:
     layer.turned.data = turned
     same(layer(x), Turned.forward.__wrapped__(layer, x))
     assert counts()["captures"] >= 1 and counts()["eager_calls"] == 0
+
+
+#: What is asked of a tensor that is not computed with, and two of the same kind that tell apart what is asked.
+FORMS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
+    "shape": (lambda table: table.shape[0], torch.ones(3), torch.ones(4)),
+    "type": (lambda table: table.dtype.itemsize, torch.ones(3), torch.ones(3, dtype=torch.float64)),
+    "layout": (lambda table: table.stride()[0], torch.ones(3, 3), torch.ones(3, 2).t().contiguous().t()),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("way", ["tensor", "data"])
+def test_the_form_of_a_tensor_that_no_value_is_taken_of(name: str, way: str) -> None:
+    ask, before, after = FORMS[name]
+
+    class Sized(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", before.clone())
+            self.register_buffer("other", torch.zeros(()))
+
+        @inference(backend="onnxruntime")
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * ask(self.table) + self.other.dim()
+
+    layer = Sized().eval()
+    for _ in range(2):
+        same(layer(X), Sized.forward.__wrapped__(layer, X))
+    if way == "data":
+        layer.table.data = after
+    else:
+        layer.table = after
+    for _ in range(2):
+        same(layer(X), Sized.forward.__wrapped__(layer, X))
+    layer.other.data = torch.zeros(1)
+    same(layer(X), Sized.forward.__wrapped__(layer, X))
