@@ -8,10 +8,13 @@ from collections.abc import Callable
 
 
 class Budget:
-    """`seconds` for a whole run from now on, `limit` for each process of it."""
+    """`seconds` for a whole run from now on, `limit` for each process of it, `patience` for a peer's first call."""
 
-    def __init__(self, seconds: float | None, limit: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._limit = clock, limit
+    def __init__(
+        self, seconds: float | None, limit: float, clock: Callable[[], float] = time.monotonic,
+        patience: float | None = None,
+    ) -> None:  # fmt: skip
+        self._clock, self._limit, self.patience = clock, limit, patience
         self._end = math.inf if seconds is None else clock() + seconds
         self._took: dict[str, float] = {}
 

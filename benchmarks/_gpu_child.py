@@ -13,13 +13,14 @@ from typing import Any
 from benchmarks._measure import REPOSITORY
 
 
-def told(module: str, *arguments: str, limit: float) -> tuple[dict[str, Any], str]:
+def told(module: str, *arguments: str, limit: float, **more: str) -> tuple[dict[str, Any], str]:
     """The last object that ``python -m module arguments`` printed as a line of JSON; why there is no more, or nothing.
 
     The object is empty where there was none. After `limit` seconds the process ends, with all that it has started.
+    `more`: variables of its environment.
     """
     # Bytecode beside the modules, as an installed package has it; files, since what it leaves behind might hold a pipe.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | more
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complaints:
         process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments], cwd=REPOSITORY, env=environment, stdout=said,

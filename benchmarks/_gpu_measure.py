@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from benchmarks import _gpu_patience, _gpu_turns
+
 Run = Callable[[], Any]
 
 #: Makes what answers calls of a layer, which it may keep: from the layer, and the arguments of the first call.
@@ -81,12 +83,13 @@ def errors(calls: Mapping[str, Callable[..., Any]], exact: Callable[..., Any], d
 
 def compare(
     layer: Any, draw: Callable[[], Sequence[Any]], dtype: str, peers: Mapping[str, Peer], rounds: int,
-    first: Collection[str] = (),
+    first: Collection[str] = (), patience: float | None = None,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """``first_s``, ``ms`` (a figure per round) and ``error`` of each peer, eager among them, on torch's current GPU.
 
-    ``failed``: why a peer has none. Gives the figures of eager and the peers that are `first` before the others are so
-    much as made, then those of all, in turn.
+    ``failed``: why a peer has none; one whose first call takes longer than `patience`, in seconds, has none. Gives the
+    figures of eager and the peers that are `first` before the others are so much as made, then those of all, in turn;
+    at once those of all where others measure beside it.
     """
     import torch
 
@@ -105,21 +108,26 @@ def compare(
         return tensor.double() if tensor.is_floating_point() else tensor
 
     makers: dict[str, Peer] = {"eager": lambda layer, given: layer, **peers}
-    early, started = {"eager", *first}, dict[str, float]()
+    early, started = {"eager", *(makers if _gpu_turns.taken() else first)}, dict[str, float]()
     calls: dict[str, Callable[..., Any]] = {}
     with torch.inference_mode():
         given, draws = here(draw()), [here(draw()) for _ in range(DRAWS)]
     for group in ([name for name in makers if name in early], [name for name in makers if name not in early]):
         if not group:
             continue
-        with torch.inference_mode():  # not around what the caller does in between
+        with torch.inference_mode(), _gpu_turns.together():  # not around what the caller does in between
             for name in group:
                 with telling(failed, name):
                     call = makers[name](layer if name == "eager" else copy.deepcopy(layer), given)
                     start = time.perf_counter()
-                    call(*given)
+                    with _gpu_patience.within(patience):
+                        call(*given)
                     torch.cuda.synchronize()
                     calls[name], started[name] = call, time.perf_counter() - start
+                    call(*given)  # what is made at a second call is made by now
+                    call(*given)
+                    torch.cuda.synchronize()
+        with torch.inference_mode(), _gpu_turns.alone():
             runs = {name: _bound(call, given) for name, call in calls.items() if name not in failed}
             milliseconds = in_turn(runs, rounds, lambda: torch.cuda.Event(enable_timing=True), failed)
             worst: dict[str, float] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks import _gpu_turns
 from benchmarks._gpu_measure import Peer
 
 #: What every one of the goals is measured against.
@@ -23,6 +24,7 @@ def compiled(mode: str | None) -> Peer:
     def make(layer: Any, given: Sequence[Any]) -> Any:
         import torch
 
+        _gpu_turns.tune_alone()
         return torch.compile(layer, mode=mode)
 
     return make

@@ -9,6 +9,7 @@ import json
 import time
 from typing import Any
 
+from benchmarks import _gpu_turns
 from benchmarks._gpu_models import MODELS, drawn, of_a_row
 from benchmarks._gpu_served import UNSERVED, served
 
@@ -54,4 +55,5 @@ if __name__ == "__main__":
     parser = of_a_row(__doc__ or "")
     parser.add_argument("--form", choices=FORMS, required=True)
     asked = parser.parse_args()
-    print(json.dumps(measure(asked.model, asked.dtype, asked.batch, asked.form)))
+    with _gpu_turns.together():
+        print(json.dumps(measure(asked.model, asked.dtype, asked.batch, asked.form)))

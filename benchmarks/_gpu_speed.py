@@ -16,7 +16,8 @@ from benchmarks._gpu_served import UNSERVED, served
 
 
 def measure(
-    name: str, dtype: str, batch: int, rounds: int, without: Collection[str] = (), device: str = "cuda"
+    name: str, dtype: str, batch: int, rounds: int, without: Collection[str] = (), device: str = "cuda",
+    patience: float | None = None,
 ) -> Iterator[dict[str, Any]]:
     """See `_gpu_measure.compare`, with who answered native's calls: see `_gpu_served.served`."""
     ours: list[Any] = []
@@ -27,7 +28,7 @@ def measure(
 
     peers = {each: native if each == NATIVE else peer for each, peer in PEERS.items() if each not in without}
     found = _gpu_measure.compare(
-        drawn(name, device), lambda: MODELS[name].arguments(batch), dtype, peers, rounds, first=[NATIVE]
+        drawn(name, device), lambda: MODELS[name].arguments(batch), dtype, peers, rounds, [NATIVE], patience
     )
     for each in found:
         yield {**each, **(served(ours[-1]) if ours else UNSERVED)}
@@ -37,6 +38,8 @@ if __name__ == "__main__":
     parser = of_a_row(__doc__ or "")
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--without", action="append", default=[], choices=list(PEERS))
+    parser.add_argument("--patience", type=float)
     asked = parser.parse_args()
-    for told in measure(asked.model, asked.dtype, asked.batch, asked.rounds, asked.without):
+    of = (asked.model, asked.dtype, asked.batch, asked.rounds, asked.without)
+    for told in measure(*of, patience=asked.patience):
         print(json.dumps(told), flush=True)

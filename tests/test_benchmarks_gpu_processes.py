@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import _gpu_child, _gpu_process, _gpu_row, _gpu_speed
+from benchmarks import (
+    _gpu_child,
+    _gpu_measure,
+    _gpu_patience,
+    _gpu_process,
+    _gpu_row,
+    _gpu_speed,
+    _gpu_turns,
+    _measure,
+)
 from benchmarks._gpu_models import MODELS, Model
 from hybrid_infer._errors import EngineError, PassingFault
 from hybrid_infer.backends.native import engine
@@ -134,3 +145,39 @@ def test_a_process_that_takes_too_long_ends_with_all_that_it_started(
     assert _gpu_child.told("measured", limit=2) == ({"a": 1}, "it took longer than 2 s")
     time.sleep(max(0.0, start + 7 - time.perf_counter()))
     assert not (tmp_path / "late").exists()
+
+
+def test_what_measures_waits_for_what_makes_and_others_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process notes when it began and ended what."""
+    monkeypatch.setattr(_gpu_child, "REPOSITORY", tmp_path)
+    (tmp_path / "maker.py").write_text(
+        "import json, sys, time\n"
+        f"sys.path.insert(0, {str(_measure.REPOSITORY)!r})\n"
+        "from benchmarks import _gpu_turns\n"
+        "found = []\n"
+        "for how in (_gpu_turns.together, _gpu_turns.alone):\n"
+        "    with how():\n"
+        "        start = time.time()\n"
+        "        time.sleep(0.3)\n"
+        "        found.append((start, time.time()))\n"
+        "print(json.dumps({'found': found}))\n"
+    )
+    with ThreadPoolExecutor(3) as pool:
+        asked = [
+            pool.submit(_gpu_child.told, "maker", limit=60, **{_gpu_turns.VARIABLE: str(tmp_path)}) for _ in range(3)
+        ]
+        told = [each.result()[0]["found"] for each in asked]
+    alone = sorted(each[1] for each in told)
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(alone))
+    assert all(end <= start or last <= begin for begin, end in (each[0] for each in told) for start, last in alone)
+
+
+def test_a_peer_whose_first_call_takes_too_long_has_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed: dict[str, str] = {}
+    with _gpu_measure.telling(failed, "slow"), _gpu_patience.within(0.2):
+        time.sleep(30)
+    with _gpu_measure.telling(failed, "quick"), _gpu_patience.within(30):
+        pass
+    assert failed == {"slow": "TimeoutError: it took longer than 0.2 s"}

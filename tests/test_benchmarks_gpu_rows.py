@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from benchmarks import (
     _gpu_page,
     _gpu_row,
     _gpu_tables,
+    _gpu_turns,
     _measure,
     gpu,
     tensorrt,
@@ -128,7 +130,7 @@ TOLD = {
 }  # fmt: skip
 
 
-def told(module: str, *arguments: str, limit: float) -> tuple[dict[str, Any], str]:
+def told(module: str, *arguments: str, limit: float, **_: str) -> tuple[dict[str, Any], str]:
     """Stands for `_gpu_child.told`."""
     form = arguments[-1] if module.endswith("process") else "speed"
     return {"served_by": ["native"], "fallbacks": [], **TOLD[form]}, ""
@@ -149,7 +151,7 @@ def test_a_row_is_what_its_processes_tell(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_process_that_fails_costs_what_it_would_have_told(
     form: str, lost: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(module: str, *arguments: str, limit: float) -> tuple[dict[str, Any], str]:
+    def failing(module: str, *arguments: str, limit: float, **_: str) -> tuple[dict[str, Any], str]:
         asked = arguments[-1] if module.endswith("process") else "speed"
         return ({}, "it took longer than 9 s") if asked == form else told(module, *arguments, limit=limit)
 
@@ -263,7 +265,7 @@ def test_what_does_not_fit_the_budget_is_told_as_not_run(page: Path, monkeypatch
 def test_a_process_ends_with_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     now, limits = 0.0, list[float]()
 
-    def asked(module: str, *arguments: str, limit: float) -> tuple[dict[str, Any], str]:
+    def asked(module: str, *arguments: str, limit: float, **_: str) -> tuple[dict[str, Any], str]:
         nonlocal now
         limits.append(limit)
         now += 50.0
@@ -279,7 +281,7 @@ def test_a_process_ends_with_the_budget(monkeypatch: pytest.MonkeyPatch) -> None
 def test_peers_and_processes_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[tuple[str, ...]] = []
 
-    def asked(module: str, *arguments: str, limit: float) -> tuple[dict[str, Any], str]:
+    def asked(module: str, *arguments: str, limit: float, **_: str) -> tuple[dict[str, Any], str]:
         given.append((module, *arguments))
         return told(module, *arguments, limit=limit)
 
@@ -323,3 +325,25 @@ def test_the_table_of_tensorrt_has_every_row_too(page: Path, monkeypatch: pytest
     assert "ViT-B, float16, batch 1: max-autotune failed: it raised" in text
     (line,) = (each for each in text.splitlines() if each.startswith("  ViT-B, float16, batch 1  "))
     assert line.split()[4:] == ["2.000", "2.00", "-", "0.50", "-", "-", "-", "tensorrt"]
+
+
+def test_rows_beside_each_other_are_measured_in_two_parts_and_a_fault_costs_one_of_them(
+    page: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def noted(module: str, *arguments: str, limit: float, **more: str) -> tuple[dict[str, Any], str]:
+        assert Path(os.environ[_gpu_turns.VARIABLE]).is_dir() and Path(more["HYBRID_INFER_CACHE_DIR"]).is_dir()
+        asked.append((module, more["HYBRID_INFER_CACHE_DIR"]))
+        if module.endswith("speed") and "float16" in arguments and "8" in arguments:
+            raise OSError("no process could be started")
+        return told(module, *arguments, limit=limit)
+
+    monkeypatch.setattr(_gpu_child, "told", noted)
+    monkeypatch.setattr(gpu, "least", lambda *_: _floors.Work(1, 2))
+    text = gpu.main(3, ["ViT-B"], Budget(None, 9.0, patience=5.0), jobs=3)
+    assert _gpu_turns.VARIABLE not in os.environ and len(named(page)) == 4
+    modules = [module.rpartition("_")[2] for module, _ in asked]
+    assert modules == ["speed"] * 3 + ["process"] * 9 + ["speed"] + ["process"] * 3
+    assert len({store for _, store in asked}) == 8  # none of a speed is that of a first call
+    assert "ViT-B, float16, batch 8: all of it failed: OSError: no process could be started" in text
