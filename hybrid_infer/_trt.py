@@ -24,6 +24,7 @@ _DEMAND = Demand("with_trt", "TensorRT")
 DEVICES = ("cuda", "gpu")
 _TIMINGS = "tensorrt-timing.cache"
 _KERNELS = "native-kernels.cache"
+_PRODUCTS = "native-products.cache"
 
 
 def _engine() -> Any:
@@ -87,6 +88,7 @@ def engine_options(request: Request, engine: Any, profile: Any) -> EngineOptions
         "memory_pool_init_size_mb": asked.memory_pool_init_size_mb,
         "timing": _Shelf(request.store, _TIMINGS),
         "kernels": _Shelf(request.store, _KERNELS),
+        "products": _Shelf(request.store, _PRODUCTS),
         "debug": asked.switch_ir_debug,
         "progress": _going_on,
         "sealed": request.sealed,

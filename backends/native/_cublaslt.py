@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from hybrid_infer import _fork_safe
 from hybrid_infer._types import TF32
-from hybrid_infer.backends.native import _size
+from hybrid_infer.backends.native import _kernels, _size
 from hybrid_infer.backends.native._plan import FLOATS, NAME, Plan, Step
 from hybrid_infer.backends.native._size import Atom
 
@@ -29,6 +29,10 @@ OPS = ("gemm", "matmul")
 #: cudaDataType_t of an element type.
 _TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
 _COMPUTE_32F, _COMPUTE_64F, _COMPUTE_TF32 = 68, 70, 77  # cublasComputeType_t
+
+#: Bytes of an algorithm's description, which may be kept for the same release ("cuBLAS", cublasLtMatmulAlgo_t), and how
+#: many the library is asked to propose where the fastest is looked for.
+_BYTES, _PROPOSALS = 64, 8
 
 #: Bytes of workspace that the library may choose algorithms for: what it wants on Hopper.
 WORKSPACE = 32 << 20
@@ -126,18 +130,46 @@ class Products:
         problem = _problem(plan, step, symbols)
         if problem is None:
             return None
-        made = _Product(self._lt, self._handle, problem, step, tf32.products)
-        if made.found:
+        rounded = tf32.products and problem.dtype == "float32"
+        made = _Product(self._lt, self._handle, problem, step, rounded)
+        what = step.op, problem.dtype, problem[1:]
+        known = plan.algorithms.get(_kernels.name_of(plan, step)) if plan.algorithms else None
+        if known is not None and known.tf32 == rounded:
+            if made.take(bytes.fromhex(known.data)):
+                return made.run, made.workspace
+            text = "%s: cuBLASLt does not take back its fastest algorithm for %s of %s for %s, and proposes another: %s"
+            _log.info(text, NAME, *what, made.why)
+        if made.choose():
             return made.run, made.workspace
-        _log.info("%s: cuBLASLt has no %s of %s for %s: %s", NAME, step.op, problem.dtype, problem[1:], made.why)
+        _log.info("%s: cuBLASLt has no %s of %s for %s: %s", NAME, *what, made.why)
+        return None
+
+    def release(self) -> str:
+        """Of which release of the library algorithms are."""
+        return str(self._lt.get_version())
+
+    def proposals(self, plan: Plan, step: Step, tf32: bool) -> list[bytes]:
+        """Algorithms for a step whose sizes are known, that which the library takes for the fastest first.
+
+        `tf32`: round float32.
+        """
+        problem = _problem(plan, step, {})
+        return [] if problem is None else _Product(self._lt, self._handle, problem, step, tf32).proposals()
+
+    def by(self, plan: Plan, step: Step, tf32: bool, algorithm: bytes) -> tuple[Run, int] | None:
+        """The product by an algorithm that the library has proposed; None where it does not take it back."""
+        problem = _problem(plan, step, {})
+        if problem is None:
+            return None
+        made = _Product(self._lt, self._handle, problem, step, tf32)
+        if made.take(algorithm):
+            return made.run, made.workspace
+        _log.debug("%s: cuBLASLt does not take back what it proposed for %s: %s", NAME, problem[1:], made.why)
         return None
 
 
 class _Product:
-    """One product with its descriptors and the algorithm that the library proposes; ``found``: is there one?
-
-    ``why``: there is not, in the library's words.
-    """
+    """One product with its descriptors, to be given an algorithm. ``why`` there is none, in the library's words."""
 
     def __init__(self, lt: Any, handle: int, problem: _Problem, step: Step, tf32: bool) -> None:
         self._lt, self._handle, self._lock = lt, handle, _fork_safe.Lock()
@@ -158,7 +190,8 @@ class _Product:
         self._layouts = [
             self._layout(kind, each, problem.batch) for each in (problem.first, problem.second, problem.result)
         ]
-        self.found, self.workspace = self._choose()
+        self._algorithm: Any = None
+        self.workspace = 0
 
     def _epilogue(self, at: Mapping[str, Any]) -> Any:
         kinds, bias = self._lt.Epilogue, "bias" in at
@@ -189,8 +222,51 @@ class _Product:
                 lt.matrix_layout_set_attribute(made, int(what), ctypes.addressof(value), ctypes.sizeof(value))
         return made
 
-    def _choose(self) -> tuple[bool, int]:
-        """Ask for an algorithm; is there one, and what workspace does it want?"""
+    def proposals(self) -> list[bytes]:
+        """Algorithms that the library proposes, that which it takes for the fastest first."""
+        try:
+            found = self._ask(_PROPOSALS)
+        except self._lt.cuBLASLtError:
+            return []
+        fit = [each for each in found if not int(each["state"]) and int(each["workspace_size"]) <= WORKSPACE]
+        return list(dict.fromkeys(each.tobytes()[:_BYTES] for each in fit))
+
+    def choose(self) -> bool:
+        """Have the library choose; does it have an algorithm?"""
+        try:
+            found = self._ask(1)
+        except self._lt.cuBLASLtError as error:  # it has none for this: our own kernel has
+            self.why = str(error)
+            return False
+        if not len(found) or int(found["state"][0]):
+            return False
+        self._algorithm, self.workspace = found, int(found["workspace_size"][0])
+        return True
+
+    def take(self, algorithm: bytes) -> bool:
+        """Use what the library proposed before; does it take that back?"""
+        import numpy as np
+
+        lt = self._lt
+        given, found = (np.zeros(1, lt.matmul_heuristic_result_dtype) for _ in range(2))
+        given.view(np.uint8)[:_BYTES] = np.frombuffer(algorithm, np.uint8)
+        first, second, result = self._layouts
+        try:
+            lt.matmul_algo_check(
+                self._handle, self._descriptor, first, second, result, result, given.ctypes.data, found.ctypes.data
+            )
+        except lt.cuBLASLtError as error:
+            self.why = str(error)
+            return False
+        state, workspace = int(found["state"][0]), int(found["workspace_size"][0])
+        if state or workspace > WORKSPACE:
+            self.why = f"its state is {state}, and it wants {workspace} bytes of workspace"
+            return False
+        self._algorithm, self.workspace = given, workspace
+        return True
+
+    def _ask(self, most: int) -> Any:
+        """What the library proposes, so many at most. Raises its errors."""
         import numpy as np
 
         lt = self._lt
@@ -205,19 +281,14 @@ class _Product:
             for what, number in numbers.items():
                 value = ctypes.c_uint32(number)
                 lt.matmul_preference_set_attribute(wish, int(what), ctypes.addressof(value), 4)
-            self._algorithm: Any = np.zeros(1, lt.matmul_heuristic_result_dtype)
+            found: Any = np.zeros(most, lt.matmul_heuristic_result_dtype)
             count = ctypes.c_int32()
             first, second, result = self._layouts
-            try:
-                lt.matmul_algo_get_heuristic(
-                    self._handle, self._descriptor, first, second, result, result, wish, 1,
-                    self._algorithm.ctypes.data, ctypes.addressof(count),
-                )  # fmt: skip
-            except lt.cuBLASLtError as error:  # it has none for this: our own kernel has
-                self.why = str(error)
-                return False, 0
-            found = count.value > 0 and not int(self._algorithm["state"][0])
-            return found, int(self._algorithm["workspace_size"][0]) if found else 0
+            lt.matmul_algo_get_heuristic(
+                self._handle, self._descriptor, first, second, result, result, wish, most, found.ctypes.data,
+                ctypes.addressof(count),
+            )  # fmt: skip
+            return found[: count.value]
         finally:
             lt.matmul_preference_destroy(wish)
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
+from hybrid_infer.backends._cuda._driver import Gpu
+
 
 class Properties(NamedTuple):
     """Of one GPU: compute capability, multiprocessors, and the shared memory in bytes that a block may have at most."""
@@ -33,6 +35,8 @@ class Device(Protocol):
     """See `hybrid_infer.backends.native._driver.Launcher`, which is the real one. Each method raises DriverError."""
 
     def properties(self, index: int) -> Properties: ...
+
+    def gpu(self, index: int) -> Gpu: ...
 
     def cuda(self) -> int:
         """The release of CUDA that the driver is of, such as 13: it loads what compilers up to that one made."""
@@ -73,6 +77,10 @@ class Device(Protocol):
     def launch(self, graph: int, stream: int) -> None: ...
 
     def destroy(self, graph: int) -> None: ...
+
+    def timed(self, stream: int, work: Callable[[], None]) -> float:
+        """The seconds that a GPU needs for what `work` enqueues, by its own clock; waits for it."""
+        ...
 
 
 def runs(compiled: str, here: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 from hybrid_infer import _fork_safe
@@ -15,6 +16,7 @@ from hybrid_infer.backends.native._device import Properties
 _MULTIPROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 _SHARED = 97  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+_TIMING = 0  # CU_EVENT_DEFAULT
 _DYNAMIC = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 #: Bytes of shared memory that a block may have without being allowed to.
@@ -95,6 +97,24 @@ class Launcher(Driver):
             "cuLaunchKernel", ctypes.c_void_p(function), grid, 1, 1, block, 1, 1, shared, ctypes.c_void_p(stream),
             ctypes.c_void_p(parameters), None,
         )  # fmt: skip
+
+    def timed(self, stream: int, work: Callable[[], None]) -> float:
+        events: list[int] = []
+        try:
+            for enqueue in (None, work):
+                if enqueue is not None:
+                    enqueue()
+                events.append(self._handle("cuEventCreate", _TIMING))
+                self.record(events[-1], stream)
+            found = ctypes.c_float()
+            with self.relaxed():
+                self._call("cuEventSynchronize", ctypes.c_void_p(events[1]))
+                self._call("cuEventElapsedTime", ctypes.byref(found), *map(ctypes.c_void_p, events))
+            return found.value / 1e3
+        finally:
+            with self.relaxed():
+                for event in events:
+                    self._call("cuEventDestroy_v2", ctypes.c_void_p(event))
 
 
 _fork.in_child(_driver.enter_child)

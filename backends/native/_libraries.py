@@ -12,6 +12,7 @@ from hybrid_infer import _fork_safe
 from hybrid_infer._types import TF32
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends.native import _cublaslt, _cudnn, _kernels, _size
+from hybrid_infer.backends.native._device import Device
 from hybrid_infer.backends.native._plan import NAME, Plan, Step
 from hybrid_infer.backends.native._schedule import Offer, Offered
 from hybrid_infer.backends.native._size import Atom
@@ -45,6 +46,32 @@ def offers(index: int, tf32: TF32) -> tuple[Offer, ...]:
         return _offers[index, tf32]
 
 
+def products(index: int) -> _cublaslt.Products | None:
+    """What computes products on the GPU of that number, once its `offers` were asked for; None where none does."""
+    with _opening:
+        return next((opened for _, library, opened in _opened.get(index, ()) if library is _cublaslt), None)
+
+
+def measured(opened: _cublaslt.Products, device: Device, index: int) -> str:
+    """For what the fastest algorithms are chosen: the library's release and the GPU. Raises DriverError."""
+    gpu, count = device.gpu(index), device.properties(index).multiprocessors
+    return f"cuBLASLt {opened.release()}, {gpu}, {count} multiprocessors"
+
+
+def check_algorithms(plan: Plan, device: Device, index: int) -> None:
+    """Forget the algorithms of a plan where they were chosen for something else than what is here.
+
+    Raises DriverError.
+    """
+    if not plan.algorithms or (opened := products(index)) is None:
+        return
+    here = measured(opened, device, index)
+    if here != plan.measured:
+        text = "%s: the algorithms of a plan were the fastest for %s, and this is %s: the library chooses"
+        _log.info(text, NAME, plan.measured, here)
+        plan.algorithms = {}
+
+
 def _open() -> list[tuple[str, Any, Any]]:
     """Those that start, each behind its name and module; what does not is said once, with the reason."""
     found: list[tuple[str, Any, Any]] = []
@@ -75,7 +102,8 @@ class _Remembered:
         """See `hybrid_infer.backends.native._schedule.Offer`."""
         if step.op not in self._ops:
             return None
-        key = (_kernels.name_of(plan, step), _sizes(plan, step, symbols))
+        name = _kernels.name_of(plan, step)
+        key = (name, _sizes(plan, step, symbols), plan.algorithms.get(name))
         with self._lock:
             if key in self._found:
                 self._found.move_to_end(key)

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer.backends.native import _size
@@ -67,6 +67,13 @@ class Step:
         return replace(self, inputs=tuple(names.get(name, name) for name in self.inputs), bodies=bodies)
 
 
+class Algorithm(NamedTuple):
+    """Of cuBLASLt for a product. ``tf32``: does it round float32? ``data``: the library's own 64 bytes, as digits."""
+
+    tf32: bool
+    data: str
+
+
 @dataclass
 class Plan:
     """Steps in an order in which they can run. ``decisions`` say what the planner did and why."""
@@ -82,6 +89,9 @@ class Plan:
     memory: dict[str, Any] | None = None
     #: What the sizes of a call have to be, each once.
     conditions: dict[Condition, None] = field(default_factory=dict)
+    #: The algorithms of a library that were the fastest, by the names of kernels; of which release, on which GPU.
+    algorithms: dict[str, Algorithm] = field(default_factory=dict)
+    measured: str = ""
 
     def free(self) -> Iterator[str]:
         """Names that come from outside, for a graph inside a step."""
@@ -168,6 +178,7 @@ def _plan_data(plan: Plan, blob: bytearray) -> dict[str, Any]:
         "decisions": plan.decisions,
         "memory": encode(plan.memory),
         "conditions": [encode(each) for each in plan.conditions],
+        **({"algorithms": plan.algorithms, "measured": plan.measured} if plan.algorithms else {}),
     }
 
 
@@ -200,6 +211,8 @@ def _plan_from(data: Any, blob: bytes) -> Plan:
         decisions=data["decisions"],
         memory=decode(data["memory"]),
         conditions={Condition(*decode(each)): None for each in data["conditions"]},
+        algorithms={name: Algorithm(bool(of), str(it)) for name, (of, it) in data.get("algorithms", {}).items()},
+        measured=data.get("measured", ""),
     )
 
 

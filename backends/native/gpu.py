@@ -5,6 +5,7 @@ A plan is kept as JSON and cubins, so that a process that finds one compiles not
 the framework's pool is reserved at the first program on a device. ``extra["kernels"]``: a
 `hybrid_infer.backends.native._late.Shelf`; with one, a plan is made without the kernels of steps that a library
 computes, and those that are needed after all, by this process or the next, are compiled then and kept there.
+``extra["products"]``: another one, for the algorithms that were the fastest (see `_algorithms`).
 ``extra["tf32"]``: which float32 arithmetic the libraries may round, as the framework's own does.
 """
 
@@ -29,7 +30,7 @@ PLAN = "plan.json"
 CONSTANTS = "constants.bin"
 
 #: Moves whenever the planner or the kernels' interface write something else for the same graph.
-_FORMAT = 9
+_FORMAT = 10
 
 _EXACT = TF32()
 
@@ -86,6 +87,8 @@ class NativeGpu:
         if options.precision != "float32":
             made.decide("precision", "", f"products of float32 are computed in {options.precision}, as autocast does")
         files = _build.build(made, gpu.architecture, self._taken(made, options, device))
+        if options.optimise:
+            self._choose(made, options, device)
         text, blob = _plan.dump(made)
         return {PLAN: text, CONSTANTS: blob, **files}
 
@@ -98,6 +101,21 @@ class NativeGpu:
             with memory.scope(), device.relaxed():
                 device.enter(memory.index)
                 return _libraries.taken(plan, _libraries.offers(memory.index, _tf32(options)))
+        except DriverError as error:
+            raise refuse(str(error)) from error
+
+    def _choose(self, plan: Plan, options: EngineOptions, device: Device) -> None:
+        """Time what cuBLASLt proposes for the products of a plan, where there is memory to do so."""
+        from hybrid_infer.backends.native import _algorithms
+
+        memory = options.memory
+        if memory is None:
+            return
+        try:
+            with memory.scope(), device.relaxed():
+                device.enter(memory.index)
+                _libraries.offers(memory.index, _tf32(options))  # which opens them
+                _algorithms.choose(plan, device, memory, _tf32(options), options.extra.get("products"))
         except DriverError as error:
             raise refuse(str(error)) from error
 
@@ -128,6 +146,7 @@ class NativeGpu:
                 device.enter(memory.index)
                 _memory.reserve(memory, int(options.extra.get("memory_pool_init_size_mb", 0)))
                 offers = _libraries.offers(memory.index, _tf32(options))
+                _libraries.check_algorithms(plan, device, memory.index)
             return Program(graph, plan, kernels, weights, options, device, gpu, offers)
         except DriverError as error:
             raise refuse(str(error)) from error

@@ -173,3 +173,33 @@ def test_products_are_computed_by_the_library_where_it_is_installed(memory: Any)
         pytest.skip(f"cuBLASLt on a GPU: {missing}")
     with memory.scope():
         assert _libraries.offers(memory.index, TF32())
+
+
+def test_the_fastest_algorithm_is_chosen_kept_and_taken_back(memory: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """The second layer of a DiT block's MLP, with bias and residual: the library first proposes to split its sums."""
+    from hybrid_infer.backends.native import _cublaslt
+
+    if missing := _cublaslt.missing():
+        pytest.skip(f"cuBLASLt on a GPU: {missing}")
+    caplog.set_level("DEBUG", "hybrid_infer")
+    nodes = [
+        node("MatMul", ["x", "w"], ["p"]), node("Add", ["p", "b"], ["q"]), node("Add", ["q", "r"], ["y"]),
+    ]  # fmt: skip
+    shapes = {"x": (256, 4608), "w": (4608, 1152), "b": (1152,), "r": (256, 1152)}
+    made = model(nodes, {name: ("float16", shape) for name, shape in shapes.items()}, ["y"])
+    graph, told = graph_of(made), EngineOptions(device=memory.device, memory=memory)
+    files = gpu.ENGINE.prepare(graph, told)
+    plan = _plan.restore(files[gpu.PLAN], files[gpu.CONSTANTS])
+    said = [each["why"] for each in plan.decisions if each["rule"] == "algorithms"]
+    assert len(plan.algorithms) == 1 and "by time" in said[0], (said, caplog.text)
+    given = [sample(shape, i) / 8 for i, shape in enumerate(shapes.values())]
+    feeds = [tensor(memory, array.astype("float16"), "float16") for array in given]
+    found = []
+    for _ in range(2):
+        program = gpu.ENGINE.load(graph, [], told, files)
+        found += [program.run(feeds)[0] for _ in range(3)]
+        program.close()
+    assert "does not take back" not in caplog.text
+    assert all(torch.equal(each, found[0]) for each in found)
+    x, w, b, r = (each.double() for each in feeds)
+    torch.testing.assert_close(found[0].double(), x @ w + b + r, rtol=2**-9, atol=2**-7)

@@ -13,7 +13,17 @@ from fake_cudnn import FakeCudnn
 from kernel_support import COMPILER
 
 from hybrid_infer.backends._cuda import _memory
-from hybrid_infer.backends.native import _apart, _cublaslt, _cudnn, _driver, _libraries, _modules, _nvrtc
+from hybrid_infer.backends.native import (
+    _algorithms,
+    _apart,
+    _cublaslt,
+    _cudnn,
+    _driver,
+    _libraries,
+    _modules,
+    _nvrtc,
+    _timing,
+)
 
 # Static models are tested on these doubles too; Paddle's memory on the host is that of TensorRT's tests.
 sys.path.extend(str(Path(__file__).resolve().parents[1] / room) for room in ("static", "tensorrt_tests"))
@@ -53,7 +63,10 @@ def cudnn(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> FakeCudnn:
 @pytest.fixture
 def cublaslt(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> FakeLt:
     """The double of cuBLASLt, which computes on the streams of the double of the driver."""
-    fake = FakeLt(cuda._enqueue)
+    fake = FakeLt(cuda._enqueue, cuda.spend)
+    monkeypatch.setattr(_timing, "FLUSHED", 1 << 16)
+    for name, value in (("_COLD", 1 << 16), ("WORKSPACE", 1 << 16), ("SECONDS", 1e9)):  # this GPU takes its time
+        monkeypatch.setattr(_algorithms, name, value)
     monkeypatch.setattr(_cublaslt, "missing", lambda: "")
     monkeypatch.setattr(_cublaslt, "_bindings", lambda: fake)
     return fake

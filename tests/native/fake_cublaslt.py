@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
+from collections.abc import Callable
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,8 +41,22 @@ class cuBLASLtError(Exception):
     """Named as the binding names it."""
 
 
+class Proposal(NamedTuple):
+    """An algorithm: its number is what the library's opaque bytes hold. ``runs``: else it fails when it is used."""
+
+    number: int
+    seconds: float
+    workspace: int = 4096
+    state: int = 0
+    runs: bool = True
+
+
 class FakeLt:
-    """One instance stands for the module ``nvmath.bindings.cublasLt``; ``refuses`` makes it know no algorithm."""
+    """One instance stands for the module ``nvmath.bindings.cublasLt``; ``refuses`` makes it know no algorithm.
+
+    ``proposals``: what it proposes for all products, in its order; ``used``: how often each was enqueued, by number;
+    ``disowned``: the numbers that it does not take back; ``spend``: who is told of the time that work takes.
+    """
 
     MatmulDescAttribute, MatrixLayoutAttribute = MatmulDescAttribute, MatrixLayoutAttribute
     MatmulPreferenceAttribute, ReductionScheme = MatmulPreferenceAttribute, ReductionScheme
@@ -51,12 +66,14 @@ class FakeLt:
          ("reserved", "<i4", (4,))]
     )  # fmt: skip
 
-    def __init__(self, enqueue: Any) -> None:
-        self.enqueue, self.refuses, self.count = enqueue, False, Counter[str]()
+    def __init__(self, enqueue: Any, spend: Callable[[float], None] = lambda seconds: None) -> None:
+        self.enqueue, self.refuses, self.count, self.spend = enqueue, False, Counter[str](), spend
+        self.proposals, self.version = [Proposal(1, 1e-6)], 130000
+        self.used, self.disowned = Counter[int](), set[int]()
         self._things: dict[int, dict[Any, int]] = {}
 
     def get_version(self) -> int:
-        return 130000
+        return self.version
 
     def create(self) -> int:
         return 5
@@ -91,14 +108,37 @@ class FakeLt:
     def matmul_algo_get_heuristic(self, handle: int, desc: int, a: int, b: int, c: int, d: int, wish: int, most: int,
                                   results: int, count: int) -> None:  # fmt: skip
         wished = self._things[wish]
-        assert wished[MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES] >= 1 << 20 and most == 1
+        assert wished[MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES] >= 1 << 20 and most in (1, 8)
+        assert all(wished[MatmulPreferenceAttribute[f"MIN_ALIGNMENT_{each}_BYTES"]] == 16 for each in "ABCD")
         # Parts of a sum are added in the type of sums, not rounded to that of the result first.
         assert wished.get(MatmulPreferenceAttribute.REDUCTION_SCHEME_MASK, 7) == ReductionScheme.COMPUTE_TYPE
         if self.refuses:
             raise cuBLASLtError("not supported")
         self._shapes(desc, a, b, d)
-        ctypes.c_int32.from_address(count).value = 1
-        ctypes.c_uint64.from_address(results + 64).value = 4096
+        self.count["asked for one" if most == 1 else "asked for several"] += 1
+        given = self.proposals[:most]
+        ctypes.c_int32.from_address(count).value = len(given)
+        for i, each in enumerate(given):
+            self._put(results + i * self.matmul_heuristic_result_dtype.itemsize, each)
+
+    @staticmethod
+    def _put(result: int, each: Proposal) -> None:
+        ctypes.c_uint64.from_address(result + 56).value = each.number  # at the end of the opaque bytes
+        ctypes.c_uint64.from_address(result + 64).value = each.workspace
+        ctypes.c_int32.from_address(result + 72).value = each.state
+
+    def _proposal(self, algorithm: int) -> Proposal:
+        number = ctypes.c_uint64.from_address(algorithm + 56).value
+        found = [each for each in self.proposals if each.number == number]
+        if not found or number in self.disowned:
+            raise cuBLASLtError("CUBLAS_STATUS_NOT_SUPPORTED (15)")
+        return found[0]
+
+    def matmul_algo_check(self, handle: int, desc: int, a: int, b: int, c: int, d: int, algorithm: int,
+                          result: int) -> None:  # fmt: skip
+        self.count["checked"] += 1
+        self._shapes(desc, a, b, d)
+        self._put(result, self._proposal(algorithm))
 
     def _shapes(self, desc: int, a: int, b: int, d: int) -> None:
         about, left, right, made = (self._things[each] for each in (desc, a, b, d))
@@ -107,9 +147,9 @@ class FakeLt:
         if (m, n, k) != (made["rows"], made["columns"], depth):
             raise cuBLASLtError(f"{m} by {k} times {depth} by {n} is not {made}")
 
-    def _matrices(self, pointer: int, layout: int) -> Any:
+    @staticmethod
+    def _matrices(pointer: int, about: dict[Any, int]) -> Any:
         """The batch of matrices at an address, as (batch, columns, ld) in memory."""
-        about = self._things[layout]
         kind = _KINDS[about["kind"]]
         held = np.dtype(np.uint16 if kind == "bfloat16" else kind)
         batch, stride = about.get(5, 1), about.get(6, 0)
@@ -125,14 +165,19 @@ class FakeLt:
         self.count["matmul"] += 1
         self._shapes(desc, a_layout, b_layout, d_layout)
         self.count["tf32"] += self._things[desc]["tf32"]
-        assert workspace % 256 == 0 and size == 4096
-        about = dict(self._things[desc])
+        proposal = self._proposal(algorithm)
+        assert workspace % 256 == 0 and size == proposal.workspace
+        if not proposal.runs:
+            raise cuBLASLtError("CUBLAS_STATUS_EXECUTION_FAILED (13)")
+        self.used[proposal.number] += 1
+        about, *layouts = (dict(self._things[each]) for each in (desc, a_layout, b_layout, c_layout, d_layout))
         number = ctypes.c_double if about["double"] else ctypes.c_float
         factors = number.from_address(alpha).value, number.from_address(beta).value
 
         def work() -> None:
+            self.spend(proposal.seconds)
             left, right, third, result = (
-                self._matrices(p, layout) for p, layout in ((a, a_layout), (b, b_layout), (c, c_layout), (d, d_layout))
+                self._matrices(pointer, layout) for pointer, layout in zip((a, b, c, d), layouts, strict=True)
             )
             # (batch, columns, rows) in memory is the turned matrix to NumPy.
             x = _wide(left) if about.get(3) else _wide(left).swapaxes(1, 2)

@@ -98,6 +98,11 @@ class FakeCuda:
         self.elsewhere, self.spoilt_elsewhere = False, list[str]()
         self._running = threading.Lock()
         self._context = threading.local()
+        self.clock, self.name = 0.0, b"A GPU of tests"
+
+    def spend(self, seconds: float) -> None:
+        """Let work take so long, by the GPU's clock."""
+        self.clock += seconds
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         function = getattr(type(self), f"_{name}")
@@ -154,6 +159,9 @@ class FakeCuda:
     def _cuDeviceGet(self, device: Any, index: int) -> int:
         self._put(device, index)
         return 0 if index == 0 else 101
+
+    def _cuDeviceGetName(self, text: Any, size: int, device: Any) -> None:
+        text.value = self.name
 
     def _cuDeviceGetAttribute(self, value: Any, attribute: int, device: Any) -> None:
         self._put(value, self.attributes[attribute])
@@ -232,6 +240,26 @@ class FakeCuda:
         self.destroyed.add(stream.value)
 
     def _cuStreamSynchronize(self, stream: Any) -> None: ...
+
+    def _cuEventCreate(self, event: Any, flags: int) -> None:
+        self._put(event, self._new("event", [flags, None]))
+
+    def _cuEventRecord(self, event: Any, stream: Any) -> None:
+        held = self._things[event.value]
+        self._enqueue(stream.value or 0, lambda: held.__setitem__(1, self.clock))
+
+    def _cuEventSynchronize(self, event: Any) -> None: ...
+
+    def _cuEventElapsedTime(self, found: Any, begin: Any, end: Any) -> int:
+        (first, begun), (second, ended) = self._things[begin.value], self._things[end.value]
+        if first or second or begun is None or ended is None:  # made without a time, or not recorded
+            return INVALID
+        found._obj.value = 1e3 * (ended - begun)
+        return 0
+
+    def _cuEventDestroy_v2(self, event: Any) -> None:
+        del self._things[event.value]
+        self.live["event"] -= 1
 
     def _cuCtxSynchronize(self) -> int:
         """Waiting for a context of which a stream captures fails, and spoils what is captured."""

@@ -70,6 +70,7 @@ def test_every_form_of_product_means_what_numpy_means(
         return
     y = np.empty((*batch, m, n), np.float32)
     made = _cublaslt._Product(fake, 5, problem, step, False)
+    assert made.choose()
     made.run([a.ctypes.data, b.ctypes.data, y.ctypes.data], 256, 0)
     x, z = a.swapaxes(-1, -2) if turn_a else a, b.swapaxes(-1, -2) if turn_b else b
     np.testing.assert_allclose(y, x @ z, rtol=1e-5, atol=1e-5)
