@@ -13,8 +13,8 @@ import hashlib
 import json
 import logging
 import math
-import time
 from collections.abc import Mapping, Sequence
+from time import monotonic
 from typing import NamedTuple
 
 from hybrid_infer import _fork_safe
@@ -144,7 +144,7 @@ def _timed(
     plan: Plan, products: Products, device: Device, memory: Memory, wanted: Sequence[_Product]
 ) -> dict[str, Row]:  # fmt: skip
     """What is chosen for each, by name; without those for which there was no time, or not more than one proposal."""
-    begun, found, count = time.monotonic(), dict[str, Row](), 0
+    begun, found, count = monotonic(), dict[str, Row](), 0
     proposed = {each.name: products.proposals(plan, each.step, each.tf32) for each in wanted}
     several = [each for each in wanted if len(proposed[each.name]) > 1]
     if not several:
@@ -155,7 +155,7 @@ def _timed(
         graphs: dict[bytes, int] = {}
         try:
             for algorithm in proposed[each.name]:
-                if time.monotonic() - begun >= SECONDS:
+                if monotonic() >= begun + SECONDS:
                     break
                 offered = products.by(plan, each.step, each.tf32, algorithm)
                 graph = 0 if offered is None else _recorded(bench, each, offered[0], cold)
@@ -165,13 +165,14 @@ def _timed(
                     graphs[algorithm] = graph
             count += len(graphs)
             if len(graphs) > 1:
-                runs = _runs(each, cold)
-                found[each.name] = _fastest([*graphs], [took / runs for took in bench.seconds([*graphs.values()])])
+                seconds = [total / _runs(each, cold) for total in bench.seconds([*graphs.values()], begun + SECONDS)]
+                if max(seconds) < math.inf:
+                    found[each.name] = _fastest([*graphs], seconds)
         finally:
             for graph in graphs.values():
                 device.destroy(graph)
     text = "%s: %d of cuBLASLt's proposals for %d products were timed in %.2f s"
-    _log.info(text, NAME, count, len(found), time.monotonic() - begun)
+    _log.info(text, NAME, count, len(found), monotonic() - begun)
     return found
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any
 
 from hybrid_infer._types import Memory
@@ -53,12 +54,18 @@ class Bench:
         with apart(self._device, self._memory.index) as stream:
             return self._device.capture(stream, lambda: work(stream))
 
-    def seconds(self, graphs: Sequence[int]) -> list[float]:
-        """The shortest time that each took; of few, where it takes much longer than another."""
+    def seconds(self, graphs: Sequence[int], until: float) -> list[float]:
+        """The shortest time that each took; of few, where it takes much longer than another.
+
+        Other work of the stream may have to be waited for. `until`: when to stop, by `time.monotonic`; what was not
+        timed by then is infinite.
+        """
         found = [math.inf] * len(graphs)
         for number in range(_FIRST + _MORE):
             limit = math.inf if number < _FIRST else _NEAR * min(found)
             for i, graph in enumerate(graphs):
+                if monotonic() >= until:
+                    return found
                 if found[i] <= limit or not i:
                     found[i] = min(found[i], self._once(graph))
         return found

@@ -17,7 +17,7 @@ from test_native_gpu import check, graph_of, options
 from test_native_late import Shelf
 
 from hybrid_infer._types import TF32
-from hybrid_infer.backends.native import _algorithms, _libraries, _passes, gpu
+from hybrid_infer.backends.native import _algorithms, _libraries, _passes, _timing, gpu
 
 #: As it was measured: the first proposal splits sums and adds them up in a kernel of its own.
 SPLIT, WHOLE = Proposal(7, 13.1e-6, workspace=8192), Proposal(9, 8.3e-6, workspace=0)
@@ -286,6 +286,20 @@ def test_a_build_times_for_a_second_at_most(
     timed = Timed(cublaslt)
     assert timed.built() == ["1 products keep cuBLASLt's first proposal: no others were timed"]
     assert not cuda.count["cuEventCreate"] and timed.served() == {SPLIT.number: 2}
+
+
+@pytest.mark.parametrize(("done", "chosen"), [(3, False), (4, False), (5, True)])
+def test_a_stream_that_is_busy_does_not_hold_a_build_up(
+    done: int, chosen: bool, cublaslt: FakeLt, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of five proposals has to have been timed once; more often where there is time."""
+    cublaslt.proposals = [SPLIT, Proposal(1, 20e-6), WHOLE, Proposal(2, 20e-6), Proposal(3, 20e-6)]
+    monkeypatch.setattr(_timing, "monotonic", lambda: 1e18 * (cuda.count["cuEventElapsedTime"] >= done))
+    timed = Timed(cublaslt)
+    said = timed.built()
+    assert ("proposal 3 of 5 by time" in said[0]) == chosen
+    assert cuda.count["cuEventElapsedTime"] == done and not cuda.live["ready graph"]
+    assert timed.served() == {(WHOLE if chosen else SPLIT).number: 2}
 
 
 def test_what_is_the_fastest_in_tf32_is_used_there_alone(cublaslt: FakeLt, monkeypatch: pytest.MonkeyPatch) -> None:
