@@ -49,7 +49,7 @@ class Kernel:
     each: int = 0
     #: Does a block take one of ``rows`` at a time? Else each thread takes one (``rows`` is 1 where it is ``count``).
     blocks: bool = False
-    #: Where there are several, in place of ``entries``, ``rows``, ``threads`` and ``shared``; indices are of 64 bits.
+    #: Where there are several, in place of ``entries``, ``rows``, ``threads`` and ``shared``. One entry may serve two.
     tilings: list[Tiling] = field(default_factory=list)
     #: What computes the step, in words, where that is a matter of choice.
     what: str = ""
@@ -59,7 +59,7 @@ class Kernel:
     @property
     def names(self) -> list[str]:
         """All entry points."""
-        return [*self.entries.values(), *(each.entry for each in self.tilings)]
+        return [*self.entries.values(), *dict.fromkeys(each.entry for each in self.tilings)]
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the source: what launching it takes."""
@@ -88,10 +88,13 @@ class Kernel:
     def arguments(self, symbols: Mapping[Atom, int]) -> list[int]:
         return [_size.evaluate(each, symbols) for each in self.numbers]
 
+    def wide(self, symbols: Mapping[Atom, int]) -> bool:
+        """Does this call need indices of 64 bits?"""
+        return max(_size.evaluate(each, symbols) for each in (self.count, self.extent)) > _NARROW
+
     def entry(self, symbols: Mapping[Atom, int]) -> tuple[int, bool]:
         """Which entry point serves this call; all pointers are multiples of `VECTOR`."""
-        wide = max(_size.evaluate(each, symbols) for each in (self.count, self.extent)) > _NARROW
-        inner = _size.evaluate(self.inner, symbols)
+        wide, inner = self.wide(symbols), _size.evaluate(self.inner, symbols)
         fits = [key for key in self.entries if inner % key[0] == 0 and (key[1] or not wide)]
         return max(fits, key=lambda key: (key[0], not key[1]))
 

@@ -46,7 +46,8 @@ def rows(plan: Plan, step: Step, name: str) -> Kernel:
     Dynamic shared memory: `SCRATCH` bytes and, with ``cached`` set, ``width`` elements of the type in which rows are
     computed. The number ``cached`` is the last argument.
     """
-    made = _Rows(plan, step)
+    made = Rows(plan, step)
+    lines = made.statements()
     parameters = declaration([*made.types, *made.stored], len(made.stored), made.reach.numbers) + ", int cached"
     pointers = [f"p{i}" for i in range(len(made.types) + len(made.stored))]
     passed = ", ".join([*pointers, *(f"n{i}" for i in range(len(made.reach.numbers))), "cached"])
@@ -60,7 +61,7 @@ def rows(plan: Plan, step: Step, name: str) -> Kernel:
             f"  const I width = {made.width_text};",
             f"  const I rows = width == 0 ? (I)0 : {made.count_text} / width;",
             "  for (I line = blockIdx.x; line < rows; line += gridDim.x) {",
-            *_indent(made.lines, 2),
+            *indent(lines, 2),
             "  }",
             "}",
         ]
@@ -75,8 +76,8 @@ def rows(plan: Plan, step: Step, name: str) -> Kernel:
     )  # fmt: skip
 
 
-class _Rows:
-    """The statements of one row, pass by pass: ``lines``. ``c`` is the C type in which the row is computed."""
+class Rows:
+    """The statements of one row, pass by pass. ``c`` is the C type in which the row is computed."""
 
     def __init__(self, plan: Plan, step: Step) -> None:
         self.at = at = step.attributes
@@ -92,7 +93,9 @@ class _Rows:
         self.softmax = at["kind"] in ("softmax", "log_softmax")
         self.width, self.count = product(at["space"][at["axis"] :]), product(at["space"])
         self.width_text, self.count_text = self.reach.term(self.width), self.reach.term(self.count)
-        self.lines = [*self._first(), *self._second(), *self._third()]
+
+    def statements(self) -> list[str]:
+        return [*self._first(), *self._second(), *self._third()]
 
     def lanes(self) -> list[int]:
         """How many elements a thread may take: they must not pass the end of a row, nor of the last merged axis."""
@@ -118,12 +121,12 @@ class _Rows:
             "for (I c = (I)threadIdx.x * V; c < width; c += (I)blockDim.x * V) {",
             "  const I at = base + c;",
             f"  {self.c} x[V];",
-            *_indent(lines),
+            *indent(lines),
             "}",
         ]
 
     def _each(self, lines: Sequence[str]) -> list[str]:
-        return ["#pragma unroll", "for (int j = 0; j < V; ++j) {", *_indent(lines), "}"]
+        return ["#pragma unroll", "for (int j = 0; j < V; ++j) {", *indent(lines), "}"]
 
     def _before(self) -> list[str]:
         """Compute element j in front of the row."""
@@ -136,7 +139,7 @@ class _Rows:
     def _fetch(self) -> list[str]:
         """Have the elements again: from shared memory, or computed anew."""
         anew = [*self.body.loads(self._sources(), self.kinds), *self._each(self._before())]
-        return ["if (cached) {", *_indent(self._each(["x[j] = cache[c + j];"])), "} else {", *_indent(anew), "}"]
+        return ["if (cached) {", *indent(self._each(["x[j] = cache[c + j];"])), "} else {", *indent(anew), "}"]
 
     def _results(self, early: bool) -> list[int]:
         return [i for i, each in enumerate(self.at["results"]) if (each[0] == "early") == early]
@@ -160,26 +163,37 @@ class _Rows:
     def _first(self) -> list[str]:
         before = self._before()
         declared, assigned, written = self._keep(self._results(early=True), "b")
-        join, start = ("hi_max(one, x[j])", float("-inf")) if self.softmax else ("one + x[j]", 0.0)
+        join, start, functor = self._statistic()
         each = [*before, "if (cached) cache[c + j] = x[j];", *assigned, f"one = {join};"]
         loads = self.body.loads(self._sources(), self.kinds, self._places(early=True))
-        functor = "HiTop" if self.softmax else "HiSum"
-        lines = [
+        return [
             "const I base = line * width;",
-            f"{self.c} one = {self._number(start)};",
+            f"{self.c} one = {start};",
             *self._loop([*loads, *declared, *self._each(each), *written]),
-            f"one = hi_reduce(one, {self._number(start)}, {functor}(), scratch);",
+            f"one = hi_reduce(one, {start}, {functor}(), scratch);",
+            *self._centre(),
         ]
-        if not self.softmax:
-            centre = f"one / ({self.c})width" if self.at["kind"] == "layer" else self._number(0.0)
-            lines.append(f"const {self.c} mean = {centre};")
-        return lines
+
+    def _statistic(self) -> tuple[str, str, str]:
+        """How an element joins the first statistic, what that is of nothing, and what joins two of them."""
+        if self.softmax:
+            return "hi_max(one, x[j])", self._number(float("-inf")), "HiTop"
+        return "one + x[j]", self._number(0.0), "HiSum"
+
+    def _centre(self) -> list[str]:
+        if self.softmax:
+            return []
+        centre = f"one / ({self.c})width" if self.at["kind"] == "layer" else self._number(0.0)
+        return [f"const {self.c} mean = {centre};"]
+
+    def _term(self) -> str:
+        """What an element adds to the second statistic."""
+        return self._call("exp", "x[j] - one") if self.softmax else "(x[j] - mean) * (x[j] - mean)"
 
     def _second(self) -> list[str]:
-        term = self._call("exp", "x[j] - one") if self.softmax else "(x[j] - mean) * (x[j] - mean)"
         return [
             f"{self.c} two = {self._number(0.0)};",
-            *self._loop([*self._fetch(), *self._each([f"two += {term};"])]),
+            *self._loop([*self._fetch(), *self._each([f"two += {self._term()};"])]),
             f"two = hi_reduce(two, {self._number(0.0)}, HiSum(), scratch);",
         ]
 
@@ -210,5 +224,5 @@ class _Rows:
         return f"{self._number(1.0)} / {root}", "(x[j] - mean) * scale"
 
 
-def _indent(lines: Sequence[str], depth: int = 1) -> list[str]:
+def indent(lines: Sequence[str], depth: int = 1) -> list[str]:
     return [line if line.startswith("#") else "  " * depth + line for line in lines]

@@ -23,7 +23,8 @@ class Tiling(NamedTuple):
     """One of several ways to compute a step, which differ in the tile of a block: their number says which serves.
 
     ``rows``: tiles. ``cost``: the time that a tile adds where a multiprocessor has many, ``alone`` that of one where it
-    has no other, both beside those of the other tilings: estimates, in no unit.
+    has no other, both beside those of the other tilings: estimates, in no unit. ``narrow``: its indices are of 32 bits,
+    which not every space can be counted in.
     """
 
     entry: str
@@ -32,6 +33,7 @@ class Tiling(NamedTuple):
     shared: int
     cost: int
     alone: int
+    narrow: bool = False
 
     def time(self, tiles: int, multiprocessors: int) -> int:
         """The estimate for so many tiles."""

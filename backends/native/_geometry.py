@@ -15,7 +15,8 @@ from hybrid_infer.backends.native._size import Atom
 
 _WARP = 32
 
-#: Blocks for each multiprocessor, at most: kernels stride over what is left.
+#: Blocks for each multiprocessor, at most: kernels stride over what is left. Clusters stay whole: it is a multiple of
+#: the blocks that one has.
 _WAVES = 32
 
 
@@ -57,7 +58,8 @@ def geometry(kernel: Kernel, symbols: Mapping[Atom, int], gpu: Properties) -> Ge
 def _tiled(kernel: Kernel, symbols: Mapping[Atom, int], gpu: Properties) -> Geometry:
     """By the tiling that is through soonest of those that fit; of equals, the first."""
     best, least = None, 0
-    for each in kernel.tilings:
+    fitting = [each for each in kernel.tilings if not each.narrow] if kernel.wide(symbols) else kernel.tilings
+    for each in fitting:
         tiles = _size.evaluate(each.rows, symbols)
         time = each.time(tiles, gpu.multiprocessors)
         if each.shared <= gpu.shared and (best is None or time < least):

@@ -14,6 +14,7 @@ from hybrid_infer.backends.native._cuda_attention_units import attention_on_unit
 from hybrid_infer.backends.native._cuda_elementwise import elementwise
 from hybrid_infer.backends.native._cuda_gemm import gemm
 from hybrid_infer.backends.native._cuda_gemm_tiles import gemm_tiles
+from hybrid_infer.backends.native._cuda_held_rows import held_rows
 from hybrid_infer.backends.native._cuda_rows import rows
 from hybrid_infer.backends.native._plan import Plan, Step, encode
 
@@ -33,6 +34,9 @@ _GENERATED: dict[str, Callable[[Plan, Step, str], Kernel | None]] = {
 
 #: The first architecture whose matrix units our kernels know.
 _MATRIX_UNITS = 80
+
+#: The first architecture whose blocks run in clusters and write to each other's shared memory.
+_CLUSTERS = 90
 
 #: What is tried first, on GPUs that have matrix units for the types of the step.
 _ON_MATRIX_UNITS: dict[str, Callable[[Plan, Step, str], Kernel | None]] = {
@@ -70,7 +74,10 @@ def kernels(plan: Plan, architecture: str = "sm_80") -> dict[str, Kernel]:
 
 def kernel(plan: Plan, step: Step, name: str, architecture: str) -> Kernel | None:
     """The kernel of a step, under that name; None where it has none."""
-    units = _ON_MATRIX_UNITS if int(architecture[3:]) >= _MATRIX_UNITS else {}
+    number = int(architecture[3:])
+    if step.op == "row" and (held := held_rows(plan, step, name, clusters=number >= _CLUSTERS)) is not None:
+        return held
+    units = _ON_MATRIX_UNITS if number >= _MATRIX_UNITS else {}
     makers = [units.get(step.op), attention_tiles if step.op == "attention" else None, _GENERATED.get(step.op)]
     return next((made for each in makers if each is not None and (made := each(plan, step, name))), None)
 

@@ -21,7 +21,10 @@ from typing import Any
 import numpy as np
 from kernel_support import COMPILER, HOST
 
-_ENTRY = re.compile(r'extern "C" __global__ void __launch_bounds__\((\d+)(?:, \d+)?\) (\w+)\(([^)]*)\)')
+_ENTRY = re.compile(
+    r'extern "C" __global__ void (?:__cluster_dims__\((\d+)\) )?'
+    r"__launch_bounds__\((\d+)(?:, \d+)?\) (\w+)\(([^)]*)\)"
+)
 _SHARED = "extern __shared__ __align__(16) unsigned char hi_shared[];"
 
 #: What the real library gives for an address that cannot be: CUDA_ERROR_ILLEGAL_ADDRESS and the like.
@@ -49,7 +52,7 @@ def host_compiler(folder: Path) -> Callable[..., bytes]:
         lines = [line for line in source.replace(_SHARED, "").splitlines() if not line.startswith("#include")]
         parts = ['#include "cuda_on_cpu.h"', '#include "cuda_fp16.h"', '#include "cuda_bf16.h"',
                  '#include "tensor_cores_on_cpu.h"', *lines]  # fmt: skip
-        for bound, entry, parameters in _ENTRY.findall(source):
+        for together, bound, entry, parameters in _ENTRY.findall(source):
             kinds = [each.rpartition(" ")[0].replace("__restrict__", "").strip() for each in parameters.split(",")]
             arguments = ", ".join(f"*({kind}*)a[{i}]" for i, kind in enumerate(kinds))
             space = entry.rpartition("_")[0]
@@ -58,8 +61,9 @@ def host_compiler(folder: Path) -> Callable[..., bytes]:
             parts.append(
                 f'extern "C" const int sizes_{entry}[] = {{ {sizes} 0 }};\n'
                 f'extern "C" const int most_{entry} = {bound};\n'
+                f'extern "C" const int cluster_{entry} = {together or 1};\n'
                 f'extern "C" void run_{entry}(void** a, int grid, int block) '
-                f"{{ launch(grid, block, [=] {{ {space}::{entry}({arguments}); }}); }}"
+                f"{{ launch(grid, block, [=] {{ {space}::{entry}({arguments}); }}, {together or 1}); }}"
             )
         path, library = folder / f"unit{number}.cpp", folder / f"unit{number}.so"
         path.write_text("\n".join(parts))
@@ -204,6 +208,8 @@ class FakeCuda:
                         stream: Any, parameters: Any, extra: None) -> int:  # fmt: skip
         library, entry = self._things[function.value]
         most = ctypes.c_int.in_dll(library, f"most_{entry}").value
+        if gx % ctypes.c_int.in_dll(library, f"cluster_{entry}").value:
+            return INVALID
         if not (gx and gy == gz == by == bz == 1 and 0 < bx <= most) or shared > self._allowed[function.value]:
             return INVALID
         sizes = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -35,9 +36,10 @@ def build(kernels: Mapping[str, Kernel], folder: Path) -> ctypes.CDLL:
             arguments = [f"({STORED[dtype]}*)p[{i}]" for i, dtype in enumerate(kernel.pointers)]
             arguments += [f"n[{i}]" for i in range(len(kernel.numbers))]
             arguments += ["cached"] if kernel.cached else []
+            together = cluster(kernel.source, entry)
             parts.append(
                 f'extern "C" void launch_{entry}(void** p, const long long* n, int cached, int grid, int block) '
-                f"{{ launch(grid, block, [=] {{ {name}::{entry}({', '.join(arguments)}); }}); }}"
+                f"{{ launch(grid, block, [=] {{ {name}::{entry}({', '.join(arguments)}); }}, {together}); }}"
             )
     path, library = folder / "kernels.cpp", folder / "kernels.so"
     path.write_text("\n".join(parts))
@@ -46,6 +48,12 @@ def build(kernels: Mapping[str, Kernel], folder: Path) -> ctypes.CDLL:
     done = subprocess.run([COMPILER, *flags, str(path), "-o", str(library)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[:4000]
     return ctypes.CDLL(str(library))
+
+
+def cluster(source: str, entry: str) -> int:
+    """Blocks that run together, of an entry point of a source."""
+    found = re.search(rf"__cluster_dims__\((\d+)\) __launch_bounds__\(\d+(?:, \d+)?\) {entry}\(", source)
+    return int(found[1]) if found else 1
 
 
 def stored(array: Any, dtype: str) -> Any:
@@ -80,14 +88,15 @@ def run_kernel(
     places = [*range(len(arrays)), *range(len(step.inputs), len(step.inputs) + len(outputs))]
     seen = [_window.windows(step)[place] for place in places]
     starts = [0 if each is None else _size.evaluate(each.start, symbols) for each in seen]
-    lanes = next((key[0] for key, name in kernel.entries.items() if name == entry), 1)
+    found = re.search(r"_[il](\d+)w\d+c\d+$", entry)  # of a row: see `_cuda_held_rows`
+    lanes = int(found[1]) if found else next((key[0] for key, name in kernel.entries.items() if name == entry), 1)
     for each in seen:
         _check_aligned(each, lanes, symbols)
     first = [a.ctypes.data + start * a.itemsize for a, start in zip(held, starts, strict=True)]
     pointers = (ctypes.c_void_p * len(held))(*first)
     numbers = kernel.arguments(symbols)
     given = (ctypes.c_longlong * max(len(numbers), 1))(*numbers)
-    getattr(library, f"launch_{entry}")(pointers, given, int(cached), grid, threads)
+    getattr(library, f"launch_{entry}")(pointers, given, int(cached), grid * cluster(kernel.source, entry), threads)
     assert not library.hi_stuck(), "some threads of a block wait for others for ever"
     return [loaded(array, dtype) for array, dtype in zip(outputs, kinds, strict=True)]
 

@@ -5,8 +5,6 @@
 #include "cuda_fp16.h"
 #include "cuda_on_cpu.h"
 
-#define HI_ON_HOST
-
 struct Copied { void* to; unsigned char bytes[16]; const void* from; bool full; };
 inline std::vector<std::vector<std::vector<Copied>>> copies(1024);  // by thread, in groups, the last one open
 
