@@ -20,7 +20,7 @@ from typing import NamedTuple
 from hybrid_infer import _fork_safe
 from hybrid_infer._types import TF32, Memory
 from hybrid_infer.backends.native import _kernels, _libraries
-from hybrid_infer.backends.native._cublaslt import OPS, WORKSPACE, Products, Run
+from hybrid_infer.backends.native._cublaslt import OPS, WORKSPACE, Products, Run, rounds
 from hybrid_infer.backends.native._device import Device
 from hybrid_infer.backends.native._late import Shelf
 from hybrid_infer.backends.native._plan import BYTES, NAME, Algorithm, Plan, Step
@@ -133,8 +133,8 @@ def _products(plan: Plan, tf32: TF32) -> list[_Product]:
         name = _kernels.name_of(plan, step)
         sizes = tuple(math.prod(s or ()) * BYTES[v.dtype] for s, v in zip(shapes, values, strict=True))
         cold = tuple(i for i, each in enumerate(step.inputs[:2]) if aliases.get(each, each) in brought)
-        rounds = tf32.products and plan.values[step.outputs[0]].dtype == "float32"
-        made = found.setdefault(name, _Product(name, step, rounds, cold, sizes))
+        coarse = rounds(step, plan.values[step.outputs[0]].dtype, tf32)
+        made = found.setdefault(name, _Product(name, step, coarse, cold, sizes))
         moved[name] = moved.get(name, 0) + sum(made.sizes)
     fit = [each for each in found.values() if max(each.streamed(), each.kept()) <= _LARGEST]
     return sorted(fit, key=lambda each: -moved[each.name])

@@ -114,6 +114,12 @@ def _stride(leading: Sequence[int], batch: Sequence[int], whole: int) -> int | N
     return 0 if all(size == 1 for size in kept) else None
 
 
+def rounds(step: Step, dtype: str, tf32: TF32) -> bool:
+    """May the library round what it multiplies in a product of that type? Some stand for convolutions."""
+    allowed = tf32.convolutions if step.attributes.get("convolution") else tf32.products
+    return allowed and dtype == "float32"
+
+
 class Products:
     """The library on one GPU, which is current when this is made. Raises the binding's errors."""
 
@@ -130,7 +136,7 @@ class Products:
         problem = _problem(plan, step, symbols)
         if problem is None:
             return None
-        rounded = tf32.products and problem.dtype == "float32"
+        rounded = rounds(step, problem.dtype, tf32)
         made = _Product(self._lt, self._handle, problem, step, rounded)
         what = step.op, problem.dtype, problem[1:]
         known = plan.algorithms.get(_kernels.name_of(plan, step)) if plan.algorithms else None

@@ -2,17 +2,20 @@
 
 A convolution that takes channels last is put between turns. Turns move down through what is elementwise, through
 poolings and means over the image, and those that meet cancel: of a residual network one is left at either end. Weights
-are turned at each call, since they are read where they lie; that is little beside the convolution.
+are turned at each call, since they are read where they lie; that is little beside the convolution. An image of few
+channels is turned too where what is made of it leads to such a convolution: it is small beside what is made of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from hybrid_infer.backends.native import _code, _views
 from hybrid_infer.backends.native._duplicates import merge_duplicates
+from hybrid_infer.backends.native._patches import MULTIPLE, cut_patches
 from hybrid_infer.backends.native._plan import Plan, Step, Value
 from hybrid_infer.backends.native._rewrite import Finder, repeat, sort_steps, splice
 from hybrid_infer.backends.native._size import Dim
@@ -20,17 +23,28 @@ from hybrid_infer.backends.native._size import Dim
 #: (n, c, h, w) to (n, h, w, c), and back.
 LAST, FIRST = [0, 2, 3, 1], [0, 3, 1, 2]
 
-#: Channels come in so many at a time.
-_MULTIPLE = 8
-
 #: What is told where its channels are.
 _TOLD = ("MaxPool", "AveragePool", "BatchNormalization")
+
+#: What leads from one convolution to another, each holding its channels where the other does.
+_LEADING = frozenset({*_TOLD, *_code.FUSABLE, "view", "InstanceNormalization", "GroupNormalization"})
 
 
 def choose_layout(plan: Plan) -> None:
     """Turn what gains by it to channels last; a convolution says which way round it is, and why."""
-    turned = [step for step in plan.steps if step.op == "Conv" and _gains(plan, step)]
-    if not turned:
+    cut = cut_patches(plan)
+    convolutions = [step for step in plan.steps if step.op == "Conv"]
+    reasons = [_reason(plan, step) for step in convolutions]
+    gaining = [step for step, why in zip(convolutions, reasons, strict=True) if not why]
+    finder, turned = Finder(plan), []
+    for step, why in zip(convolutions, reasons, strict=True):
+        if not why or (why == _FEW and _leads(finder, step, gaining)):
+            turned.append(step)
+            said = "as tensor cores want them" if not why else "as what it leads to does"
+            plan.decide("layout", step.outputs[0], f"a convolution holds its channels last, {said}")
+        else:
+            plan.decide("layout", step.outputs[0], f"a convolution holds its channels first: {why}")
+    if not turned and not cut:
         return
     for step in turned:
         _turn(plan, step)
@@ -42,23 +56,36 @@ def choose_layout(plan: Plan) -> None:
     plan.decide("layout", "", f"{len(turned)} convolutions hold their channels last, with {left} turns left")
 
 
-def _gains(plan: Plan, step: Step) -> bool:
+_FEW = f"the channels that it reads are no multiple of {MULTIPLE}"
+
+
+def _reason(plan: Plan, step: Step) -> str:
+    """Why a convolution gains nothing by holding its channels last; empty if it does."""
     values = [plan.values.get(name) for name in (*step.inputs, step.outputs[0])]
     shapes = [None if value is None else value.shape for value in values]
     dtype = plan.values[step.inputs[0]].dtype
     x, w = shapes[0], shapes[1]
     if dtype not in ("float16", "bfloat16"):
-        why = f"{dtype} gains nothing by another order"
-    elif x is None or w is None or shapes[-1] is None or len(x) != 4:
-        why = "it is not over images of a known rank"
-    elif step.attributes.get("group", 1) != 1 or step.attributes.get("auto_pad", "NOTSET") != "NOTSET":
-        why = "it has groups"
-    elif any(not isinstance(size, int) or size % _MULTIPLE for size in (w[0], w[1])):
-        why = f"its channels are no multiple of {_MULTIPLE}"
-    else:
-        plan.decide("layout", step.outputs[0], "a convolution holds its channels last, as tensor cores want them")
-        return True
-    plan.decide("layout", step.outputs[0], f"a convolution holds its channels first: {why}")
+        return f"{dtype} gains nothing by another order"
+    if x is None or w is None or shapes[-1] is None or len(x) != 4:
+        return "it is not over images of a known rank"
+    if step.attributes.get("group", 1) != 1 or step.attributes.get("auto_pad", "NOTSET") != "NOTSET":
+        return "it has groups"
+    if not isinstance(w[0], int) or w[0] % MULTIPLE or not isinstance(w[1], int):
+        return f"its channels are no multiple of {MULTIPLE}"
+    return _FEW if w[1] % MULTIPLE else ""
+
+
+def _leads(finder: Finder, step: Step, convolutions: Sequence[Step]) -> bool:
+    """Does what a convolution gives become what one of those convolutions reads, over the same axes?"""
+    seen, stack = set[int](), [step]
+    while stack:
+        for user in finder.users.get(stack.pop().outputs[0], ()):
+            if any(user is each for each in convolutions):
+                return True
+            if id(user) not in seen and user.op in _LEADING:
+                seen.add(id(user))
+                stack.append(user)
     return False
 
 
