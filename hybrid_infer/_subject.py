@@ -339,9 +339,10 @@ class Subject:
         """Does the code name the clock, or another thing that differs from call to call?"""
         if any(code.context_variables for code in self.codes):
             return True
-        from hybrid_infer.capture import _outside
+        from hybrid_infer.capture import _moment, _outside
 
-        return any(_outside.suspected(function, code) for function, code in self._bodies())
+        bodies = any(_outside.suspected(function, code) for function, code in self._bodies())
+        return bodies or self.holds_any(_moment.held)
 
     def compared(self) -> Callable[[Any], bool]:
         """Of which objects may the code compare the class, by ``type(value)``? See `_type_calls`.

@@ -58,9 +58,9 @@ SECTIONS: tuple[Section, ...] = (
     ),
     Section(
         "outside-world",
-        r"it reads (the clock|the environment|the number of the process|the context variable|whether a lock|"
-        r"the subclasses of a class)|"
-        r"it leaves a lock|it opens the file",
+        r"it reads (the (clock|environment|number of the process|thread|machine|time zone|locale|file|garbage|context)|"
+        r"a hash|where an object|how often|what the process|whether a lock|the subclasses of a class)|"
+        r"it leaves a lock|it opens the file|it runs another program|it changes the file system",
         "Read it outside of the method and pass it as an argument",
     ),
     Section("settings", r"which outlasts the call", "Call it outside of the method"),

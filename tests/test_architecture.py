@@ -178,6 +178,7 @@ ENVIRONMENT = {
     "_options.py": "the settings of this library",
     "state/_environment.py": "watches what a method has read of it",
     "capture/_outside.py": "watches who reads it",
+    "capture/_moment.py": "recognises the object, and reads nothing of it",
     "fingerprint/_objects.py": "recognises the object, and reads nothing of it",
     "backends/_cores.py": "the user's own settings of the OpenMP runtime, which are left alone",
     "frontends/_tf32.py": "NVIDIA's own switch, which its libraries read",

@@ -1,29 +1,27 @@
 """What a method reads from outside the program, or sets there, while it is traced: a static graph would do neither.
 
-Seen: what is set in ``os.environ``, files opened by the user's code, Python's and NumPy's random numbers, the clock,
-the number of the process, context variables, whether locks are held, settings of the framework and the seeds of its
-random numbers. Environment variables that are read are listed, since they can be watched (see `_environment`). Only the
-tracing thread counts.
+Seen: what is set in ``os.environ``, files opened, folders changed and programs run by the user's code, Python's and
+NumPy's random numbers, the clock and its like (see `_moment`), context variables, whether locks are held, settings of
+the framework and the seeds of its random numbers. Environment variables that are read are listed, since they can be
+watched (see `_environment`). Only the tracing thread counts.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
-import datetime
 import importlib._bootstrap
 import os
 import random
 import sys
 import threading
-import time
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from hybrid_infer import _fork_safe, _profiler
 from hybrid_infer._errors import TraceError
-from hybrid_infer.capture import _contexts
+from hybrid_infer.capture import _contexts, _moment
 from hybrid_infer.objects import _locks, _origin
 from hybrid_infer.state import _environment
 from hybrid_infer.state._ran import Trail
@@ -33,25 +31,6 @@ _LOCK = _fork_safe.Lock()
 _HOOKED = False
 _OBSERVERS: list[Any] = []
 
-#: Functions in C that answer something else at each call or in each process, by what is said of them.
-_CLOCKS = frozenset(
-    {
-        "time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime", "localtime", "gmtime",
-        "ctime", "asctime", "strftime",
-    }
-)  # fmt: skip
-_FILES = ("stat", "lstat", "listdir", "scandir", "access", "readlink", "getcwd", "pread", "read", "statvfs", "fstat",
-          "getcwdb", "getxattr", "listxattr")
-_SOURCES = {
-    "the clock": (
-        os.times, *(getattr(time, name) for name in dir(time) if name.removesuffix("_ns") in _CLOCKS),
-    ),
-    "the file system": tuple(getattr(os, name) for name in _FILES if hasattr(os, name)),
-    "the number of the process": (os.getpid, os.getppid),
-    "the system's random numbers": (os.urandom,),
-}
-_ANSWERS = {function: what for what, functions in _SOURCES.items() for function in functions}
-_DATES = ("now", "utcnow", "today")
 #: Functions of the frameworks that leave something behind, by the end of their names.
 _SETTERS = frozenset(
     {
@@ -62,15 +41,7 @@ _SETTERS = frozenset(
         "use_deterministic_algorithms",
     }
 )  # fmt: skip
-_NAMES = frozenset(
-    {
-        *(function.__name__ for function in _ANSWERS), *_DATES, *_SETTERS, *_locks.NAMES, "uuid", "uuid1", "uuid4",
-        "secrets", "exists", "lexists", "isfile", "isdir", "islink", "getsize", "getmtime", "is_file", "is_dir",
-        "iterdir", "glob", "rglob", "walk", "cwd", "absolute", "resolve", "is_symlink", "is_mount", "abspath",
-        "realpath", "relpath", "getctime", "getatime", "samefile", "which", "disk_usage", "copy_context",
-        "__subclasses__",
-    }
-)  # fmt: skip
+_NAMES = _SETTERS | _locks.NAMES
 
 
 def suspected(function: types.FunctionType, code: types.CodeType) -> bool:
@@ -78,15 +49,13 @@ def suspected(function: types.FunctionType, code: types.CodeType) -> bool:
 
     What is only named may never be called: `watch` tells, at the price of a slower trace.
     """
-    names = set(code.co_names)
-    if not names.isdisjoint(_NAMES):
+    if not _NAMES.isdisjoint(code.co_names) or _moment.named(code, function.__globals__):
         return True
-    for value in (function.__globals__.get(name) for name in names):
-        if isinstance(value, types.BuiltinFunctionType) and (
-            value in _ANSWERS or type(getattr(value, "__self__", None)) in _locks.KINDS
-        ):
-            return True
-    return False
+    held = (function.__globals__.get(name) for name in code.co_names)
+    return any(
+        isinstance(each, types.BuiltinFunctionType) and type(getattr(each, "__self__", None)) in _locks.KINDS
+        for each in held
+    )
 
 
 class Watch:
@@ -115,6 +84,12 @@ class Watch:
             reason = _placed(reason, self.line(frame))
         if reason not in self.reasons:
             self.reasons.append(reason)
+
+    def reads(self, what: str, frame: Any) -> None:
+        """Add that code reads something, if it is the user's that a frame runs for."""
+        user = _users(self, frame)
+        if user is not None:
+            self.note(f"it reads {what}", user)
 
 
 @contextlib.contextmanager
@@ -192,6 +167,10 @@ def _clock_observer(found: Watch) -> Any:
                 trail.note(frame)
             if code is _IMPORTS:
                 _note_import(found, frame)
+            if (what := _moment.of_python(frame)) is not None:
+                found.reads(what, frame.f_back)
+            elif (what := _moment.passed_on(code)) is not None:
+                found.reads(what, frame)
             if code.co_name in _SETTERS and not _sets_what_is_set(frame):
                 _note_setter(found, code.co_name, frame.f_globals.get("__name__", ""), frame.f_back)
         if event in ("call", "return"):  # what is returned is any object, which may compute its attributes
@@ -208,19 +187,13 @@ def _clock_observer(found: Watch) -> Any:
         if called.__name__ in _SETTERS:
             module = getattr(called, "__module__", None) or type(owner).__module__
             _note_setter(found, called.__name__, str(module), frame)
-        try:
-            what = _ANSWERS.get(called)
-        except TypeError:  # a method of something that has no hash
-            return
-        if what is None and called.__name__ in _DATES and owner in _CALENDAR:
-            what = "the clock"
-        elif what is None and (called is contextvars.copy_context or type(owner) is contextvars.Context):
+        what = _moment.of_builtin(frame, called, owner)
+        if what is None and (called is contextvars.copy_context or type(owner) is contextvars.Context):
             what = "the context variables as a whole"
         elif what is None and called.__name__ == "__subclasses__" and isinstance(owner, type):
             what = "the subclasses of a class"
-        user = _users(found, frame) if what is not None else None
-        if user is not None:
-            found.note(f"it reads {what}", user)
+        if what is not None:
+            found.reads(what, frame)
 
     return observe
 
@@ -277,7 +250,6 @@ _FRAMEWORKS = ("torch", "paddle")
 _WRAPPERS = (
     "torch._compile", "torch._dynamo", "torch.utils._contextlib", "paddle.base.wrapped_decorator", "contextlib",
 )  # fmt: skip
-_CALENDAR = (datetime.datetime, datetime.date)
 
 
 def _numpy_state(numpy: Any) -> Any:
@@ -319,10 +291,29 @@ def _install() -> None:
             os.environb.encodekey = noting(os.environb.encodekey)
 
 
+#: What a trace must not do, as the eager method will do it, by the event that tells of it.
+_CHANGES = {
+    **dict.fromkeys(
+        ("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn"),
+        "it runs another program",
+    ),
+    **dict.fromkeys(
+        ("os.mkdir", "os.rmdir", "os.remove", "os.rename", "os.link", "os.symlink", "os.truncate", "os.chmod",
+         "os.chown", "os.utime"), "it changes the file system",
+    ),
+}  # fmt: skip
+_EVENTS = frozenset({"open", "os.putenv", "os.unsetenv", *_CHANGES})
+
+
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if event not in ("open", "os.putenv", "os.unsetenv"):
+    if event not in _EVENTS:
         return
     found = getattr(_LOCAL, "watch", None)
+    if found is not None and event in _CHANGES:
+        if (user := _users(found, sys._getframe(1))) is not None:
+            found.note(_CHANGES[event], user)
+            raise TraceError(found.reasons[-1])
+        return
     if found is not None and event != "open":
         if _asks(found, sys._getframe(1)):
             name = found.assigned.note(arguments[0])
@@ -360,12 +351,14 @@ def _asks(found: Watch, frame: Any) -> bool:
 
 _SKIPPED = (
     "numpy", "os", "pathlib", "io", "codecs", "tempfile", "json", "collections", "importlib", "genericpath", "uuid",
-    "secrets", "random", "posixpath", "ntpath", "glob", "shutil",
+    "secrets", "random", "posixpath", "ntpath", "glob", "shutil", "subprocess", "locale", "platform", "multiprocessing",
 )  # fmt: skip
 #: What an import runs of a module that is not there yet: what it asks of the file system is none of the method's.
 _IMPORTS: types.CodeType = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
-#: Ours, which stand between code and what it calls.
-_PASSED_ON = ("hybrid_infer.capture._outside", "hybrid_infer.frontends._paddle_source")
+#: What stands between code and what it calls.
+_PASSED_ON = (
+    "hybrid_infer.capture._outside", "hybrid_infer.frontends._paddle_source", "paddle.jit.dy2static.convert_operators",
+)  # fmt: skip
 
 
 def _users(found: Watch, frame: Any) -> Any:

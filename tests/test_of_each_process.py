@@ -1,0 +1,273 @@
+"""What is another value in each process or at each call, and no argument: no static model keeps it."""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import locale
+import multiprocessing
+import os
+import platform
+import random
+import resource
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import eagerly, served
+
+from hybrid_infer import inference
+
+FILE = open(__file__)  # noqa: SIM115
+SYSTEM = random.SystemRandom()
+WHEN = datetime.datetime(2020, 1, 1)
+EARLY = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
+TABLE = {"now": time.time}
+
+
+class Key:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self.number))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and other.number == self.number
+
+
+SCALES = {Key(1): 2.0}
+
+
+def of_text(x: Any) -> Any:
+    return x * (hash("north") % 7)
+
+
+def of_texts_in_turn(x: Any) -> Any:
+    return x * (sum(map(hash, ("north", "south"))) % 7)
+
+
+def by_its_method(x: Any) -> Any:
+    return x * ("north".__hash__() % 7)
+
+
+def address(x: Any) -> Any:
+    return x * (id(TABLE) % 7)
+
+
+def thread(x: Any) -> Any:
+    return x * (threading.get_ident() % 7)
+
+
+def native_thread(x: Any) -> Any:
+    return x * (threading.get_native_id() % 7)
+
+
+def name_of_thread(x: Any) -> Any:
+    return x * len(threading.current_thread().name)
+
+
+def main_thread(x: Any) -> Any:
+    return x * 2 if threading.current_thread() is threading.main_thread() else x
+
+
+def threads(x: Any) -> Any:
+    return x * threading.active_count()
+
+
+def process(x: Any) -> Any:
+    return x * ((multiprocessing.current_process().pid or 0) % 7)
+
+
+def group(x: Any) -> Any:
+    return x * (os.getpgrp() % 7)
+
+
+def load(x: Any) -> Any:
+    return x * os.getloadavg()[0]
+
+
+def memory(x: Any) -> Any:
+    return x * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss % 7)
+
+
+def garbage(x: Any) -> Any:
+    return x * gc.get_count()[0]
+
+
+def references(x: Any) -> Any:
+    return x * sys.getrefcount(TABLE)
+
+
+def host(x: Any) -> Any:
+    return x * len(socket.gethostname())
+
+
+def node(x: Any) -> Any:
+    return x * len(platform.node())
+
+
+def name_of_system(x: Any) -> Any:
+    return x * len(os.uname().nodename)
+
+
+def cores(x: Any) -> Any:
+    return x * (os.cpu_count() or 1)
+
+
+def variables(x: Any) -> Any:
+    return x * len(os.environ)
+
+
+def stamped(x: Any) -> Any:
+    return x * (uuid.uuid1().int % 7)
+
+
+def card(x: Any) -> Any:
+    return x * (uuid.getnode() % 7)
+
+
+def drawn_by_the_system(x: Any) -> Any:
+    return x * random.SystemRandom().random()
+
+
+def drawn_by_one_that_is_held(x: Any) -> Any:
+    return x * SYSTEM.random()
+
+
+def drawn_by_a_new_one(x: Any) -> Any:
+    return x * random.Random().random()
+
+
+def drawn_by_numpy(x: Any) -> Any:
+    generator = np.random.default_rng()
+    return x * float(generator.random())
+
+
+def chosen(x: Any) -> Any:
+    return x * secrets.choice((1.0, 2.0))
+
+
+def in_this_zone(x: Any) -> Any:
+    return x * datetime.datetime.fromtimestamp(86400.0).hour
+
+
+def moved_to_this_zone(x: Any) -> Any:
+    return x * EARLY.astimezone().hour
+
+
+def counted_in_this_zone(x: Any) -> Any:
+    return x * (WHEN.timestamp() % 86400)
+
+
+def made_in_this_zone(x: Any) -> Any:
+    return x * (time.mktime((2020, 1, 1, 0, 0, 0, 0, 0, 0)) % 86400)
+
+
+def language(x: Any) -> Any:
+    return x * len(str(locale.getlocale()))
+
+
+def point(x: Any) -> Any:
+    return x * len(str(locale.localeconv()["decimal_point"]))
+
+
+def line(x: Any) -> Any:
+    return x * len(FILE.readline())
+
+
+def program(x: Any) -> Any:
+    return x * len(subprocess.check_output([sys.executable, "-c", "print(1)"]))
+
+
+def command(x: Any) -> Any:
+    return x * (1 + os.system("true"))
+
+
+def folder(x: Any) -> Any:
+    return x * len(tempfile.mkdtemp())
+
+
+def in_a_table(x: Any) -> Any:
+    return x * TABLE["now"]()
+
+
+PROCESS, HASH, ADDRESS, THREAD = "the number of the process", "a hash", "where an object lies", "the thread"
+MACHINE, RANDOM, ZONE, LOCALE = "the machine", "the system's random numbers", "the time zone", "the locale"
+
+
+@pytest.mark.parametrize(
+    ("function", "what"),
+    [
+        (of_text, HASH), (of_texts_in_turn, HASH), (by_its_method, HASH), (address, ADDRESS),
+        (thread, THREAD), (native_thread, THREAD), (name_of_thread, THREAD), (main_thread, THREAD), (threads, THREAD),
+        (process, PROCESS), (group, PROCESS), (load, MACHINE), (memory, "what the process has used"),
+        (garbage, "garbage"), (references, "referred to"),
+        (host, MACHINE), (node, MACHINE), (name_of_system, MACHINE), (cores, MACHINE),
+        (variables, "the environment as a whole"), (stamped, "the clock"), (card, MACHINE),
+        (drawn_by_the_system, RANDOM), (drawn_by_one_that_is_held, RANDOM), (drawn_by_a_new_one, RANDOM),
+        (drawn_by_numpy, ""), (chosen, RANDOM), (in_this_zone, ZONE), (moved_to_this_zone, ZONE),
+        (counted_in_this_zone, ZONE), (made_in_this_zone, ZONE), (language, LOCALE), (point, LOCALE),
+        (line, "the file"), (program, "another program"), (command, "another program"),
+        (folder, "the file system"), (in_a_table, "the clock"),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)  # fmt: skip
+def test_it_is_answered_eagerly_for_a_reason(framework: Any, function: Callable[[Any], Any], what: str) -> None:
+    hot, x = inference(function, verify="off"), framework.ones([2])
+    for _ in range(2):
+        hot(x)
+    eagerly(what)
+
+
+def test_what_a_class_makes_a_hash_of_for_look_ups_is_served(framework: Any) -> None:
+    def looked_up(x: Any) -> Any:
+        return x * SCALES[Key(1)]
+
+    hot, x = inference(looked_up, verify="off"), framework.ones([2])
+    for _ in range(2):
+        assert hot(x).numpy().tolist() == [2.0, 2.0]
+    served(1)
+
+
+def test_a_folder_is_made_once_for_each_call(framework: Any, tmp_path: Path) -> None:
+    place = tmp_path / "made"
+    place.mkdir()
+
+    def counted(x: Any) -> Any:
+        return x * len(tempfile.mkdtemp(dir=place))
+
+    hot = inference(counted, verify="off")
+    for n in range(1, 4):
+        hot(framework.ones([2]))
+        assert len([*place.iterdir()]) == n
+    eagerly("the file system")
+
+
+def test_attributes_that_hold_the_clock_or_its_like(framework: Any) -> None:
+    layer_type = framework.nn.Module if framework.__name__ == "torch" else framework.nn.Layer
+
+    class Timed(layer_type):  # type: ignore[misc, valid-type]
+        def __init__(self) -> None:
+            super().__init__()
+            self.ask = time.time
+
+        @inference(verify="off")
+        def forward(self, x: Any) -> Any:
+            return x * self.ask()
+
+    layer = Timed()
+    layer.eval()
+    for _ in range(2):
+        layer(framework.ones([2]))
+    eagerly("the clock")
