@@ -12,7 +12,7 @@ import enum
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any
 
 from hybrid_infer import _fork_safe
 
@@ -85,11 +85,27 @@ _BY_TEXT = frozenset({"getattr", "__getattribute__", "attrgetter", "vars", "__di
 _TOLD = frozenset({"__hash__", "__repr__", "__str__", "__format__"})
 
 
-class Body(NamedTuple):
-    """A piece of code, and the globals that it has."""
+class Body:
+    """A piece of code, and the globals that it has. Its instructions are read once, for whatever is followed there."""
 
-    code: CodeType
-    scope: Mapping[str, Any]
+    def __init__(self, code: CodeType, scope: Mapping[str, Any]) -> None:
+        self.code, self.scope = code, scope
+        self.names = frozenset((*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars))
+
+    @_fork_safe.cached_property
+    def steps(self) -> list[dis.Instruction]:
+        return [each for each in dis.get_instructions(self.code) if each.opname not in _SKIPPED]
+
+    @_fork_safe.cached_property
+    def inside(self) -> list[Body]:
+        return [Body(each, self.scope) for each in self.code.co_consts if isinstance(each, CodeType)]
+
+    @_fork_safe.cached_property
+    def makes_sets(self) -> bool:
+        """May it put what it goes through into another set?"""
+        steps, names = _MAKES
+        here = not names.isdisjoint(self.code.co_names) or any(each.opname in steps for each in self.steps)
+        return here or any(each.makes_sets for each in self.inside)
 
 
 def of_name(
@@ -116,7 +132,7 @@ def of_name(
         if by is NAMES and _by_text(wanted, among):
             return Use.HASHES
         for body in among:
-            if body.code.co_name in _TOLD or not any(wanted in names for names in _names(body.code)):
+            if body.code.co_name in _TOLD or wanted not in body.names:
                 continue
             follower = _Follower(body)
             for use in follower.of_loads(wanted, by):
@@ -141,26 +157,22 @@ def _by_text(name: str, bodies: Collection[Body]) -> bool:
 
 
 def _looked_up(name: str, bodies: Collection[Body]) -> bool:
-    return any(name in names for body in bodies for names in _names(body.code))
+    return any(name in body.names for body in bodies)
 
 
 def of_constants(body: Body, of_name: Callable[[str], Use | None]) -> Iterator[tuple[frozenset[Any], Use]]:
     """The sets that are constants of a piece of code, and what is made of each; `of_name` tells that of other names."""
     if body.code.co_name in _TOLD or not any(type(const) is frozenset for const in body.code.co_consts):
         return
-    for at, step in enumerate((follower := _Follower(body)).steps):
+    for at, step in enumerate(body.steps):
         if step.opname == "LOAD_CONST" and type(step.argval) is frozenset:
             follower = _Follower(body)
-            following = follower.steps[at + 1] if at + 1 < len(follower.steps) else step
-            if following.opname == "SET_UPDATE" and at and follower.steps[at - 1].opname == "BUILD_SET":
+            following = body.steps[at + 1] if at + 1 < len(body.steps) else step
+            if following.opname == "SET_UPDATE" and at and body.steps[at - 1].opname == "BUILD_SET":
                 at += 1  # a set that is written out
             use = follower.follow(at, 0, at)
             used = use or any(map(of_name, follower.further))
             yield step.argval, Use.HASHES if used else Use.NONE
-
-
-def _names(code: CodeType) -> tuple[tuple[str, ...], ...]:
-    return code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
 
 
 class _Follower:
@@ -172,7 +184,7 @@ class _Follower:
 
     def __init__(self, body: Body) -> None:
         self._body = body
-        self.steps = [each for each in dis.get_instructions(body.code) if each.opname not in _SKIPPED]
+        self.steps = body.steps
         self.further: set[str] = set()
         self.returned: set[str] = set()
         self._variables: set[tuple[str, bool]] = set()
@@ -220,7 +232,7 @@ class _Follower:
             elif name in _BLIND or name.startswith("POP_JUMP"):
                 return Use.NONE
             elif name in _THROUGH:
-                return Use.HASHES if made or self._makes_sets else Use.ORDER
+                return Use.HASHES if made or self._body.makes_sets else Use.ORDER
             elif name in ("BINARY_SUBSCR", "BINARY_OP") and _subscript(step):
                 if depth == 0:
                     return Use.NONE
@@ -240,7 +252,7 @@ class _Follower:
                     if called in _BLIND_CALLS:
                         return Use.NONE
                     if called in _GOING:
-                        return Use.HASHES if made or self._makes_sets else Use.ORDER
+                        return Use.HASHES if made or self._body.makes_sets else Use.ORDER
                     if called in _COPYING:
                         made, start = True, None if start is None else start - 1
                     else:
@@ -294,18 +306,6 @@ class _Follower:
             before -= 1
         return left == 0 and before >= 0 and self.steps[before].argval in _TELLING
 
-    @_fork_safe.cached_property
-    def _makes_sets(self) -> bool:
-        """May it put what it goes through into another set?"""
-        left = [self._body.code]
-        while left:
-            code = left.pop()
-            steps, names = _MAKES
-            if not names.isdisjoint(code.co_names) or any(each.opname in steps for each in dis.get_instructions(code)):
-                return True
-            left += (each for each in code.co_consts if isinstance(each, CodeType))
-        return False
-
     def _variable(self, name: str, loads: Collection[str], made: bool) -> Use:
         """What is made of what a variable holds, here and in functions inside."""
         if (name, made) in self._variables:
@@ -318,9 +318,8 @@ class _Follower:
             elif _of_two(step, name):
                 return Use.HASHES
         if loads is CELLS:
-            inside = (each for each in self._body.code.co_consts if isinstance(each, CodeType))
-            for each in (each for each in inside if name in each.co_freevars):
-                follower = _Follower(Body(each, self._body.scope))
+            for each in (each for each in self._body.inside if name in each.code.co_freevars):
+                follower = _Follower(each)
                 found = max(found, follower._variable(name, loads, made))
                 if follower.further:
                     return Use.HASHES

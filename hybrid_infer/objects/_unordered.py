@@ -13,6 +13,8 @@ from typing import Any
 from hybrid_infer.objects import _at_hand, _state
 
 _LEAVES = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, logging.Logger, enum.Enum)
+#: What has no attributes, and is no tensor or layer: most of a large table. Of a dict, keys of some kinds count too.
+_BUILTIN, _KEYS = frozenset({list, tuple, dict}), frozenset({tuple, frozenset})
 #: How often the elements of a set are put into another one in other orders, if they are few.
 _TRIES, _FEW = 200, 64
 #: Of whose elements hashes are asked: those of other classes may run code of the program.
@@ -36,9 +38,13 @@ def sets_in(value: Any, name: str, leaves: tuple[type, ...]) -> Iterator[tuple[s
     while left:
         name, held = left.pop()
         kind = type(held)
-        if kind in _state.PLAIN or id(held) in seen or isinstance(held, leaves):
+        if kind in _state.PLAIN or id(held) in seen or (kind not in _BUILTIN and isinstance(held, leaves)):
             continue
         seen[id(held)] = held
+        if kind in _BUILTIN and (kind is not dict or _KEYS.isdisjoint(map(type, list(held)))):  # nothing beside it
+            below = list(held.values()) if kind is dict else list(held)
+            left += [(name, each) for each in reversed(below) if type(each) not in _state.PLAIN]
+            continue
         inside: list[tuple[str, Any]] = []
         if isinstance(held, (dict, list, tuple, set, frozenset)):
             found = _state.content(held)

@@ -33,10 +33,11 @@ class Orders:
     def __init__(self, codes: Sequence[Fingerprint], leaves: tuple[type, ...]) -> None:
         self._codes, self._leaves = codes, leaves
         self._use = functools.cache(lambda name: _iteration.of_name(name, self._bodies))
+        self._pieces = functools.cache(_pieces)
 
     @_fork_safe.cached_property
     def _bodies(self) -> list[Body]:
-        return [body for code in self._codes for function, _ in code.followed for body in _pieces(function)]
+        return [body for code in self._codes for function, _ in code.followed for body in self._pieces(function)]
 
     def read(self, holder: Any, name: str, held: Any, looked: bool) -> tuple[str, str] | None:
         """Kind and digest of the order of what an attribute holds; None where it does not count.
@@ -93,7 +94,7 @@ class Orders:
                 yield "default", _state.name_of(function), name, value, use
 
     def _of_variable(self, function: Any, name: str) -> Use | None:
-        return _iteration.of_name(name, _pieces(function), _iteration.CELLS | _iteration.LOCALS, self._bodies)
+        return _iteration.of_name(name, self._pieces(function), _iteration.CELLS | _iteration.LOCALS, self._bodies)
 
     def _of_further(self, body: CodeType, name: str) -> Use | None:
         """What is made of what a function gives back, or of what an attribute is given."""
