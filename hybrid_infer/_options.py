@@ -395,6 +395,11 @@ def plain_terminal() -> bool:
     return os.environ.get("TERM") == "dumb"
 
 
-def colourless() -> bool:
-    """Does the user, or the terminal, want no colours? See https://no-color.org."""
-    return bool(os.environ.get("NO_COLOR")) or plain_terminal()
+def colours() -> bool | None:
+    """Whether colours were asked for or turned off, by the user or the terminal; None where nobody says.
+
+    In the order of https://no-color.org, https://force-color.org and Python itself.
+    """
+    if os.environ.get("NO_COLOR"):
+        return False
+    return True if os.environ.get("FORCE_COLOR") else False if plain_terminal() else None

@@ -17,7 +17,7 @@ from typing import Any
 
 from hybrid_infer import _options
 from hybrid_infer._errors import CacheWarning, HybridInferError
-from hybrid_infer.reports import _commands, _help, _inventory, _script
+from hybrid_infer.reports import _commands, _help, _inventory, _script, _tables, _usage
 
 _DIGITS = 12  # of a key, where it is shown in a table
 _SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "k": 2**10, "m": 2**20, "g": 2**30,
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     parser, given = _parser(), argparse.Namespace()
     try:
-        given = parser.parse_args(arguments)
+        given = parser.parse(arguments, json=False, cache_dir=None)
         if not hasattr(given, "run"):
             given.parser.print_help()
             return 2
@@ -90,21 +90,28 @@ def _told() -> Iterator[None]:
                 print(f"warning: {each.message}", file=sys.stderr)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> _usage.Parser:
     wide = _help.Formatter
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--json", action="store_true", help="print JSON instead of text")
-    common.add_argument("--cache-dir", metavar="DIR", help="another cache than that of this environment")
+    common = _usage.Parser(add_help=False)
+    unless = argparse.SUPPRESS  # given before the command: a default of the command's would replace it
+    common.add_argument("--json", action="store_true", default=unless, help="print JSON instead of text")
+    common.add_argument(
+        "--cache-dir", metavar="DIR", default=unless, help="another cache than that of this environment"
+    )
 
-    parser = argparse.ArgumentParser("hybrid-infer", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=wide)
+    parser = _usage.Parser(
+        "hybrid-infer", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=wide, parents=[common]
+    )
     parser.set_defaults(parser=parser)
     parser.add_argument("--version", action="version", version=f"hybrid-infer {_version()}")
     rooms = parser.add_subparsers(metavar="COMMAND", title="commands")
     cache = rooms.add_parser(
-        "cache", help="See and tidy the cache", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=wide
-    )
+        "cache", help="See and tidy the cache", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=wide,
+        parents=[common],
+    )  # fmt: skip
     cache.set_defaults(parser=cache)
     commands = cache.add_subparsers(metavar="COMMAND", title="commands")
+    parser.rooms = cache.rooms = (rooms, commands)
 
     def add(
         name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = "", room: Any = commands
@@ -366,20 +373,8 @@ def _section(title: str, rows: list[list[str]], heads: Sequence[str] = (), *, ga
 
 
 def _table(heads: Sequence[str], rows: list[list[str]], indent: str = "") -> None:
-    """Columns as wide as what is in them; a head led by ``>`` aligns its column to the right."""
-    right = [head.startswith(">") for head in heads]
-    lines = [[head.lstrip(">") for head in heads], *rows] if heads else rows
-    widths = [max(map(len, column)) for column in zip(*(_padded(line, lines) for line in lines), strict=True)]
-    for line in lines:
-        cells = [
-            cell.rjust(width) if n < len(right) and right[n] else cell.ljust(width)
-            for n, (cell, width) in enumerate(zip(_padded(line, lines), widths, strict=True))
-        ]
-        print(f"{indent}{'  '.join(cells)}".rstrip())
-
-
-def _padded(line: list[str], lines: list[list[str]]) -> list[str]:
-    return [*line, *[""] * (max(map(len, lines)) - len(line))]
+    for line in _tables.lines(heads, rows, indent, _tables.width(sys.stdout)):
+        print(line)
 
 
 def _count(number: int) -> str:

@@ -1,4 +1,4 @@
-"""Colours at a terminal, nowhere else, and not against NO_COLOR."""
+"""Colours at a terminal, and elsewhere where FORCE_COLOR asks for them; never against NO_COLOR."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class Terminal(io.StringIO):
 
 
 def test_where_colours_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     assert _colour.wanted(Terminal()) and not _colour.wanted(io.StringIO()) and not _colour.wanted(None)
     monkeypatch.setenv("TERM", "dumb")
@@ -25,6 +26,20 @@ def test_where_colours_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
     assert not _colour.wanted(Terminal())
+
+
+@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
+def test_colours_that_are_asked_for(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> None:
+    """As Python itself and other tools take them: a build server shows colours that are sent to a pipe."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert _colour.wanted(stream) and not _colour.wanted(None)
+    monkeypatch.setenv("FORCE_COLOR", "")  # as if it were not there
+    assert not _colour.wanted(stream)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not _colour.wanted(stream)
 
 
 FOUND: Any = Suggestions(

@@ -1,4 +1,4 @@
-"""Colours at a terminal, nowhere else, and not where ``NO_COLOR`` is set (https://no-color.org)."""
+"""Colours at a terminal, and where ``FORCE_COLOR`` asks for them, but not where ``NO_COLOR`` is set."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _CODES = {"head": "1", "good": "1;34", "bad": "33", "faint": "2"}
 
 
 def wanted(stream: Any) -> bool:
-    """Does a stream lead to a terminal that may be sent colours?"""
-    if stream is None or _options.colourless():
-        return False
+    """Does a stream lead to a terminal that may be sent colours, or does the user want them anywhere?"""
+    asked = _options.colours()
+    if stream is None or asked is not None:
+        return bool(asked and stream is not None)
     return bool(getattr(stream, "isatty", lambda: False)())
 
 

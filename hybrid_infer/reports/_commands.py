@@ -61,11 +61,14 @@ def _seconds(text: str) -> float:
 
 def _doctor(given: argparse.Namespace) -> int:
     from hybrid_infer import _progress
-    from hybrid_infer.reports import _colour, _doctor
+    from hybrid_infer.reports import _colour, _doctor, _tables
 
     with _progress.working("examining this machine"):
         found = _doctor.examine(given.cache_dir)
-    shown = json.dumps(found, indent=2) if given.json else _doctor.text(found, colour=_colour.wanted(sys.stdout))
+    if given.json:
+        shown = json.dumps(found, indent=2)
+    else:
+        shown = _doctor.text(found, colour=_colour.wanted(sys.stdout), width=_tables.width(sys.stdout))
     sys.stdout.write(shown + "\n")
     return 1 if found["problems"] else 0
 
@@ -111,7 +114,7 @@ def _warm(show: Show, given: argparse.Namespace) -> int:
 
 
 def _suggest(given: argparse.Namespace) -> int:
-    from hybrid_infer.reports import _colour, _profile, _suggest, _suggested_view
+    from hybrid_infer.reports import _colour, _profile, _suggest, _suggested_view, _tables
 
     if given.output is not None:
         try:
@@ -136,7 +139,8 @@ def _suggest(given: argparse.Namespace) -> int:
     if given.json:
         sys.stdout.write(json.dumps(found.to_dict()) + "\n")
     else:
-        sys.stdout.write(_suggested_view.text(found, colour=_colour.wanted(sys.stdout)) + "\n")
+        width = _tables.width(sys.stdout)
+        sys.stdout.write(_suggested_view.text(found, colour=_colour.wanted(sys.stdout), width=width) + "\n")
         if given.output is not None:
             sys.stdout.write(f"\nThe time as a tree: {given.output}\n")
     return status

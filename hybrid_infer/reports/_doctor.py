@@ -18,7 +18,7 @@ from typing import Any
 
 from hybrid_infer import _options
 from hybrid_infer._errors import OptionError
-from hybrid_infer.reports import _colour
+from hybrid_infer.reports import _colour, _tables
 
 #: What each framework needs beside itself, and the extra that brings it.
 FRAMEWORKS = {"torch": ("onnxscript", "torch"), "paddle": ("paddle2onnx", "paddle")}
@@ -204,8 +204,11 @@ def _gpus(notes: list[str]) -> list[dict[str, str]]:
     return [dict(zip(names, row, strict=False)) for row in rows]
 
 
-def text(found: Mapping[str, Any], *, colour: bool = False) -> str:
-    """The findings as aligned lines, what is wrong last; with colours where a terminal shows them."""
+def text(found: Mapping[str, Any], *, colour: bool = False, width: int | None = None) -> str:
+    """The findings as aligned lines, what is wrong last; with colours where a terminal shows them.
+
+    `width`: of the terminal, to which they are folded.
+    """
     rows: list[tuple[str, str]] = [
         ("hybrid_infer", f"{found['hybrid_infer']['version']} in {found['hybrid_infer']['path']}"),
         ("Python", f"{found['python']['version']} ({found['python']['executable']}), {found['python']['platform']}"),
@@ -237,10 +240,14 @@ def text(found: Mapping[str, Any], *, colour: bool = False) -> str:
     rows += [("PROBLEM", each) for each in found["problems"]]
     if not found["problems"]:
         rows.append(("result", "all is well"))
-    width = max(len(label) for label, _ in rows)
     paint = _colour.painter(colour)
     kinds = {"PROBLEM": "bad", "note": "bad", "result": "good"}
-    return "\n".join(f"{paint(f'{label:<{width}}', kinds.get(label, 'head'))}  {value}" for label, value in rows)
+    blocks = _tables.blocks([], rows, width=width)
+    columns = max(len(label) for label, _ in rows)
+    lines = []
+    for (label, _), (first, *more) in zip(rows, blocks, strict=True):
+        lines += [paint(first[:columns], kinds.get(label, "head")) + first[columns:], *more]
+    return "\n".join(lines)
 
 
 def _framework(name: str, found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -6,22 +6,23 @@ import html
 from typing import Any
 
 from hybrid_infer._choice import MARGIN
-from hybrid_infer.reports import _colour, _time_tree
+from hybrid_infer.reports import _colour, _tables, _time_tree
 
 _DECORATED = "decorated already"
 _NOTHING = f"Nothing that was tried gains {MARGIN - 1:.0%} or more."
 _HEADS = ("WHERE", "CLASS", "CALLS", "SHARE", "OUTCOME", "GAIN")
 
 
-def text(found: Any, *, colour: bool = False) -> str:
-    """A table, the reasons of what is refused, and the lines to add; with colours where a terminal shows them."""
-    lines = [_HEADS, *(_cells(row, f": {row.reason}" if row.reason else "") for row in found.rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    table = ["  ".join(c.ljust(width) for c, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+def text(found: Any, *, colour: bool = False, width: int | None = None) -> str:
+    """A table, the reasons of what is refused, and the lines to add; with colours where a terminal shows them.
+
+    `width`: of the terminal, to which the table is folded.
+    """
+    rows = [_cells(row, f": {row.reason}" if row.reason else "") for row in found.rows]
     paint = _colour.painter(colour)
-    for n, row in enumerate(found.rows, 1):
-        table[n] = paint(table[n], "good" if _worth(row) else "bad" if row.outcome == "refused" else "faint")
-    table[0] = paint(table[0], "head")
+    kinds = ["head", *("good" if _worth(row) else "bad" if row.outcome == "refused" else "faint" for row in found.rows)]
+    blocks = _tables.blocks(_HEADS, rows, width=width)
+    table = [paint(line, kind) for block, kind in zip(blocks, kinds, strict=True) for line in block]
     refused = [row for row in found.rows if row.reason and row.outcome == "refused"]
     why = [f"{paint(row.where, 'bad')}: {row.reason}" for row in refused]
     best = list(filter(_worth, found.rows))
