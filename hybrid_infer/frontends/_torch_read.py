@@ -26,11 +26,11 @@ class _Held:
 
 
 class Program(torch.nn.Module):
-    """The weights of a program under their names in the module that it was exported from."""
+    """The weights of a program under their names in the module that it was exported from, which may be any."""
 
     def __init__(self, held: _Held, weights: dict[str, Any], persistent: set[str]) -> None:
         super().__init__()
-        self.held = held
+        self._hybrid_infer_held = held
         for name, value in weights.items():
             *path, last = name.split(".")
             holder: Any = self
@@ -43,18 +43,18 @@ class Program(torch.nn.Module):
             else:
                 holder.register_buffer(last, value, persistent=name in persistent)
 
-    def weight(self, name: str) -> Any:
-        *path, last = name.split(".")
-        holder: Any = self
-        for part in path:
-            holder = holder._modules[part]
-        return holder._parameters[last] if last in holder._parameters else holder._buffers[last]
-
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        held = self.held
+        held = self._hybrid_infer_held
         given = iter(_pytree.tree_leaves((args, kwargs)))
-        values = [next(given) if kind == "input" else self.weight(name) for kind, name in held.inputs]
+        values = [next(given) if kind == "input" else _weight(self, name) for kind, name in held.inputs]
         return _pytree.tree_unflatten(list(held.program(*values)), held.tree)
+
+
+def _weight(holder: Any, name: str) -> Any:
+    *path, last = name.split(".")
+    for part in path:
+        holder = holder._modules[part]
+    return holder._parameters[last] if last in holder._parameters else holder._buffers[last]
 
 
 def open_program(path: str) -> tuple[Any, inspect.Signature, list[Any], list[tuple[int | None, ...]]]:
@@ -66,7 +66,7 @@ def open_program(path: str) -> tuple[Any, inspect.Signature, list[Any], list[tup
         try:
             exported = torch.export.load(path)
         except Exception as fault:
-            raise StaticModelError(path, f"torch cannot load it: {fault}") from fault
+            raise StaticModelError(path, *_unread(fault)) from fault
         signature = exported.graph_signature
         if any(spec.kind is not OutputKind.USER_OUTPUT for spec in signature.output_specs):
             raise StaticModelError(
@@ -101,6 +101,13 @@ def open_program(path: str) -> tuple[Any, inspect.Signature, list[Any], list[tup
     parameters += [kinds(name, kinds.POSITIONAL_OR_KEYWORD) for name in names[: len(args)]]
     parameters += [kinds(name, kinds.KEYWORD_ONLY) for name in kwargs]
     return module.eval(), inspect.Signature(parameters), [*args, *kwargs.values()], shapes
+
+
+def _unread(fault: Exception) -> tuple[str, str]:
+    """Reason and remedy, of an archive that is sound. What torch says itself may refer to warnings that it gave."""
+    why = "" if "warnings above" in str(fault) else f": {' '.join(str(fault).split())[:300]}"
+    reason = f"torch {torch.__version__} cannot read the program in it, which another release of torch may have written"
+    return reason + why, "Export the module with this release, and save that by torch.export.save()"
 
 
 def _example(value: Any) -> Any:

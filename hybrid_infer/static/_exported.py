@@ -8,7 +8,7 @@ from typing import Any
 from hybrid_infer._errors import HybridInferError, StaticModelError
 from hybrid_infer._signature import Parameters, Signatures
 from hybrid_infer._types import TensorSpec
-from hybrid_infer.static import _save
+from hybrid_infer.static import _pt2_archive, _save
 from hybrid_infer.static._model import FORWARD, Model
 from hybrid_infer.static._saved_target import Case, Target
 from hybrid_infer.static._static_layer import frontend
@@ -16,6 +16,7 @@ from hybrid_infer.static._static_layer import frontend
 
 def read(path: str) -> Model:
     """Raises StaticModelError."""
+    _pt2_archive.check(path)
     torch = frontend("torch")
     module, signature, values, shapes = torch.open_program(path)
 
