@@ -19,6 +19,7 @@ from hybrid_infer._structure import builder, constants, leaf_kinds
 from hybrid_infer._types import TF32, EngineOptions, Graph, Program
 from hybrid_infer.frontends._uploads import uploaded
 from hybrid_infer.static import _tensors
+from hybrid_infer.static._asked_device import AskedDevice
 from hybrid_infer.static._model import Method, Model, Saved, resolved
 from hybrid_infer.static._static_bindings import Bindings
 from hybrid_infer.static._static_ranges import Passed, Ranged, Served
@@ -39,6 +40,7 @@ class Programs:
         self._tf32: weakref.WeakKeyDictionary[Program, TF32] = weakref.WeakKeyDictionary()
         self._arrays: dict[str, Any] = {}
         self._ranged = Ranged(model, options)
+        self.asked = AskedDevice(model.path, options.device)
         self._lock = _fork_safe.Lock()
         _EVERY.add(self)
 
@@ -290,6 +292,7 @@ class StaticMethod:
         places = {id(tensor): i for i, tensor in reversed(list(enumerate(tensors)))}
         order = [places[id(tensor)] for tensor in layout.tensors]
         devices = [frontend.describe(tensor)[2] for tensor in layout.tensors]
+        self._programs.asked.heed(devices)
         served = self._programs.of(saved, frontend, layout, devices[0] if devices else "cpu", copying=copying)
         return _Route(self._programs, self._method, saved, served, frontend, order, layout.ints, devices)
 

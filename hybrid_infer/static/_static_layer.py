@@ -32,6 +32,7 @@ class StaticLayer:
         self._model, self._programs = model, Programs(model, options)
         self.methods = {name: StaticMethod(self._programs, method) for name, method in model.methods.items()}
         self._trainable: Any = None
+        self._programs.asked.look_for()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._called(self._model.called)(*args, **kwargs)
