@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +23,6 @@ BACKENDS = ("onnxruntime", "openvino", "native", "tensorrt")
 _INTERNAL = ("null",)
 PRECISIONS = ("float32", "float16", "bfloat16")
 STANCES = ("default", "eager", "background", "fail_on_compile")
-
-#: What precisions are called elsewhere.
-_TYPES = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
-#: What engines are called elsewhere.
-_ALIASES = {
-    "onnx": "onnxruntime", "ort": "onnxruntime", "onnx-runtime": "onnxruntime", "trt": "tensorrt", "ov": "openvino",
-    "cinn": "native",
-}  # fmt: skip
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "precision_mode": PRECISIONS,
@@ -84,11 +78,9 @@ def check_names(given: Iterable[str], known: Collection[str] = (), function: str
     known = known or sorted(f.name for f in fields(Options))
     for name in given:
         if name not in known:
-            import difflib
+            from hybrid_infer import _meant
 
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"its options are {', '.join(known)}"
-            raise TypeError(f"{function} has no option {name!r}; {hint}")
+            raise TypeError(f"{function} has no option {name!r}; {_meant.option(name, known)}")
 
 
 def make(given: dict[str, Any]) -> Options:
@@ -96,21 +88,23 @@ def make(given: dict[str, Any]) -> Options:
     check_names(given)
     values = dict(given)
     for name, allowed in _CHOICES.items():
-        if name in values and values[name] not in allowed:
+        if name in values and not (isinstance(values[name], str) and values[name] in allowed):
+            from hybrid_infer import _meant
+
             listed = ", ".join(map(repr, allowed))
-            raise OptionError(name, values[name], f"one of {listed}{_near(values[name], allowed)}")
+            raise OptionError(name, values[name], f"one of {listed}{_meant.choice(values[name], allowed)}")
     for name in _FLAGS:
         if name in values and not isinstance(values[name], bool):
-            raise OptionError(name, values[name], "True or False" + _meant(values[name]))
+            from hybrid_infer import _meant
+
+            choices = {name: _CHOICES[name] for name in ("precision_mode", "weights", "fallback", "verify")}
+            raise OptionError(name, values[name], "True or False" + _meant.by_name(values[name], choices, BACKENDS))
     _check_path(values)
     for name in ("rtol", "atol"):
-        number = values.get(name)
-        if number is not None and not (isinstance(number, (int, float)) and number >= 0):
-            raise OptionError(name, number, "None or a number not below 0")
+        values[name] = _tolerance(name, values.get(name))
     for name, least in (("memory_pool_init_size_mb", 0), ("max_versions", 1)):
-        number = values.get(name, least)
-        if not isinstance(number, int) or isinstance(number, bool) or number < least:
-            raise OptionError(name, number, f"an integer not below {least}")
+        if name in values:
+            values[name] = _integer(name, values[name], least)
     if values.get("cache_key") is not None and not isinstance(values["cache_key"], str):
         raise OptionError("cache_key", values["cache_key"], "None or a string")
     values["device"] = _device(values.get("device"))
@@ -124,6 +118,22 @@ def make(given: dict[str, Any]) -> Options:
     options = Options(**values)
     _announce(options)
     return options
+
+
+def _tolerance(name: str, value: Any) -> float | None:
+    """NumPy's numbers are some too. With an infinite one nothing would be compared."""
+    if value is None:
+        return None
+    number = float(value) if not isinstance(value, bool) and isinstance(value, Real) else -1.0
+    if not 0 <= number < math.inf:
+        raise OptionError(name, value, "None or a finite number not below 0")
+    return number
+
+
+def _integer(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        raise OptionError(name, value, f"an integer not below {least}")
+    return int(value)
 
 
 _DEVICE = r"cpu|(gpu|cuda)(:[0-9]+)?"
@@ -144,22 +154,29 @@ def _device(value: Any) -> str | None:
 def _specs(value: Any) -> tuple[Any, ...]:
     """Specs, nested in lists and dicts and beside plain values; one at least. An example tensor fixes its sizes."""
     allowed = "None or a list of InputSpec or example tensors, which plain values and nested lists and dicts may join"
-    found, queue = 0, [value]
+    if not isinstance(value, (list, tuple)):
+        raise OptionError("input_spec", value, f"{allowed}{'; did you mean a list of it?' if _typed(value) else ''}")
+    found, queue = 0, [*value]
     while queue:
         each = queue.pop()
         if isinstance(each, enum.Enum):
             continue
         if isinstance(each, (list, tuple)):
             queue.extend(each)
-        elif isinstance(each, dict) and each is not value:
+        elif isinstance(each, dict):
             queue.extend(each.values())
-        elif hasattr(each, "shape") and hasattr(each, "dtype") and each is not value:
+        elif _typed(each):
             found += 1
-        elif each is value or not (each is None or isinstance(each, (bool, int, float, complex, str, bytes))):
-            raise OptionError("input_spec", value, allowed)
+        elif not (each is None or isinstance(each, (bool, int, float, complex, str, bytes))):
+            raise OptionError("input_spec", value, f"{allowed}; one entry is {each!r}")
     if not found:
         raise OptionError("input_spec", value, allowed)
     return tuple(map(_described, value))
+
+
+def _typed(value: Any) -> bool:
+    """Is it a spec or a tensor?"""
+    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type)
 
 
 def _described(value: Any) -> Any:
@@ -176,48 +193,6 @@ def _described(value: Any) -> Any:
     return InputSpec.from_tensor(value) if tensor else value
 
 
-def _meant(value: Any) -> str:
-    """What follows the error about a flag that was given a string: most often an option without its name."""
-    if not isinstance(value, str):
-        return ""
-    engine = _engine_like(value)
-    allowed = {"precision_mode": PRECISIONS, **{name: _CHOICES[name] for name in ("weights", "fallback", "verify")}}
-    near = [("backend", engine)] if engine else [(name, value) for name, values in allowed.items() if value in values]
-    return "; options are given by name" + "".join(f": did you mean {name}={found!r}?" for name, found in near[:1])
-
-
-def _is_engine(name: Any) -> bool:
-    return name in BACKENDS or name in _INTERNAL
-
-
-def _engine_like(name: Any) -> str:
-    """The engine that a name most likely means; empty where none comes near."""
-    if not isinstance(name, str):
-        return ""
-    import difflib
-
-    plain = name.strip().lower()
-    near = difflib.get_close_matches(plain, BACKENDS, 1, 0.75)
-    return _ALIASES.get(plain) or (near[0] if near else "")
-
-
-def _near(value: Any, allowed: Collection[str]) -> str:
-    """What follows the error about a choice that there is not, where one comes near."""
-    import difflib
-
-    plain = value.strip().lower() if isinstance(value, str) else ""
-    meant = _TYPES.get(plain, plain)
-    near = [meant] if meant in allowed else difflib.get_close_matches(plain, allowed, 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
-
-
-def _did_you_mean(names: Iterable[Any]) -> str:
-    meant = [_engine_like(name) or name for name in names]
-    if not meant or not all(name in BACKENDS for name in meant):
-        return ""
-    return f"; did you mean {meant[0]!r}?" if len(meant) == 1 else f"; did you mean {meant!r}?"
-
-
 def _check_path(values: dict[str, Any]) -> None:
     path = values.get("save_model_dir")
     if path is None:
@@ -232,8 +207,13 @@ def _names(name: str, value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) for v in value):
-        raise OptionError(name, value, "None or a list of names")
+        hint = f"; did you mean {[value]!r}?" if isinstance(value, str) else ""
+        raise OptionError(name, value, f"None or a list of names{hint}")
     return tuple(value)
+
+
+def _is_engine(name: Any) -> bool:
+    return name in BACKENDS or name in _INTERNAL
 
 
 def _backend(value: Any) -> tuple[str, ...]:
@@ -244,12 +224,16 @@ def _backend(value: Any) -> tuple[str, ...]:
             return ()
         value = [name.strip() for name in asked.split(",")]
         if not all(map(_is_engine, value)):
+            from hybrid_infer import _meant
+
             raise OptionError("HYBRID_INFER_BACKEND", asked, f"'auto', or one or several of {', '.join(BACKENDS)}, "
-                              f"separated by commas{_did_you_mean(value)}")  # fmt: skip
+                              f"separated by commas{_meant.engines(value, BACKENDS)}")  # fmt: skip
     names: Sequence[Any] = [value] if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not names or not all(map(_is_engine, names)):
+        from hybrid_infer import _meant
+
         allowed = f"'auto', or one or a list of {', '.join(map(repr, BACKENDS))}"
-        raise OptionError("backend", value, allowed + _did_you_mean(names if isinstance(names, (list, tuple)) else ()))
+        raise OptionError("backend", value, allowed + _meant.backend(value, BACKENDS))
     return tuple(names)
 
 
@@ -278,6 +262,12 @@ def _announce(options: Options) -> None:
     for name, usual in (("collect_shape", False), ("trt_precision_mode", "float32"), ("trt_use_static", False)):
         if getattr(options, name) != usual and not options.with_trt and "tensorrt" not in options.backend:
             found.append(f"{_shown(name, getattr(options, name))} (for with_trt=True)")
+    for name in ("save_model_dir", "cache_key"):
+        if getattr(options, name) is not None and not options.cache_static_model:
+            found.append(f"{_shown(name, getattr(options, name))} (for cache_static_model=True)")
+    for name in ("rtol", "atol"):
+        if getattr(options, name) is not None and options.verify == "off":
+            found.append(f"{name} (nothing is compared under verify='off')")
     absent = _absent(options.backend)
     if absent:
         found.append(f"backend={', '.join(map(repr, absent))} (not there yet; the next engine is used)")
