@@ -8,6 +8,11 @@ from typing import Any
 
 #: What precisions are called elsewhere.
 _TYPES = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
+#: What element types are called elsewhere, beside these.
+_MORE_TYPES = {
+    "fp64": "float64", "double": "float64", "float": "float32", "int": "int64", "long": "int64", "short": "int16",
+    "byte": "uint8", "char": "int8", "boolean": "bool",
+}  # fmt: skip
 #: What engines are called elsewhere.
 _ENGINES = {
     "onnx": "onnxruntime", "ort": "onnxruntime", "onnx-runtime": "onnxruntime", "trt": "tensorrt", "ov": "openvino",
@@ -21,6 +26,13 @@ _OPTIONS = {
 }  # fmt: skip
 #: Values of choices that are said otherwise.
 _CHOICES: tuple[tuple[Any, str], ...] = ((False, "off"), ("none", "off"), ("raise", "error"))
+
+
+def given(value: Any) -> str:
+    """What was given, by its class."""
+    kind = value if isinstance(value, type) else type(value)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    return "None" if value is None else f"the class {name}" if value is kind else f"an object of class {name}"
 
 
 def option(name: str, known: Collection[str]) -> str:
@@ -46,6 +58,14 @@ def choice(value: Any, allowed: Collection[str]) -> str:
     meant = said if said in allowed else _TYPES.get(plain, plain)
     inexact = difflib.get_close_matches(plain, allowed, 1) if isinstance(value, str) else []
     near = [meant] if meant in allowed else inexact
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def element_type(value: Any, known: Collection[str]) -> str:
+    """What follows the error about an element type that there is not."""
+    plain = str(value.__name__ if isinstance(value, type) else value).rpartition(".")[2].lower()
+    meant = {**_TYPES, **_MORE_TYPES}.get(plain)
+    near = [meant] if meant in known else difflib.get_close_matches(plain, known, 1, 0.75)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

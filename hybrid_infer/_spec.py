@@ -243,7 +243,10 @@ def dtype_name(dtype: Any) -> str:
     found = (dtype.__name__ if isinstance(dtype, type) else str(dtype)).rpartition(".")[2]
     found = {"bool_": "bool"}.get(found, found)
     if found not in DTYPES:
-        raise SpecError("dtype", f"{dtype!r} is no element type; those are {', '.join(DTYPES)}")
+        from hybrid_infer import _meant
+
+        known = ", ".join(DTYPES)
+        raise SpecError("dtype", f"{dtype!r} is no element type; those are {known}{_meant.element_type(dtype, DTYPES)}")
     return found
 
 
@@ -271,7 +274,11 @@ def arguments(
     names the argument.
     """
     if not isinstance(input_spec, (list, tuple)):
-        raise SpecError(option, f"it must be a list with an entry for each argument of {method}")
+        from hybrid_infer import _meant
+
+        hint = "; did you mean a list of it?" if _described(input_spec) else ""
+        what = f"it must be a list with an entry for each argument of {method}"
+        raise SpecError(option, f"{what}, and {_meant.given(input_spec)} was given{hint}")
     values = parameters.bind(tuple(input_spec), {})
     if values is None:
         missing = [

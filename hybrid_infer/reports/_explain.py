@@ -92,7 +92,10 @@ def explain(target: Any) -> Explanation:
         if state is not None and not any(state is each for each in group.states):
             group.states.append(state)
     if not groups:
-        raise TypeError(f"explain() was given {_kind(target)}, in which nothing is decorated")
+        takes = "it takes a decorated function or method, or a layer, object or class that has one"
+        if callable(getattr(target, "hybrid_infer_model", None)):
+            takes = "print() tells what a static model takes and gives"
+        raise TypeError(f"explain() was given {_kind(target)}, in which nothing is decorated; {takes}")
     return Explanation({"target": _kind(target), "methods": [group.report() for group in groups.values()]})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -110,10 +110,14 @@ def _methods(target: Any) -> list[tuple[str, Any, Any, HotMethod | None]]:
     if isinstance(target, types.FunctionType):
         return [(FORWARD, target if hot is None else hot.function, None, hot)]
     if _frontends.of(target) is None or not hasattr(target, FORWARD):
-        kind = type(target)
+        from hybrid_infer import _meant
+
+        hint = ". Make an instance of it" if isinstance(target, type) else ""
+        if isinstance(target, Mapping):
+            hint = ". These are weights: load them into their layer, and save that"
         raise TypeError(
-            f"save() was given an object of class {kind.__module__}.{kind.__qualname__} for `target`; it takes a "
-            "torch.nn.Module, a paddle.nn.Layer, a function, a bound method or what load() gave"
+            f"save() was given {_meant.given(target)} for `target`; it takes a torch.nn.Module, a paddle.nn.Layer, "
+            f"a function, a bound method or what load() gave{hint}"
         )
     maker = _callables.made_by(target)
     if maker:

@@ -178,5 +178,7 @@ def _path(function: str, path: Any, hint: str = "") -> str:
         place = os.fspath(path)
         if isinstance(place, str):
             return place
-    what = "None" if path is None else f"an object of class {type(path).__module__}.{type(path).__qualname__}"
-    raise TypeError(f"{function}() was given {what} for `path`; it takes a string or an os.PathLike of one{hint}")
+    from hybrid_infer import _meant
+
+    takes = f"it takes a string or an os.PathLike of one{hint}"
+    raise TypeError(f"{function}() was given {_meant.given(path)} for `path`; {takes}")

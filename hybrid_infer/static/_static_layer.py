@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,16 @@ from hybrid_infer.static import _static_call, _trainable
 from hybrid_infer.static._model import FORWARD, Model
 from hybrid_infer.static._static_bindings import described, inputs_of
 from hybrid_infer.static._static_call import Programs, StaticMethod
+
+#: Methods of the frameworks' layers that move, change or train them.
+_OF_LAYERS = frozenset({
+    "to", "cpu", "cuda", "half", "float", "double", "bfloat16", "named_parameters", "buffers", "sublayers",
+    "modules", "requires_grad_", "zero_grad", "register_forward_hook", "load_state_dict", "apply",
+})  # fmt: skip
+_INSTEAD = (
+    "It computes where the tensors of a call are, with weights that set_state_dict() replaces; as_layer() gives a "
+    "layer, if it was saved with trainable=True"
+)
 
 
 class StaticLayer:
@@ -41,7 +52,8 @@ class StaticLayer:
         methods = vars(self).get("methods", {})
         if name in methods:
             return self._called(name)
-        raise AttributeError(f"this static model has no method {name!r}; it has {', '.join(methods)}")
+        hint = f". {_INSTEAD}" if name in _OF_LAYERS else ""
+        raise AttributeError(f"this static model has no method {name!r}; it has {', '.join(methods)}{hint}")
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.methods})
@@ -244,16 +256,23 @@ class StaticLayer:
             )  # fmt: skip
         return _trainable.layer(model, frontend(model.framework))
 
-    def export_onnx(self, file: str, method: str | None = None) -> list[str]:
+    def export_onnx(self, file: str | os.PathLike[str], method: str | None = None) -> list[str]:
         """Write one of its methods as an ONNX file that holds its weights; returns a description in words.
 
-        The file is run in ONNX Runtime and compared with the model first. Raises StaticModelError.
+        The file is run in ONNX Runtime and compared with the model first. Raises StaticModelError, and TypeError for a
+        `file` that is no path.
         """
+        given: Any = file
+        if not isinstance(given, (str, os.PathLike)):
+            from hybrid_infer import _meant
+
+            what = _meant.given(given)
+            raise TypeError(f"export_onnx() was given {what} for `file`; it takes a string or an os.PathLike of one")
         from hybrid_infer.static import _onnx_export
 
         self._fetch()
         name = method if method in self.methods else self._model.called
-        return _onnx_export.export(self._model, method, file, self._specs(name)[1])
+        return _onnx_export.export(self._model, method, os.fspath(file), self._specs(name)[1])
 
     def __repr__(self) -> str:
         return f"<StaticLayer of {self._model.path}: {', '.join(self.methods)}>"
