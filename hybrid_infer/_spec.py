@@ -320,6 +320,8 @@ def named(
 
 
 def _named(value: Any, place: str, name: str) -> Any:
+    if type(value).__name__ == InputSpec.__name__ and not isinstance(value, InputSpec) and _typed(value):
+        value = InputSpec.from_tensor(value)  # Paddle's own: it has a shape and an element type, and is no tensor
     if isinstance(value, InputSpec):
         return ranged(InputSpec(value.shape, value.dtype, name), value.range) if value.name is None else value
     if is_tensor(value) or isinstance(value, (*_PLAIN, enum.Enum)) or _constants.encoded(value) is not None:
