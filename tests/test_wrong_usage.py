@@ -73,6 +73,11 @@ def test_the_last_of_two_directories_counts(capsys: pytest.CaptureFixture[str], 
     assert capsys.readouterr().out == f"{tmp_path}\n"
 
 
+def test_what_is_missing_is_told_without_what_may_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("run", "warm", "suggest"):
+        assert told(capsys, command).endswith("the following arguments are required: SCRIPT\n")
+
+
 def test_what_a_script_is_given_is_its_own(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import sys; print(sys.argv[1:])\n")

@@ -30,7 +30,8 @@ class Parser(argparse.ArgumentParser):
         return given
 
     def error(self, message: str) -> NoReturn:
-        super().error(message + self._meant(message))
+        told = message.removesuffix(", ...")  # what a script is given, which may be nothing
+        super().error(told + self._meant(message))
 
     def _meant(self, message: str) -> str:
         found = _COMMAND.search(message)

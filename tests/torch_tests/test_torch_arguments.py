@@ -6,7 +6,8 @@ import dataclasses
 import decimal
 import math
 import time
-from collections import OrderedDict, defaultdict, deque
+from array import array
+from collections import ChainMap, OrderedDict, UserList, defaultdict, deque
 from datetime import date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from types import MappingProxyType
@@ -382,7 +383,12 @@ class Moved(tzinfo):
     "value, words",
     [(defaultdict(list, a=2.0), r"collections.defaultdict.*plain dict of it, dict\(...\)"),
      (MappingProxyType({"a": 2.0}), r"mappingproxy.*plain dict of it, dict\(...\)"),
-     (deque([2.0]), r"collections.deque.*a list of it"), (bytearray(b"a"), "builtins.bytearray.*Pass bytes"),
+     (deque([2.0]), r"collections.deque.*a list of it"),
+     (UserList([2.0]), r"collections.UserList.*a list of it, list\(...\)"),
+     ({"a": 2.0}.values(), r"builtins.dict_values.*a list of it, list\(...\)"),
+     (ChainMap({"a": 2.0}), r"collections.ChainMap.*plain dict of it"),
+     (array("f", [2.0]), r"array.array.*tensor of it"),
+     (iter([2.0]), r"list_iterator.*a list of it"), (bytearray(b"a"), "builtins.bytearray.*Pass bytes"),
      (numpy.ones(2), "numpy.ndarray.*Make a tensor of it"),
      (datetime(2020, 1, 2, tzinfo=Moved()), "datetime.datetime.*fixed offset")],
     ids=lambda each: type(each).__name__,
