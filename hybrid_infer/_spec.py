@@ -133,7 +133,8 @@ def _range(
         return None, None, None
     if low is None or high is None:
         raise SpecError("min" if low is None else "max", "a range needs both min and max")
-    parts = {"min": _shape(low), "opt": _shape(high if usual is None else usual), "max": _shape(high)}
+    given = {"min": low, "max": high, "opt": high if usual is None else usual}
+    parts = {name: _shape(given[name], name) for name in given}
     for name in ("min", "max", "opt"):
         sizes = parts[name]
         if len(sizes) != len(shape) or -1 in sizes:
@@ -141,7 +142,7 @@ def _range(
         odd = [axis for axis, (n, given) in enumerate(zip(shape, sizes, strict=True)) if n not in (-1, given)]
         if odd:
             raise SpecError(name, f"{sizes[odd[0]]} is not the size {shape[odd[0]]} of dimension {odd[0]}")
-    for axis, (a, b, c) in enumerate(zip(*parts.values(), strict=True)):
+    for axis, (a, b, c) in enumerate(zip(parts["min"], parts["opt"], parts["max"], strict=True)):
         if not a <= b <= c:
             raise SpecError("opt", f"the sizes of dimension {axis} are not in order: min {a}, opt {b}, max {c}")
     return parts["min"], parts["opt"], parts["max"]
@@ -221,19 +222,19 @@ def mapped(value: Any, change: Callable[[Any, str, str], Any], place: str, name:
     return made
 
 
-def _shape(shape: Iterable[int | None]) -> tuple[int, ...]:
+def _shape(shape: Iterable[int | None], option: str = "shape") -> tuple[int, ...]:
     if isinstance(shape, (str, bytes, dict)) or not hasattr(shape, "__iter__"):
-        raise SpecError("shape", f"{shape!r} is no sequence of sizes")
+        raise SpecError(option, f"{shape!r} is no sequence of sizes")
     sizes = []
     for size in shape:
         if isinstance(size, bool):
-            raise SpecError("shape", f"{size!r} in it is no size")
+            raise SpecError(option, f"{size!r} in it is no size")
         try:
             number = -1 if size is None else operator.index(size)
         except TypeError as fault:
-            raise SpecError("shape", f"{size!r} in it is neither a size nor None") from fault
+            raise SpecError(option, f"{size!r} in it is neither a size nor None") from fault
         if number < -1:
-            raise SpecError("shape", f"{number} in it is no size; a dimension that varies is None or -1")
+            raise SpecError(option, f"{number} in it is no size; a dimension that varies is None or -1")
         sizes.append(number)
     return tuple(sizes)
 

@@ -217,6 +217,8 @@ def _memory(tensor: Any) -> Any:
 
 def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
     arguments, shapes = given(tracee, dynamic)
+    if not any(arguments):  # which the tracer has no words for
+        raise TraceError("it computes nothing from its arguments")
     recording = torch.is_grad_enabled()
     # No gradient is traced: the mode makes a difference to what a method is told alone.
     mode = torch.enable_grad() if recording and tracee.asks_for_gradients else torch.no_grad()

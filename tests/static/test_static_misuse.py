@@ -58,6 +58,16 @@ def test_an_element_type_by_another_name(given: Any, meant: str) -> None:
         InputSpec([1], given)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "name"),
+    [({"min": "a", "max": [1, 4]}, "min"), ({"min": [1, 4], "max": 5}, "max"),
+     ({"min": [1, 4], "max": [8, 4], "opt": [2.5, 4]}, "opt"), ({"min": [1, 4], "max": [8, True]}, "max")],
+)  # fmt: skip
+def test_a_range_that_is_none_is_named_by_its_end(sizes: dict[str, Any], name: str) -> None:
+    with pytest.raises(SpecError, match=rf"^{name}: .*siz"):
+        InputSpec([None, 4], **sizes)
+
+
 def test_an_element_type_that_is_like_none() -> None:
     with pytest.raises(SpecError, match=r"complex128$"):
         InputSpec([1], "text")

@@ -290,6 +290,23 @@ def test_a_method_that_computes_nothing_is_said_to(method: Any) -> None:
     assert list(counts()["fallbacks"]) == ["it computes nothing from its arguments"]
 
 
+class Empty(torch.nn.Module):
+    """A layer without a weight, as the wrapper of a schedule may be."""
+
+    @inference
+    def ramp(self, length: int) -> Any:
+        return torch.arange(length) * 2
+
+
+def test_a_method_that_is_given_no_tensor_and_has_none() -> None:
+    """torch's tracer, which takes it for granted that there is one, says "not enough values to unpack"."""
+    layer = Empty()
+    for length in (3, 4, 3):
+        assert layer.ramp(length).tolist() == [*range(0, 2 * length, 2)]
+    assert set(counts()["fallbacks"]) <= {"it computes nothing from its arguments"}, counts()
+    assert counts()["fallbacks"]
+
+
 def test_the_exporter_says_nothing_where_no_logging_is_configured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
