@@ -50,8 +50,9 @@ def steps(items: Iterable[_Item], what: str) -> Iterator[_Item]:
     try:
         for done, item in enumerate(items):
             bar = "#" * (_WIDTH * done // count)
-            line = f"{what} [{bar:<{_WIDTH}}] {done}/{count}  {time.monotonic() - started:.0f} s"
-            stream.write(f"{_CLEAR}{line}")
+            # The figures first, since a long line is cut.
+            line = f"{done}/{count} [{bar:<{_WIDTH}}] {time.monotonic() - started:.0f} s  {what}"
+            stream.write(f"{_CLEAR}{line[: _columns() - 1]}")
             stream.flush()
             yield item
     finally:

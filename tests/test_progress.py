@@ -103,6 +103,24 @@ def test_a_narrow_terminal_gets_a_line_that_fits(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
+def test_a_bar_that_is_longer_than_the_terminal_is_wide_is_cut(tmp_path: Path) -> None:
+    """As that of ``warmup()`` with the whole name of a method: a part of a broken line would stay."""
+    program = """
+    import time
+    from hybrid_infer import _progress
+
+    print("before")
+    for _ in _progress.steps([1, 2, 3], "compiling package.of.the.program.Class.transformer_blocks"):
+        time.sleep(0.01)
+    print("after")
+    """
+    for columns in (100, 60, 30):
+        sent, left = at_a_terminal(program, tmp_path, columns=columns)
+        assert left == ["before", "after"], columns
+        assert "2/3 [" in sent and ("compiling package" in sent) == (columns > 50)
+
+
+@pytest.mark.processes
 def test_nothing_is_written_where_there_is_no_terminal(tmp_path: Path) -> None:
     file = tmp_path / "program.py"
     file.write_text(PROGRAM)

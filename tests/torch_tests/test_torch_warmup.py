@@ -158,7 +158,8 @@ def test_a_bar_at_a_terminal_and_nothing_elsewhere(monkeypatch: pytest.MonkeyPat
         warmup(layer, X, torch.ones(3, 4))
         shown = stream.getvalue()
         if kind is Terminal:
-            assert "Block.forward [          " in shown and "] 1/2" in shown and shown.endswith("\r\x1b[K")
+            assert "0/2 [          " in shown and "1/2 [#" in shown and "Block.forward" in shown
+            assert shown.endswith("\r\x1b[K")
         else:
             assert shown == ""
 
