@@ -24,6 +24,8 @@ _EAGER = re.compile(r"only support '(\w+)\(\)' in dynamic graph mode")
 _APART = re.compile(r"Your if/else have different (return type|number of return value)(?s:.*?)`(\w+)`")
 _TYPES_APART = re.compile(r"The dtype in output\[\d+\] of true_block&false_block must be equal")
 _ARRAY = ("received input == `object`", "__array__", "setting an array element with a sequence")
+_UNTIL = "python while pred change from bool to variable"
+_TURNS = "Compute all turns and choose among what they give (paddle.where)"
 _ALIKE = "Have both sides give values of one kind, as many and of one element type, or decide outside of the method"
 _OUTSIDE = "Compute with Paddle's own functions, or decorate the part before or after that call"
 
@@ -83,6 +85,8 @@ def explained(error: BaseException) -> tuple[str, str]:
     sides = _sides_apart(text)
     if sides:
         return named(f"a branch depends on the values of a tensor, and {sides}", place), _ALIKE
+    if _UNTIL in text:
+        return named("a loop through what is no tensor ends by the values of a tensor", place), _TURNS
     if any(each in text for each in _ARRAY):
         return named("it turns a tensor into a NumPy array", place), _OUTSIDE
     if place and _raised_by_user(error):

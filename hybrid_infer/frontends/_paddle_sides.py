@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Tracee
+from hybrid_infer.frontends._paddle_promoted import Promoted
 from hybrid_infer.frontends._paddle_watch import is_number
 
 _VALUES = "depends on the values of a tensor, and"
@@ -54,6 +55,12 @@ class Sides:
         self._tracee, self._assigned, self._thread = tracee, assigned, threading.get_ident()
         self._next: _Variables | None = None  # of the operator that is made next
         self._refused: TraceError | None = None
+        self._promoted = Promoted()
+
+    def refuse_numbers(self, results: list[Any]) -> None:
+        """Raises where a result is a tensor that stands for one of several numbers."""
+        if any(map(self._promoted.holds, results)):
+            raise TraceError(f"a branch or loop {_VALUES} decides which number is returned", _NUMBER_REMEDY)
 
     def check(self) -> None:
         """Raises what the method itself has caught."""
@@ -122,11 +129,13 @@ class Sides:
             variables = _Variables([true, false], _union(names, pushed), get, put)
             numbers: set[tuple[str, int]] = set()
             nothing: set[str] = set()
+            counted: set[tuple[str, int]] = set()
 
             def noting(side: Callable[[], Any]) -> Callable[[], Any]:
                 def noted() -> Any:
                     result = side()
                     numbers.update(_numbers(variables))
+                    counted.update(self._promoted.places(variables, None if variables.names else result))
                     nothing.update(name for name, value in variables.named() if value is None)
                     return result
 
@@ -134,6 +143,7 @@ class Sides:
 
             with self._announced(variables):
                 result = convert(condition, noting(true), noting(false), get, put, names, pushed)
+            self._promoted.add(variables, counted, None if variables.names else result)
             held = variables.attributes()
             for name, place in sorted(numbers):
                 if isinstance(held.get((name, place)), paddle.pir.Value):
@@ -152,8 +162,11 @@ class Sides:
             variables = _Variables([condition, body], _union(names, pushed), get, put)
             for name, _ in sorted(_numbers(variables)):  # all variables of a loop become tensors
                 self._refuse(f"a loop {_VALUES} decides which number {name} is", _place(), _NUMBER_REMEDY)
+            counted = self._promoted.places(variables)
             with self._announced(variables):
-                return convert(condition, body, get, put, names, pushed)
+                result = convert(condition, body, get, put, names, pushed)
+            self._promoted.add(variables, counted)
+            return result
 
         return run
 

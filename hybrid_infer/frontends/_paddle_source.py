@@ -21,6 +21,7 @@ from typing import Any
 
 import paddle
 from paddle.jit.dy2static import program_translator
+from paddle.jit.dy2static.utils import UndefinedVar
 from paddle.utils import gast
 
 from hybrid_infer import _wrapping
@@ -31,6 +32,7 @@ from hybrid_infer.frontends import (
     _paddle_literals,
     _paddle_lost,
     _paddle_reasons,
+    _paddle_returns,
     _paddle_turns,
     _paddle_ways_out,
 )
@@ -38,12 +40,19 @@ from hybrid_infer.frontends import (
 _Observing = Callable[[bool], AbstractContextManager[None]]
 #: Rewritten syntax trees by source. They hold no values, and take most of the time that a rewrite takes.
 _TREES: dict[str, Any] = {}
+#: The same of functions with returns of their own on each side.
+_TREES_APART: dict[str, Any] = {}
 #: In rewritten code, the name of what gives a function in its rewritten form.
 _REACHED = "_hybrid_infer_reached"
 #: And of what stands for ``type()`` of one value.
 _TYPE = "_hybrid_infer_type"
 #: And of the parts of a chain of comparisons.
 _LEFT, _BETWEEN = "_hybrid_infer_left", "_hybrid_infer_between"
+#: And what rewritten loops call, as it is.
+_OURS: dict[str, Any] = {
+    _paddle_ways_out.ITEMS: _paddle_turns.with_a_way_out, _paddle_returns.LISTED: _paddle_turns.by_number,
+    _paddle_returns.OPEN: _paddle_turns.open_ended, _paddle_returns.UNBOUND: UndefinedVar,
+}  # fmt: skip
 #: Functions that Cython has made, of which Paddle takes none.
 _COMPILED = "cython_function_or_method"
 #: Of the framework, what tells of which line of a function each line of its rewritten form was made.
@@ -105,9 +114,9 @@ def _without_decorators(function: Callable[..., Any]) -> Callable[..., Any]:
 class _Translator(program_translator.DygraphToStaticAst):
     """Paddle's rewriting of a syntax tree, after what it gets wrong has been spelled out."""
 
-    def __init__(self, observing: _Observing) -> None:
+    def __init__(self, observing: _Observing, apart: bool) -> None:
         super().__init__()
-        self._observing = observing
+        self._observing, self._apart = observing, apart
         #: Is it at work? Paddle evaluates parts of the source then, to see what they call, under a lock of its own.
         self.busy = False
 
@@ -121,6 +130,8 @@ class _Translator(program_translator.DygraphToStaticAst):
             _Super(first[0].id).visit(function)
         _Conditions().visit(function)
         _Called().visit(function)
+        if self._apart:
+            _paddle_returns.apart(function)
         _paddle_ways_out.in_loops(function)
         _paddle_handed_on.by_position(function)
         # Defaults are values of the function; their source may name what the rewritten module does not have.
@@ -273,20 +284,21 @@ class Rewrites(program_translator.FunctionCache):
     """The functions rewritten in one trace, on one thread; other threads go on with Paddle's own.
 
     `observing`, `rewritten`: see ``Tracee``; `standing_for`: what stands for a live tensor in the program, if anything;
-    `mode`: what its functions are told of that; `backward`: gradients are to flow.
+    `mode`: what its functions are told of that; `backward`: gradients are to flow; `apart`: each way through a function
+    ends with a return of its own (see ``_paddle_returns``).
     """
 
     def __init__(
         self, observing: _Observing, rewritten: Callable[[types.FunctionType, types.CodeType], None],
         standing_for: Callable[[Any], Any] = lambda value: None, mode: _paddle_eager.Mode | None = None,
-        backward: bool = False,
+        backward: bool = False, apart: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
         self._backward, self._mode = backward, mode or _paddle_eager.Mode(eager=True)
         self._standing_for = standing_for
         self._observing, self._rewritten = observing, rewritten
-        self._code_to_ast_caches = _TREES
-        self._dygraph_to_static = _Translator(observing)
+        self._code_to_ast_caches = _TREES_APART if apart else _TREES
+        self._dygraph_to_static = _Translator(observing, apart)
         self._thread, self._shared = threading.get_ident(), program_translator._FUNCTION_CACHE
         self._scopes: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._reached: Callable[[Any], Any] = lambda func: func
@@ -323,9 +335,13 @@ class Rewrites(program_translator.FunctionCache):
         for name, stands in (("isinstance", _paddle_eager.is_instance), *_paddle_builtins.EXTREMES.items()):
             scope.setdefault(name, stands)
         scope[_REACHED], scope[_TYPE] = self._reached, _paddle_eager.TYPE
-        scope[_paddle_ways_out.ITEMS] = _paddle_turns.with_a_way_out
+        scope.update(_OURS)
         self._scopes.append((scope, dict(scope)))
         return self._observed(found) if _decorated(original) else found
+
+    def left_in_branches(self) -> bool:
+        """Has a function that was rewritten ways out that may be put apart?"""
+        return any(map(_paddle_returns.left_in_branches, [*self._converted_static_func_caches]))
 
     def _default(self, value: Any) -> Any:
         known = self._standing_for(value) if isinstance(value, paddle.Tensor) else None
@@ -418,7 +434,7 @@ class Rewrites(program_translator.FunctionCache):
                 return func
             if type(func) is functools.partial:
                 return functools.partial(reach(func.func), *func.args, **func.keywords)
-            if func is _paddle_turns.with_a_way_out:
+            if any(func is each for each in _OURS.values()):
                 return func
             if func is functools.reduce:
                 return lambda each, *rest: func(reached(each), *rest)

@@ -34,6 +34,8 @@ _ESCAPED_REMEDY = "Assign it to a variable in the branch or loop itself"
 _PROGRAMS: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
 #: Calls of which a trace for sizes that are not 0 is known to be needed.
 _SOME: weakref.WeakSet[Any] = weakref.WeakSet()
+#: Calls that are traced with the ways out of their functions put apart, or not.
+_APART: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
 @dataclass
@@ -107,32 +109,43 @@ def trace(
 
     `every_side`: of a branch on a size that varies all sides are traced, instead of that of the example. Where a branch
     on whether a size is 0 that values decide has sides that do not fit together, it is taken not to be, and checked.
-    Where the method asks for the mode, and cannot be traced as it goes on eagerly, it is as it does in a trace.
+    Where the method asks for the mode, and cannot be traced as it goes on eagerly, it is as it does in a trace. Where
+    its functions have ways out in branches and loops, and it cannot be traced as they stand, these are put apart.
     """
-    mode = Mode(eager=True)
+    mode, apart = Mode(eager=True), _APART.get(tracee, False)
+    left: list[bool] = []
     try:
-        return _trace(tracee, dynamic, dynamic_ints, gradients, every_side, mode)
+        return _trace(tracee, dynamic, dynamic_ints, gradients, every_side, mode, apart, left)
     except TraceError as fault:
-        if not mode.asked:
-            raise
-        with suppress(TraceError):
-            return _trace(tracee, dynamic, dynamic_ints, gradients, every_side, Mode(eager=False))
-        raise fault from fault.__cause__
+        told, others = fault, [(Mode(eager=False), apart)] if mode.asked else []
+        if any(left) and tracee not in _APART:
+            others.append((Mode(eager=True), True))
+        for each, parted in others:
+            try:
+                found = _trace(tracee, dynamic, dynamic_ints, gradients, every_side, each, parted, [])
+            except TraceError as another:
+                told = another if parted else told
+                continue
+            if parted:
+                _APART[tracee] = True
+            return found
+        raise told from told.__cause__
 
 
 def _trace(
     tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int], gradients: bool,
-    every_side: bool, mode: Mode,
+    every_side: bool, mode: Mode, apart: bool, left: list[bool],
 ) -> Trace:  # fmt: skip
+    """`left`: see ``_traced``."""
     asked: list[bool] = []
     some = not gradients and tracee in _SOME
     try:
-        return _traced(tracee, dynamic, dynamic_ints, gradients, every_side, asked, some, mode)
+        return _traced(tracee, dynamic, dynamic_ints, gradients, every_side, asked, some, mode, apart, left)
     except TraceError as fault:
         if gradients or some or not any(asked):
             raise
         with suppress(TraceError):
-            found = _traced(tracee, dynamic, dynamic_ints, gradients, every_side, asked, some=True, mode=mode)
+            found = _traced(tracee, dynamic, dynamic_ints, gradients, every_side, asked, True, mode, apart, [])
             with suppress(TypeError):
                 _SOME.add(tracee)
             return found
@@ -141,9 +154,9 @@ def _trace(
 
 def _traced(
     tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int], gradients: bool,
-    every_side: bool, asked_for_some: list[bool], some: bool, mode: Mode,
+    every_side: bool, asked_for_some: list[bool], some: bool, mode: Mode, apart: bool, left: list[bool],
 ) -> Trace:  # fmt: skip
-    """`asked_for_some`: see ``Watch``."""
+    """`asked_for_some`: see ``Watch``; `apart`: see ``Rewrites``; `left`: gets whether that helps, if it fails."""
     import paddle
     from paddle.jit.dy2static.parameter_recorder import _global_inplace_map, _global_parameter_recorder
 
@@ -193,7 +206,7 @@ def _traced(
         if tracee.asks_for_gradients and not gradients:
             live = [*zip(values, [*tracee.weights, *tracee.tensors], strict=False)]
             stack.enter_context(_paddle_history.told(live))
-        rewrites = Rewrites(tracee.observing, tracee.rewritten, watch.standing_for, mode, gradients)
+        rewrites = Rewrites(tracee.observing, tracee.rewritten, watch.standing_for, mode, gradients, apart)
         sides = Sides(tracee, rewrites.assigned)
         stack.enter_context(sides.active())
         stack.enter_context(_buffers_replaced())
@@ -211,8 +224,10 @@ def _traced(
             state = frozenset(place for place in written if place < len(weights))
             impure = [f"it writes to elements of {labels[place]} in place" for place in written[:1]]
         except TraceError:
+            left.append(rewrites.left_in_branches())
             raise
         except Exception as error:
+            left.append(rewrites.left_in_branches())
             if watch.refused or "but got Tensor" in str(error):
                 raise TraceError(FOREIGN, FOREIGN_REMEDY) from error
             raise TraceError(*_paddle_reasons.explained(error)) from error
@@ -222,6 +237,7 @@ def _traced(
         for tensor, parameter in zip(foreign, parameters, strict=True):
             parameter.replace_all_uses_with(watch.cast_hook(tensor))
         results = [_as_value(result) for result in results]
+        sides.refuse_numbers(results)
         counted = frozenset(k for k, result in enumerate(results) if is_number(result))
         if any(watch.is_size(result) for k, result in enumerate(results) if k not in counted):
             raise TraceError("a size that varies is one of its results", "Return tensors, and take sizes from them")

@@ -21,6 +21,9 @@ from hybrid_infer._errors import TraceError
 _TENSORS = (paddle.Tensor, paddle.pir.Value, paddle.static.Variable)
 
 
+_TAKES_MORE = "Paddle takes more of an iterator than a loop with a way out", "Go through a list of it there"
+
+
 class Turns:
     """By number, and only in turn: what `values` give when they are asked for it."""
 
@@ -43,6 +46,31 @@ class Turns:
             else:
                 self._taken += 1
         return self._taken > place
+
+
+class Listed:
+    """Items by number, in any order, as a loop that goes through them in turn would find them."""
+
+    def __init__(self, items: Any, size: int) -> None:
+        self._items, self._size, self._asked = items, size, itertools.count(1)
+
+    def __gt__(self, place: int) -> bool:
+        """Is there one of this number?"""
+        if place >= _DEEP or next(self._asked) > _ASKED:
+            raise TraceError(
+                f"a loop through what is no tensor ends by the values of a tensor, after more than {_DEEP} turns",
+                "Compute all turns and choose among what they give (paddle.where)",
+            )
+        return place < (len(self._items) if self._size < 0 else self._size)
+
+    def __getitem__(self, place: int) -> Any:
+        from paddle.jit.dy2static import convert_operators
+
+        return convert_operators.convert_load(self._items)[place]  # and what was written to it since
+
+
+_DEEP = 16  # turns of such a loop, each of which is a block in the one before
+_ASKED = 64  # of them on all sides of its branches
 
 
 class _ByNumber:
@@ -80,8 +108,30 @@ def _turns(values: Any) -> Turns | None:
 def with_a_way_out(values: Any, fresh: bool) -> Any:
     """The same, of which a loop may leave something; `fresh`: the loop alone has it."""
     if isinstance(values, Iterator) and not (fresh and _leaves_no_trace(values)):
-        raise TraceError("Paddle takes more of an iterator than a loop with a way out", "Go through a list of it there")
+        raise TraceError(*_TAKES_MORE)
     return _turns(values) or values
+
+
+def by_number(values: Any, fresh: bool) -> Listed:
+    """What a loop goes through that the values of a tensor end; `fresh`: the loop alone has it."""
+    if isinstance(values, _TENSORS):
+        size = values.shape[0] if values.shape else -1
+        if not isinstance(size, int) or size < 0:
+            raise TraceError("a loop through what has a size that varies ends by the values of a tensor")
+        return Listed(values, size)
+    if isinstance(values, (list, tuple, range)):
+        return Listed(values, -1)
+    if isinstance(values, Iterator) and not (fresh and _leaves_no_trace(values)):
+        raise TraceError(*_TAKES_MORE)
+    if not hasattr(values, "__iter__"):
+        return Listed(values, -1)
+    items = tuple(itertools.islice(values, _DEEP + 1))
+    return Listed(items, len(items))
+
+
+def open_ended() -> Any:
+    """True, of which the tracer makes a loop whatever else its condition is."""
+    return paddle.full([], True, "bool")
 
 
 def _leaves_no_trace(values: Any) -> bool:

@@ -241,7 +241,7 @@ def test_what_a_loop_leaves_of_an_iterator_is_there(function: Callable[..., Any]
 
 def test_a_loop_through_a_list_that_a_tensor_ends_says_so() -> None:
     def function(x: Any) -> Any:
-        for factor in (1.0, 2.0, 3.0):
+        for factor in (1.0, 1.5) * 40:
             x = x * factor
             if x.sum() > 40:
                 return x - 1
