@@ -31,6 +31,7 @@ from hybrid_infer.frontends import (
     _paddle_handed_on,
     _paddle_literals,
     _paddle_lost,
+    _paddle_methods,
     _paddle_reasons,
     _paddle_returns,
     _paddle_turns,
@@ -441,7 +442,7 @@ class Rewrites(program_translator.FunctionCache):
             plain = _paddle_eager.uncached(func) or (None if self._backward else _paddle_eager.forward_of(func))
             if plain is not None:
                 return reach(plain)
-            stands = _paddle_literals.assigning(func)
+            stands = _paddle_literals.assigning(func) or _paddle_methods.rounding(func)
             if stands is None and _paddle_eager.is_the_programs(1):
                 stands = self._mode.told(func)
             return func if func is reached else stands or call(func)

@@ -22,6 +22,7 @@ from hybrid_infer.frontends._paddle_in_place import followed
 from hybrid_infer.frontends._paddle_literals import of_any_type
 from hybrid_infer.frontends._paddle_loops import program_key, watched
 from hybrid_infer.frontends._paddle_mode import recording
+from hybrid_infer.frontends._paddle_padded import by_computed_widths
 from hybrid_infer.frontends._paddle_quiet import quiet
 from hybrid_infer.frontends._paddle_recurrent import as_traced
 from hybrid_infer.frontends._paddle_sides import Sides, escaped
@@ -212,6 +213,7 @@ def _traced(
         stack.enter_context(_buffers_replaced())
         stack.enter_context(of_any_size())
         stack.enter_context(of_any_type())
+        stack.enter_context(by_computed_widths())
         if not gradients:
             stack.enter_context(forwards_alone())
         stack.enter_context(rewrites.active())
