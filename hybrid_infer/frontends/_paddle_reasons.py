@@ -73,6 +73,11 @@ def named(reason: str, place: str) -> str:
 def explained(error: BaseException) -> tuple[str, str]:
     """Reason and remedy of a failed trace, in words of the user's program."""
     text, place = str(error), _places.of_error(error, paddle, origin)
+    by_numpy = _places.numpy_function(error)
+    if by_numpy:
+        remedy = f"Use paddle.{by_numpy} of the tensor itself, without NumPy, or decorate the part before or after that"
+        remedy = remedy if callable(getattr(paddle, by_numpy, None)) else _OUTSIDE
+        return named(f"it turns a tensor into a NumPy array, for numpy.{by_numpy}", place), remedy
     value = _VALUE.search(text)
     if value:
         return named(f"it takes the values of a tensor ({value[1] or value[2]})", place), _OUTSIDE

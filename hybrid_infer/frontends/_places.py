@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os.path
 import re
+import sys
 from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
@@ -43,6 +44,23 @@ def by_framework(fault: BaseException, framework: ModuleType) -> bool:
     return trace is not None and trace.tb_frame.f_code.co_filename.startswith(home)
 
 
+def numpy_function(fault: BaseException) -> str:
+    """The name of the innermost function of NumPy's that the program called; empty if it was in none."""
+    name, trace, within = "", fault.__traceback__, False
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        before, within = within, code.co_filename.startswith(_of_numpy() or "\0")
+        name = code.co_name if within and not before else name
+        trace = trace.tb_next
+    return name
+
+
+def _of_numpy() -> tuple[str, ...]:
+    """Where NumPy's own code is, whose lines tell the user nothing."""
+    file = getattr(sys.modules.get("numpy"), "__file__", None)
+    return () if file is None else (os.path.dirname(file) + os.sep,)
+
+
 def of_stack(stack: str, framework: ModuleType, origin: Callable[[Line], Line] = _as_it_is) -> str:
     """The same of a stack that was written down as Python prints it."""
     lines = ((file, int(number)) for file, number in _FRAME.findall(stack))
@@ -60,7 +78,7 @@ def of_frame(frame: Any, framework: ModuleType, origin: Callable[[Line], Line] =
 
 
 def _innermost(lines: Iterable[Line], framework: ModuleType) -> str:
-    inside = (os.path.dirname(str(framework.__file__)) + os.sep, _OURS + os.sep, "<", *_BETWEEN)
+    inside = (os.path.dirname(str(framework.__file__)) + os.sep, _OURS + os.sep, "<", *_BETWEEN, *_of_numpy())
     found = ""
     for file, number in lines:
         if not file.startswith(inside) and "onnxscript" not in file:

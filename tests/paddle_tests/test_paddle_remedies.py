@@ -48,6 +48,13 @@ class Layer(paddle.nn.Layer):  # type: ignore[misc]
         y = np.tanh(x.numpy())
         return self.linear(paddle.to_tensor(y))  # here
 
+    def to_a_number(self, x: Any) -> Any:
+        longest = int(np.max(x.numpy()))  # here
+        return self.linear(x)[:longest]
+
+    def by_an_array(self, x: Any) -> Any:
+        return self.linear(x) * np.max(np.array(x))  # here
+
     def draws(self, x: Any) -> Any:
         return self.linear(x) + paddle.rand([4])  # here
 
@@ -87,6 +94,8 @@ def place(function: Callable[..., Any]) -> str:
         (Layer.prints, "prints a tensor", "outside of the method"),
         (Layer.to_float, "takes the values of a tensor (float)", "Paddle's own functions"),
         (Layer.to_numpy, "turns a tensor into a NumPy array", "Paddle's own functions"),
+        (Layer.to_a_number, "turns a tensor into a NumPy array, for numpy.max", "Use paddle.max of the tensor itself"),
+        (Layer.by_an_array, "turns a tensor into a NumPy array, for numpy.max", "Use paddle.max of the tensor itself"),
         (Layer.draws, "draws random numbers", "as an argument"),
         (Layer.draws_in_python, "Python's random", "as an argument"),
         (Layer.counts, "writes to self.total in place", "Return the new state"),
