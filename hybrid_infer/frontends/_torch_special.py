@@ -1,9 +1,11 @@
-"""Special functions that ONNX lacks, written out in float64 for all types, as distributions use them.
+"""Special functions that ONNX lacks, written out in float64 for all types, as distributions use them; ``erf`` for
+float64 alone, as engines have it for the other types.
 
 ``lgamma`` by Lanczos' series: C. Lanczos, "A precision approximation of the gamma function", SIAM J. Numer. Anal. 1
 (1964), with the coefficients of P. Godfrey for g = 7. ``digamma`` by its recurrence and the asymptotic series:
 Abramowitz and Stegun, 6.3.5 and 6.3.18. Both below 1/2 by reflection: 6.1.17 and 6.3.7. ``erfinv`` by the quantiles of
-the normal distribution: M. J. Wichura, algorithm AS 241 (PPND16), Applied Statistics 37 (1988).
+the normal distribution: M. J. Wichura, algorithm AS 241 (PPND16), Applied Statistics 37 (1988). ``erf`` by quotients of
+polynomials: W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969).
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ def translations() -> dict[Any, Callable[..., Any]]:
     """For ``torch.onnx.export(custom_translation_table=...)``."""
     aten = torch.ops.aten
     return {
+        aten.erf.default: _erf,
+        aten.erfc.default: lambda x: _in_float64(_erfc, x),
+        aten.special_erfc.default: lambda x: _in_float64(_erfc, x),
         aten.lgamma.default: lambda x: _in_float64(_lgamma, x),
         aten.digamma.default: lambda x: _in_float64(_digamma, x),
         aten.erfinv.default: lambda x: _in_float64(_erfinv, x),
@@ -147,6 +152,66 @@ def _erfinv(y: Any) -> Any:
     outer = op.Where(op.Equal(size, _number(1.0)), _number(math.inf), outer)
     found = op.Where(op.LessOrEqual(size, _number(0.85)), central, op.Mul(op.Sign(y), outer))
     return op.Div(found, _number(math.sqrt(2.0)))
+
+
+#: Of x * x, up to 0.46875; of abs(x), up to 4; and of 1 / (x * x). Each a numerator and a denominator.
+_NEAR = (
+    (1.85777706184603153e-1, 3.16112374387056560, 113.864154151050156, 377.485237685302021, 3209.37758913846947),
+    (1.0, 23.6012909523441209, 244.024637934444173, 1282.61652607737228, 2844.23683343917062),
+)
+_BETWEEN = (
+    (2.15311535474403846e-8, 0.564188496988670089, 8.88314979438837594, 66.1191906371416295, 298.635138197400131,
+     881.95222124176909, 1712.04761263407058, 2051.07837782607147, 1230.33935479799725),
+    (1.0, 15.7449261107098347, 117.693950891312499, 537.181101862009858, 1621.38957456669019, 3290.79923573345963,
+     4362.61909014324716, 3439.36767414372164, 1230.33935480374942),
+)  # fmt: skip
+_FAR = (
+    (1.63153871373020978e-2, 0.305326634961232344, 0.360344899949804439, 0.125781726111229246, 1.60837851487422766e-2,
+     6.58749161529837803e-4),
+    (1.0, 2.56852019228982242, 1.87295284992346725, 0.527905102951428412, 6.05183413124413191e-2,
+     2.33520497626869185e-3),
+)  # fmt: skip
+_BOUND = 0.46875
+
+
+def _quotient(x: Any, of: Any) -> Any:
+    from onnxscript import opset20 as op
+
+    return op.Div(_polynomial(x, of[0]), _polynomial(x, of[1]))
+
+
+def _error_function(x: Any) -> tuple[Any, Any, Any]:
+    """The size of `x`, its error function where that is small, and elsewhere one less that of its size."""
+    from onnxscript import opset20 as op
+
+    size, one, end = op.Abs(x), _number(1.0), _number(30.0)
+    near = op.Mul(x, _quotient(op.Mul(x, x), _NEAR))
+    y = op.Where(op.Greater(size, end), end, size)
+    inverse = op.Div(one, op.Mul(y, y))
+    far = op.Div(op.Sub(_number(1 / math.sqrt(math.pi)), op.Mul(inverse, _quotient(inverse, _FAR))), y)
+    # exp(-y * y), of a square that is exact and the rest
+    part = op.Div(op.Floor(op.Mul(y, _number(16.0))), _number(16.0))
+    rest = op.Mul(op.Sub(y, part), op.Add(y, part))
+    power = op.Mul(op.Exp(op.Neg(op.Mul(part, part))), op.Exp(op.Neg(rest)))
+    return size, near, op.Mul(op.Where(op.LessOrEqual(y, _number(4.0)), _quotient(y, _BETWEEN), far), power)
+
+
+def _erf(x: Any) -> Any:
+    import onnx_ir as ir
+    from onnxscript import opset20 as op
+
+    if x.dtype != ir.DataType.DOUBLE:
+        return op.Erf(x)
+    size, near, rest = _error_function(x)
+    return op.Where(op.LessOrEqual(size, _number(_BOUND)), near, op.Mul(op.Sign(x), op.Sub(_number(1.0), rest)))
+
+
+def _erfc(x: Any) -> Any:
+    from onnxscript import opset20 as op
+
+    size, near, rest = _error_function(x)
+    rest = op.Where(op.Less(x, _number(0.0)), op.Sub(_number(2.0), rest), rest)
+    return op.Where(op.LessOrEqual(size, _number(_BOUND)), op.Sub(_number(1.0), near), rest)
 
 
 def _signbit(x: Any) -> Any:

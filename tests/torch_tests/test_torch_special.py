@@ -12,7 +12,7 @@ from hybrid_infer import inference
 
 pytestmark = pytest.mark.torch
 
-_FUNCTIONS = [torch.lgamma, torch.digamma, torch.erfinv, torch.signbit]
+_FUNCTIONS = [torch.lgamma, torch.digamma, torch.erfinv, torch.signbit, torch.erf, torch.erfc]
 _TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64]
 
 
@@ -38,6 +38,17 @@ def test_values(function: Any, dtype: torch.dtype) -> None:
                 expected = function(part.double()).to(expected.dtype)
             rtol, atol = tolerance if found.dtype.is_floating_point else (0, 0)
             torch.testing.assert_close(found, expected, rtol=rtol, atol=atol, equal_nan=True)
+    served(captures=2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_tail_of_a_normal_distribution_is_not_0(dtype: torch.dtype) -> None:
+    """Of 1 - erf(x), nothing is left from 4 on."""
+    hot = inference(lambda x: torch.erfc(x), backend="onnxruntime", fallback="error")
+    x = torch.linspace(0.5, 9.0, 200, dtype=dtype)
+    with torch.no_grad():
+        for part in (x[:50], x[:60], x):
+            torch.testing.assert_close(hot(part), torch.erfc(part), rtol=1e-5, atol=0.0)
     served(captures=2)
 
 
