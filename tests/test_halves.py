@@ -137,3 +137,18 @@ def test_a_graph_that_cannot_be_read_leaves_the_disagreement() -> None:
     for read in (lost, lambda: b"no model"):
         with pytest.raises(_verify.Disagreement, match="they differ"):
             _halves.compare(compare, "float32", read, [0])
+
+
+@pytest.mark.parametrize(("given", "expected"), [(1, "single"), (11, "float32")])
+def test_float64_from_float32(given: int, expected: str) -> None:
+    """Of arguments and weights of float32 alone: a method of float64 is held to the tolerance of its own type."""
+    from onnx import helper
+
+    x, y = helper.make_tensor_value_info("x", given, [2]), helper.make_tensor_value_info("y", 11, [2])
+    nodes = [
+        helper.make_node("Cast", ["x"], ["narrow"], to=1),
+        helper.make_node("Exp", ["narrow"], ["power"]),
+        helper.make_node("Cast", ["power"], ["y"], to=11),
+    ]
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [y]))
+    assert _halves.computed_in(model.SerializeToString()) == [expected]

@@ -1,7 +1,8 @@
 """In which of the lower types each result of a graph was computed: that may end in float32 all the same.
 
 Logits of a model in bfloat16 are often returned as ``logits.float()``; what they agree to is what bfloat16 can tell. On
-a GPU the frameworks round the operands of float32 convolutions, and of products where they are told to, to TF32.
+a GPU the frameworks round the operands of float32 convolutions, and of products where they are told to, to TF32. And
+weights of float32 give results of float64, where those are multiplied with numbers of that type.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ NONE = TF32()
 
 _log = logging.getLogger("hybrid_infer")
 
-_TYPES = ("float32", "tf32", "float16", "bfloat16")  # by how little they tell
+_TYPES = ("float32", "single", "tf32", "float16", "bfloat16")  # by how little they tell
 
 
 def compare(
@@ -55,6 +56,8 @@ def computed_in(model: bytes, tf32: TF32 = NONE) -> list[str]:
     ...          h.make_node("Cast", ["x"], ["z"], to=1)]
     >>> computed_in(h.make_model(h.make_graph(nodes, "g", [x], [y, z])).SerializeToString())
     ['bfloat16', 'float32']
+
+    A result of float64 that float32 was computed for, from arguments or weights of that type, is one of "single".
     """
     import onnx
 
@@ -63,8 +66,12 @@ def computed_in(model: bytes, tf32: TF32 = NONE) -> list[str]:
         proto = onnx.shape_inference.infer_shapes(proto)
     except Exception:  # then what the exporter has noted has to do
         _log.debug("the types inside a graph are not known", exc_info=True)
-    ranks = _ranks(proto.graph, tf32, {}, {})
-    return [_TYPES[ranks.get(output.name, 0)] for output in proto.graph.output]
+    given = {each.type.tensor_type.elem_type for each in proto.graph.input}
+    ranks, found = _ranks(proto.graph, tf32, {}, {}), []
+    for output in proto.graph.output:
+        rank, kind = ranks.get(output.name, 0), output.type.tensor_type.elem_type
+        found.append(_TYPES[0 if rank == 1 and not (kind == _DOUBLE and _FLOAT in given) else rank])
+    return found
 
 
 #: Operations that give some of the numbers that they are given, as they are.
@@ -74,9 +81,9 @@ _MOVES = frozenset(
      "SpaceToDepth", "Compress", "Neg", "Abs", "Relu", "Max", "Min", "MaxPool", "ReduceMax", "ReduceMin", "TopK",
      "Constant", "ConstantOfShape"}
 )  # fmt: skip
-_HALVES = {10: 2, 16: 3}  # FLOAT16 and BFLOAT16 of onnx.TensorProto, by their place in `_TYPES`
-_FLOAT = 1
-_FLOATS = frozenset({_FLOAT, 11, *_HALVES})
+_FLOAT, _DOUBLE = 1, 11
+_LOWER = {_FLOAT: 1, 10: 3, 16: 4}  # FLOAT, FLOAT16 and BFLOAT16 of onnx.TensorProto, by their place in `_TYPES`
+_FLOATS = frozenset({_DOUBLE, *_LOWER})
 #: By operator, which arithmetic of the framework's it stands for.
 _IN_TF32 = {
     **dict.fromkeys(("MatMul", "Gemm", "Einsum"), "products"),
@@ -107,7 +114,7 @@ def _ranks(
             rounds = node.op_type not in _MOVES and not results
             if node.op_type == "Cast" and types.get(node.input[0]) == kind:
                 rounds = False
-            rank = _HALVES.get(kind, 0) if rounds else 0
+            rank = _LOWER.get(kind, 0) if rounds else 0
             if kind in (0, _FLOAT) and getattr(tf32, _IN_TF32.get(node.op_type, ""), False):
                 rank = _TYPES.index("tf32")
             found[name] = max([given, *own, rank])

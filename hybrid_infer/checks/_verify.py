@@ -12,6 +12,7 @@ TOLERANCES = {
     "complex128": (1e-6, 1e-7),
     "float32": (1e-3, 1e-4),
     "complex64": (1e-3, 1e-4),
+    "single": (1e-3, 1e-4),  # of float64 that was computed in float32
     "tf32": (1e-2, 1e-2),  # of float16's mantissa
     "float16": (1e-2, 1e-2),
     "bfloat16": (4e-2, 4e-2),
@@ -88,7 +89,8 @@ def error(
 
 
 def _types(dtype: str, precision: str) -> str:
-    return dtype if precision == "float32" else f"{dtype} computed in {precision}"
+    names = {"float32": dtype, "single": f"{dtype} computed in float32"}
+    return names.get(precision, f"{dtype} computed in {precision}")
 
 
 def compare(

@@ -32,6 +32,7 @@ from hybrid_infer.frontends import (
     _torch_composites,
     _torch_conversions,
     _torch_decompositions,
+    _torch_default_types,
     _torch_distributions,
     _torch_effects,
     _torch_experts,
@@ -255,6 +256,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             raise TraceError("it computes nothing from its arguments")
         if checked:
             captured = replace(captured, graph=replace(captured.graph, outputs=(*results, CHECKED)), sides=sides)
+        _torch_default_types.spell_out(program)
         try:
             names = [n for group in (captured.graph.weights, captured.graph.inputs) for n in group]
             with contextlib.ExitStack() as forms:
