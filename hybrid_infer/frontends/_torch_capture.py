@@ -42,6 +42,7 @@ from hybrid_infer.frontends import (
     _torch_guards,
     _torch_layouts,
     _torch_lookup,
+    _torch_mixed_types,
     _torch_recurrent,
     _torch_registry,
     _torch_repeat,
@@ -257,6 +258,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
         if checked:
             captured = replace(captured, graph=replace(captured.graph, outputs=(*results, CHECKED)), sides=sides)
         _torch_default_types.spell_out(program)
+        _torch_mixed_types.widen(program)
         try:
             names = [n for group in (captured.graph.weights, captured.graph.inputs) for n in group]
             with contextlib.ExitStack() as forms:
