@@ -3,7 +3,8 @@
 PTX ISA, "Cluster barriers": ``barrier.cluster.arrive`` releases what a thread wrote, ``barrier.cluster.wait`` acquires
 what the threads of all blocks of the cluster wrote in front of theirs; "mapa" finds a place of the own shared memory in
 that of another block, which must have begun: ``hi_begin``, which releases nothing, tells the others that. A block may
-end once nobody writes to its memory any more.
+end once nobody writes to its memory any more. ``.aligned`` asks that all threads of a warp come to a barrier together:
+they meet (``__syncwarp``) behind what not all of them do.
 
 A host compiler takes everything but the instructions: see `hybrid_infer.backends.native._cuda_tensor_cores`.
 """
@@ -53,6 +54,7 @@ _GIVE = """    if (lane == 0) slots[warp] = x;
     __syncthreads();"""
 _GIVE_ALL = """    if constexpr (C > 1) {
       if (lane < C) hi_give(slots + (int)blockIdx.x % C * W + warp, lane, x);
+      __syncwarp();
       hi_arrive();
       hi_await();
     } else {

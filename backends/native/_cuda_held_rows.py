@@ -223,7 +223,7 @@ class _Held(Rows):
             *self._loop([*self.body.loads(self.early, self.kinds), *(f"q{k}[i] = a{k};" for k in self.early)]),
             f"{self.c} one = {start};",
             *self._loop([*self._bound(self._sources()), *places, *declared, *self._each(each), *written]),
-            *(("if constexpr (C > 1) { if (line == first) hi_await(); }",) if self.spread else ()),
+            *(("if constexpr (C > 1) { if (line == first) { __syncwarp(); hi_await(); } }",) if self.spread else ()),
             f"one = hi_gather<W, C>(one, {start}, {functor}(), slots);",
             *self._centre(),
         ]

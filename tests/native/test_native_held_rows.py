@@ -87,7 +87,7 @@ def test_held_rows_give_what_the_interpreter_gives(op: str, spread: None, tmp_pa
 
 #: What orders the threads of a row.
 BARRIERS = {
-    "the others have begun": ("if (line == first) hi_await();", ""),
+    "the others have begun": ("if (line == first) { __syncwarp(); hi_await(); }", ""),
     "what the blocks found is there": ("      hi_arrive();\n      hi_await();\n", ""),
     "what the warps found is there": ("    __syncthreads();\n", ""),
     "two statistics have slots of their own": ("HiSum(), slots + W * C)", "HiSum(), slots)"),
