@@ -87,8 +87,7 @@ class NativeGpu:
         if options.precision != "float32":
             made.decide("precision", "", f"products of float32 are computed in {options.precision}, as autocast does")
         files = _build.build(made, gpu.architecture, self._taken(made, options, device))
-        if options.optimise:
-            self._choose(made, options, device)
+        self._choose(made, options, device)
         text, blob = _plan.dump(made)
         return {PLAN: text, CONSTANTS: blob, **files}
 

@@ -6,7 +6,6 @@ On the doubles of a GPU, which has a clock, and of cuBLASLt, whose algorithms ta
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -277,13 +276,6 @@ def test_sizes_that_only_a_call_knows_have_the_first_proposal(cublaslt: FakeLt, 
     timed = Timed(cublaslt, product("n"))
     assert not timed.built() and not cuda.count["cuEventCreate"]
     assert timed.served(5) == {SPLIT.number: 2}
-
-
-def test_where_nothing_is_to_be_optimised_nothing_is_measured(cublaslt: FakeLt, cuda: FakeCuda) -> None:
-    cublaslt.proposals = [SPLIT, WHOLE]
-    timed = Timed(cublaslt)
-    timed.told = replace(timed.told, optimise=False)
-    assert not timed.built() and not cuda.count["cuEventCreate"]
 
 
 def test_a_build_times_for_a_second_at_most(
