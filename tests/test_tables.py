@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -104,4 +103,4 @@ def test_the_list_at_a_narrow_terminal(tmp_path: Path, cache_directory: Path) ->
     out = terminal.sent(program, environment, rows=24, columns=70)
     table = out.replace("\r", "").partition("\n\n")[0].splitlines()
     assert len(table) > 2 and max(map(len, table)) <= 70, out
-    assert "transformer_blocks_of_it" in words(table) and sys.executable
+    assert "transformer_blocks_of_it" in words(table)
