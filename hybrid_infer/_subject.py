@@ -109,7 +109,8 @@ class Subject:
         #: The method's code, and that of functions which objects keep: what they hold, a trace tells.
         self.codes = self._codes_of(found.code, attributes)
         leaves = (frontend.tensor_type, layer_type, *frontend.constant_types)
-        self.attributes.orders = Orders(self.codes, leaves)
+        layers = {type(layer) for _, layer in self.census.layers}
+        self.attributes.orders = Orders(self.codes, leaves, layers)
         sentinels = dict.fromkeys(each for code in self.codes for each in code.sentinels)
         self.attributes.values.sentinels = {each: n for n, each in enumerate(sentinels)}
         self.loose = [each for each in self.code.externals if id(each.object) not in inside]

@@ -10,7 +10,7 @@ import builtins
 import dis
 import enum
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
@@ -26,8 +26,8 @@ class Use(enum.IntEnum):
 
 
 _SKIPPED = frozenset({"CACHE", "EXTENDED_ARG", "PRECALL", "NOP", "RESUME", "NOT_TAKEN", "COPY_FREE_VARS", "MAKE_CELL"})
-_LOCALS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_FAST_AND_CLEAR"})
-CELLS, LOCALS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}), _LOCALS
+LOCALS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_FAST_AND_CLEAR"})
+CELLS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
 _CELLS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE"})
 #: By which code has the value of a global, or of an attribute of anything.
 NAMES = frozenset(
@@ -38,7 +38,7 @@ _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 
 #: How many values instructions take from the stack.
 _NOTHING = frozenset(
-    {*_LOCALS, *_CELLS, "LOAD_CONST", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_SMALL_INT", "LOAD_COMMON_CONSTANT", "PUSH_NULL",
+    {*LOCALS, *_CELLS, "LOAD_CONST", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_SMALL_INT", "LOAD_COMMON_CONSTANT", "PUSH_NULL",
      "LOAD_ASSERTION_ERROR", "LOAD_BUILD_CLASS", "KW_NAMES", "IMPORT_FROM"}
 )  # fmt: skip
 _TAKES = {
@@ -56,7 +56,7 @@ _MORE = {
     "CALL_FUNCTION_KW": (1, 2), "CALL_KW": (1, 3), "RAISE_VARARGS": (1, 0),
     **dict.fromkeys(("BUILD_LIST", "BUILD_TUPLE", "BUILD_SET", "BUILD_STRING", "BUILD_SLICE"), (1, 0)),
 }  # fmt: skip
-_CALLS = frozenset({"CALL", "CALL_FUNCTION", "CALL_METHOD"})
+CALLS = frozenset({"CALL", "CALL_FUNCTION", "CALL_METHOD"})
 _BLIND = frozenset({"CONTAINS_OP", "IS_OP", "COMPARE_OP", "UNARY_NOT", "TO_BOOL", "POP_TOP", "GET_LEN"})
 _THROUGH = frozenset({"GET_ITER", "UNPACK_SEQUENCE", "UNPACK_EX", "LIST_EXTEND"})
 #: What is made of a value so that it is inside: for a comparison with another object's, for an attribute.
@@ -82,7 +82,7 @@ _MAKES = (frozenset({"SET_ADD", "BUILD_SET", "SET_UPDATE"}), frozenset({"set", "
 _BY_TEXT = frozenset({"getattr", "__getattribute__", "attrgetter", "vars", "__dict__", "globals", "locals"})
 
 #: Functions whose answers say what an object is, and decide nothing else.
-_TOLD = frozenset({"__hash__", "__repr__", "__str__", "__format__"})
+TOLD = frozenset({"__hash__", "__repr__", "__str__", "__format__"})
 
 
 class Body:
@@ -132,9 +132,9 @@ def of_name(
         if by is NAMES and _by_text(wanted, among):
             return Use.HASHES
         for body in among:
-            if body.code.co_name in _TOLD or wanted not in body.names:
+            if body.code.co_name in TOLD or wanted not in body.names:
                 continue
-            follower = _Follower(body)
+            follower = Follower(body)
             for use in follower.of_loads(wanted, by):
                 found = max(found or Use.NONE, use)
             entry = body.code is everywhere[0].code
@@ -162,11 +162,11 @@ def _looked_up(name: str, bodies: Collection[Body]) -> bool:
 
 def of_constants(body: Body, of_name: Callable[[str], Use | None]) -> Iterator[tuple[frozenset[Any], Use]]:
     """The sets that are constants of a piece of code, and what is made of each; `of_name` tells that of other names."""
-    if body.code.co_name in _TOLD or not any(type(const) is frozenset for const in body.code.co_consts):
+    if body.code.co_name in TOLD or not any(type(const) is frozenset for const in body.code.co_consts):
         return
     for at, step in enumerate(body.steps):
         if step.opname == "LOAD_CONST" and type(step.argval) is frozenset:
-            follower = _Follower(body)
+            follower = Follower(body)
             following = body.steps[at + 1] if at + 1 < len(body.steps) else step
             if following.opname == "SET_UPDATE" and at and body.steps[at - 1].opname == "BUILD_SET":
                 at += 1  # a set that is written out
@@ -175,7 +175,7 @@ def of_constants(body: Body, of_name: Callable[[str], Use | None]) -> Iterator[t
             yield step.argval, Use.HASHES if used else Use.NONE
 
 
-class _Follower:
+class Follower:
     """Follows values through one piece of code.
 
     ``further``: names under which code has them then: of functions that give one back (``returned``), of attributes
@@ -212,11 +212,11 @@ class _Follower:
             if step.opname == "JUMP_FORWARD":  # behind the other side of ``a if c else b``
                 at = next(n for n, each in enumerate(self.steps) if each.offset >= step.argval) - 1
                 continue
-            takes = _taken(step)
+            takes = taken(step)
             if takes is None:
                 return Use.HASHES
             if depth >= takes:
-                depth += _given(step, takes) - takes
+                depth += given(step, takes) - takes
                 continue
             name = step.opname
             if name == "RAISE_VARARGS":  # in a message of an error
@@ -226,7 +226,7 @@ class _Follower:
             elif other:
                 if name == "POP_TOP":
                     return Use.NONE if self._only_tells(at - 1) else Use.HASHES
-                if name not in _CALLS and not name.startswith(("BINARY_", "BUILD_", "CALL")):
+                if name not in CALLS and not name.startswith(("BINARY_", "BUILD_", "CALL")):
                     return Use.HASHES
                 depth = 0
             elif name in _BLIND or name.startswith("POP_JUMP"):
@@ -238,15 +238,17 @@ class _Follower:
                     return Use.NONE
                 depth = 0
             elif name.startswith(("BINARY_", "INPLACE_")):
-                start, depth, made = start if depth else None, 0, True
+                if depth == 0 and start is not None:  # the right side
+                    start = begin(self.steps, start - 1)
+                depth, made = 0, True
             elif name in _ATTRIBUTES:
                 if step.argval in _MAKING:
                     made = True
                 elif step.argval not in _GIVING:
                     method = step.argval in _OF_CONTAINERS and step.argval not in _BLIND_METHODS
                     return Use.HASHES if method else Use.NONE
-                depth = _given(step, 1) - 1  # a method lies below the object that it is called on
-            elif name in _CALLS:
+                depth = given(step, 1) - 1  # a method lies below the object that it is called on
+            elif name in CALLS:
                 if depth < step.argval:
                     called = self._called(at, start)
                     if called in _BLIND_CALLS:
@@ -259,7 +261,7 @@ class _Follower:
                         other = True
                 depth = 0
             elif name == "STORE_FAST":
-                return self._variable(step.argval, _LOCALS, made)
+                return self._variable(step.argval, LOCALS, made)
             elif name == "STORE_DEREF":
                 return self._variable(step.argval, CELLS, made)
             elif name == "RETURN_VALUE" and not made:
@@ -293,14 +295,14 @@ class _Follower:
     def _only_tells(self, at: int) -> bool:
         """Is what lies on the stack after a step a text, or what a function gave back that has only told of a value?"""
         step = self.steps[at]
-        if step.opname not in _CALLS:
+        if step.opname not in CALLS:
             return step.opname in _TEXTS
         left, before = step.argval, at - 1  # of its arguments, from the last one
         while left > 0 and before >= 0:
-            takes = None if "JUMP" in self.steps[before].opname else _taken(self.steps[before])
+            takes = None if "JUMP" in self.steps[before].opname else taken(self.steps[before])
             if takes is None:
                 return False
-            left += takes - _given(self.steps[before], takes)
+            left += takes - given(self.steps[before], takes)
             before -= 1
         if before >= 0 and self.steps[before].opname == "PUSH_NULL":
             before -= 1
@@ -319,11 +321,23 @@ class _Follower:
                 return Use.HASHES
         if loads is CELLS:
             for each in (each for each in self._body.inside if name in each.code.co_freevars):
-                follower = _Follower(each)
+                follower = Follower(each)
                 found = max(found, follower._variable(name, loads, made))
                 if follower.further:
                     return Use.HASHES
         return found
+
+
+def begin(steps: Sequence[dis.Instruction], at: int) -> int | None:
+    """Where the expression begins whose value an instruction gives; None where a jump leads into it."""
+    left = taken(steps[at])
+    while left:
+        at -= 1
+        takes = None if at < 0 or "JUMP" in steps[at].opname else taken(steps[at])
+        if takes is None:
+            return None
+        left += takes - given(steps[at], takes)
+    return None if left is None else at
 
 
 def _of_two(step: dis.Instruction, name: str) -> bool:
@@ -331,7 +345,7 @@ def _of_two(step: dis.Instruction, name: str) -> bool:
     return step.opname.count("_FAST") == 2 and isinstance(step.argval, tuple) and name in step.argval
 
 
-def _taken(step: dis.Instruction) -> int | None:
+def taken(step: dis.Instruction) -> int | None:
     """How many values an instruction takes from the stack; None where it may go elsewhere, or is not known."""
     name, argument = step.opname, step.arg or 0
     if name in _NOTHING:
@@ -350,9 +364,9 @@ def _taken(step: dis.Instruction) -> int | None:
     return 2 if name.startswith(("BINARY_", "INPLACE_")) else None
 
 
-def _given(step: dis.Instruction, taken: int) -> int:
+def given(step: dis.Instruction, taken: int) -> int:
     """How many it puts there, having taken so many."""
-    if step.opname in _CALLS or step.opname in ("CALL_KW", "CALL_FUNCTION_KW"):
+    if step.opname in CALLS or step.opname in ("CALL_KW", "CALL_FUNCTION_KW"):
         return 1  # with what another instruction takes before it
     return taken + dis.stack_effect(step.opcode, step.arg, jump=False)
 

@@ -17,6 +17,8 @@ _LEAVES = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType
 _BUILTIN, _KEYS = frozenset({list, tuple, dict}), frozenset({tuple, frozenset})
 #: How often the elements of a set are put into another one in other orders, if they are few.
 _TRIES, _FEW = 200, 64
+_HASHES: tuple[Any, ...] = (object.__hash__, enum.Enum.__hash__)
+_NUMBERS = frozenset({bool, int, float, complex})
 #: Of whose elements hashes are asked: those of other classes may run code of the program.
 _PLAIN = (str, bytes, type(None), int, float, complex)
 
@@ -73,6 +75,31 @@ def sets_in(value: Any, name: str, leaves: tuple[type, ...]) -> Iterator[tuple[s
 def hashes(found: Any) -> list[int]:
     """The hashes of plain elements of a set, on which the order of other sets of them depends."""
     return [hash(each) for each in found if type(each) in _PLAIN]
+
+
+def hashes_in(value: Any) -> list[int]:
+    """The hashes, in turn, of what is in a value and has another one in each process: texts, and what goes by address.
+
+    >>> hashes_in([1, 2.0, (3,)]), len(hashes_in({"a": ["b", 1]}))
+    ([], 2)
+    """
+    found: list[int] = []
+    seen: dict[int, Any] = {}
+    left = [value]
+    while left:
+        held = left.pop()
+        kind = type(held)
+        if kind in (str, bytes):
+            found.append(hash(held))
+        elif kind in _NUMBERS or id(held) in seen:
+            continue
+        elif isinstance(held, (list, tuple, set, frozenset, dict)):
+            seen[id(held)] = held
+            content = _state.content(held)
+            left += reversed([*content, *content.values()] if isinstance(content, dict) else [*content])
+        elif kind.__hash__ in _HASHES or (held is None and held is not value):
+            found.append(hash(held))
+    return found
 
 
 def plain(found: Any) -> bool:

@@ -8,7 +8,8 @@ their own), ``opaque``
 (data that cannot be told to another process), ``vouched`` (the same, where the user says that it is equal everywhere),
 ``left out`` (see `_left_out`), ``compiled`` (see `_compiled_layers`),
 ``hooks`` (of transformers, see `_layer_hooks`), ``around`` (hooks that ran around a layer's call); ``environment`` (see
-`_environment`); ``order`` and ``hashes`` (of the sets in plain data, beside a read of that: see `_orders`).
+`_environment`); ``order``, ``hashes`` and ``made`` (of the sets in
+plain data or made of it, beside a read of that: see `_orders`).
 """
 
 from __future__ import annotations
@@ -123,8 +124,7 @@ class Attributes:
         if not last or last[0].kind not in _ORDERED:
             return []
         path, name, *_ = last[0]
-        told = self.orders.read(value, name, self._held(value, name), looked)
-        return [] if told is None else [Read(path, name, *told)]
+        return [Read(path, name, *told) for told in self.orders.read(value, name, self._held(value, name), looked)]
 
     def reordered(self, reads: Iterable[Read], copies: Census) -> str:
         """What was read, going by its order, that has another one in copies than in the program; empty if nothing."""

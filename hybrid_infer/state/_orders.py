@@ -2,7 +2,8 @@
 
 Texts, and all that is hashed by its address, stand in a set in another order in each process, so that a key and reads
 have sets sorted. Code that only asks what is in one is answered the same everywhere. Where it may go through one, its
-order counts too, beside its elements; and their hashes, where it makes another set of it.
+order counts too, beside its elements; and their hashes, where it makes another set of it. So do the hashes of texts of
+which it makes a set that it goes through (see `_made`): each order has a static model of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from types import CodeType
 from typing import Any
 
 from hybrid_infer import _fork_safe, _keys
-from hybrid_infer.fingerprint import _iteration
+from hybrid_infer.fingerprint import _iteration, _made
 from hybrid_infer.fingerprint._fingerprint import Fingerprint
 from hybrid_infer.fingerprint._iteration import Body, Use
 from hybrid_infer.fingerprint._outline import Outline
@@ -21,17 +22,24 @@ from hybrid_infer.objects import _state, _unordered
 from hybrid_infer.state import _roots
 
 #: The kinds of reads that are about an order.
-KINDS = {"order": Use.ORDER, "hashes": Use.HASHES}
-_KIND = {use: kind for kind, use in KINDS.items()}
+KINDS = {"order": Use.ORDER, "hashes": Use.HASHES, "made": Use.NONE}
+_KIND = {Use.ORDER: "order", Use.HASHES: "hashes"}
+#: Two texts whose hashes tell those of all others.
+_SEEDED = ("north", "south")
 
 Found = list[tuple[str, Collection[Any]]]
 
 
 class Orders:
-    """What code makes of the sets that it has under names. `leaves`: classes of tensors, layers and constants."""
+    """What code makes of the sets that it has under names. `leaves`: classes of tensors, layers and constants.
 
-    def __init__(self, codes: Sequence[Fingerprint], leaves: tuple[type, ...]) -> None:
-        self._codes, self._leaves = codes, leaves
+    `kinds`: the classes of the layers. What makes these has run before, whatever sets it went through.
+    """
+
+    def __init__(
+        self, codes: Sequence[Fingerprint], leaves: tuple[type, ...], kinds: Collection[type] = ()
+    ) -> None:
+        self._codes, self._leaves, self._kinds = codes, leaves, kinds
         self._use = functools.cache(lambda name: _iteration.of_name(name, self._bodies))
         self._pieces = functools.cache(_pieces)
 
@@ -39,13 +47,15 @@ class Orders:
     def _bodies(self) -> list[Body]:
         return [body for code in self._codes for function, _ in code.followed for body in self._pieces(function)]
 
-    def read(self, holder: Any, name: str, held: Any, looked: bool) -> tuple[str, str] | None:
-        """Kind and digest of the order of what an attribute holds; None where it does not count.
+    def read(self, holder: Any, name: str, held: Any, looked: bool) -> Iterator[tuple[str, str]]:
+        """Kind and digest of the orders that what an attribute holds has, or gives what is made of it.
 
         `looked`: somebody has looked it up by its name. Where no code of the program has, it is a library's.
         """
+        if name in self._elements[0] and (hashes := _unordered.hashes_in(held)):
+            yield "made", _keys.digest(hashes)
         if not (found := self._sets(name, held)):
-            return None
+            return
 
         def use(under: str) -> Use | None:
             known = self._use(under)
@@ -55,16 +65,24 @@ class Orders:
             return Use.HASHES if of_class is None else of_class
 
         most = _most(found, use)
-        return (_KIND[most], _digest(found, most)) if most else None
+        if most:
+            yield _KIND[most], _digest(found, most)
 
     def again(self, kind: str, name: str, held: Any) -> str:
         """The digest of such a read now."""
+        if kind == "made":
+            return _keys.digest(_unordered.hashes_in(held))
         return _digest(self._sets(name, held), KINDS[kind])
 
     def of_code(self, left_out: Collection[int]) -> list[list[Any]]:
         """The same of what code has under names beside attributes, as data for a key. `left_out`: ids of objects."""
-        found = []
+        found: list[list[Any]] = []
+        names, anywhere = self._elements
+        if anywhere:
+            found.append(["made", "", "", 0, _keys.digest([*map(hash, _SEEDED)])])
         for kind, holder, name, held, use in (row for code in self._codes for row in self._rows(code)):
+            if name in names and id(held) not in left_out and (hashes := _unordered.hashes_in(held)):
+                found.append([f"made of {kind}", holder, name, 0, _keys.digest(hashes)])
             sets = self._sets(name, held) if id(held) not in left_out else []
             most = _most(sets, functools.partial(self._use_of, name, use))
             if most:
@@ -74,6 +92,19 @@ class Orders:
                 if most:
                     found.append(["constant", body.code.co_name, "", int(most), _digest([("", const)], most)])
         return sorted(found)
+
+    @_fork_safe.cached_property
+    def _elements(self) -> tuple[Collection[str], bool]:
+        """The names that lead to elements of sets which code makes and goes through; and may others be in some?"""
+        inits = [vars(base).get("__init__") for kind in self._kinds for base in kind.__mro__]
+        made = {id(getattr(each, "__code__", None)) for each in inits}
+        found = [
+            names
+            for body in self._bodies
+            if id(body.code) not in made
+            for names in _made.of(body, functools.partial(self._of_further, body.code))
+        ]
+        return frozenset().union(*filter(None, found)), None in found
 
     def _use_of(self, name: str, use: Callable[[], Use | None], under: str) -> Use | None:
         return use() if under == name else self._use(under)

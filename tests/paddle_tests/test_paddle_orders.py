@@ -24,17 +24,26 @@ class Base(paddle.nn.Layer):
     def __init__(self):
         super().__init__()
         self.names = {"north", "south", "east", "west"}
+        self.listed = [*WEIGHTS]
 
 class Through(Base):
     def forward(self, x):
         return paddle.stack([x * WEIGHTS[name] for name in self.names])
+
+class Made(Base):
+    def forward(self, x):
+        return paddle.stack([x * WEIGHTS[name] for name in set(self.listed)])
+
+class Sorted(Base):
+    def forward(self, x):
+        return paddle.stack([x * WEIGHTS[name] for name in sorted(set(self.listed))])
 
 class Asked(Base):
     def forward(self, x):
         return x * 2 if "north" in self.names and len(self.names) == 4 else x
 
 x, alike = paddle.arange(3.0) + 1, []
-for kind in (Through, Asked):
+for kind in (Through, Made, Sorted, Asked):
     layer = kind()
     layer.eval()
     with paddle.no_grad():
@@ -55,6 +64,6 @@ def test_each_order_has_a_static_model_where_the_method_goes_through_it(tmp_path
     )
     assert first[2] != other[2] and first[2] == again[2]
     assert all(first[0]) and all(other[0]) and all(again[0])
-    assert first[1] == {"Through": 1, "Asked": 1}
-    assert other[1] == {"Through": 1, "Asked": 0}
-    assert again[1] == {"Through": 0, "Asked": 0}
+    assert first[1] == {"Through": 1, "Made": 1, "Sorted": 1, "Asked": 1}
+    assert other[1] == {"Through": 1, "Made": 1, "Sorted": 0, "Asked": 0}
+    assert again[1] == {"Through": 0, "Made": 0, "Sorted": 0, "Asked": 0}

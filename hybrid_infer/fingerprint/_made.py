@@ -1,0 +1,174 @@
+"""Sets that code makes while it runs, of other values than constants, and goes through: of what are they made?
+
+Where only names of attributes and globals lead there, what these hold tells whether its order is another one in each
+process. Where a set is made of arguments, of what a function gives back or of texts that are put together, it may be.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from hybrid_infer.fingerprint import _iteration
+from hybrid_infer.fingerprint._iteration import Body, Use
+
+_SETS = frozenset({"set", "frozenset"})
+#: Builtins that give what they are given, and those that give numbers.
+_SAME = frozenset({*_SETS, "list", "tuple", "sorted", "reversed", "iter", "next", "enumerate", "zip"})
+_NUMBERS = frozenset({"range", "len", "int", "float", "bool", "abs", "round", "sum"})
+#: Attributes that are numbers, or methods that give some; and methods that give what a container holds.
+_SIZES = frozenset({"shape", "ndim", "dim", "size", "numel"})
+_METHODS = frozenset({"keys", "values", "items", "union", "intersection", "difference", "symmetric_difference", "copy"})
+_VIEWS = frozenset({"keys", "items"})
+_COMPARING = frozenset({"isdisjoint", "issubset", "issuperset"})
+_TEXTS = frozenset({"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "BUILD_STRING", "CONVERT_VALUE"})
+_CODES = ("<setcomp>", "<genexpr>", "<listcomp>", "<dictcomp>")
+
+
+def of(body: Body, of_name: Callable[[str], Use | None]) -> Iterator[frozenset[str] | None]:
+    """For each set that a body makes and whose order may count, the names that lead to its elements; None for any.
+
+    `of_name` tells what is made of what has another name, as of what the body gives back.
+
+    >>> def body(function): return Body(function.__code__, {})
+    >>> [*of(body(lambda self: [n for n in set(self.names)]), lambda name: None)]
+    [frozenset({'names'})]
+    >>> [*of(body(lambda self: sorted(set(self.names)) + [len({*self.names})]), lambda name: None)]
+    []
+    >>> [*of(body(lambda self, names: [n for n in set(names)]), lambda name: None)]
+    [None]
+    """
+    if body.code.co_name in _iteration.TOLD:
+        return
+    for start, end in _sites(body):
+        if _asked(body.steps, start, end):
+            continue
+        follower = _iteration.Follower(body)
+        if follower.follow(end, 0, start) or any(map(of_name, follower.further)):
+            found = _names(body, start, end, set())
+            yield None if found is None else frozenset(found)
+
+
+def _asked(steps: Sequence[dis.Instruction], start: int, end: int) -> bool:
+    """Is it given to a method that only compares it with another set?"""
+    called = end + 1 < len(steps) and steps[end + 1].opname in _iteration.CALLS and steps[end + 1].arg == 1
+    return called and start > 0 and steps[start - 1].argval in _COMPARING
+
+
+def _sites(body: Body) -> Iterator[tuple[int, int]]:
+    """The first and the last instruction of each expression that makes a set."""
+    steps = body.steps
+    for at, step in enumerate(steps):
+        if step.opname in _iteration.CALLS:
+            start = _iteration.begin(steps, at)
+            if start is None:
+                continue
+            first = steps[start + 1 if steps[start].opname == "PUSH_NULL" else start]
+            by_builtin = first.argval in _SETS and _value(body, first) is getattr(builtins, str(first.argval), ...)
+            if by_builtin or getattr(first.argval, "co_name", "") == "<setcomp>":
+                yield start, at
+        elif step.opname == "BUILD_SET":
+            start, end = _iteration.begin(steps, at), _updated(steps, at)
+            if step.arg or end != at:
+                yield (at if start is None else start), end
+            elif not _constant(steps, at):
+                yield at, at
+        elif step.opname.startswith(("BINARY_", "INPLACE_")) and any(each in step.argrepr for each in "&|^-"):
+            right = _iteration.begin(steps, at - 1)
+            start = _iteration.begin(steps, at)
+            if right is not None and start is not None and (_view(steps, at - 1) or _view(steps, right - 1)):
+                yield start, at
+
+
+def _updated(steps: Sequence[dis.Instruction], at: int) -> int:
+    """Where a set is complete that is written out with others in it (``{*names}``)."""
+    end, depth = at, 0
+    for n in range(at + 1, len(steps)):
+        takes = _iteration.taken(steps[n])
+        if takes is None or depth < takes:
+            break
+        if steps[n].opname == "SET_UPDATE" and depth == 1:
+            if type(steps[n - 1].argval) is not frozenset:
+                end = n
+            depth = 0
+            continue
+        depth += _iteration.given(steps[n], takes) - takes
+    return end
+
+
+def _constant(steps: Sequence[dis.Instruction], at: int) -> bool:
+    """Is it a set of constants that is written out?"""
+    return at + 1 < len(steps) and type(steps[at + 1].argval) is frozenset
+
+
+def _view(steps: Sequence[dis.Instruction], at: int) -> bool:
+    """Is what an instruction gives a view of a dict?"""
+    return steps[at].opname in _iteration.CALLS and not steps[at].arg and steps[at - 1].argval in _VIEWS
+
+
+def _value(body: Body, step: dis.Instruction) -> Any:
+    """What a name of a global stands for now."""
+    if step.opname not in ("LOAD_GLOBAL", "LOAD_NAME"):
+        return None
+    return body.scope.get(step.argval, getattr(builtins, str(step.argval), None))
+
+
+def _names(body: Body, start: int, end: int, variables: set[str], inside: bool = False) -> set[str] | None:
+    """The names of attributes, globals and closures in an expression; None where something else gives its elements."""
+    steps, found = body.steps, set[str]()
+    for at in range(start, end + 1):
+        step, name = steps[at], str(steps[at].argval)
+        following = steps[at + 1].opname if at + 1 < len(steps) else ""
+        if step.opname in _TEXTS:
+            return None
+        if step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            called = step.opname == "LOAD_METHOD" or "NULL" in step.argrepr
+            if called and name not in _METHODS | _SIZES:
+                return None
+            if not called and name not in _SIZES:
+                found.add(name)
+        elif step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            value = _value(body, step)
+            if name in _SAME | _NUMBERS and value is getattr(builtins, name, ...):
+                continue
+            if callable(value):
+                return None
+            found.add(name)
+        elif step.opname in _iteration.CELLS and name in body.code.co_freevars:
+            found.add(name)
+        elif step.opname in _iteration.LOCALS | _iteration.CELLS and following not in ("LOAD_ATTR", "LOAD_METHOD"):
+            if inside or name in variables:
+                continue
+            variables.add(name)
+            stores = [n for n, each in enumerate(steps) if each.opname == "STORE_FAST" and each.argval == name]
+            values = [(_iteration.begin(steps, n), n - 1) for n in stores]
+            if not values or name in body.code.co_varnames[: body.code.co_argcount]:
+                return None
+            for first, last in values:
+                more = None if first is None else _names(body, first, last, variables)
+                if more is None:
+                    return None
+                found |= more
+        elif step.opname == "LOAD_CONST" and (more := _of_constant(body, step.argval, following)) is not None:
+            found |= more
+        elif step.opname == "LOAD_CONST":
+            return None
+    return found
+
+
+def _of_constant(body: Body, value: Any, following: str) -> set[str] | None:
+    if isinstance(value, types.CodeType):
+        if value.co_name not in _CODES:
+            return None
+        piece = next(each for each in body.inside if each.code is value)
+        return _names(piece, 0, len(piece.steps) - 1, set(), inside=True)
+    subscript = following in ("BINARY_SUBSCR", "BINARY_OP")
+    texts = isinstance(value, (str, bytes)) and not subscript
+    return None if texts or (isinstance(value, (tuple, frozenset)) and _holds_texts(value)) else set()
+
+
+def _holds_texts(value: Any) -> bool:
+    return any(isinstance(each, (str, bytes)) or (isinstance(each, tuple) and _holds_texts(each)) for each in value)
