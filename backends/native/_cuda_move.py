@@ -1,7 +1,8 @@
 """CUDA C for steps that only move elements: turns, slices, parts, joins, repetitions, rows picked by index.
 
 Each is one or more copies between strided boxes; all copies of a step are one launch. A thread moves several elements
-at a time where both sides keep the innermost axis whole; what turns it goes through shared memory (see `_cuda_turn`).
+at a time where both sides keep the innermost axis whole; what turns it goes through shared memory (see `_cuda_runs` and
+`_cuda_turn`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from hybrid_infer.backends.native._cuda_box import Box
 from hybrid_infer.backends.native._cuda_elementwise import THREADS
 from hybrid_infer.backends.native._cuda_entries import entry_points
 from hybrid_infer.backends.native._cuda_expressions import STORED
+from hybrid_infer.backends.native._cuda_runs import turn_runs
 from hybrid_infer.backends.native._cuda_turn import turn
 from hybrid_infer.backends.native._plan import BYTES, Plan, Step
 from hybrid_infer.backends.native._size import Dim, product, strides
@@ -76,7 +78,7 @@ def move(plan: Plan, step: Step, name: str) -> Kernel | None:
         return None
     copies = [each.merged() for each in copies]
     if len(copies) == 1 and copies[0].crossed() is not None:
-        return turn(plan, step, name, copies[0])
+        return turn_runs(plan, step, name, copies[0]) or turn(plan, step, name, copies[0])
     reach = Access([1], [])
     operands = 1 if step.op in ("Slice", "Split", "Transpose", "broadcast") else len(step.inputs)
     types = [plan.values[each].dtype for each in (*step.inputs[:operands], *step.outputs)]
