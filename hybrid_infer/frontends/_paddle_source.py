@@ -32,6 +32,7 @@ from hybrid_infer.frontends import (
     _paddle_literals,
     _paddle_lost,
     _paddle_methods,
+    _paddle_outdated,
     _paddle_reasons,
     _paddle_returns,
     _paddle_turns,
@@ -88,6 +89,8 @@ def _without_decorators(function: Callable[..., Any]) -> Callable[..., Any]:
     Paddle rewrites a function from its source, decorators included, and would apply ours again.
     """
     if not isinstance(function, types.FunctionType) or hasattr(function, "__wrapped__"):
+        return function
+    if _paddle_outdated.outdated(function):
         return function
     try:
         lines, _ = inspect.getsourcelines(function)
@@ -311,6 +314,9 @@ class Rewrites(program_translator.FunctionCache):
         return super().convert_with_cache(function) if mine else self._shared.convert_with_cache(func)
 
     def _convert(self, func: Any) -> Any:
+        with self._observing(False):
+            if _paddle_outdated.outdated(inspect.unwrap(func)):
+                raise OSError("its file was edited since")  # Paddle then takes it as it is, which is as it was loaded
         wrapped, func = getattr(func, "__wrapped__", None), _around(func)
         original = inspect.unwrap(func)
         if original.__name__ == "<lambda>":
