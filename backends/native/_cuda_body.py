@@ -7,7 +7,7 @@ from typing import Any
 
 from hybrid_infer.backends.native._code import inside
 from hybrid_infer.backends.native._cuda_access import Access
-from hybrid_infer.backends.native._cuda_expressions import COMPUTE, PRELUDE, expression, literal
+from hybrid_infer.backends.native._cuda_expressions import COMPUTE, NARROW, PRELUDE, expression, literal
 
 #: Vectors in memory, and the way between stored and computed types.
 _MEMORY = """
@@ -38,6 +38,8 @@ def head(text: str) -> str:
     if bfloat:
         parts.append("#include <cuda_bf16.h>")
     parts += [PRELUDE, _MEMORY]
+    if "hi_normal" in text or "hi_logistic" in text:
+        parts.append(NARROW)
     if half:
         parts.append(_HALF)
     if bfloat:

@@ -5,6 +5,7 @@ What the host cannot show is speed, and what a GPU's memory model allows that ta
 
 from __future__ import annotations
 
+import math
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from kernel_cases import FAMILIES, Case, operator_cases
-from kernel_support import COMPILER, build, check_kernels
+from kernel_support import COMPILER, build, check_kernels, run_kernel
 from native_graphs import GRAPHS
+from native_support import model, node
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer.backends.native import _code, _kernels, _nvrtc, _passes, _size
@@ -160,3 +162,24 @@ def test_places_in_large_operands_are_counted_in_64_bits(op: str) -> None:
     found = geometry(kernel, symbols, Properties(9, 0, 132, 232448))
     lanes, elements = max(kernel.entries)[0], {"Gather": 2**14, "Slice": 2**21, "GatherElements": 1}[op]
     assert found.grid * found.block * lanes < elements + found.block * lanes
+
+
+@on_host
+@pytest.mark.parametrize("op", ["Gelu", "Sigmoid"])
+def test_half_precision_is_rounded_to_what_the_exact_value_is(op: str, tmp_path: Path) -> None:
+    """All its numbers, by the approximations that results of half precision allow: the nearest or the one beside it."""
+    every = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    plan = _passes.plan(model([node(op, ["x"], ["y"])], {"x": ("float16", (2**16,))}, ["y"]))
+    kernels = _kernels_of([("", plan, [])])
+    [kernel] = kernels.values()
+    assert ("hi_normal(x" if op == "Gelu" else "hi_logistic(x") in kernel.source.replace("hi_load(a0.v[j])", "x")
+    [entry] = kernel.entries.values()
+    [found] = run_kernel(build(kernels, tmp_path), kernel, plan, plan.steps[0], {"x": every}, {}, entry, 64)
+    x = every.astype(np.float64)
+    with np.errstate(all="ignore"):
+        exact = x / 2 * np.vectorize(math.erfc)(-x / math.sqrt(2)) if op == "Gelu" else 1 / (1 + np.exp(-x))
+        near = exact.astype(np.float16)
+        beside = [np.nextafter(near, np.float16(end)) for end in (-np.inf, np.inf)]
+    assert np.array_equal(np.isnan(found), np.isnan(exact))
+    right = (found == near) | (found == beside[0]) | (found == beside[1]) | np.isnan(exact)
+    assert right.all(), every[~right]

@@ -21,6 +21,9 @@
 #define __cluster_dims__(...)
 #define HI_ON_HOST
 
+inline float hi_binary_power(float x) { return exp2f(x); }
+inline float hi_inverse(float x) { return 1.0f / x; }
+
 struct Dim3 { unsigned x, y, z; };
 inline Dim3 threadIdx, blockIdx, blockDim, gridDim;
 constexpr unsigned hi_blocks = 8;  // of a cluster, at most
