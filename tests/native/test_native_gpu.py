@@ -457,7 +457,7 @@ def test_a_wrong_launch_is_noticed(fault: str, cuda: FakeCuda, monkeypatch: pyte
                 work[at] = replace(each, places=tuple(p._replace(offset=p.offset + 4) for p in each.places))
             elif fault == "number":
                 work[at] = replace(each, numbers=tuple(max(n - 1, 0) for n in each.numbers))
-            elif each.cached:
+            else:
                 work[at] = replace(each, geometry=each.geometry._replace(shared=1 << 20))
         return replace(right, work=tuple(work))
 
