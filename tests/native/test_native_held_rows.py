@@ -12,12 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_cuda import FakeCuda, HostMemory
 from kernel_cases import Case, _held
 from kernel_support import COMPILER, build, check_kernels
 from native_support import model, node, sample
+from test_native_gpu import check as check_program
+from test_native_gpu import graph_of, options
 from test_native_tiles import every_order, frames
 
-from hybrid_infer.backends.native import _cuda_held_rows, _kernels, _nvrtc, _passes
+from hybrid_infer.backends.native import _cuda_held_rows, _kernels, _nvrtc, _passes, gpu
 from hybrid_infer.backends.native._cuda_access import Kernel
 from hybrid_infer.backends.native._cuda_held_rows import layouts
 from hybrid_infer.backends.native._device import Properties
@@ -170,6 +173,25 @@ def test_what_a_thread_holds_is_bounded_and_rows_are_held_whole() -> None:
                 assert each.lanes * each.chunks * size <= 128 and 1 <= each.warps <= 16
                 threads = each.warps * each.blocks * 32
                 assert threads * each.lanes * each.chunks >= width > threads * each.lanes * (each.chunks - 1)
+
+
+@pytest.mark.parametrize("architecture", [(8, 0), (9, 0)])
+def test_long_rows_are_launched_in_clusters_where_there_are_some(
+    architecture: tuple[int, int], cuda: FakeCuda
+) -> None:
+    """Rows of any number: launched, captured and replayed, with more clusters than are launched at once."""
+    cuda.attributes.update({75: architecture[0], 76: architecture[1]})
+    shapes = {"x": ("n", 16416), "g": (16416,)}
+    made = model([node("LayerNormalization", ["x", "g"], ["y"], axis=-1)],
+                 {name: ("float32", shape) for name, shape in shapes.items()}, ["y"])  # fmt: skip
+    plan, graph = _passes.plan(made), graph_of(made)
+    files = gpu.ENGINE.prepare(graph, options(HostMemory(numpy=True)))
+    said = any("blocks that work together" in each["why"] for each in gpu.ENGINE.decisions(files))
+    assert said == (architecture >= (9, 0))
+    program = gpu.ENGINE.load(graph, [], options(HostMemory(numpy=True)), files)
+    for rows in (2, 2, 2, 11):
+        check_program(plan, program, graph, {"x": sample((rows, 16416), rows), "g": sample((16416,), 1)})
+    assert cuda.count["cuGraphLaunch"] == 2
 
 
 @pytest.mark.slow
