@@ -211,9 +211,10 @@ class _Held(Rows):
         return [f"const auto& a{k} = q{k}[i];" for k in operands if k in self.early]
 
     def _first(self) -> list[str]:
+        before = self._before()
         declared, assigned, written = self._keep(self._results(early=True), "b")
         join, start, functor = self._statistic()
-        each = [*self._before(), *assigned, f"one = {join};"]
+        each = [*before, *assigned, f"one = {join};"]
         kinds = [self.kinds[k] if self.body.spread(k) else f"Pack<{self.kinds[k]}, V>" for k in self.early]
         places = self.body.loads([], self.kinds, self._places(early=True))
         return [

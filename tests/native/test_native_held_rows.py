@@ -88,6 +88,17 @@ def test_held_rows_give_what_the_interpreter_gives(op: str, spread: None, tmp_pa
     check(cases, kernels, tmp_path)
 
 
+@on_host
+def test_what_stands_in_front_of_a_row_may_be_a_result_that_nothing_behind_reads(tmp_path: Path) -> None:
+    nodes = [
+        node("Add", ["x", "r"], ["a"]), node("Tanh", ["a"], ["s"]), node("Softmax", ["s"], ["y"], axis=-1),
+    ]  # fmt: skip
+    plan = _passes.plan(model(nodes, dict.fromkeys("xr", ("float16", (5, 40))), ["s", "y"]))
+    assert [step.op for step in plan.steps] == ["row"]
+    found = "Softmax float16", plan, [{name: _held(sample((5, 40), i), "float16") for i, name in enumerate("xr")}]
+    check([found], kernels_of([found]), tmp_path)
+
+
 #: What orders the threads of a row.
 BARRIERS = {
     "the others have begun": ("if (line == first) { __syncwarp(); hi_await(); }", ""),
