@@ -29,5 +29,9 @@ class Budget:
         """Is there time for another row of that model? The first is tried: its first figures come soon."""
         return self.left() > self._took.get(model, 0.0)
 
+    def stop(self) -> None:
+        """There is no time for anything more."""
+        self._end = -math.inf
+
     def took(self, model: str, seconds: float) -> None:
         self._took[model] = max(seconds, self._took.get(model, 0.0))

@@ -12,6 +12,15 @@ from typing import Any
 
 from benchmarks._measure import REPOSITORY
 
+_running = set[subprocess.Popen[str]]()
+
+
+def end() -> None:
+    """End those that run, with all that they have started: `told` says of each that it ended."""
+    for process in list(_running):
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
 
 def told(module: str, *arguments: str, limit: float, **more: str) -> tuple[dict[str, Any], str]:
     """The last object that ``python -m module arguments`` printed as a line of JSON; why there is no more, or nothing.
@@ -26,6 +35,7 @@ def told(module: str, *arguments: str, limit: float, **more: str) -> tuple[dict[
             [sys.executable, "-m", module, *arguments], cwd=REPOSITORY, env=environment, stdout=said,
             stderr=complaints, start_new_session=True,
         )  # fmt: skip
+        _running.add(process)
         try:
             code = process.wait(timeout=limit)
             why = "" if code == 0 else f"it ended with {code}"
@@ -35,6 +45,7 @@ def told(module: str, *arguments: str, limit: float, **more: str) -> tuple[dict[
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+            _running.discard(process)
         found: dict[str, Any] = {}
         said.seek(0)
         for line in said:

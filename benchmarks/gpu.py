@@ -97,6 +97,10 @@ def beside(
         try:
             for part in (_speeds, _first_calls):  # the second makes noise, so that it waits for all of the first
                 list(pool.map(functools.partial(one, part), found))
+        except BaseException:  # the run is ended: the pool would wait for what its threads wait for
+            budget.stop()
+            _gpu_child.end()
+            raise
         finally:
             del os.environ[_gpu_turns.VARIABLE]
     return found

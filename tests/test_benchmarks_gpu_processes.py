@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +21,9 @@ from benchmarks import (
     _gpu_speed,
     _gpu_turns,
     _measure,
+    gpu,
 )
+from benchmarks._gpu_budget import Budget
 from benchmarks._gpu_models import MODELS, Model
 from hybrid_infer._errors import EngineError, PassingFault
 from hybrid_infer.backends.native import engine
@@ -172,6 +176,31 @@ def test_what_measures_waits_for_what_makes_and_others_for_it(
     alone = sorted(each[1] for each in told)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(alone))
     assert all(end <= start or last <= begin for begin, end in (each[0] for each in told) for start, last in alone)
+
+
+def test_the_end_of_a_run_ends_what_measures_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As SIGTERM does: it is raised in the thread that waits for the others."""
+    ended: list[str] = []
+
+    def part(row: dict[str, Any], rounds: int, device: str, budget: Budget, without: Any) -> None:
+        assert budget.limit() > 0
+        ended.append(_gpu_child.told("timeit", "-n", "1", "-r", "1", "import time; time.sleep(30)", limit=60)[1])
+        assert budget.limit() <= 0
+
+    def leave(*_: Any) -> None:
+        raise SystemExit(143)
+
+    monkeypatch.setattr(gpu, "_speeds", part)
+    monkeypatch.setattr(gpu, "_first_calls", part)
+    before = signal.signal(signal.SIGALRM, leave)
+    signal.setitimer(signal.ITIMER_REAL, 1)
+    try:
+        with pytest.raises(SystemExit):
+            gpu.beside([("Small", "float32", 1), ("Small", "float32", 8)], 1, "cpu", Budget(None, 60))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert ended == ["it ended with -9"] * 2 and _gpu_turns.VARIABLE not in os.environ
 
 
 def test_a_peer_whose_first_call_takes_too_long_has_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
