@@ -93,7 +93,8 @@ def choose(plan: Plan, device: Device, memory: Memory, tf32: TF32, shelf: Shelf 
             plan.algorithms[each.name] = Algorithm(each.tf32, found[each.name].data)
             plan.decide("algorithms", each.step.outputs[0], found[each.name].why)
     if count := len(wanted) - len(found):
-        plan.decide("algorithms", "", f"{count} products keep cuBLASLt's first proposal: no others were timed")
+        why = f"{count} products keep what cuBLASLt proposes first, if anything: no others were timed"
+        plan.decide("algorithms", "", why)
 
 
 def _rows(

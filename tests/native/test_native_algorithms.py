@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from fake_cublaslt import FakeLt, Proposal
 from fake_cuda import FakeCuda, HostMemory
+from kernel_cases import _held
 from native_support import model, node, sample
 from test_native_gpu import check, graph_of, options
 from test_native_late import Shelf
@@ -249,6 +250,37 @@ def test_memory_that_is_not_there_costs_the_measurement_alone(
     assert timed.served() == {SPLIT.number: 2}
 
 
+def test_of_what_the_library_does_not_compute_no_algorithm_is_told(cublaslt: FakeLt, cuda: FakeCuda) -> None:
+    for proposals in ([], [Proposal(5, 1e-6, state=15)]):
+        cublaslt.proposals = proposals
+        timed = Timed(cublaslt)
+        assert timed.built() == ["1 products keep what cuBLASLt proposes first, if anything: no others were timed"]
+        assert not cuda.count["cuEventCreate"] and timed.served() == {}
+
+
+@pytest.mark.parametrize(("dtype", "x", "w", "bias"), [
+    ("float16", (3, 4, 8), (3, 8, 5), False), ("bfloat16", (3, 4, 8), (1, 8, 5), False),
+    ("float64", (1, 4, 8), (3, 8, 5), False), ("bfloat16", (2, 3, 8), (8, 5), True), ("float64", (4, 8), (8, 5), True),
+])  # fmt: skip
+def test_every_form_of_a_product_is_timed_and_computed_by_what_was_chosen(
+    dtype: str, x: tuple[int, ...], w: tuple[int, ...], bias: bool, cublaslt: FakeLt, cuda: FakeCuda
+) -> None:
+    """Batches, one matrix for all of a batch, and biases, in types whose sums are of another or of the same type."""
+    cublaslt.proposals = [SPLIT, WHOLE]
+    nodes = [node("MatMul", ["x", "w"], ["p"]), node("Add", ["p", "b"], ["y"])][: 1 + bias]
+    shapes = {"x": x, "w": w, **({"b": w[-1:]} if bias else {})}
+    made = model(nodes, {name: (dtype, shape) for name, shape in shapes.items()}, ["y" if bias else "p"])
+    timed = Timed(cublaslt, made)
+    assert timed.built() == ["cuBLASLt: proposal 2 of 2 by time, 8.3 us, first proposal 13.1 us"]
+    program = gpu.ENGINE.load(timed.graph, [], timed.told, timed.files)
+    cublaslt.used.clear()
+    for i in range(3):  # of other weights each time
+        given = {name: _held(sample(shape, i + k), dtype) for k, (name, shape) in enumerate(shapes.items())}
+        check(_passes.plan(made), program, timed.graph, given)
+    assert set(cublaslt.used) == {WHOLE.number}
+    program.close()
+
+
 def test_proposals_that_do_not_run_are_left_out(cublaslt: FakeLt) -> None:
     cublaslt.proposals = [SPLIT, Proposal(3, 1e-6, runs=False), WHOLE]
     timed = Timed(cublaslt)
@@ -284,7 +316,7 @@ def test_a_build_times_for_a_second_at_most(
     cublaslt.proposals = [SPLIT, WHOLE]
     monkeypatch.setattr(_algorithms, "SECONDS", 0.0)
     timed = Timed(cublaslt)
-    assert timed.built() == ["1 products keep cuBLASLt's first proposal: no others were timed"]
+    assert timed.built() == ["1 products keep what cuBLASLt proposes first, if anything: no others were timed"]
     assert not cuda.count["cuEventCreate"] and timed.served() == {SPLIT.number: 2}
 
 
