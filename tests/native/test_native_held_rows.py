@@ -140,6 +140,21 @@ def test_with_all_its_barriers_a_row_is_right(
 
 
 @on_host
+@pytest.mark.parametrize("op", ["LayerNormalization", "Softmax"])
+def test_what_is_no_number_is_in_the_row_of_all_threads_and_in_no_other(
+    op: str, spread: None, tmp_path: Path
+) -> None:
+    """A row masked whole, one masked but for an element that one block has, NaN and infinity in one thread each."""
+    cases = []
+    for dtype, width in (("float32", 1100), ("float16", 72)):
+        name, plan, [feeds] = case(op, dtype, width)
+        x = feeds["x"].copy()
+        x[0], x[1, :-1], x[2, 5], x[3, width // 2] = -np.inf, -np.inf, np.nan, np.inf
+        cases.append((name, plan, [{**feeds, "x": x}]))
+    check(cases, kernels_of(cases), tmp_path)
+
+
+@on_host
 def test_a_row_far_from_zero_keeps_its_variance(spread: None, tmp_path: Path) -> None:
     """The mean first, then the squares about it, over all blocks."""
     name, plan, [feeds] = case("LayerNormalization", "float32", 4096)
