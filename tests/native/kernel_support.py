@@ -6,7 +6,7 @@ import ctypes
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,15 +56,25 @@ def cluster(source: str, entry: str) -> int:
     return int(found[1]) if found else 1
 
 
+#: Bytes on either side of what a kernel is given; of what it reads they are ones, of which floats are NaN.
+_FENCE, _READ, _WRITTEN = 256, 0xFF, 0xA5
+
+
 def stored(array: Any, dtype: str) -> Any:
     """`array` as it lies in a GPU's memory, aligned as vector loads want it."""
+    return _fenced(array, dtype, _READ)[0]
+
+
+def _fenced(array: Any, dtype: str, fence: int) -> tuple[Any, Callable[[], bool]]:
+    """The same, and whether what lies beside it is still the fence."""
     if dtype == "bfloat16":
         array = (np.ascontiguousarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    buffer = np.empty(array.nbytes + 16, np.uint8)
-    start = -buffer.ctypes.data % 16
-    held = buffer[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    buffer = np.full(array.nbytes + 2 * _FENCE + 16, fence, np.uint8)
+    start = _FENCE + -buffer.ctypes.data % 16
+    end = start + array.nbytes
+    held = buffer[start:end].view(array.dtype).reshape(array.shape)
     held[...] = array
-    return held
+    return held, lambda: bool((buffer[:start] == fence).all() and (buffer[end:] == fence).all())
 
 
 def loaded(array: Any, dtype: str) -> Any:
@@ -77,13 +87,15 @@ def run_kernel(
 ) -> list[Any]:  # fmt: skip
     """The results of one step, by one of its kernel's entry points."""
     operands = step.inputs[: len(kernel.pointers) - len(step.outputs)]
-    arrays = [stored(values[name], plan.values[name].dtype) for name in operands]
+    given = [_fenced(values[name], plan.values[name].dtype, _READ) for name in operands]
     results = [plan.values[name] for name in step.outputs]
     shapes = [[_size.evaluate(size, symbols) for size in value.shape or ()] for value in results]
     kinds = [value.dtype for value in results]
-    outputs = [
-        stored(np.full(shape, 77).astype(NUMPY[dtype]), dtype) for dtype, shape in zip(kinds, shapes, strict=True)
+    made = [
+        _fenced(np.full(shape, 77).astype(NUMPY[dtype]), dtype, _WRITTEN)
+        for dtype, shape in zip(kinds, shapes, strict=True)
     ]
+    arrays, outputs = ([array for array, _ in part] for part in (given, made))
     held = [*arrays, *outputs]
     places = [*range(len(arrays)), *range(len(step.inputs), len(step.inputs) + len(outputs))]
     seen = [_window.windows(step)[place] for place in places]
@@ -95,9 +107,10 @@ def run_kernel(
     first = [a.ctypes.data + start * a.itemsize for a, start in zip(held, starts, strict=True)]
     pointers = (ctypes.c_void_p * len(held))(*first)
     numbers = kernel.arguments(symbols)
-    given = (ctypes.c_longlong * max(len(numbers), 1))(*numbers)
-    getattr(library, f"launch_{entry}")(pointers, given, int(cached), grid * cluster(kernel.source, entry), threads)
+    passed = (ctypes.c_longlong * max(len(numbers), 1))(*numbers)
+    getattr(library, f"launch_{entry}")(pointers, passed, int(cached), grid * cluster(kernel.source, entry), threads)
     assert not library.hi_stuck(), "some threads of a block wait for others for ever"
+    assert all(whole() for _, whole in (*given, *made)), "it writes beside an array"
     return [loaded(array, dtype) for array, dtype in zip(outputs, kinds, strict=True)]
 
 

@@ -155,6 +155,18 @@ def test_what_is_no_number_is_in_the_row_of_all_threads_and_in_no_other(
 
 
 @on_host
+def test_what_is_written_beside_an_array_is_noticed(spread: None, tmp_path: Path) -> None:
+    """A row more than there are, which changes no element of a result."""
+    found = case("Softmax", "float32", 40)
+    kernels = kernels_of([found])
+    for kernel in kernels.values():
+        assert kernel.source.count(" / width;") == 1
+        kernel.source = kernel.source.replace(" / width;", " / width + 1;")
+    with pytest.raises(AssertionError, match="beside an array"):
+        check([found], kernels, tmp_path)
+
+
+@on_host
 def test_a_row_far_from_zero_keeps_its_variance(spread: None, tmp_path: Path) -> None:
     """The mean first, then the squares about it, over all blocks."""
     name, plan, [feeds] = case("LayerNormalization", "float32", 4096)
