@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import gc
 import locale
@@ -230,11 +231,67 @@ def test_it_is_answered_eagerly_for_a_reason(framework: Any, function: Callable[
     eagerly(what)
 
 
-def test_what_a_class_makes_a_hash_of_for_look_ups_is_served(framework: Any) -> None:
+class OfParts(Key):
+    def __hash__(self) -> int:
+        return hash(tuple(hash(each) for each in (self.number, "north")))
+
+
+class ByHelper(Key):
+    def told(self) -> int:
+        return sum(map(hash, (self.number, "north")))
+
+    def __hash__(self) -> int:
+        return self.told()
+
+
+class ByLambda(Key):
+    __hash__ = lambda self: hash(("north", self.number))  # type: ignore[assignment]  # noqa: E731
+
+
+class Copied:
+    def __init__(self) -> None:
+        self.scale = 2.0
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Copied:
+        memo[id(self)] = made = Copied()
+        return made
+
+
+HELD = Copied()
+
+
+@pytest.mark.parametrize("kind", [Key, OfParts, ByHelper, ByLambda])
+def test_what_a_class_makes_a_hash_of_for_look_ups_is_served(framework: Any, kind: type[Key]) -> None:
+    table = {kind(1): 2.0}
+
     def looked_up(x: Any) -> Any:
-        return x * SCALES[Key(1)]
+        return x * table[kind(1)]
 
     hot, x = inference(looked_up, verify="off"), framework.ones([2])
+    for _ in range(2):
+        assert hot(x).numpy().tolist() == [2.0, 2.0]
+    served(1)
+
+
+def test_a_class_with_a_hash_that_the_method_makes_is_served(framework: Any) -> None:
+    def made(x: Any) -> Any:
+        class Local:
+            scale = 2.0
+            __hash__ = None  # type: ignore[assignment]
+
+        return x * Local.scale
+
+    hot, x = inference(made, verify="off"), framework.ones([2])
+    for _ in range(2):
+        assert hot(x).numpy().tolist() == [2.0, 2.0]
+    served(1)
+
+
+def test_an_object_that_copies_itself_is_served(framework: Any) -> None:
+    def copied(x: Any) -> Any:
+        return x * copy.deepcopy(HELD).scale
+
+    hot, x = inference(copied, verify="off"), framework.ones([2])
     for _ in range(2):
         assert hot(x).numpy().tolist() == [2.0, 2.0]
     served(1)

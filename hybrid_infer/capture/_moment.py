@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import datetime
 import dis
 import functools
@@ -64,7 +63,10 @@ _DATES = frozenset({"now", "utcnow", "today"})
 _OPENED = (io.TextIOWrapper, io.BufferedReader, io.BufferedRandom, io.FileIO)
 _READS = frozenset({"read", "read1", "readline", "readlines", "readinto", "readall", "peek", "tell"})
 #: Methods by which an object tells what it is, or is looked up: what they make of a hash or an address stays inside.
-_TOLD = frozenset({"__hash__", "__eq__", "__repr__", "__str__", "__format__"})
+_TOLD = frozenset({"__hash__", "__eq__", "__repr__", "__str__", "__format__", "__deepcopy__"})
+#: Where a trace begins.
+_TRACING = "hybrid_infer.capture._tracing"
+_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
 
 #: What code of ours asks for itself, which passes calls of the user's on.
 _OWN = (hash, id, threading.get_ident)
@@ -130,7 +132,7 @@ def of_builtin(frame: Any, called: Any, owner: Any) -> str | None:
             return _OF_MODULES.get((owner.__name__, name))
         if called in _OWN and str(frame.f_globals.get("__name__")).startswith("hybrid_infer."):
             return None
-        return None if called in (hash, id) and frame.f_code.co_name in _TOLD else what
+        return None if called in (hash, id) and _tells(frame) else what
     if isinstance(owner, type):
         if name in _DATES and owner in _CALENDAR:
             return "the clock"
@@ -157,16 +159,30 @@ def of_python(frame: Any) -> str | None:
     return what
 
 
-def passed_on(code: types.CodeType) -> str | None:
+def passed_on(frame: Any) -> str | None:
     """The same of what a piece of code hands on to be called elsewhere (``map(hash, names)``), unseen."""
-    if _HASHES.isdisjoint(code.co_names) or code.co_name in _TOLD:
+    code = frame.f_code
+    if _HASHES.isdisjoint(code.co_names):
         return None
-    if "__hash__" in code.co_names:
-        return _ANSWERS[hash]
     for step in dis.get_instructions(code):
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in _HASHES and "NULL" not in step.argrepr:
-            return _ANSWERS[getattr(builtins, step.argval)]
+        handed_on = step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and "NULL" not in step.argrepr
+        if step.argval == "__hash__" if step.opname in _ATTRIBUTES else handed_on and step.argval in _HASHES:
+            return None if _tells(frame) else _ANSWERS[id if step.argval == "id" else hash]
     return None
+
+
+def _tells(frame: Any) -> bool:
+    """Does a frame run for a method by which an object tells what it is, be it a helper's or a generator's?"""
+    while frame is not None and frame.f_globals.get("__name__") != _TRACING:
+        code = frame.f_code
+        if code.co_name in _TOLD:
+            return True
+        if code.co_name == "<lambda>" and code.co_argcount == 1:
+            given = frame.f_locals.get(code.co_varnames[0])
+            if getattr(type(given).__hash__, "__code__", None) is code:
+                return True
+        frame = frame.f_back
+    return False
 
 
 def arguments(frame: Any) -> int | None:
