@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import dis
 import gc
 import locale
 import multiprocessing
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +30,7 @@ import pytest
 from support import eagerly, served
 
 from hybrid_infer import inference
+from hybrid_infer.capture import _moment
 
 FILE = open(__file__)  # noqa: SIM115
 SYSTEM = random.SystemRandom()
@@ -295,6 +298,24 @@ def test_an_object_that_copies_itself_is_served(framework: Any) -> None:
     for _ in range(2):
         assert hot(x).numpy().tolist() == [2.0, 2.0]
     served(1)
+
+
+def test_instructions_of_libraries_are_not_read(framework: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: set[str] = set()
+    instructions = dis.get_instructions
+
+    def noting(code: types.CodeType) -> Any:
+        read.add(code.co_filename)
+        return instructions(code)
+
+    def timed(x: Any) -> Any:
+        return x * (hash("north") + len(copy.deepcopy([1.0, [2.0]]))) * time.time()
+
+    monkeypatch.setattr(_moment, "dis", types.SimpleNamespace(get_instructions=noting))
+    inference(timed, verify="off")(framework.ones([2]))
+    eagerly("the clock", "a hash")
+    assert "id" in copy.deepcopy.__code__.co_names and copy.__file__ not in read
+    assert any("timed" in file or file == __file__ for file in read)
 
 
 def test_a_folder_is_made_once_for_each_call(framework: Any, tmp_path: Path) -> None:

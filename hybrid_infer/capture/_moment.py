@@ -159,12 +159,14 @@ def of_python(frame: Any) -> str | None:
     return what
 
 
+def names_hashes(code: types.CodeType) -> bool:
+    """May a piece of code hand on what gives a hash? Quickly, as it is asked of all code that runs in a trace."""
+    return not _HASHES.isdisjoint(code.co_names) and code.co_name not in _TOLD
+
+
 def passed_on(frame: Any) -> str | None:
     """The same of what a piece of code hands on to be called elsewhere (``map(hash, names)``), unseen."""
-    code = frame.f_code
-    if _HASHES.isdisjoint(code.co_names):
-        return None
-    for step in dis.get_instructions(code):
+    for step in dis.get_instructions(frame.f_code):
         handed_on = step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and "NULL" not in step.argrepr
         if step.argval == "__hash__" if step.opname in _ATTRIBUTES else handed_on and step.argval in _HASHES:
             return None if _tells(frame) else _ANSWERS[id if step.argval == "id" else hash]

@@ -169,7 +169,10 @@ def _clock_observer(found: Watch) -> Any:
                 _note_import(found, frame)
             if (what := _moment.of_python(frame)) is not None:
                 found.reads(what, frame.f_back)
-            elif (what := _moment.passed_on(frame)) is not None:
+            elif (
+                _moment.names_hashes(code) and _users(found, frame) is not None
+                and (what := _moment.passed_on(frame)) is not None
+            ):  # fmt: skip
                 found.reads(what, frame)
             if code.co_name in _SETTERS and not _sets_what_is_set(frame):
                 _note_setter(found, code.co_name, frame.f_globals.get("__name__", ""), frame.f_back)
