@@ -6,6 +6,7 @@ import copy
 import datetime
 import dis
 import gc
+import json
 import locale
 import multiprocessing
 import os
@@ -30,7 +31,6 @@ import pytest
 from support import eagerly, served
 
 from hybrid_infer import inference
-from hybrid_infer.capture import _moment
 
 FILE = open(__file__)  # noqa: SIM115
 SYSTEM = random.SystemRandom()
@@ -290,6 +290,16 @@ def test_a_class_with_a_hash_that_the_method_makes_is_served(framework: Any) -> 
     served(1)
 
 
+def test_what_python_s_own_code_knows_objects_by_is_served(framework: Any) -> None:
+    def written(x: Any) -> Any:
+        return x * len(json.dumps({"scales": [1, {"north": 2.0}]}, indent=1))
+
+    hot, x = inference(written, verify="off"), framework.ones([2])
+    for _ in range(2):
+        assert hot(x).numpy().tolist() == 2 * [float(len(json.dumps({"scales": [1, {"north": 2.0}]}, indent=1)))]
+    served(1)
+
+
 def test_an_object_that_copies_itself_is_served(framework: Any) -> None:
     def copied(x: Any) -> Any:
         return x * copy.deepcopy(HELD).scale
@@ -311,7 +321,7 @@ def test_instructions_of_libraries_are_not_read(framework: Any, monkeypatch: pyt
     def timed(x: Any) -> Any:
         return x * (hash("north") + len(copy.deepcopy([1.0, [2.0]]))) * time.time()
 
-    monkeypatch.setattr(_moment, "dis", types.SimpleNamespace(get_instructions=noting))
+    monkeypatch.setattr(dis, "get_instructions", noting)
     inference(timed, verify="off")(framework.ones([2]))
     eagerly("the clock", "a hash")
     assert "id" in copy.deepcopy.__code__.co_names and copy.__file__ not in read

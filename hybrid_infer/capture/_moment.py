@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import datetime
 import dis
 import functools
@@ -13,6 +14,8 @@ import threading
 import time
 import types
 from typing import Any
+
+from hybrid_infer.capture import _identity
 
 _CLOCKS = frozenset(
     {
@@ -70,7 +73,7 @@ _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
 
 #: What code of ours asks for itself, which passes calls of the user's on.
 _OWN = (hash, id, threading.get_ident)
-_HASHES = frozenset({"hash", "id", "__hash__"})
+_HASHES = frozenset({"hash", "id"})
 
 #: Names of all of these, as code calls them.
 NAMES = frozenset(
@@ -132,7 +135,7 @@ def of_builtin(frame: Any, called: Any, owner: Any) -> str | None:
             return _OF_MODULES.get((owner.__name__, name))
         if called in _OWN and str(frame.f_globals.get("__name__")).startswith("hybrid_infer."):
             return None
-        return None if called in (hash, id) and _tells(frame) else what
+        return what
     if isinstance(owner, type):
         if name in _DATES and owner in _CALENDAR:
             return "the clock"
@@ -161,16 +164,24 @@ def of_python(frame: Any) -> str | None:
 
 def names_hashes(code: types.CodeType) -> bool:
     """May a piece of code hand on what gives a hash? Quickly, as it is asked of all code that runs in a trace."""
-    return not _HASHES.isdisjoint(code.co_names) and code.co_name not in _TOLD
+    return not {"__hash__", *_HASHES}.isdisjoint(code.co_names) and code.co_name not in _TOLD
 
 
 def passed_on(frame: Any) -> str | None:
     """The same of what a piece of code hands on to be called elsewhere (``map(hash, names)``), unseen."""
-    for step in dis.get_instructions(frame.f_code):
-        handed_on = step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and "NULL" not in step.argrepr
-        if step.argval == "__hash__" if step.opname in _ATTRIBUTES else handed_on and step.argval in _HASHES:
-            return None if _tells(frame) else _ANSWERS[id if step.argval == "id" else hash]
-    return None
+    code = frame.f_code
+    asked = "__hash__" in code.co_names and any(
+        step.opname in _ATTRIBUTES and step.argval == "__hash__" for step in dis.get_instructions(code)
+    )
+    name = "hash" if asked else _identity.handed_on(code, _HASHES)
+    return None if name is None or _tells(frame) else _ANSWERS[getattr(builtins, name)]
+
+
+def stays_inside(frame: Any, called: Any) -> bool:
+    """Does a frame only look something up, or tell objects apart, by the hash or the address that it asks for?"""
+    if called not in (hash, id):
+        return False
+    return (called is id and _identity.only_tells_apart(frame.f_code, frame.f_lasti)) or _tells(frame)
 
 
 def _tells(frame: Any) -> bool:

@@ -195,10 +195,17 @@ def _clock_observer(found: Watch) -> Any:
             what = "the context variables as a whole"
         elif what is None and called.__name__ == "__subclasses__" and isinstance(owner, type):
             what = "the subclasses of a class"
-        if what is not None:
+        if what is not None and not (_users(found, frame) is None or _stays_inside(frame, called)):
             found.reads(what, frame)
 
     return observe
+
+
+def _stays_inside(frame: Any, called: Any) -> bool:
+    """Is it a hash, or an address, that what asks for it makes no answer of?"""
+    if called in (hash, id) and str(frame.f_globals.get("__name__")).partition(".")[0] in _SKIPPED:
+        return True  # Python's own code, as that which writes JSON, knows where it has been by these
+    return _moment.stays_inside(frame, called)
 
 
 def _note_import(found: Watch, frame: Any) -> None:

@@ -364,11 +364,11 @@ def taken(step: dis.Instruction) -> int | None:
     return 2 if name.startswith(("BINARY_", "INPLACE_")) else None
 
 
-def given(step: dis.Instruction, taken: int) -> int:
+def given(step: dis.Instruction, takes: int) -> int:
     """How many it puts there, having taken so many."""
     if step.opname in CALLS or step.opname in ("CALL_KW", "CALL_FUNCTION_KW"):
         return 1  # with what another instruction takes before it
-    return taken + dis.stack_effect(step.opcode, step.arg, jump=False)
+    return takes + dis.stack_effect(step.opcode, step.arg, jump=False)
 
 
 def _subscript(step: dis.Instruction) -> bool:
