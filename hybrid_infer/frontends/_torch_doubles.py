@@ -57,8 +57,8 @@ def _forms() -> dict[Any, _Operator]:
     }
     return {kind: _of_doubles(form) for kind, form in single.items()} | {
         aten.add.Tensor: _scaled_sum(1),
-        aten.addcdiv.default: _of_doubles(lambda x, y, z, *, value=1: x + _number(value, x) * (y / z)),
-        aten.addcmul.default: _of_doubles(lambda x, y, z, *, value=1: x + _number(value, x) * y * z),
+        aten.addcdiv.default: _of_three(lambda x, y, z, value: x + _number(value, x) * (y / z)),
+        aten.addcmul.default: _of_three(lambda x, y, z, value: x + _number(value, x) * y * z),
         aten.celu.default: _of_doubles(lambda x, alpha=1.0: _elu(x, alpha, 1, 1 / alpha)),
         aten.addmm.default: _of_doubles(_product(torch.mm)),
         aten.arange.start_step: _counted,
@@ -69,6 +69,9 @@ def _forms() -> dict[Any, _Operator]:
         aten.full_like.default: _filled_alike,
         aten.gelu.default: _of_doubles(_gelu),
         aten.hardtanh.default: _of_doubles(lambda x, min_val=-1, max_val=1: x.clamp(min_val, max_val)),
+        aten.isinf.default: _of_doubles(lambda x: x.abs() == _number(math.inf, x)),
+        aten.isneginf.default: _of_doubles(lambda x: x == _number(-math.inf, x)),
+        aten.isposinf.default: _of_doubles(lambda x: x == _number(math.inf, x)),
         aten.leaky_relu.default: _of_doubles(lambda x, slope=0.01: torch.where(x > 0, x, x * _number(slope, x))),
         aten.linalg_vector_norm.default: _of_doubles(_norm),
         aten.linspace.default: _spaced,
@@ -117,6 +120,19 @@ def _scaled_sum(sign: int) -> _Operator:
     return form
 
 
+def _of_three(sum_of: _Operator) -> _Operator:
+    """All are converted first, as torch does: some of them may be of another type."""
+
+    def form(*given: Any, value: Any = 1) -> Any:
+        kinds = torch._prims_common.ELEMENTWISE_TYPE_PROMOTION_KIND
+        _, kind = torch._prims_common.elementwise_dtypes(*given, type_promotion_kind=kinds.DEFAULT)
+        if kind is not torch.float64:
+            return NotImplemented
+        return sum_of(*(each.to(kind) for each in given), value)
+
+    return form
+
+
 def _filled(size: Any, value: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
     if dtype is not torch.float64 or not _rounded(value):
         return NotImplemented
@@ -152,8 +168,10 @@ def _counted(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, device: 
 def _spaced(start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
     """From both ends to the middle, as torch does."""
     numbers = isinstance(start, (int, float)) and isinstance(end, (int, float))
-    if dtype is not torch.float64 or not numbers or not isinstance(steps, int) or steps < 2:
+    if dtype is not torch.float64 or not numbers or not isinstance(steps, int) or steps < 1:
         return NotImplemented
+    if steps == 1:
+        return _number(start, torch.empty(0, device=device)).reshape(1)
     places = torch.arange(steps, device=device)
     step, along = _number((end - start) / (steps - 1), places), places.to(dtype)
     up = _number(start, places) + along * step

@@ -63,3 +63,33 @@ def test_of_any_number(name: str) -> None:
 @pytest.mark.parametrize("name", _FINITE)
 def test_of_finite_numbers(name: str) -> None:
     _checked(_FINITE[name], torch.linspace(-12.3, 12.1, 400, dtype=torch.float64).reshape(-1, _WIDTH))
+
+
+_LARGE = torch.tensor([1e300, -1e300, 1e39, math.inf, -math.inf, math.nan, 1.0], dtype=torch.float64)
+_SINGLE = torch.linspace(-2.0, 2.1, 7)
+
+
+def _twice_alike(function: Callable[[Any], Any], x: Any) -> None:
+    hot = inference(function, backend="onnxruntime", fallback="error", verify="off")
+    for _ in range(2):
+        torch.testing.assert_close(hot(x), function(x), rtol=1e-12, atol=1e-14, equal_nan=True)
+    served(captures=1)
+
+
+@pytest.mark.parametrize("function", [torch.isinf, torch.isposinf, torch.isneginf, torch.isfinite, torch.nan_to_num])
+def test_numbers_beyond_float32_are_not_infinite(function: Callable[[Any], Any]) -> None:
+    _twice_alike(lambda x: function(x), _LARGE)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.addcmul(x, _SINGLE, _SINGLE, value=0.1),
+        lambda x: torch.addcmul(_SINGLE, x, _SINGLE, value=0.1),
+        lambda x: torch.addcdiv(x, _SINGLE, _SINGLE + 9, value=0.1),
+        lambda x: x + torch.linspace(0.1, 0.7, 1, dtype=torch.float64),
+    ],
+    ids=["addcmul", "addcmul to float32", "addcdiv", "linspace of one"],
+)
+def test_what_is_given_beside_float64_is_converted_first(function: Callable[[Any], Any]) -> None:
+    _twice_alike(function, torch.linspace(-0.7, 0.9, 7, dtype=torch.float64))
