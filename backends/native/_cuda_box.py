@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hybrid_infer.backends.native._size import Dim
@@ -56,6 +57,19 @@ class Box:
         while most > 1 and any(each % most != 0 for each in steps):
             most //= 2
         return most
+
+    def moved(self, axes: Sequence[int], term: Callable[[Dim], str]) -> list[str]:
+        """Statements that move ``from`` and ``to`` to a place along these axes, which ``rest`` counts."""
+        found = []
+        for axis in reversed(axes):
+            size = term(self.sizes[axis])
+            found += [
+                f"  {{ const I c = rest % {size};",
+                f"    from += c * {term(self.read[axis])};",
+                f"    to += c * {term(self.written[axis])}; }}",
+                f"  rest /= {size};",
+            ]
+        return found
 
     def crossed(self) -> int | None:
         """The axis whose neighbours lie side by side in the operand, where those of the last one do so in the result.

@@ -73,14 +73,7 @@ def turn_runs(plan: Plan, step: Step, name: str, box: Box) -> Kernel | None:
         "  const int left = over < WIDE ? (int)over : WIDE, mine = (int)threadIdx.x;",
         f"  I from = {term(box.start)}, to = {term(box.goal)};",
     ]
-    for axis in reversed(others):
-        size = term(box.sizes[axis])
-        lines += [
-            f"  {{ const I c = rest % {size};",
-            f"    from += c * {term(box.read[axis])};",
-            f"    to += c * {term(box.written[axis])}; }}",
-            f"  rest /= {size};",
-        ]
+    lines += box.moved(others, term)
     each = [
         "#pragma unroll",
         "  for (int n = 0; n < EACH; ++n) {",

@@ -47,14 +47,7 @@ def turn(plan: Plan, step: Step, name: str, box: Box) -> Kernel:
         f"  rest /= {term(along)};",
         f"  I from = i0 + {term(box.start)}, to = j0 + {term(box.goal)};",
     ]
-    for axis in reversed(others):
-        size = term(box.sizes[axis])
-        lines += [
-            f"  {{ const I c = rest % {size};",
-            f"    from += c * {term(box.read[axis])};",
-            f"    to += c * {term(box.written[axis])}; }}",
-            f"  rest /= {size};",
-        ]
+    lines += box.moved(others, term)
     # All of a thread's loads are under way at once: none waits for what another one puts into the tile.
     lines += [
         f"  {kind} held[EACH];",
