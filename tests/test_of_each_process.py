@@ -342,6 +342,27 @@ def test_a_folder_is_made_once_for_each_call(framework: Any, tmp_path: Path) -> 
     eagerly("the file system")
 
 
+def test_a_folder_that_a_programs_own_mkdir_makes(
+    framework: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose frame is that of whoever asks for it: the method here, and not what the framework makes for itself."""
+    mkdir = os.mkdir
+
+    def noting(path: Any, *arguments: Any, **named: Any) -> None:
+        mkdir(path, *arguments, **named)
+
+    def counted(x: Any, place: str) -> Any:
+        os.mkdir(place)
+        return x * 2
+
+    monkeypatch.setattr(os, "mkdir", noting)
+    hot = inference(counted, verify="off")
+    for n in range(3):
+        hot(framework.ones([2]), str(tmp_path / str(n)))
+        assert (tmp_path / str(n)).is_dir()
+    eagerly("the file system")
+
+
 def test_attributes_that_hold_the_clock_or_its_like(framework: Any) -> None:
     layer_type = framework.nn.Module if framework.__name__ == "torch" else framework.nn.Layer
 

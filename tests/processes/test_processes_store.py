@@ -105,7 +105,7 @@ os.{call} = refuse
 """
     found = program.run(full + CALL)
     assert found["warnings"] == ["CacheWarning"], found["log"]
-    assert (found["captures"], found["hits"]) == (1, 1)
+    assert (found["captures"], found["hits"]) == (1, 1), found["log"]
     assert not program.entries()
     assert program.run(CALL)["captures"] == 1
 
