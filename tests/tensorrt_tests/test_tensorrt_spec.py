@@ -43,7 +43,7 @@ def test_specs_of_other_ranges_are_others() -> None:
         ({"min": [1, 4], "max": [8, 5]}, "max", "5 is not the size 4 of dimension 1"),
         ({"min": [9, 4], "max": [8, 4]}, "opt", "not in order: min 9, opt 8, max 8"),
         ({"min": [2, 4], "opt": [1, 4], "max": [8, 4]}, "opt", "not in order: min 2, opt 1, max 8"),
-        ({"min": "ab", "max": [8, 4]}, "shape", "no sequence of sizes"),
+        ({"min": "ab", "max": [8, 4]}, "min", "no sequence of sizes"),
     ],
 )
 def test_what_is_no_range_is_refused(sizes: dict[str, Any], argument: str, words: str) -> None:
