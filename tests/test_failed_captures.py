@@ -75,7 +75,8 @@ def test_another_way_through_the_method_is_captured(framework: Any) -> None:
 
 
 def test_another_instance_with_the_same_values_does_not_try_again(framework: Any, captures: list[str]) -> None:
-    assert [_value(framework, _layer(framework)) for _ in range(3)] == [2, 2, 2]
+    layers = [_layer(framework) for _ in range(3)]  # what was found goes with the last one of them
+    assert [_value(framework, layer) for layer in layers] == [2, 2, 2]
     assert len(captures) == 1
 
 

@@ -93,7 +93,10 @@ sys.exit(cli.main(["cache", "list"]))
 
 
 @pytest.mark.processes
-def test_the_list_at_a_narrow_terminal(tmp_path: Path, cache_directory: Path) -> None:
+def test_the_list_at_a_narrow_terminal(
+    tmp_path: Path, cache_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)  # which would count before the terminal's own width
     store = Store(cache_directory, sync=False)
     meta = {"format": 99, "method": "package.of.the.program.module.Class.transformer_blocks_of_it"}
     assert store.publish("ab" * 16, meta, {"graph.onnx": b""}) is not None
