@@ -16,12 +16,18 @@ from hybrid_infer import inference
 
 pytestmark = pytest.mark.paddle
 
+#: Of these tests alone: equal graphs share a session, which a layer of another file's would keep.
+WIDTH = 11
+
 
 @pytest.fixture
 def Hot() -> type[Block]:
     """A class of this test alone: its method opens the store of this test."""
 
     class Hot(Block):
+        def __init__(self) -> None:
+            super().__init__(WIDTH)
+
         forward = inference(fallback="error")(Block.forward)
 
     return Hot
@@ -43,7 +49,7 @@ def no_collector(exporter: None) -> Iterator[None]:
 
 
 def call(layer: Any, rows: int = 2) -> None:
-    twice(layer, Block.forward.__get__(layer), grid(rows, 4))
+    twice(layer, Block.forward.__get__(layer), grid(rows, WIDTH))
 
 
 def state(layer: Any) -> Any:
