@@ -13,14 +13,13 @@ from collections.abc import Collection
 
 from hybrid_infer import _fork_safe
 from hybrid_infer.fingerprint import _iteration
-from hybrid_infer.fingerprint._iteration import Body
+from hybrid_infer.fingerprint._iteration import CALLS, Body
 
 _STACK = frozenset({"COPY", "SWAP", "DUP_TOP", "DUP_TOP_TWO", "ROT_TWO", "ROT_THREE", "ROT_FOUR"})
 #: How far below the top of the stack a set or dict and the key lie.
 _LOOKS_UP = {"CONTAINS_OP": (0, 1), "BINARY_SUBSCR": (1, 0), "STORE_SUBSCR": (1, 0), "DELETE_SUBSCR": (1, 0)}
 #: Methods that take a key first, and tell no other.
 _METHODS = frozenset({"add", "discard", "remove", "get", "setdefault"})
-_CALLS = frozenset({"CALL", "CALL_FUNCTION", "CALL_METHOD"})
 
 
 def only_tells_apart(code: types.CodeType, offset: int) -> bool:
@@ -88,7 +87,7 @@ class _Numbers:
 
     def _is_empty(self, at: int) -> bool:
         before = self.steps[at - 1]
-        if before.opname not in _CALLS:
+        if before.opname not in CALLS:
             return before.opname in ("BUILD_SET", "BUILD_MAP") and not before.arg
         called = self.steps[at - 3 if self.steps[at - 2].opname == "PUSH_NULL" else at - 2]
         return not before.arg and called.opname == "LOAD_GLOBAL" and called.argval in ("set", "dict")
@@ -99,7 +98,7 @@ class _Numbers:
         step = self.steps[at]
         if step.opname in ("LOAD_ATTR", "LOAD_METHOD") and step.argval in _METHODS:
             at, _ = self._taker(at)
-            return at if self.steps[at].opname in _CALLS else -1
+            return at if self.steps[at].opname in CALLS else -1
         return at if step.opname in _LOOKS_UP and depth == _LOOKS_UP[step.opname][0] else -1
 
     def _loads(self, name: str) -> list[int] | None:

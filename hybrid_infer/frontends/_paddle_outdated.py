@@ -18,7 +18,8 @@ def outdated(function: Any) -> bool:
     """
     if not isinstance(function, types.FunctionType):
         return False
-    code, module = function.__code__, sys.modules.get(function.__module__ or "")
+    # Not its ``__module__``, which ``functools.wraps`` takes from what is wrapped.
+    code, module = function.__code__, sys.modules.get(str(function.__globals__.get("__name__")))
     if type(getattr(module, "__loader__", None)) is not SourceFileLoader:
         return False
     if getattr(module, "__file__", None) != code.co_filename:

@@ -75,7 +75,7 @@ def convert(function: Callable[..., Any]) -> Callable[..., Any]:
         return functools.partial(convert(function.func), *function.args, **function.keywords)
     if inspect.ismethod(function):
         return types.MethodType(convert(function.__func__), function.__self__)
-    if not inspect.isfunction(function) or function.__name__ == "<lambda>":
+    if not inspect.isfunction(function) or function.__name__ == "<lambda>" or _paddle_outdated.outdated(function):
         return function
     try:
         return program_translator.convert_to_static(_without_decorators(function))
@@ -89,8 +89,6 @@ def _without_decorators(function: Callable[..., Any]) -> Callable[..., Any]:
     Paddle rewrites a function from its source, decorators included, and would apply ours again.
     """
     if not isinstance(function, types.FunctionType) or hasattr(function, "__wrapped__"):
-        return function
-    if _paddle_outdated.outdated(function):
         return function
     try:
         lines, _ = inspect.getsourcelines(function)
@@ -315,7 +313,7 @@ class Rewrites(program_translator.FunctionCache):
 
     def _convert(self, func: Any) -> Any:
         with self._observing(False):
-            if _paddle_outdated.outdated(inspect.unwrap(func)):
+            if any(map(_paddle_outdated.outdated, (func, inspect.unwrap(func)))):
                 raise OSError("its file was edited since")  # Paddle then takes it as it is, which is as it was loaded
         wrapped, func = getattr(func, "__wrapped__", None), _around(func)
         original = inspect.unwrap(func)

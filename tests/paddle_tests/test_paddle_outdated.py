@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from paddle_support import same, served
 
+from hybrid_infer import inference
 from hybrid_infer.frontends import _paddle_outdated
 
 paddle = pytest.importorskip("paddle")
@@ -33,6 +34,19 @@ class Layer(paddle.nn.Layer):
     def forward(self, x):
         return self.second(x) - 1
 """
+
+WRAPPER = """
+
+def doubled(method):
+    @functools.wraps(method)
+    def call(x):
+        return method(x) * 2
+    return call
+"""
+
+
+def kept(x: Any) -> Any:
+    return paddle.nn.functional.relu(x) if x.sum() < 9 else x
 
 
 @pytest.fixture
@@ -59,6 +73,22 @@ def test_a_method_is_served_as_it_was_loaded(edited: str, loaded: Any) -> None:
     for _ in range(2):
         same(layer(X), X * 3 - 1)
     served(captures=1)
+
+
+def test_a_wrapper_of_what_another_file_has_is_served_as_it_was_loaded(loaded: Any) -> None:
+    module, file = loaded
+    file.write_text("import functools\n" + SOURCE + WRAPPER)
+    module = importlib.reload(module)
+    method = module.doubled(kept)
+    file.write_text(file.read_text().replace("* 2", "* 7"))
+
+    def around(x: Any) -> Any:
+        return method(x) + 1
+
+    hot, inside = (inference(each, backend="onnxruntime", verify="off") for each in (method, around))
+    for _ in range(2):
+        same(hot(X), kept(X) * 2)
+        same(inside(X), kept(X) * 2 + 1)
 
 
 def test_a_file_that_is_as_it_was_is_rewritten(loaded: Any) -> None:
