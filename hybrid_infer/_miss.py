@@ -195,7 +195,7 @@ def _unread(state: Any, owner: tuple[Any, ...], layout: Layout) -> Eager | None:
     if not carried:
         return None
     subject = subject_of(state, owner, layout)
-    read = sorted(subject.mentioned(carried))
+    read = sorted(subject.codes.mentioned(carried))
     if not read:
         return None
     reason = f"it may read the attribute {read[0]!r} of a tensor that it is given, which no signature holds"

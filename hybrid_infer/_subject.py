@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import dis
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, WrapperDescriptorType
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hybrid_infer import _fork_safe, _keys
 from hybrid_infer._errors import TraceError
 from hybrid_infer._structure import class_path, keeps_its_name
 from hybrid_infer._version import FORMAT, TRACES, Weight
-from hybrid_infer.fingerprint import _code, _framework_code, _type_calls, _walk
+from hybrid_infer.fingerprint import _framework_code, _walk
 from hybrid_infer.fingerprint._fingerprint import External, Fingerprint
 from hybrid_infer.fingerprint._walked import Known, Walked
 from hybrid_infer.objects import _state
@@ -21,13 +19,12 @@ from hybrid_infer.state import _astray, _census, _compiled_layers, _entries, _la
 from hybrid_infer.state._arming import arm, watch_code
 from hybrid_infer.state._attributes import Attributes, Read
 from hybrid_infer.state._carry import Carry
+from hybrid_infer.state._codes import Codes
 from hybrid_infer.state._given import is_object
 from hybrid_infer.state._orders import Orders
 
 if TYPE_CHECKING:
     from hybrid_infer.state._reach import Reach
-
-_FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 
 
 class Unformed(Exception):
@@ -118,8 +115,8 @@ class Subject:
         self.loose += [each for code in self.codes[1:] for each in code.externals if id(each.object) not in met]
         self._unnoted = [self._whole(each) for each in self.loose if isinstance(each.object, layer_type)]
         censuses = [self.census, *(census for census, _, _ in self._unnoted)]
-        names = self._names() | frontend.asked({type(layer) for census in censuses for _, layer in census.layers})
-        names |= _called(self.codes) | _spelled(self.codes)
+        names = self.codes.names | frontend.asked({type(layer) for census in censuses for _, layer in census.layers})
+        names |= self.codes.called() | self.codes.spelled()
         self.attributes.values.named = names
         #: Of what a call is asked beside its signature, what the code names.
         self.asks = frontend.askable & names
@@ -141,18 +138,10 @@ class Subject:
         checks += [stands for stands in map(keeps_its_name, kinds) if stands is not None]
         self.code_unchanged = checks[0] if len(checks) == 1 else lambda: all(check() for check in checks)
 
-    def _codes_of(self, code: Fingerprint, held: Mapping[str, Mapping[str, Sequence[Any]]]) -> list[Fingerprint]:
-        """The method's code, and that of functions which objects keep under names that it mentions."""
-        names = _mentioned({name for each in held.values() for name in each}, [code]) if held else set()
+    def _codes_of(self, code: Fingerprint, held: Mapping[str, Mapping[str, Sequence[Any]]]) -> Codes:
+        names = Codes([code]).mentioned({name for each in held.values() for name in each}) if held else set()
         functions = (function for each in held.values() for name in each if name in names for function in each[name])
-        return [code, *map(self.attributes.code, dict.fromkeys(functions))]
-
-    def _bodies(self) -> Iterator[tuple[Any, CodeType]]:
-        """Each function of the program that the method may run, and each piece of code in it.
-
-        Those that objects keep are none of ``self.code``: only the names that they mention are part of the key.
-        """
-        return _bodies(self.codes)
+        return Codes([code, *map(self.attributes.code, dict.fromkeys(functions))])
 
     def _kinds(self) -> dict[type, None]:
         """The classes of layers and of objects that are no containers."""
@@ -308,18 +297,6 @@ class Subject:
             parts.append([dtype, list(shape), _keys.digest(self.frontend.exporter(dtype, wire)(tensor))])
         return _keys.digest(parts)
 
-    def _names(self) -> frozenset[str]:
-        """Every name that the user's code uses, of attributes and of globals."""
-        return _names(self.codes)
-
-    def names(self) -> frozenset[str]:
-        """Every name that the user's code uses, of attributes and of globals."""
-        return self._names()
-
-    def mentioned(self, names: Collection[str]) -> set[str]:
-        """Those of some names of attributes that the user's code may read: by a name that it computes, any of them."""
-        return _mentioned(names, self.codes)
-
     def lasting(self) -> list[Any]:
         """The tensors that no call brings."""
         return [slot.tensor for slot in self.census.slots] + [tensor for _, _, tensor in self.loose_tensors]
@@ -342,51 +319,18 @@ class Subject:
             return True
         from hybrid_infer.capture import _moment, _outside
 
-        bodies = any(_outside.suspected(function, code) for function, code in self._bodies())
+        bodies = any(_outside.suspected(function, code) for function, code in self.codes.bodies())
         return bodies or self.holds_any(_moment.held)
-
-    def compared(self) -> Callable[[Any], bool]:
-        """Of which objects may the code compare the class, by ``type(value)``? See `_type_calls`.
-
-        Of any that is no layer, if it compares any class; of layers, those that are of a class which it compares.
-        """
-        every = (_type_calls.compares(piece, function.__globals__) for function, piece in self._bodies())
-        kinds = set().union(*every)
-        layer_type = self.frontend.layer_type
-
-        def compared(value: Any) -> bool:
-            return not isinstance(value, layer_type) or not kinds.isdisjoint(type(value).__mro__)
-
-        return compared if kinds else lambda value: False
-
-    def looks_up_on(self, kind: type) -> bool:
-        """Does the code look something up on a class itself (``dict.get(self.config, name)``)?"""
-        return any(_type_calls.looks_up_on(kind, piece, function.__globals__) for function, piece in self._bodies())
 
     def compares_with(self, wanted: Callable[[Any], bool]) -> bool:
         """May the code ask whether a value of this kind, which it or the state holds, equals another one?"""
-        return self.holds_any(wanted) and any(_type_calls.compares_values(piece) for _, piece in self._bodies())
+        return self.holds_any(wanted) and self.codes.compare_values()
 
     def holds_any(self, wanted: Callable[[Any], bool]) -> bool:
         """Does the code, or an object of the state, hold such a value under a name?"""
         state = (getattr(value, "__dict__", None) for value in self.census.objects.values())
         kept = (held for each in state if isinstance(each, dict) for held in _state.elements(each))
-        return any(map(wanted, _held(self.codes))) or any(map(wanted, kept))
-
-    def replaces_attributes(self) -> bool:
-        """Does code assign to the ``__dict__`` of an object, but for the one that a class makes?"""
-        bodies = [piece for function, piece in self._bodies() if function.__name__ != "__init__"]
-        steps = (step for piece in bodies if "__dict__" in piece.co_names for step in dis.get_instructions(piece))
-        return any(step.opname == "STORE_ATTR" and step.argval == "__dict__" for step in steps)
-
-    def looks_past(self) -> bool:
-        """Does the code name what looks an attribute up past the object's own class, where no look-up is noted?"""
-        names = self._names() | _called(self.codes)
-        return not {"__getattribute__", "__getattr__", "getattr_static"}.isdisjoint(names)
-
-    def looks_at_tokens(self) -> bool:
-        """Does the code name what a token of a context variable tells of before?"""
-        return "old_value" in self._names()
+        return any(map(wanted, self.codes.held())) or any(map(wanted, kept))
 
     def caches(self) -> list[Any]:
         """What the code and the state lead to that answers from a cache."""
@@ -441,51 +385,6 @@ class Subject:
     def _loose_slots(self) -> list[tuple[dict[str, Any], str, Any]]:
         """The loose tensors as slots of boxes of our own, to be watched for changes of value."""
         return [({"value": part}, "value", part) for each in self.loose for part in self._tensors(each.object)]
-
-
-def _bodies(codes: Iterable[Fingerprint]) -> Iterator[tuple[Any, CodeType]]:
-    return ((f, piece) for code in codes for f, body in code.followed for piece in _roots.codes(body))
-
-
-def _names(codes: Sequence[Fingerprint]) -> frozenset[str]:
-    found = (code.attributes for code in codes)
-    return frozenset().union(*found, *(piece.co_names for _, piece in _bodies(codes)))
-
-
-def _called(codes: Sequence[Fingerprint]) -> frozenset[str]:
-    """The names by which functions are known that the code has under others."""
-    return frozenset(value.__name__ for value in _held(codes) if isinstance(value, _FUNCTIONS))
-
-
-def _held(codes: Sequence[Fingerprint]) -> list[Any]:
-    """What globals, variables of enclosing functions and defaults hold."""
-    held = [value for code in codes for _, *_, value in (*code.globals, *code.cells)]
-    for function in (function for code in codes for function, _ in code.followed):
-        held += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    return [value.func if isinstance(value, functools.partial) else value for value in held]
-
-
-def _spelled(codes: Sequence[Fingerprint]) -> frozenset[str]:
-    """What code that computes names of attributes may begin from: each text that it holds."""
-    bodies = [body for code in codes for _, body in code.followed if _code.describe(body).dynamic]
-    found: set[str] = set()
-    left = [const for body in bodies for piece in _roots.codes(body) for const in piece.co_consts]
-    while left:
-        const = left.pop()
-        if isinstance(const, str):
-            found.add(const)
-        elif isinstance(const, (tuple, frozenset)):
-            left += const
-    return frozenset(found)
-
-
-def _mentioned(names: Collection[str], codes: Sequence[Fingerprint]) -> set[str]:
-    described = [_code.describe(body) for code in codes for _, body in code.followed]
-    if any(each.dynamic or "__dict__" in each.attributes for each in described):
-        return {*names}
-    computed = tuple(frozenset().union(*(each.on_self for each in described)))
-    spelled = {text for _, piece in _bodies(codes) for text in piece.co_consts if isinstance(text, str)}
-    return {*names} & (_names(codes) | spelled) | {name for name in names if name.startswith(computed)}
 
 
 def _always() -> bool:

@@ -121,8 +121,8 @@ def twin_of(
 
     `tried` are modules that may be imported while it is traced. `noting`: see `_entries`.
     """
-    noted, compared = request.subject.large and not _profiler.hindrance(), request.subject.compared()
-    past = request.subject.looks_past()
+    codes, noted = request.subject.codes, request.subject.large and not _profiler.hindrance()
+    compared, past = codes.compared(request.frontend.layer_type), codes.look_past()
     twin = Twin(
         request.frontend, request.function, request.subject.roots, request.subject.census,
         request.parameters, request.layout, request.name, ints, request.style,
@@ -131,7 +131,7 @@ def twin_of(
         noting and _entries.noted(request.subject, compared), past, lambda value: not (past or compared(value)),
     )  # fmt: skip
     twin.trail = Trail(request.subject.caches(), tried) if noted else None
-    twin.tokens = request.subject.looks_at_tokens()
+    twin.tokens = codes.look_at_tokens()
     twin.writable = request.writes
     twin.assuming = request.assuming
     twin.any_size = request.any_size

@@ -183,9 +183,10 @@ def noted(subject: Any, compared: Callable[[Any], bool]) -> bool:
 
     Not where Paddle traces, which makes code of its own of all functions that it meets, these among them.
     """
-    names = subject.names()
+    codes = subject.codes
+    names = codes.names
     if compared({}) or not names.isdisjoint(_TRACERS) or any(name.startswith("tree_") for name in names):
         return False
     if subject.compares_with(_noting.compares_unnoted):
         return False
-    return not (subject.looks_up_on(dict) or subject.holds_any(_noting.looks_up) or subject.replaces_attributes())
+    return not (codes.look_up_on(dict) or subject.holds_any(_noting.looks_up) or codes.replace_attributes())
