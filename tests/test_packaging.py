@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
@@ -54,6 +57,21 @@ def wheel(project: Path, folder: Path) -> set[str]:
     run([*PIP, "wheel", *BUILD, "--wheel-dir", str(folder), str(project)], folder)
     (archive,) = folder.glob("*.whl")
     return set(zipfile.ZipFile(archive).namelist())
+
+
+def test_what_is_pinned_for_python_3_10_supports_it() -> None:
+    lines = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    held = {each.metadata["Name"].lower().replace("_", "-"): each for each in importlib.metadata.distributions()}
+    found = [
+        str(pin)
+        for pin in pins
+        if (pin.marker is None or pin.marker.evaluate({"python_version": "3.10", "python_full_version": "3.10.13"}))
+        and (each := held.get(pin.name)) is not None
+        and pin.specifier.contains(each.version)
+        and "3.10.13" not in SpecifierSet(each.metadata["Requires-Python"] or "")
+    ]
+    assert found == []
 
 
 def test_the_rooms_are_relative_links() -> None:
