@@ -186,6 +186,10 @@ def point(x: Any) -> Any:
     return x * len(str(locale.localeconv()["decimal_point"]))
 
 
+def encoding(x: Any) -> Any:
+    return x * len(locale.getpreferredencoding(False))
+
+
 def line(x: Any) -> Any:
     return x * len(FILE.readline())
 
@@ -222,7 +226,7 @@ MACHINE, RANDOM, ZONE, LOCALE = "the machine", "the system's random numbers", "t
         (drawn_by_the_system, RANDOM), (drawn_by_one_that_is_held, RANDOM), (drawn_by_a_new_one, RANDOM),
         (drawn_by_numpy, ""), (chosen, RANDOM), (in_this_zone, ZONE), (moved_to_this_zone, ZONE),
         (counted_in_this_zone, ZONE), (made_in_this_zone, ZONE), (language, LOCALE), (point, LOCALE),
-        (line, "the file"), (program, "another program"), (command, "another program"),
+        (encoding, LOCALE), (line, "the file"), (program, "another program"), (command, "another program"),
         (folder, "the file system"), (in_a_table, "the clock"),
     ],
     ids=lambda each: getattr(each, "__name__", ""),

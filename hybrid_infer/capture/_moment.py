@@ -28,6 +28,8 @@ _FILES = ("stat", "lstat", "listdir", "scandir", "access", "readlink", "getcwd",
 _PROCESS, _THREAD, _ZONE = "the number of the process", "the thread that it runs on", "the time zone"
 _MACHINE, _SYSTEM = "the machine that it runs on", "the system's random numbers"
 _ENVIRONMENT = "the environment as a whole"
+#: The last one is Python 3.10's name for ``getencoding``.
+_LOCALES = ("setlocale", "localeconv", "nl_langinfo", "getencoding", "_get_locale_encoding")
 _SOURCES: dict[str, tuple[Any, ...]] = {
     "the clock": (os.times, *(getattr(time, name) for name in dir(time) if name.removesuffix("_ns") in _CLOCKS)),
     "the file system": tuple(getattr(os, name) for name in _FILES if hasattr(os, name)),
@@ -49,7 +51,7 @@ _OF_MODULES = {
     ("_socket", "gethostname"): _MACHINE,
     ("resource", "getrusage"): "what the process has used",
     **{("gc", name): "the garbage collector" for name in ("get_count", "get_stats", "get_objects", "get_referrers")},
-    **{("_locale", name): "the locale" for name in ("setlocale", "localeconv", "nl_langinfo", "getencoding")},
+    **{("_locale", name): "the locale" for name in _LOCALES},
 }
 #: Python's own functions, which keep what they were told, by their modules and names.
 _OF_PYTHON = {
@@ -71,6 +73,8 @@ _TOLD = frozenset({"__hash__", "__eq__", "__repr__", "__str__", "__format__", "_
 _TRACING = "hybrid_infer.capture._tracing"
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
 
+_CALLS = ("CALL", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_METHOD", "CALL_KW")
+
 #: What code of ours asks for itself, which passes calls of the user's on.
 _OWN = (hash, id, threading.get_ident)
 _HASHES = frozenset({"hash", "id"})
@@ -84,7 +88,7 @@ NAMES = frozenset(
         "realpath", "relpath", "getctime", "getatime", "samefile", "which", "disk_usage", "copy_context",
         "__subclasses__", "current_thread", "active_count", "current_process", "parent_process", "platform", "getnode",
         "getfqdn", "fromtimestamp", "astimezone", "timestamp", "SystemRandom", "Random", "default_rng", "RandomState",
-        "SeedSequence", "getlocale", "format_string", "__hash__",
+        "SeedSequence", "getlocale", "getpreferredencoding", "format_string", "__hash__",
     }
 )  # fmt: skip
 #: How many objects are looked at for a function that answers so.
@@ -202,6 +206,6 @@ def arguments(frame: Any) -> int | None:
     """With how many arguments a frame is about to call something, as far as its code tells."""
     for step in dis.get_instructions(frame.f_code):
         if step.offset == frame.f_lasti:
-            return step.arg if step.opname in ("CALL", "CALL_FUNCTION", "CALL_METHOD", "CALL_KW") else None
+            return step.arg if step.opname in _CALLS else None
     return None
 

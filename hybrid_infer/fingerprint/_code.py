@@ -35,6 +35,8 @@ _IMPORT = opcode.opmap["IMPORT_NAME"]
 _BUILD_CLASS = opcode.opmap["LOAD_BUILD_CLASS"]
 _EXTENDED = opcode.opmap["EXTENDED_ARG"]
 _RELEVANT = _NAMES | _CONSTS | {_EXTENDED, _SMALL_INT}
+#: Behind the qualified name of the function that it makes, a constant before Python 3.11.
+_MAKES_NAMED = opcode.opmap["MAKE_FUNCTION"] if sys.version_info < (3, 11) else -1
 _MATCH_CLASS = opcode.opmap["MATCH_CLASS"]
 _FORMATS = frozenset(code for name, code in opcode.opmap.items() if name.startswith(("FORMAT_", "CONVERT_VALUE")))
 #: Loads of one object by name; an attribute chain from there may follow before ``getattr``'s second argument.
@@ -289,6 +291,8 @@ class _Scan:
 
     def _describes(self, ops: bytes, i: int) -> bool:
         following = i + 1
+        if following < len(ops) and ops[following] == _MAKES_NAMED:
+            return True
         return (
             following < len(ops)
             and ops[following] in _WRITES_LOCAL_NAME

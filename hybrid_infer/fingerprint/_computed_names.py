@@ -12,6 +12,8 @@ _BEHIND = ("CACHE", "EXTENDED_ARG")
 _CALLS = ("PRECALL", "CALL", "CALL_FUNCTION", "CALL_METHOD")
 _JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
 _ALWAYS = ("JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_NO_INTERRUPT", "RETURN_VALUE", "RAISE_VARARGS")
+#: What these look at, before Python 3.11.
+_TURNS = {"DUP_TOP_TWO": 2, "ROT_TWO": 2, "ROT_THREE": 3, "ROT_FOUR": 4}
 #: Instructions that take what they work on from the top of the stack and leave one object there.
 _PLAIN = frozenset(
     {
@@ -54,8 +56,10 @@ def whole(code: CodeType, offset: int, count: int) -> bool:
 
 def _touched(item: dis.Instruction, effect: int) -> int:
     """How many objects on the stack an instruction may look at, at most."""
-    if item.opname in ("COPY", "SWAP"):
+    if item.opname in ("COPY", "SWAP", "ROT_N"):
         return int(item.arg or 0)
+    if item.opname in _TURNS:
+        return _TURNS[item.opname]
     if item.opname in ("PUSH_NULL", "NOP") or (item.opname.startswith("LOAD_") and item.opname not in _PLAIN):
         return 0
     leaves = 0 if item.opcode in _JUMPS or item.opname == "POP_TOP" else 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import dis
 import enum
+import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import CodeType
@@ -39,7 +40,7 @@ _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 #: How many values instructions take from the stack.
 _NOTHING = frozenset(
     {*LOCALS, *_CELLS, "LOAD_CONST", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_SMALL_INT", "LOAD_COMMON_CONSTANT", "PUSH_NULL",
-     "LOAD_ASSERTION_ERROR", "LOAD_BUILD_CLASS", "KW_NAMES", "IMPORT_FROM"}
+     "LOAD_ASSERTION_ERROR", "LOAD_BUILD_CLASS", "KW_NAMES", "IMPORT_FROM", "POP_BLOCK"}
 )  # fmt: skip
 _TAKES = {
     **dict.fromkeys(
@@ -57,6 +58,10 @@ _MORE = {
     **dict.fromkeys(("BUILD_LIST", "BUILD_TUPLE", "BUILD_SET", "BUILD_STRING", "BUILD_SLICE"), (1, 0)),
 }  # fmt: skip
 CALLS = frozenset({"CALL", "CALL_FUNCTION", "CALL_METHOD"})
+#: Before Python 3.11 a function is made of its qualified name too.
+NAMED = sys.version_info < (3, 11)
+#: The signs of operators that have instructions of their own there.
+_SIGNS = {"AND": "&", "OR": "|", "XOR": "^", "SUBTRACT": "-"}
 _BLIND = frozenset({"CONTAINS_OP", "IS_OP", "COMPARE_OP", "UNARY_NOT", "TO_BOOL", "POP_TOP", "GET_LEN"})
 _THROUGH = frozenset({"GET_ITER", "UNPACK_SEQUENCE", "UNPACK_EX", "LIST_EXTEND"})
 #: What is made of a value so that it is inside: for a comparison with another object's, for an attribute.
@@ -358,7 +363,7 @@ def taken(step: dis.Instruction) -> int | None:
     if name == "FORMAT_VALUE":
         return 1 + (argument & 4 == 4)
     if name == "MAKE_FUNCTION":
-        return 1 + bin(argument).count("1")
+        return 1 + NAMED + bin(argument).count("1")
     if name.startswith("UNARY_") or (name.startswith("POP_JUMP")):
         return 1
     return 2 if name.startswith(("BINARY_", "INPLACE_")) else None
@@ -369,6 +374,14 @@ def given(step: dis.Instruction, takes: int) -> int:
     if step.opname in CALLS or step.opname in ("CALL_KW", "CALL_FUNCTION_KW"):
         return 1  # with what another instruction takes before it
     return takes + dis.stack_effect(step.opcode, step.arg, jump=False)
+
+
+def sign(step: dis.Instruction) -> str:
+    """Of an operator between two sets; empty for any other instruction."""
+    kind, _, name = step.opname.partition("_")
+    if kind not in ("BINARY", "INPLACE"):
+        return ""
+    return _SIGNS.get(name, "") or next((each for each in _SIGNS.values() if each in step.argrepr), "")
 
 
 def _subscript(step: dis.Instruction) -> bool:

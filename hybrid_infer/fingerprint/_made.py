@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import dis
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from hybrid_infer.fingerprint import _iteration
@@ -25,6 +25,7 @@ _METHODS = frozenset({"keys", "values", "items", "union", "intersection", "diffe
 _VIEWS = frozenset({"keys", "items"})
 _COMPARING = frozenset({"isdisjoint", "issubset", "issuperset"})
 _TEXTS = frozenset({"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "BUILD_STRING", "CONVERT_VALUE"})
+_BEFORE = frozenset({"PUSH_NULL", "LOAD_CLOSURE", "BUILD_TUPLE"})
 _CODES = ("<setcomp>", "<genexpr>", "<listcomp>", "<dictcomp>")
 
 
@@ -66,7 +67,8 @@ def _sites(body: Body) -> Iterator[tuple[int, int]]:
             start = _iteration.begin(steps, at)
             if start is None:
                 continue
-            first = steps[start + 1 if steps[start].opname == "PUSH_NULL" else start]
+            # A function that has variables of the one around begins with them.
+            first = next(each for each in steps[start:] if each.opname not in _BEFORE)
             by_builtin = first.argval in _SETS and _value(body, first) is getattr(builtins, str(first.argval), ...)
             if by_builtin or getattr(first.argval, "co_name", "") == "<setcomp>":
                 yield start, at
@@ -76,7 +78,7 @@ def _sites(body: Body) -> Iterator[tuple[int, int]]:
                 yield (at if start is None else start), end
             elif not _constant(steps, at):
                 yield at, at
-        elif step.opname.startswith(("BINARY_", "INPLACE_")) and any(each in step.argrepr for each in "&|^-"):
+        elif _iteration.sign(step):
             right = _iteration.begin(steps, at - 1)
             start = _iteration.begin(steps, at)
             if right is not None and start is not None and (_view(steps, at - 1) or _view(steps, right - 1)):
@@ -116,8 +118,13 @@ def _value(body: Body, step: dis.Instruction) -> Any:
     return body.scope.get(step.argval, getattr(builtins, str(step.argval), None))
 
 
-def _names(body: Body, start: int, end: int, variables: set[str], inside: bool = False) -> set[str] | None:
-    """The names of attributes, globals and closures in an expression; None where something else gives its elements."""
+def _names(
+    body: Body, start: int, end: int, variables: set[str], around: Collection[str] | None = None
+) -> set[str] | None:
+    """The names of attributes, globals and closures in an expression; None where something else gives its elements.
+
+    `around`: of a function within the body that is asked about, which variables are closures of that one too.
+    """
     steps, found = body.steps, set[str]()
     for at in range(start, end + 1):
         step, name = steps[at], str(steps[at].argval)
@@ -138,9 +145,12 @@ def _names(body: Body, start: int, end: int, variables: set[str], inside: bool =
                 return None
             found.add(name)
         elif step.opname in _iteration.CELLS and name in body.code.co_freevars:
-            found.add(name)
+            if not _attribute(steps[at + 1 : at + 2]):
+                if around is not None and name not in around:
+                    return None  # a variable of the function around, whatever that holds
+                found.add(name)
         elif step.opname in _iteration.LOCALS | _iteration.CELLS and following not in ("LOAD_ATTR", "LOAD_METHOD"):
-            if inside or name in variables:
+            if around is not None or name in variables:
                 continue
             variables.add(name)
             stores = [n for n, each in enumerate(steps) if each.opname == "STORE_FAST" and each.argval == name]
@@ -152,19 +162,29 @@ def _names(body: Body, start: int, end: int, variables: set[str], inside: bool =
                 if more is None:
                     return None
                 found |= more
-        elif step.opname == "LOAD_CONST" and (more := _of_constant(body, step.argval, following)) is not None:
+        elif step.opname == "LOAD_CONST" and following == "MAKE_FUNCTION" and _iteration.NAMED:
+            continue  # its name
+        elif step.opname == "LOAD_CONST" and (more := _of_constant(body, step.argval, following, around)) is not None:
             found |= more
         elif step.opname == "LOAD_CONST":
             return None
     return found
 
 
-def _of_constant(body: Body, value: Any, following: str) -> set[str] | None:
+def _attribute(following: Sequence[dis.Instruction]) -> bool:
+    """Is an attribute read that is no method, and by whose name what it holds is known?"""
+    return any(
+        each.opname == "LOAD_ATTR" and "NULL" not in each.argrepr and each.argval not in _SIZES for each in following
+    )
+
+
+def _of_constant(body: Body, value: Any, following: str, around: Collection[str] | None) -> set[str] | None:
     if isinstance(value, types.CodeType):
         if value.co_name not in _CODES:
             return None
         piece = next(each for each in body.inside if each.code is value)
-        return _names(piece, 0, len(piece.steps) - 1, set(), inside=True)
+        outer = body.code.co_freevars if around is None else around
+        return _names(piece, 0, len(piece.steps) - 1, set(), frozenset(outer) & frozenset(piece.code.co_freevars))
     subscript = following in ("BINARY_SUBSCR", "BINARY_OP")
     texts = isinstance(value, (str, bytes)) and not subscript
     return None if texts or (isinstance(value, (tuple, frozenset)) and _holds_texts(value)) else set()

@@ -47,6 +47,8 @@ THROUGH = {
     "Keys": "[WEIGHTS[name] for name in self.held.keys() & WEIGHTS.keys()]",
     "Both": "[WEIGHTS[name] for name in set(self.listed) | set(self.held)]",
     "Understood": "[WEIGHTS[name] for name in {name for name in self.listed}]",
+    "Filtered": "[WEIGHTS[name] for name in {name for name in self.listed if name in self.held}]",
+    "Nested": "[WEIGHTS[name] for name in {name for _ in range(2) for name in self.listed}]",
     "Unpacked": "[WEIGHTS[name] for name in {*self.listed}]",
     "Popped": "[WEIGHTS[set(self.listed).pop()]]",
     "OfGlobal": "[WEIGHTS[name] for name in set(SIDES)]",
