@@ -14,6 +14,7 @@ and of what that is exactly, are Kahan's: N. J. Higham, "Accuracy and Stability 
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from typing import Any
 import torch
 
 
+@functools.cache
 def translations() -> dict[Any, Callable[..., Any]]:
     """For ``torch.onnx.export(custom_translation_table=...)``."""
     aten = torch.ops.aten

@@ -7,12 +7,14 @@ source of 500 functions, for a signature of which it uses the name of a domain.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 _made: dict[int, Any] = {}  # by the version of the operators; captures take turns
+_added: dict[tuple[Any, bool], tuple[Any, Any]] = {}  # a function that was added for an operator, and its form
 
 
 @contextlib.contextmanager
@@ -33,6 +35,7 @@ def once() -> Iterator[None]:
         found = kind()
         found._opset_version = opset_version
         found.functions = {name: [*forms] for name, forms in _made[opset_version].functions.items()}
+        found.register_op = functools.partial(_add, found)
         return found
 
     kind.from_torchlib = staticmethod(table)
@@ -40,6 +43,17 @@ def once() -> Iterator[None]:
         yield
     finally:
         kind.from_torchlib = plain
+
+
+def _add(table: Any, target: Any, function: Any, is_complex: bool = False) -> None:
+    """Add a form to a table; what the exporter works out of a function's signature, it does once."""
+    known, form = _added.get((target, is_complex), (None, None))
+    if known is function:
+        table._register(target, form)
+        return
+    type(table).register_op(table, target, function, is_complex)
+    name = target.name() if hasattr(target, "_schema") else target
+    _added[target, is_complex] = function, table.functions[name][0]
 
 
 @contextlib.contextmanager

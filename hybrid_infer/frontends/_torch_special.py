@@ -10,6 +10,7 @@ polynomials: W. J. Cody, "Rational Chebyshev approximations for the error functi
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ import torch
 from hybrid_infer.frontends._torch_lookup import NOWHERE
 
 
+@functools.cache
 def translations() -> dict[Any, Callable[..., Any]]:
     """For ``torch.onnx.export(custom_translation_table=...)``."""
     aten = torch.ops.aten

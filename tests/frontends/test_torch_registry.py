@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any
 
@@ -37,6 +38,39 @@ def test_the_same_table_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
             found.register_op(torch.ops.aten.add.Tensor, lambda x, y: x)  # which is seen in no other
     assert made == [1]
     assert (vars(kind)["from_torchlib"], vars(values.TracedOnnxFunction)["function_ir"]) == before
+
+
+def test_the_signature_of_a_form_that_is_added_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_torch_registry, "_added", {})
+    read: list[Any] = []
+    signature = _registration._schemas.op_signature_from_function
+    monkeypatch.setattr(
+        _registration._schemas, "op_signature_from_function",
+        lambda function, *args, **kwargs: read.append(function) or signature(function, *args, **kwargs),
+    )  # fmt: skip
+    kind, add = _registration.ONNXRegistry, torch.ops.aten.add.Tensor
+    _torch_registry._made.pop(20, None)
+    with _torch_registry.once():
+        kind.from_torchlib(opset_version=20)
+    first, second = (lambda x, y: x), (lambda x, y, more: y)
+    expected = []
+    for form in (first, first, second, first):
+        plain = kind()
+        plain.register_op(add, form)
+        plain.register_op(math.floor, form)
+        expected.append(content(plain))
+    read.clear()
+    for form, wanted in zip((first, first, second, first), expected, strict=True):
+        with _torch_registry.once():
+            found = kind.from_torchlib(opset_version=20)
+        before = {name: len(forms) for name, forms in found.functions.items()}
+        found.register_op(add, form)
+        found.register_op(math.floor, form)
+        for name in (add.name(), math.floor):
+            assert len(found.functions[name]) == before.get(name, 0) + 1
+            found.functions[name] = found.functions[name][:1]
+        assert {name: content(found)[name] for name in wanted} == wanted
+    assert read == [first, first, second, second, first, first]
 
 
 def test_other_threads_make_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
