@@ -5,6 +5,7 @@ from __future__ import annotations
 import compileall
 import gc
 import importlib.util
+import logging
 import os
 import py_compile
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import exported
+import forks
 import pytest
 
 import hybrid_infer
@@ -119,6 +121,29 @@ def looked_up_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def defects_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     """A defect of ours fails the test that meets it, rather than costing a line in a log."""
     monkeypatch.setattr(_defects, "ours", lambda fault, function: False)
+
+
+@pytest.fixture(autouse=True)
+def converter_loaded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paddle's programs are converted in forks of a process that has the converter: to load it took a fifth of the time
+    of Paddle's tests. A test that is marked with `alone` has a process load it, as the package does.
+    """
+    if "paddle" in sys.modules and request.node.get_closest_marker("alone") is None:
+        from hybrid_infer.frontends import _paddle_onnx
+
+        forks.converter()
+        alone = _paddle_onnx._in_child
+
+        def convert(script: Path, described: str, log: str) -> None:
+            (forks.converted if script == _paddle_onnx._CONVERTER else alone)(script, described, log)
+
+        monkeypatch.setattr(_paddle_onnx, "_in_child", convert)
+
+
+@pytest.fixture(autouse=True)
+def torch_log() -> None:
+    """pytest listens to each logger that hands nothing on; torch then tells its log of each tensor of a trace."""
+    logging.getLogger("torch.__trace").propagate = True
 
 
 def _seed(request: pytest.FixtureRequest) -> None:

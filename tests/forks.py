@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,12 @@ class Zygote:
     Each has another hash seed, so that what one child has put in the order of a set, the next one finds in another.
     """
 
-    def __init__(self, *modules: str) -> None:
+    def __init__(self, *modules: str, seeds: Sequence[str] = _SEEDS) -> None:
         # Not below pytest's folder: the path of a socket is limited to 107 bytes.
         self._folder = tempfile.TemporaryDirectory(prefix="zygote")
         program = str(Path(__file__).with_name("zygote.py"))
         self._servers = {}
-        for seed in _SEEDS:
+        for seed in seeds:
             place = os.path.join(self._folder.name, seed)
             self._servers[place] = subprocess.Popen(
                 [sys.executable, program, place, *modules],
@@ -88,8 +89,35 @@ def forked(framework: str, script: str | Path, *arguments: str, folder: Path | N
             "script": text, "file": file, "arguments": arguments, "folder": str(folder or Path.cwd()),
             "out": str(out), "log": str(log), "environment": _environment(**variables),
         }  # fmt: skip
-        with _zygote(framework).fork(request) as connection:
-            connection.settimeout(240)
-            answers = connection.makefile("rb").read().splitlines()
-        assert len(answers) == 2 and json.loads(answers[1]) == {"result": 0}, (answers, log.read_text())
+        status = _status(_zygote(framework), request)
+        assert status == 0, (status, log.read_text())
         return out.read_text().strip()
+
+
+@functools.cache
+def converter() -> Zygote:
+    """The server of `converted`: to be started by no fork of the tests' process, which would leave it behind."""
+    made = Zygote("converter", seeds=_SEEDS[:1])
+    atexit.register(made.close)
+    return made
+
+
+def converted(script: Path, described: str, log: str) -> None:
+    """Run Paddle's converter to its end, as ``_paddle_onnx._in_child`` does, in a process that has it loaded."""
+    request = {
+        "script": "import converter, sys; converter.main(sys.argv[1])", "file": "", "arguments": [described],
+        "folder": os.path.dirname(described), "out": log, "log": log, "environment": _environment(),
+    }  # fmt: skip
+    if status := _status(converter(), request):
+        raise subprocess.CalledProcessError(status, [str(script), described])
+
+
+def _status(zygote: Zygote, request: dict[str, Any]) -> int:
+    """The exit status of a program that ran in a fork."""
+    with zygote.fork(request) as connection:
+        connection.settimeout(240)
+        answers = connection.makefile("rb").read().splitlines()
+    assert len(answers) == 2, answers
+    status = json.loads(answers[1])["result"]
+    assert isinstance(status, int)
+    return status

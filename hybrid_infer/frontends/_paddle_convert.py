@@ -20,7 +20,7 @@ import json
 import os
 import sys
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 
 def _native(name: str, pattern: str) -> ModuleType:
@@ -37,6 +37,9 @@ def _native(name: str, pattern: str) -> ModuleType:
 
 
 def _converter(request: dict[str, Any]) -> Any:
+    if hasattr(sys, "setdlopenflags"):
+        # Few functions of the library of the framework are called: to look all of them up takes a quarter of the time.
+        sys.setdlopenflags(os.RTLD_LAZY)
     try:
         # The converter's run path names the machine on which it was built: it finds the framework's library only
         # if that is loaded already.
@@ -51,7 +54,11 @@ def _converter(request: dict[str, Any]) -> Any:
 def main(path: str) -> None:
     with open(path, encoding="utf-8") as file:
         request = json.load(file)
-    converter = _converter(request)
+    convert(_converter(request), request)
+
+
+def convert(converter: Any, request: dict[str, Any]) -> NoReturn:
+    """Do what a request asks for, with the converter's module, and end the process."""
     # Unbuffered, so that what the converter says before it aborts is read by the parent.
     libc = ctypes.CDLL(None)
     libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 2, 0)

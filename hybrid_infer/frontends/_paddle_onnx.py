@@ -76,18 +76,8 @@ def converted(folder: str, program: str, weights: str) -> bytes:
     described = os.path.join(folder, "request.json")
     Path(described).write_text(json.dumps(request), encoding="utf-8")
     log = os.path.join(folder, "log")
-    isolated = ["-I"] if legacy else ["-I", "-S"]
     try:
-        with open(log, "wb") as out:
-            subprocess.run(
-                [sys.executable, *isolated, str(_LEGACY if legacy else _CONVERTER), described],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                timeout=_TIMEOUT_S,
-                check=True,
-                cwd=folder,
-            )
+        _in_child(_LEGACY if legacy else _CONVERTER, described, log)
         return Path(model).read_bytes()
     except subprocess.CalledProcessError as error:
         said = _reason(Path(log).read_text(encoding="utf-8", errors="replace"))
@@ -97,6 +87,21 @@ def converted(folder: str, program: str, weights: str) -> bytes:
         raise TraceError(f"paddle2onnx refused the program: {said}", "Leave that part outside") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise TraceError(f"the process that runs paddle2onnx failed: {error}") from error
+
+
+def _in_child(script: Path, request: str, log: str) -> None:
+    """Run a converter to its end; `log` gets what it says. Raises CalledProcessError, TimeoutExpired and OSError."""
+    isolated = ["-I"] if script == _LEGACY else ["-I", "-S"]
+    with open(log, "wb") as out:
+        subprocess.run(
+            [sys.executable, *isolated, str(script), request],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            timeout=_TIMEOUT_S,
+            check=True,
+            cwd=os.path.dirname(request),
+        )
 
 
 def _adapted(node: Any) -> Any:

@@ -26,7 +26,8 @@ pytestmark = pytest.mark.paddle
 # ---------------------------------------------------------------------------------------------------- capture
 
 
-def test_linear_dynamic_batch():
+@pytest.mark.parametrize("converter", ["forked", pytest.param("alone", marks=pytest.mark.alone)])
+def test_linear_dynamic_batch(converter):
     call = Call(paddle.nn.Linear(8, 4), paddle.randn([3, 8]))
     captured = check(call, [paddle.randn([5, 8])], [paddle.randn([1, 8])], dynamic={(0, 0)})
     assert captured.dynamic == {(0, 0)}

@@ -122,7 +122,8 @@ def test_results_beside_nothing_and_without_elements() -> None:
     served(captures=2)
 
 
-def test_int16_is_left_to_eager() -> None:
+@pytest.mark.parametrize("converter", ["forked", pytest.param("alone", marks=pytest.mark.alone)])
+def test_int16_is_left_to_eager(converter: str) -> None:
     hot = inference(lambda x: (x * 9).astype("int16"))
     for _ in range(2):
         same(hot(X), (X * 9).astype("int16"))
