@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from hybrid_infer import _fork_safe
 from hybrid_infer._types import TF32
 from hybrid_infer.backends.native import _kernels, _size
+from hybrid_infer.backends.native._module_alone import module_alone
 from hybrid_infer.backends.native._plan import FLOATS, NAME, Plan, Step
 from hybrid_infer.backends.native._size import Atom
 
@@ -57,9 +58,7 @@ def missing() -> str:
 
 @cache
 def _bindings() -> Any:
-    from nvmath.bindings import cublasLt
-
-    return cublasLt
+    return module_alone("nvmath.bindings.cublasLt")
 
 
 class _Matrix(NamedTuple):
