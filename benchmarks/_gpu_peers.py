@@ -15,6 +15,7 @@ COMPILED, BEST, NATIVE = "torch.compile", "max-autotune", "native"
 def native(layer: Any, given: Sequence[Any]) -> Any:
     import hybrid_infer
 
+    _gpu_turns.choose_alone()
     return hybrid_infer.inference(layer, backend="native", verify="off")
 
 

@@ -37,21 +37,31 @@ def alone() -> Iterator[None]:
 
 def tune_alone() -> None:
     """Have torch's compiler, which times what it chooses from, do so while no other process does."""
-    if not taken():
-        return
-    from torch._inductor.runtime import benchmarking
+    if taken():
+        from torch._inductor.runtime import benchmarking
 
-    kind: Any = type(benchmarking.benchmarker)
-    timed = kind.benchmark_gpu
+        _in_turn(type(benchmarking.benchmarker), "benchmark_gpu")
+
+
+def choose_alone() -> None:
+    """The same for the native engine, which times what cuBLASLt proposes."""
+    if taken():
+        from hybrid_infer.backends.native import _algorithms
+
+        _in_turn(_algorithms, "_timed")
+
+
+def _in_turn(holder: Any, name: str) -> None:
+    timed = getattr(holder, name)
     if getattr(timed, "alone", False):
         return
 
-    def benchmark_gpu(*arguments: Any, **options: Any) -> Any:
+    def in_turn(*arguments: Any, **options: Any) -> Any:
         with _held("tuning", fcntl.LOCK_EX):
             return timed(*arguments, **options)
 
-    benchmark_gpu.alone = True  # type: ignore[attr-defined]
-    kind.benchmark_gpu = benchmark_gpu
+    in_turn.alone = True  # type: ignore[attr-defined]
+    setattr(holder, name, in_turn)
 
 
 @contextmanager

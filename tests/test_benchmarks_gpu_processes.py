@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import signal
@@ -16,6 +17,7 @@ from benchmarks import (
     _gpu_child,
     _gpu_measure,
     _gpu_patience,
+    _gpu_peers,
     _gpu_process,
     _gpu_row,
     _gpu_speed,
@@ -26,7 +28,7 @@ from benchmarks import (
 from benchmarks._gpu_budget import Budget
 from benchmarks._gpu_models import MODELS, Model
 from hybrid_infer._errors import EngineError, PassingFault
-from hybrid_infer.backends.native import engine
+from hybrid_infer.backends.native import _algorithms, engine
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -176,6 +178,26 @@ def test_what_measures_waits_for_what_makes_and_others_for_it(
     alone = sorted(each[1] for each in told)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(alone))
     assert all(end <= start or last <= begin for begin, end in (each[0] for each in told) for start, last in alone)
+
+
+def test_the_native_engine_chooses_algorithms_while_no_other_process_times_what_it_chooses_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What several time on one GPU at once takes as long as they let each other."""
+    module: Any = _algorithms
+
+    def timed(what: str) -> str:
+        with open(tmp_path / "tuning", "a", encoding="utf-8") as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return what
+
+    monkeypatch.setattr(module, "_timed", timed)
+    _gpu_peers.native(Small(), [])
+    assert module._timed is timed  # there are no others
+    monkeypatch.setenv(_gpu_turns.VARIABLE, str(tmp_path))
+    for _ in range(2):
+        _gpu_peers.native(Small(), [])
+    assert module._timed("chosen") == "chosen"
 
 
 def test_the_end_of_a_run_ends_what_measures_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
