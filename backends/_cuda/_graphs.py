@@ -7,6 +7,7 @@ them, on the caller's stream, which is worth it only where the copies are small 
 from __future__ import annotations
 
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
@@ -25,6 +26,9 @@ LARGEST = 1 << 22
 
 #: How often what failed is tried, and the calls in between: a thread that waits for the whole GPU spoils a capture.
 _TRIES, _AGAIN = 3, 100
+
+#: How often the calls are doubled after which a size is captured again, whose graph had to give way.
+_DOUBLED = 10
 
 
 class Buffer(NamedTuple):
@@ -51,6 +55,8 @@ class Captured:
         self._lock = _fork_safe.Lock()
         self._closed = False
         self._event = 0
+        #: What its buffers take.
+        self.nbytes = sum(each.nbytes for each in (*inputs, *outputs))
 
     def run(self, inputs: Sequence[int], outputs: Sequence[int], stream: int) -> bool:
         """Enqueue one run from and to these addresses; False where another thread has closed it. Raises DriverError."""
@@ -92,13 +98,17 @@ class Captured:
 
 
 class Graphs:
-    """The graphs of one program of the engine `name`, by stream and sizes."""
+    """The graphs of one program of the engine `name`, by stream and sizes.
 
-    def __init__(self, name: str, most: int = MOST, after: int = AFTER) -> None:
-        self._name, self._most, self._after = name, most, after
+    ``room``: bytes that the buffers of all take together, beside which only one that takes more by itself is kept.
+    """
+
+    def __init__(self, name: str, most: int = MOST, after: int = AFTER, room: float = math.inf) -> None:
+        self._name, self._most, self._after, self._room = name, most, after, room
         self._lock = _fork_safe.Lock()
         self._found: OrderedDict[Hashable, Captured] = OrderedDict()
         self._met: OrderedDict[Hashable, int] = OrderedDict()
+        self._made: OrderedDict[Hashable, int] = OrderedDict()  # how often each was captured
         self._failed: dict[Hashable, int] = {}
         self._making = self._closed = False
 
@@ -120,12 +130,19 @@ class Graphs:
             self._met.move_to_end(key)
             if len(self._met) > 16 * self._most:
                 self._met.popitem(last=False)
-            self._making = count >= (_AGAIN if failed else self._after)
+            after = self._after << min(self._made.get(key, 0), _DOUBLED)
+            self._making = count >= (_AGAIN if failed else after)
             return self._making
 
-    def add(self, key: Hashable, make: Callable[[], Captured | None]) -> Captured | None:
-        """Capture. What `make` raises is said, and `key` tried again some calls later; where it gives None, never."""
+    def add(self, key: Hashable, make: Callable[[], Captured | None], nbytes: int = 0) -> Captured | None:
+        """Capture. What `make` raises is said, and `key` tried again some calls later; where it gives None, never.
+
+        `nbytes`: what its buffers will take. Those of graphs that give way for them go first.
+        """
         captured, failed = None, 1
+        with self._lock:
+            evicted = self._beyond(self._room - nbytes)
+        self._let_go(evicted)
         try:
             captured = make()
             failed = _TRIES
@@ -142,10 +159,20 @@ class Graphs:
                     evicted.append(captured)
                 else:
                     self._found[key] = captured
+                    self._made[key] = self._made.pop(key, 0) + 1
+                    if len(self._made) > 16 * self._most:
+                        self._made.popitem(last=False)
                     while len(self._found) > self._most:
                         evicted.append(self._found.popitem(last=False)[1])
             self._let_go(evicted)
         return captured
+
+    def _beyond(self, room: float) -> list[Captured]:
+        """Those that were used least recently, until the others fit into so many bytes."""
+        gone = []
+        while self._found and sum(each.nbytes for each in self._found.values()) > room:
+            gone.append(self._found.popitem(last=False)[1])
+        return gone
 
     def close(self) -> None:
         with self._lock:

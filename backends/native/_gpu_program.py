@@ -42,7 +42,7 @@ _GRAPHS, _AFTER = 8, 2
 #: takes to launch one kernel, or to call a library. Measured beside an H200: 10 us; 45 (cuBLASLt) to 140 (cuDNN).
 _PER_LAUNCH, _PER_CALL = 8 << 20, 48 << 20
 
-#: Bytes that a graph keeps for copies at most: the eager method needs none of them.
+#: Bytes that the graphs of a program keep for copies at most: the eager method needs none of them.
 _COPIED = 64 << 20
 
 
@@ -225,7 +225,7 @@ class Program:
             before = self._weights
             if before is not None and before.same(given):  # by another thread, meanwhile
                 return before
-            graphs = Graphs(NAME, _GRAPHS, _AFTER)
+            graphs = Graphs(NAME, _GRAPHS, _AFTER, _COPIED)
             found = Weights(self._memory, self._device, self._plan, given, self._weight_places, graphs)
             gone: list[Graphs] = []
             if before is not None and before.addresses == found.addresses:
@@ -295,9 +295,10 @@ class Program:
         captured = graphs.get(where)
         if captured is None:
             sizes = self._sizes(schedule, key)
-            if sum(map(sum, sizes)) > _worth(schedule) or not graphs.due(where):
+            copied = sum(map(sum, sizes))
+            if copied > _worth(schedule) or not graphs.due(where):
                 return False
-            captured = graphs.add(where, lambda: self._capture(lane, weights, key, schedule, sizes))
+            captured = graphs.add(where, lambda: self._capture(lane, weights, key, schedule, sizes), copied)
         return captured is not None and captured.run(*pointers, stream)
 
     def _sizes(self, schedule: Schedule, key: Key) -> tuple[list[int], list[int]]:

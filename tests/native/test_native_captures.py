@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_cuda import FakeCuda, HostMemory
+from fake_cuda import Array, FakeCuda, HostMemory
 from native_support import model, node, sample
 from test_native_gpu import check, graph_of, loaded, mlp, options
 from test_native_random import WIDTH
@@ -106,6 +106,43 @@ def test_whatever_another_thread_captures_is_left_whole(cuda: FakeCuda) -> None:
     assert not cuda.spoilt_elsewhere and not cuda.live["ready graph"]
 
 
+def _calls(program: Any, plan: Any, weights: Any, sizes: list[int]) -> None:
+    for n in sizes:
+        x = sample((2, n, WIDTH), n)
+        (y, _) = program.run([Array.of(x, "float32")])
+        np.testing.assert_allclose(y.array, _interpret.run(plan, {"x": x, **weights})[0], rtol=2e-5, atol=2e-5)
+
+
+def test_sizes_that_take_turns_and_are_more_than_there_are_graphs_are_captured_ever_more_rarely(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each graph that was made had to give way before it served a second call."""
+    monkeypatch.setattr(_gpu_program, "_GRAPHS", 2)
+    plan, program, _, weights = loaded(HostMemory(numpy=True))
+    _calls(program, plan, weights, [1, 2, 3] * 16)
+    assert cuda.count["cuStreamBeginCapture_v2"] <= 3 * 3 and cuda.count["cuGraphLaunch"] >= 16
+    assert cuda.live["ready graph"] == 2
+    program.close()
+
+
+def test_what_all_graphs_of_a_program_keep_for_copies_has_a_limit(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved = 3 * 2 * 4 * WIDTH * 4  # an argument and two results
+    for name in ("_COPIED", "LARGEST"):
+        monkeypatch.setattr(_gpu_program, name, 2 * moved)
+    plan, program, _, weights = loaded(HostMemory(numpy=True))
+    _calls(program, plan, weights, [1, 1, 2, 2])
+    assert cuda.live["ready graph"] == 2
+    _calls(program, plan, weights, [6, 6])  # beside the second alone
+    assert cuda.live["ready graph"] == 2
+    _calls(program, plan, weights, [8, 8])  # as much as there may be
+    assert cuda.live["ready graph"] == 1 and cuda.count["cuStreamBeginCapture_v2"] == 4
+    _calls(program, plan, weights, [9, 9])
+    assert cuda.live["ready graph"] == 1 and cuda.count["cuStreamBeginCapture_v2"] == 4
+    program.close()
+
+
 def test_the_double_knows_what_spoils_a_capture(cuda: FakeCuda) -> None:
     launcher = _driver.launcher()
     launcher.enter(0)
@@ -141,9 +178,10 @@ def test_what_is_collected_during_a_capture_waits_for_its_end(cuda: FakeCuda, mo
     monkeypatch.setattr(Bound, "run", work)
     for _ in range(2):
         check(plan, program, graph, feeds)
-    assert seen == [True, False] and gc.isenabled() and cuda.count["cuGraphLaunch"] == 1
+    told = [each for each in seen if isinstance(each, bool)]  # the collector may have run between the calls
+    assert told == [True, False] and gc.isenabled() and cuda.count["cuGraphLaunch"] == 1
     gc.collect()
-    assert seen[2:] == [{}, {}]
+    assert [each for each in seen if isinstance(each, dict)] == [{}, {}]
     with pytest.raises(ZeroDivisionError):
         launcher.capture(launcher.stream(), lambda: 1 // 0)
     assert gc.isenabled() and not cuda._capturing and not cuda.live["graph"]
