@@ -89,6 +89,26 @@ def test_sizes_streams_and_changed_weights(memory: Any) -> None:
     program.close()
 
 
+def test_large_arguments_are_copied_into_a_graph(memory: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """More than is copied whatever it saves, and less than launching costs."""
+    caplog.set_level("INFO", "hybrid_infer")
+    rows, width = 2048, 1024
+    nodes = [node("MatMul", ["x", "w"], ["p"]), node("Softmax", ["p"], ["s"], axis=-1), node("Add", ["s", "x"], ["y"])]
+    made = model(nodes, {"x": ("float16", (rows, width)), "w": ("float16", (width, width))}, ["y"])
+    w = tensor(memory, sample((width, width), 2) / 32, "float16")
+    told = EngineOptions(device=memory.device, memory=memory)
+    program = gpu.ENGINE.load(graph_of(made, ["w"]), [w], told)
+    for seed in range(4):  # launched, captured, replayed
+        x = tensor(memory, sample((rows, width), seed), "float16")
+        (y,) = program.run([x])
+        expected = (x.double() @ w.double()).softmax(-1) + x.double()
+        torch.testing.assert_close(y.double(), expected, rtol=2**-9, atol=2**-9)
+    [graphs] = program._captured
+    assert [each.nbytes for each in graphs._found.values()] == [2 * rows * width * 2]
+    assert "not captured" not in caplog.text
+    program.close()
+
+
 def test_inside_a_graph_that_the_program_captures(memory: Any) -> None:
     made = mlp()
     graph, plan = graph_of(made, ["g", "w"]), _passes.plan(made)
