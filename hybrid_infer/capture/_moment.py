@@ -15,7 +15,7 @@ import time
 import types
 from typing import Any
 
-from hybrid_infer.capture import _identity
+from hybrid_infer.capture import _identity, _interpreter
 
 _CLOCKS = frozenset(
     {
@@ -44,7 +44,9 @@ _SOURCES: dict[str, tuple[Any, ...]] = {
     "where an object lies in memory": (id,),
     "how often an object is referred to": (sys.getrefcount,),
 }  # fmt: skip
-_ANSWERS = {function: what for what, functions in _SOURCES.items() for function in functions}
+_ANSWERS = {
+    **{function: what for what, functions in _SOURCES.items() for function in functions}, **_interpreter.ANSWERS,
+}  # fmt: skip
 #: The same of modules that may not have been imported, by their names.
 _OF_MODULES = {
     ("_uuid", "generate_time_safe"): "the clock",
@@ -59,10 +61,11 @@ _OF_PYTHON = {
     ("threading", "enumerate"): _THREAD, ("multiprocessing.process", "current_process"): _PROCESS,
     ("multiprocessing.process", "parent_process"): _PROCESS, ("platform", "uname"): _MACHINE,
     ("platform", "node"): _MACHINE, ("uuid", "getnode"): _MACHINE, ("random", "seed"): _SYSTEM,
-    ("os", "__len__"): _ENVIRONMENT,
+    ("os", "__len__"): _ENVIRONMENT, **_interpreter.OF_PYTHON,
 }  # fmt: skip
 _NAMES_OF_MODULES = frozenset(name for _, name in _OF_MODULES)
 _NAMES_OF_PYTHON = frozenset(name for _, name in _OF_PYTHON)
+_INTERPRETERS = frozenset(name for _, name in _interpreter.OF_PYTHON)
 _CALENDAR = (datetime.datetime, datetime.date)
 _DATES = frozenset({"now", "utcnow", "today"})
 _OPENED = (io.TextIOWrapper, io.BufferedReader, io.BufferedRandom, io.FileIO)
@@ -98,7 +101,9 @@ _MANY = 1000
 def named(code: types.CodeType, scope: dict[str, Any]) -> bool:
     """Does a piece of code name any of them, or a global that holds one?"""
     names = {*code.co_names}
-    return not names.isdisjoint(NAMES) or {"environ", "len"} <= names or any(map(held, map(scope.get, names)))
+    if not names.isdisjoint(NAMES) or {"environ", "len"} <= names or _interpreter.named(code, scope):
+        return True
+    return any(map(held, map(scope.get, names)))
 
 
 def held(value: Any) -> bool:
@@ -139,7 +144,7 @@ def of_builtin(frame: Any, called: Any, owner: Any) -> str | None:
             return _OF_MODULES.get((owner.__name__, name))
         if called in _OWN and str(frame.f_globals.get("__name__")).startswith("hybrid_infer."):
             return None
-        return what
+        return what or _interpreter.of_builtin(frame, called, owner)
     if isinstance(owner, type):
         if name in _DATES and owner in _CALENDAR:
             return "the clock"
@@ -147,10 +152,11 @@ def of_builtin(frame: Any, called: Any, owner: Any) -> str | None:
         return _ZONE if by_zone else None
     if isinstance(owner, datetime.datetime):
         naive = owner.tzinfo is None and name in ("timestamp", "astimezone")
-        return _ZONE if naive or (name == "astimezone" and arguments(frame) in (0, None)) else None
+        if naive or (name == "astimezone" and arguments(frame) in (0, None)):
+            return _ZONE
     if name in _READS and isinstance(owner, _OPENED):
         return "the file that was opened before the call"
-    return None
+    return _interpreter.of_builtin(frame, called, owner) if name in _interpreter.NAMES else None
 
 
 def of_python(frame: Any) -> str | None:
@@ -159,6 +165,8 @@ def of_python(frame: Any) -> str | None:
     if name not in _NAMES_OF_PYTHON:
         return None
     what = _OF_PYTHON.get((frame.f_globals.get("__name__", ""), name))
+    if what is not None and name in _INTERPRETERS:
+        return _interpreter.of_python(frame)
     if what is _SYSTEM and frame.f_locals.get("a") is not None:
         return None  # the seed that it is given
     if what is _ENVIRONMENT and frame.f_locals.get("self") is not os.environ:

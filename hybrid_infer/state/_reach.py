@@ -1,9 +1,9 @@
 """What the code of a method can write to outside of its layer, as it was before a trace, and the way back to it.
 
 Watched: the globals of the user's modules, the attributes of the user's classes and functions, closures, defaults, and
-from there on containers, NumPy arrays and the user's objects. Of an object of a library only the attributes that the
-user's code mentions: what the library keeps for itself is no concern of the method's. An iterator cannot be wound back
-and is refused.
+from there on containers, NumPy arrays, open files and the user's objects. Of an object of a library only the attributes
+that the user's code mentions: what the library keeps for itself is no concern of the method's. An iterator cannot be
+wound back and is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer.fingerprint._fingerprint import Fingerprint
-from hybrid_infer.objects import _origin, _undo
+from hybrid_infer.objects import _origin, _streams, _undo
 from hybrid_infer.objects._state import PLAIN, VIEWS, cell_contents
 from hybrid_infer.state import _draws
 
@@ -35,8 +35,6 @@ _SAMPLES: tuple[Any, ...] = ((), [], {}, {}.values(), {}.items(), set(), "", b""
 _ITERATORS: tuple[type, ...] = (
     types.GeneratorType, enumerate, zip, map, filter, reversed, *(type(iter(each)) for each in _SAMPLES),
 )  # fmt: skip
-#: What is refused where code names it, and left alone where an object merely holds it.
-_UNREAD = (*_ITERATORS, threading.local)
 
 
 class Reach:
@@ -138,8 +136,14 @@ class Reach:
         elif _undo.is_array(value):
             self._bytes += value.nbytes
             self._remember(name, _undo.Numbers(value, full=self._bytes <= _ARRAYS))
-        elif isinstance(value, _ITERATORS) or type(value).__module__ == "itertools":
+        elif _is_iterator(value):
             raise TraceError(f"it uses an iterator ({name}), which cannot be wound back", "Use a list in its place")
+        elif _streams.is_read(value):
+            position = _streams.memory(value)
+            if position is None:
+                reason = f"it uses a stream ({name}), which cannot be wound back"
+                raise TraceError(reason, "Read it outside of the method")
+            self._remember(f"the position of {name}", position)
         elif isinstance(value, threading.local):
             raise TraceError(f"it uses variables of the thread's own ({name})", "Pass their values as arguments")
         elif (draws := _draws.memory(value)) is not None:
@@ -167,7 +171,7 @@ class Reach:
         entries = _undo.Entries(state, None if whole else self._named, self._ignored, dot=True)
         self._remember(name, entries)
         for key, held in entries.before.items():
-            if type(held) not in PLAIN and (key in self._named or not isinstance(held, _UNREAD)):
+            if type(held) not in PLAIN and (key in self._named or not _left_alone(held)):
                 self._queue.append((held, f"{name}.{key}"))
 
     @staticmethod
@@ -210,6 +214,17 @@ class Reach:
             if info.misses != before.misses:
                 cache.cache_clear()  # of results computed by the trace from its own tensors
         return list(dict.fromkeys(written))
+
+
+def _is_iterator(value: Any) -> bool:
+    return (
+        isinstance(value, _ITERATORS) or type(value).__module__ == "itertools" or _streams.is_iterator_in_c(value)
+    )
+
+
+def _left_alone(value: Any) -> bool:
+    """Is it refused where code names it, and nothing where an object merely holds it?"""
+    return isinstance(value, threading.local) or _streams.is_read(value) or _is_iterator(value)
 
 
 def _of(name: str, changed: str) -> str:

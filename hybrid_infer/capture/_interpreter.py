@@ -1,0 +1,153 @@
+"""What code asks the interpreter itself: its command line and settings, the frames of callers. See `_moment`."""
+
+from __future__ import annotations
+
+import datetime
+import dis
+import functools
+import gc
+import sys
+import time
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from hybrid_infer.objects import _origin
+
+_ZONE, _COLLECTOR = "the time zone", "the garbage collector"
+_FRAMES, _LOCALE, _SEED = "the frames of its callers", "the locale", "the seed of the framework's random numbers"
+#: Attributes that another process, or the program itself, has other values in, by the modules that hold them.
+_ATTRIBUTES: dict[types.ModuleType, dict[str, str]] = {
+    sys: {
+        **dict.fromkeys(("argv", "orig_argv"), "the command line"),
+        **dict.fromkeys(("flags", "_xoptions", "warnoptions"), "the options of the interpreter"),
+        **dict.fromkeys(("executable", "prefix", "exec_prefix", "base_prefix"), "where Python is installed"),
+        "path": "the folders in which modules are looked for",
+        "modules": "which modules are loaded",
+    },
+    time: dict.fromkeys(("tzname", "timezone", "altzone", "daylight"), _ZONE),
+}
+_READ = frozenset().union(*_ATTRIBUTES.values())
+_MODULES = {module.__name__: module for module in _ATTRIBUTES}
+#: Functions in C.
+ANSWERS: dict[Any, str] = {
+    **{
+        getattr(sys, name): "a setting of the interpreter"
+        for name in ("getrecursionlimit", "getswitchinterval", "get_int_max_str_digits", "getdlopenflags",
+                     "get_asyncgen_hooks", "getallocatedblocks")
+        if hasattr(sys, name)
+    },
+    **{getattr(sys, name): "whether a debugger or profiler is on" for name in ("gettrace", "getprofile")},
+    **dict.fromkeys((gc.isenabled, gc.get_threshold, gc.get_freeze_count), _COLLECTOR),
+}  # fmt: skip
+#: Functions in Python, by their modules and names.
+OF_PYTHON = {
+    **{("inspect", name): _FRAMES for name in ("currentframe", "stack", "getouterframes")},
+    **{("traceback", name): _FRAMES for name in ("extract_stack", "format_stack", "walk_stack")},
+    ("torch.random", "initial_seed"): _SEED,
+    ("numpy._core._ufunc_config", "geterr"): "NumPy's settings",
+    ("numpy.core._ufunc_config", "geterr"): "NumPy's settings",
+    ("numpy._core.arrayprint", "get_printoptions"): "NumPy's settings",
+    ("numpy.core.arrayprint", "get_printoptions"): "NumPy's settings",
+}  # fmt: skip
+#: Names of all these that are no others' (torch has a ``stack`` too).
+NAMES = frozenset(
+    {
+        "_getframe", "strftime", *(function.__name__ for function in ANSWERS),
+        *(name for _, name in OF_PYTHON if name != "stack"),
+    }
+)  # fmt: skip
+#: What stands between a name and its attribute: in code that Paddle has rewritten, a call that passes the value on.
+_BETWEEN = frozenset(
+    {"CACHE", "EXTENDED_ARG", "PUSH_NULL", "PRECALL", "CALL", "CALL_FUNCTION", "CALL_METHOD", "NOT_TAKEN"}
+)
+_DATES = (datetime.date, datetime.time)
+#: What depends on the locale, and what goes by the time zone where a date has none.
+_LOCAL, _ZONED = frozenset("aAbBcpxX"), frozenset("sZ")
+
+
+def named(code: types.CodeType, scope: Mapping[str, Any]) -> bool:
+    """May a piece of code ask for any of it?"""
+    names = {*code.co_names}
+    return (
+        not names.isdisjoint(NAMES) or {"inspect", "stack"} <= names
+        or (not names.isdisjoint(_READ) and any(_module(name, scope) is not None for name in names))
+    )  # fmt: skip
+
+
+def of_code(frame: Any) -> str | None:
+    """Which of these attributes the code of a frame reads, in words."""
+    if _READ.isdisjoint(frame.f_code.co_names) or not _is_of_user(frame):
+        return None
+    for holder, name in _reads(frame.f_code):
+        module = _module(holder, frame.f_globals)
+        if module is not None and name in _ATTRIBUTES[module]:
+            return _ATTRIBUTES[module][name]
+    return None
+
+
+def of_builtin(frame: Any, called: Any, owner: Any) -> str | None:
+    """What a function in C answers that a frame is about to call; None where that is nothing of the kind."""
+    if called is sys._getframe:
+        return _FRAMES if _looks_up(frame) else None
+    if called.__name__ == "strftime" and isinstance(owner, _DATES):
+        directives = _directives(frame.f_code)
+        if directives is None or directives & _LOCAL:
+            return _LOCALE
+        return _ZONE if directives & _ZONED and getattr(owner, "tzinfo", None) is None else None
+    return _SEED if called.__name__ == "initial_seed" and type(owner).__module__.startswith("torch") else None
+
+
+def of_python(frame: Any) -> str | None:
+    """The same of a function of Python's own that begins in a frame."""
+    code = frame.f_code
+    what = OF_PYTHON.get((frame.f_globals.get("__name__", ""), code.co_name))
+    if code.co_name == "currentframe" and "f_back" not in frame.f_back.f_code.co_names:
+        return None  # its own
+    return what
+
+
+def _looks_up(frame: Any) -> bool:
+    """Does the user's code ask for a frame that is not its own? Libraries do so for themselves."""
+    code = frame.f_code
+    return _is_of_user(frame) and ("f_back" in code.co_names or _arguments(code, frame.f_lasti) != 0)
+
+
+def _is_of_user(frame: Any) -> bool:
+    return _origin.of_file(frame.f_code.co_filename, str(frame.f_globals.get("__name__"))) == _origin.USER
+
+
+def _arguments(code: types.CodeType, offset: int) -> int | None:
+    for step in dis.get_instructions(code):
+        if step.offset == offset:
+            return step.arg if step.opname in ("CALL", "CALL_FUNCTION", "CALL_METHOD") else None
+    return None
+
+
+def _module(name: str, scope: Mapping[str, Any]) -> types.ModuleType | None:
+    """The module that a name stands for, as a global or imported where it is used."""
+    found = scope.get(name, _MODULES.get(name))
+    return found if isinstance(found, types.ModuleType) and found in _ATTRIBUTES else None
+
+
+@functools.lru_cache(maxsize=256)
+def _reads(code: types.CodeType) -> tuple[tuple[str, str], ...]:
+    """The attributes that a piece of code reads from what it has under a name, which may be a module.
+
+    But for ``sys.modules[__name__]`` and its like: the module of what runs is always there.
+    """
+    found = []
+    steps = [step for step in dis.get_instructions(code) if step.opname not in _BETWEEN]
+    for at, step in enumerate(steps[1:], start=1):
+        if step.opname in ("LOAD_ATTR", "LOAD_METHOD") and step.argval in _READ:
+            after = {each.argval for each in steps[at + 1 : at + 4]}
+            if step.argval != "modules" or after.isdisjoint(("__name__", "__module__")):
+                found.append((str(steps[at - 1].argval), step.argval))
+    return tuple(found)
+
+
+def _directives(code: types.CodeType) -> set[str] | None:
+    """The directives in all formats that a piece of code holds; None where it holds none, and has them from elsewhere.
+    """
+    texts = [each for each in code.co_consts if isinstance(each, str) and "%" in each]
+    return {each[at + 1 : at + 2] for each in texts for at in range(len(each)) if each[at] == "%"} if texts else None

@@ -1,0 +1,262 @@
+"""What a method asks the interpreter itself, and what it takes from open files, is no constant of a static model."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import gc
+import inspect
+import io
+import os
+import sqlite3
+import sys
+import time
+import traceback
+from collections import namedtuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import eagerly, layer_class, served
+
+from hybrid_infer import inference
+
+DAY = datetime.date(2024, 5, 6)
+NOON = datetime.datetime(2024, 5, 6, 12)
+
+
+def command_line(x: Any) -> Any:
+    return x * (2 if "--scale" in sys.argv else 3)
+
+
+def command_line_imported_here(x: Any) -> Any:
+    import sys
+
+    return x * len(sys.argv)
+
+
+def options(x: Any) -> Any:
+    return x * (2 if sys.flags.optimize else 3)
+
+
+def installed(x: Any) -> Any:
+    return x * len(sys.executable)
+
+
+def folders(x: Any) -> Any:
+    return x * len(sys.path)
+
+
+def loaded(x: Any) -> Any:
+    return x * (2 if "xformers" in sys.modules else 3)
+
+
+def zone(x: Any) -> Any:
+    return x * len(time.tzname[0])
+
+
+def offset(x: Any) -> Any:
+    return x + time.timezone
+
+
+def recursion(x: Any) -> Any:
+    return x * sys.getrecursionlimit()
+
+
+def switches(x: Any) -> Any:
+    return x * sys.getswitchinterval()
+
+
+def debugged(x: Any) -> Any:
+    return x * (2 if sys.gettrace() is None else 3)
+
+
+def collects(x: Any) -> Any:
+    return x * (2 if gc.isenabled() else 3)
+
+
+def threshold(x: Any) -> Any:
+    return x * gc.get_threshold()[0]
+
+
+def caller(x: Any) -> Any:
+    return x * len(sys._getframe(1).f_code.co_name)
+
+
+def caller_by_inspect(x: Any) -> Any:
+    frame = inspect.currentframe()
+    assert frame is not None and frame.f_back is not None
+    return x * frame.f_back.f_lineno
+
+
+def callers(x: Any) -> Any:
+    return x * len(inspect.stack())
+
+
+def callers_by_traceback(x: Any) -> Any:
+    return x * len(traceback.extract_stack())
+
+
+def weekday(x: Any) -> Any:
+    return x * len(DAY.strftime("%A"))
+
+
+def seconds(x: Any) -> Any:
+    return x * (int(NOON.strftime("%s")) % 7)
+
+
+def errors_of_numpy(x: Any) -> Any:
+    return x * len(np.geterr()["over"])
+
+
+@pytest.mark.parametrize(
+    ("function", "what"),
+    [
+        (command_line, "the command line"), (command_line_imported_here, "the command line"),
+        (options, "the options of the interpreter"), (installed, "where Python is installed"),
+        (folders, "the folders in which modules"), (loaded, "which modules are loaded"),
+        (zone, "the time zone"), (offset, "the time zone"), (recursion, "a setting of the interpreter"),
+        (switches, "a setting of the interpreter"), (debugged, "whether a debugger"), (collects, "garbage"),
+        (threshold, "garbage"), (caller, "the frames of its callers"), (caller_by_inspect, "the frames of its callers"),
+        (callers, "the frames of its callers"), (callers_by_traceback, "the frames of its callers"),
+        (weekday, "the locale"), (seconds, "the time zone"), (errors_of_numpy, "NumPy's settings"),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)  # fmt: skip
+def test_it_is_answered_eagerly_for_a_reason(framework: Any, function: Callable[[Any], Any], what: str) -> None:
+    hot, x = inference(function, verify="off"), framework.ones([2])
+    for _ in range(2):
+        hot(x)
+    eagerly(what)
+
+
+def test_the_seed_of_the_framework_is_another_one_later() -> None:
+    torch = pytest.importorskip("torch")
+
+    def of_the_seed(x: Any) -> Any:
+        return x * (torch.initial_seed() % 1000)
+
+    hot, x = inference(of_the_seed, verify="off"), torch.ones([1])
+    for seed in (3, 5):
+        torch.manual_seed(seed)
+        assert float(hot(x)) == seed
+    eagerly("the seed")
+
+
+def own_frame(x: Any) -> Any:
+    frame = inspect.currentframe()
+    assert frame is not None
+    return x * len(sys._getframe().f_code.co_name + frame.f_code.co_name)
+
+
+def own_module(x: Any) -> Any:
+    return x * len(sys.modules[__name__].__name__)
+
+
+def a_class_is_made(x: Any) -> Any:
+    return x * namedtuple("Pair", "a b")(2, 3).b
+
+
+def the_year(x: Any) -> Any:
+    return x * int(DAY.strftime("%Y"))
+
+
+def names_of_its_own(x: Any) -> Any:
+    class Settings:
+        argv, path, flags, modules = 2, 3, 4, 5
+
+    return x * (Settings.argv + Settings.path + Settings.flags + Settings.modules)
+
+
+@pytest.mark.parametrize("function", [own_frame, own_module, a_class_is_made, the_year, names_of_its_own])
+def test_what_is_the_same_everywhere_is_served(framework: Any, function: Callable[[Any], Any]) -> None:
+    hot, x = inference(function, verify="off"), framework.ones([2])
+    for _ in range(2):
+        assert hot(x).numpy().tolist() == function(x).numpy().tolist()
+    served(1)
+
+
+TEXT = "\n".join(map(str, range(1, 9)))
+STREAM: Any = None
+
+
+def next_line(x: Any) -> Any:
+    line = next(iter(STREAM))
+    return x * float(line[0] if isinstance(line, (list, tuple)) else line)
+
+
+def one_line(x: Any) -> Any:
+    return x * float(STREAM.readline())
+
+
+def of_a_pipe(folder: Path) -> Any:
+    ours, theirs = os.pipe()
+    os.write(theirs, TEXT.encode())
+    os.close(theirs)
+    return os.fdopen(ours)
+
+
+def of_a_file(folder: Path) -> Any:
+    (folder / "lines.txt").write_text(TEXT)
+    return (folder / "lines.txt").open()
+
+
+def of_a_table(folder: Path) -> Any:
+    cursor = sqlite3.connect(":memory:").cursor()
+    cursor.execute("create table lines (number)")
+    cursor.executemany("insert into lines values (?)", [(int(line),) for line in TEXT.split()])
+    return cursor.execute("select number from lines")
+
+
+STREAMS = {
+    "file": of_a_file,
+    "pipe": of_a_pipe,
+    "text": lambda folder: io.StringIO(TEXT),
+    "bytes": lambda folder: io.BytesIO(TEXT.encode()),
+    "rows": lambda folder: csv.reader(TEXT.split()),
+    "table": of_a_table,
+}
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+@pytest.mark.parametrize("function", [next_line, one_line])
+def test_no_line_of_an_open_file_is_lost_to_a_capture(
+    framework: Any, function: Callable[[Any], Any], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if function is one_line and kind in ("rows", "table"):
+        pytest.skip("it has no lines")
+    made = STREAMS[kind](tmp_path)
+    monkeypatch.setattr(sys.modules[__name__], "STREAM", made)
+    hot, x = inference(function, verify="off"), framework.ones([1])
+    assert [float(hot(x).sum()) for _ in range(3)] == [1, 2, 3]
+    eagerly("stream" if kind == "pipe" else "iterator" if kind in ("rows", "table") else "STREAM")
+    for each in (made, getattr(made, "connection", made)):
+        if hasattr(each, "close"):
+            each.close()
+
+
+def test_a_file_that_code_does_not_name_is_in_no_way(framework: Any, tmp_path: Path) -> None:
+    class Logged(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = 2.0
+
+        def forward(self, x: Any) -> Any:
+            return x * self.scale * len(HELD)
+
+    with of_a_pipe(tmp_path) as pipe:
+        HELD[0].pipe = pipe
+        hot, x = inference(Logged()), framework.ones([1])
+        assert [float(hot(x).sum()) for _ in range(2)] == [2, 2]
+        assert pipe.readline() == "1\n"
+        del HELD[0].pipe
+    served(1)
+
+
+class Held:
+    pass
+
+
+HELD: list[Any] = [Held()]
