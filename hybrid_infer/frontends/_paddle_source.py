@@ -63,8 +63,8 @@ _ORIGINS = "create_and_update_origin_info_map"
 _AS_IT_IS = frozenset({"omegaconf", "ml_collections", "pydantic", "attr"})
 #: Where the framework has models, and nothing else.
 _MODELS = "paddle.vision.models."
-#: And what notes look-ups in their place is our own.
-_NOTING = "hybrid_infer.state._noting"
+#: And our own functions that a method may call while it is traced: what notes look-ups, and what decorates.
+_OWN = frozenset({"hybrid_infer.state._noting", "hybrid_infer._api", "hybrid_infer._to_static"})
 #: What Python itself keeps in a module: the second is set by a warning.
 _PYTHONS = frozenset({"__builtins__", "__warningregistry__"})
 
@@ -259,6 +259,13 @@ def _decorated(function: types.FunctionType) -> bool:
     return linecache.getline(code.co_filename, code.co_firstlineno).lstrip().startswith("@")
 
 
+def _undecorated(function: Any) -> Any:
+    """What we decorated: the decorator in the source may be one of the program's, which is not to run again."""
+    while (method := getattr(function, "__hybrid_infer__", None)) and function.__wrapped__ is method.function:
+        function = method.function
+    return function
+
+
 def _around(function: Any) -> Any:
     """A function to be rewritten by itself: the program's wrapper, and without the decorators what it wraps.
 
@@ -303,6 +310,8 @@ class Rewrites(program_translator.FunctionCache):
         self._dygraph_to_static = _Translator(observing, apart)
         self._thread, self._shared = threading.get_ident(), program_translator._FUNCTION_CACHE
         self._scopes: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        #: The functions that were rewritten: Paddle forgets those that nobody else holds, as one without its decorator.
+        self._originals: list[Any] = []
         self._reached: Callable[[Any], Any] = lambda func: func
 
     def convert_with_cache(self, func: Any) -> Any:
@@ -315,6 +324,7 @@ class Rewrites(program_translator.FunctionCache):
         with self._observing(False):
             if any(map(_paddle_outdated.outdated, (func, inspect.unwrap(func)))):
                 raise OSError("its file was edited since")  # Paddle then takes it as it is, which is as it was loaded
+        func = _undecorated(func)
         wrapped, func = getattr(func, "__wrapped__", None), _around(func)
         original = inspect.unwrap(func)
         if original.__name__ == "<lambda>":
@@ -324,6 +334,7 @@ class Rewrites(program_translator.FunctionCache):
         except (SyntaxError, AttributeError) as fault:  # of what it writes, or of how: it has no form of all of Python
             raise OSError("Paddle cannot write it") from fault
         self._rewritten(original, made.__code__)
+        self._originals.append(original)
         cells = dict(zip(original.__code__.co_freevars, original.__closure__ or (), strict=True))
         if wrapped is not None and original is func:  # which the framework would call as it is
             cells = {name: self._holding(cell, wrapped) for name, cell in cells.items()}
@@ -346,7 +357,7 @@ class Rewrites(program_translator.FunctionCache):
 
     def left_in_branches(self) -> bool:
         """Has a function that was rewritten ways out that may be put apart?"""
-        return any(map(_paddle_returns.left_in_branches, [*self._converted_static_func_caches]))
+        return any(map(_paddle_returns.left_in_branches, self._originals))
 
     def _default(self, value: Any) -> Any:
         known = self._standing_for(value) if isinstance(value, paddle.Tensor) else None
@@ -471,7 +482,7 @@ class Rewrites(program_translator.FunctionCache):
             key = layer, id(decides), id(owner)
             if key not in known:
                 module = str(getattr(decides, "__module__", ""))
-                as_it_is = module == _NOTING or module.partition(".")[0] in _AS_IT_IS
+                as_it_is = module in _OWN or module.partition(".")[0] in _AS_IT_IS
                 with self._observing(False):  # held, so that no other object has its address
                     known[key] = decides, as_it_is or is_unsupported(func)
             return known[key][1]

@@ -317,3 +317,31 @@ def test_what_the_turns_of_a_loop_count_is_counted() -> None:
         for x in (grid(2, 4) + 1, grid(2, 4) - 1, grid(2, 4) + 30, grid(2, 4) - 1):
             same(hot(x), eager(x))
             assert mine.calls == eager.calls
+
+
+class Decorated(paddle.nn.Layer):
+    @inference(backend="onnxruntime", verify="off", fallback="error")
+    def forward(self, x: Any) -> Any:
+        for factor in (1.0, 1.5, 2.0):
+            x = x * factor
+            if x.sum() > 20:
+                break
+        return x
+
+    @inference(backend="onnxruntime", verify="off", fallback="error")
+    def returning(self, x: Any) -> Any:
+        for factor in (1.0, 1.5, 2.0):
+            x = x * factor
+            if x.sum() > 20:
+                return x - 1
+        return x
+
+
+@pytest.mark.parametrize("name", ("forward", "returning"))
+def test_decorated_methods_are_as_those_of_wrapped_layers(name: str) -> None:
+    layer = Decorated()
+    method = getattr(layer, name)
+    with paddle.no_grad():
+        for x in (grid(2, 4) - 1, grid(2, 4) + 1, grid(2, 4) + 2, grid(2, 4) + 7):
+            same(method(x), method.__wrapped__(layer, x))
+    served(captures=1)

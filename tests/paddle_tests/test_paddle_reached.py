@@ -13,7 +13,7 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from paddle_support import grid, same, served  # noqa: E402
+from paddle_support import Block, grid, same, served  # noqa: E402
 
 from hybrid_infer import CaptureError, inference  # noqa: E402
 
@@ -204,3 +204,41 @@ def test_imports_inside_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         x = paddle.ones([size])
         same(hot(x), method(x))
     served(captures=2)
+
+
+def fast(function: Any) -> Any:
+    """A decorator of the program's, as projects have one with their options."""
+    return inference(backend="onnxruntime", verify="off", fallback="error")(function)
+
+
+class Twice(Block):
+    @fast
+    def part(self, x: Any) -> Any:
+        return super().forward(x) if x.sum() > 0 else x - 1
+
+    @paddle.no_grad()
+    @fast
+    def quiet(self, x: Any) -> Any:
+        return x * 3 if x.sum() > 0 else x * 2
+
+    @fast
+    def forward(self, x: Any) -> Any:
+        return self.part(x) + self.quiet(x)
+
+
+class Derived(Twice):
+    @fast
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) * 2
+
+
+@pytest.mark.parametrize("kind", (Twice, Derived))
+def test_a_decorator_of_the_programs_own_does_not_run_again(kind: type[Any]) -> None:
+    layer, eager = kind(), Block()
+    eager.set_state_dict(layer.state_dict())
+    times = 2 if kind is Derived else 1
+    with paddle.no_grad():
+        for x in (grid(2, 4) + 1, grid(2, 4) - 2, grid(2, 4) + 1):
+            part, quiet = (eager(x), x * 3) if x.sum() > 0 else (x - 1, x * 2)
+            same(layer(x), (part + quiet) * times)
+    served(captures=1, part="Twice.forward" if kind is Twice else "Derived.forward")
