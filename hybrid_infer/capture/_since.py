@@ -6,6 +6,8 @@ does the one or the other.
 
 from __future__ import annotations
 
+import gc
+import operator
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -19,6 +21,10 @@ from hybrid_infer.state._reach import Reach
 
 _OBJECTS = 1 << 14  # what variables lead to beyond these is not looked at
 _LEAVES: tuple[type, ...] = tuple(PLAIN)
+#: Where the classes of Python's own iterators are.
+_PYTHONS = frozenset({"builtins", "itertools", "collections", "_collections"})
+#: Those that say in their ``repr`` how far they have come.
+_SHOWN = frozenset({"count", "repeat"})
 
 
 class Since:
@@ -36,7 +42,30 @@ class Since:
         return self._reach.changed()
 
 
-def _variables(functions: Iterable[Any], frontend: Any) -> Iterator[tuple[str, _undo.Memory]]:
+class _Position:
+    """How far an iterator of Python's own has come, as far as that shows."""
+
+    def __init__(self, iterator: Any) -> None:
+        self._iterator = iterator
+        self._before, self.held = self._now()
+
+    def _now(self) -> tuple[Any, list[Any]]:
+        """What is compared by value, and what by identity: its variables, or what it takes from."""
+        value = self._iterator
+        if isinstance(value, types.GeneratorType):
+            frame = value.gi_frame
+            return (None, []) if frame is None else (frame.f_lasti, [*frame.f_locals.values()])
+        text = repr(value) if type(value).__name__ in _SHOWN else ""
+        return (operator.length_hint(value, -1), text), gc.get_referents(value)
+
+    def changed(self) -> str | None:
+        """Empty, as it has no parts with names, where it is not where it was."""
+        now, held = self._now()
+        same = now == self._before and len(held) == len(self.held) and all(map(operator.is_, held, self.held))
+        return None if same else ""
+
+
+def _variables(functions: Iterable[Any], frontend: Any) -> Iterator[tuple[str, _undo.Memory | _Position]]:
     """Of the variables of enclosing functions, and of what these hold beside the layers of the program."""
     seen: dict[int, Any] = {}
     queue = deque((function, "") for function in functions)
@@ -58,6 +87,9 @@ def _variables(functions: Iterable[Any], frontend: Any) -> Iterator[tuple[str, _
         elif (found := _undo.container(value)) is not None:
             yield name, found[0]
             queue.extend((item, name) for item in found[1])
+        elif isinstance(value, Iterator) and type(value).__module__ in _PYTHONS:
+            yield name, (position := _Position(value))
+            queue.extend((item, name) for item in position.held)
         elif _undo.is_array(value):
             yield name, _undo.Numbers(value, full=False)
         elif _census.has_state(value) and not isinstance(value, _described.NO_STATE):

@@ -51,12 +51,15 @@ class Turns:
 class Listed:
     """Items by number, in any order, as a loop that goes through them in turn would find them."""
 
+    __slots__ = ("_asked", "_items", "_size")  # and nothing that counts as changed by a side of a branch
+
     def __init__(self, items: Any, size: int) -> None:
-        self._items, self._size, self._asked = items, size, itertools.count(1)
+        self._items, self._size, self._asked = items, size, 0
 
     def __gt__(self, place: int) -> bool:
         """Is there one of this number?"""
-        if place >= _DEEP or next(self._asked) > _ASKED:
+        self._asked += 1
+        if place >= _DEEP or self._asked > _ASKED:
             raise TraceError(
                 f"a loop through what is no tensor ends by the values of a tensor, after more than {_DEEP} turns",
                 "Compute all turns and choose among what they give (paddle.where)",
@@ -106,14 +109,14 @@ def _turns(values: Any) -> Turns | None:
 
 
 def with_a_way_out(values: Any, fresh: bool) -> Any:
-    """The same, of which a loop may leave something; `fresh`: the loop alone has it."""
-    if isinstance(values, Iterator) and not (fresh and _leaves_no_trace(values)):
+    """The same, of which a loop may leave something; `fresh`: a call gave it, and may have kept it."""
+    if isinstance(values, Iterator) and not (fresh and sys.getrefcount(values) <= _once() and _leaves_no_trace(values)):
         raise TraceError(*_TAKES_MORE)
     return _turns(values) or values
 
 
 def by_number(values: Any, fresh: bool) -> Listed:
-    """What a loop goes through that the values of a tensor end; `fresh`: the loop alone has it."""
+    """What a loop goes through that the values of a tensor end; `fresh`: a call gave it, and may have kept it."""
     if isinstance(values, _TENSORS):
         size = values.shape[0] if values.shape else -1
         if not isinstance(size, int) or size < 0:
@@ -121,7 +124,7 @@ def by_number(values: Any, fresh: bool) -> Listed:
         return Listed(values, size)
     if isinstance(values, (list, tuple, range)):
         return Listed(values, -1)
-    if isinstance(values, Iterator) and not (fresh and _leaves_no_trace(values)):
+    if isinstance(values, Iterator) and not (fresh and sys.getrefcount(values) <= _once() and _leaves_no_trace(values)):
         raise TraceError(*_TAKES_MORE)
     if not hasattr(values, "__iter__"):
         return Listed(values, -1)
@@ -132,6 +135,15 @@ def by_number(values: Any, fresh: bool) -> Listed:
 def open_ended() -> Any:
     """True, of which the tracer makes a loop whatever else its condition is."""
     return paddle.full([], True, "bool")
+
+
+def _once() -> int:
+    """How many hold, in a function that is called with it, what only its caller's expression has."""
+
+    def held(values: Any) -> int:
+        return sys.getrefcount(values)
+
+    return held(iter(()))
 
 
 def _leaves_no_trace(values: Any) -> bool:

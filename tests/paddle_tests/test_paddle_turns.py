@@ -225,9 +225,31 @@ def what_a_generator_left_undone(x: Any) -> Any:
     return x * len(done)
 
 
+def what_a_call_gave_that_a_variable_holds(x: Any) -> Any:
+    values = iter([x, x + 1, x + 2, x + 3])
+    for each in iter(values):
+        x = x + each
+        if x.shape[0] == 4:
+            break
+    return x * next(values)
+
+
+def what_a_function_gave_to_enumerate(x: Any) -> Any:
+    values = reversed([x, x + 1, x + 2, x + 3])
+
+    def rest() -> Any:
+        return values
+
+    for place, each in enumerate(rest()):
+        x = x + each
+        if place == 1:
+            break
+    return x * next(values)
+
+
 LEFT = (
     what_zip_left, what_enumerate_left, what_zip_in_enumerate_left, what_an_exact_zip_left,
-    what_a_generator_left_undone,
+    what_a_generator_left_undone, what_a_call_gave_that_a_variable_holds, what_a_function_gave_to_enumerate,
 )  # fmt: skip
 
 
