@@ -94,11 +94,8 @@ def make(given: dict[str, Any]) -> Options:
             listed = ", ".join(map(repr, allowed))
             raise OptionError(name, values[name], f"one of {listed}{_meant.choice(values[name], allowed)}")
     for name in _FLAGS:
-        if name in values and not isinstance(values[name], bool):
-            from hybrid_infer import _meant
-
-            choices = {name: _CHOICES[name] for name in ("precision_mode", "weights", "fallback", "verify")}
-            raise OptionError(name, values[name], "True or False" + _meant.by_name(values[name], choices, BACKENDS))
+        if name in values:
+            values[name] = _flag(name, values[name])
     _check_path(values)
     for name in ("rtol", "atol"):
         values[name] = _tolerance(name, values.get(name))
@@ -118,6 +115,19 @@ def make(given: dict[str, Any]) -> Options:
     options = Options(**values)
     _announce(options)
     return options
+
+
+def _flag(name: str, value: Any) -> bool:
+    """NumPy's, and the 0 and 1 that programs take from their arguments and the environment, are some too."""
+    if isinstance(value, bool):
+        return value
+    of_numpy = type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
+    if of_numpy or (isinstance(value, Integral) and value in (0, 1)):
+        return bool(value)
+    from hybrid_infer import _meant
+
+    choices = {name: _CHOICES[name] for name in ("precision_mode", "weights", "fallback", "verify")}
+    raise OptionError(name, value, "True or False" + _meant.by_name(value, choices, BACKENDS))
 
 
 def _tolerance(name: str, value: Any) -> float | None:
@@ -206,10 +216,10 @@ def _check_path(values: dict[str, Any]) -> None:
 def _names(name: str, value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
-    if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) for v in value):
+    if not isinstance(value, (list, tuple, set, frozenset)) or not all(isinstance(v, str) for v in value):
         hint = f"; did you mean {[value]!r}?" if isinstance(value, str) else ""
         raise OptionError(name, value, f"None or a list of names{hint}")
-    return tuple(value)
+    return tuple(sorted(value) if isinstance(value, (set, frozenset)) else value)
 
 
 def _is_engine(name: Any) -> bool:

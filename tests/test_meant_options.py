@@ -69,6 +69,23 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert "an integer not below 1" in told(max_versions=np.int64(0)) and told(max_versions=np.bool_(True))
 
 
+@pytest.mark.parametrize("value", [1, 0, np.True_, np.False_, np.int64(1)])
+def test_what_arguments_of_programs_give_for_true_and_false(value: Any) -> None:
+    """As in ``inference(model, with_trt=args.with_trt)``, which Paddle's own takes."""
+    options = make({"with_trt": value, "switch_ir_optim": value})
+    assert options.with_trt is options.switch_ir_optim is bool(value)
+    assert options == make({"with_trt": bool(value), "switch_ir_optim": bool(value)})
+
+
+@pytest.mark.parametrize("value", [2, -1, 1.0, "True", None, np.int64(2), np.ones(2, bool)])
+def test_what_is_neither_true_nor_false(value: Any) -> None:
+    assert "with_trt must be True or False" in told(with_trt=value)
+
+
+def test_a_set_of_passes_is_in_order() -> None:
+    assert make({"delete_pass_lists": {"prune", "fold"}}).delete_pass_lists == ("fold", "prune")
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
