@@ -315,6 +315,7 @@ def _exported_once(tracee: Tracee, arguments: Any, shapes: Any, recording: bool)
     with contextlib.ExitStack() as stack:
         branches = stack.enter_context(_torch_branches.taken(given, len(arguments[0]))) if tracee.assuming else None
         call = _Call(tracee, recording, branches)
+        stack.enter_context(_torch_autocast.in_place())
         try:
             program = torch.export.export(call, arguments, dynamic_shapes=shapes, strict=False)
         finally:

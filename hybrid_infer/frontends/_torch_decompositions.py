@@ -17,7 +17,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statica
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._own_thread import replaced
-from hybrid_infer.frontends import _torch_complex, _torch_doubles, _torch_elementwise
+from hybrid_infer.frontends import _torch_autocast, _torch_complex, _torch_doubles, _torch_elementwise
 
 _Operator = Callable[..., Any]
 _ENDLESS = 40  # halvings of a table whose length varies
@@ -31,10 +31,12 @@ def known(program: Any) -> Iterator[None]:
     plain = _torch_complex.decompositions() | _plain()
     plain.update((kind, form) for kind, form in _values_alone().items() if _places_unused(program, kind))
 
-    def table(made: Callable[[Any], dict[Any, _Operator]], registered: Any) -> dict[Any, _Operator]:
-        return _torch_doubles.over(program, made(registered) | plain)
+    taken_apart = _torch_autocast.composite(program)
 
-    with replaced(_decomp, "create_onnx_friendly_decomposition_table", table):
+    def table(made: Callable[[Any], dict[Any, _Operator]], registered: Any) -> dict[Any, _Operator]:
+        return _torch_doubles.over(program, made(set(registered) - taken_apart) | plain)
+
+    with replaced(_decomp, "create_onnx_friendly_decomposition_table", table), _torch_autocast.once():
         yield
 
 

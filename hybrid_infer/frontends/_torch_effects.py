@@ -11,10 +11,7 @@ from hybrid_infer._types import OVERLAP, Tracee
 from hybrid_infer.frontends import _torch_aliases, _torch_values, _torch_writes
 from hybrid_infer.frontends._torch_reasons import line_of, public, writers_of
 
-_CONTEXTS = {
-    "wrap_with_set_grad_enabled": "a gradient mode (torch.no_grad, torch.enable_grad)",
-    "wrap_with_autocast": "torch.autocast",
-}
+_CONTEXTS = {"wrap_with_set_grad_enabled": "a gradient mode (torch.no_grad, torch.enable_grad)"}
 _PROCESSES = ("c10d", "c10d_functional")
 #: Why the call is left to the eager method, else the numbers of the tensors and of the weights that it writes to.
 Effects = tuple[tuple[str, ...], frozenset[int], frozenset[int]]
