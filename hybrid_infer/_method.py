@@ -26,7 +26,8 @@ from hybrid_infer._errors import CaptureError, HybridInferError
 from hybrid_infer._fleeting import Fleeting
 from hybrid_infer._log import tell
 from hybrid_infer._options import Options
-from hybrid_infer._signature import OF_INSTANCES, Parameters, Unsupported
+from hybrid_infer._parameters import OF_INSTANCES, Parameters
+from hybrid_infer._signature import Unsupported
 from hybrid_infer.objects import _origin
 from hybrid_infer.state._carry import Carry
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hybrid_infer._options import Options
-from hybrid_infer._signature import Layout, Parameters
+from hybrid_infer._parameters import Parameters
+from hybrid_infer._signature import Layout
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import TF32, Graph, TensorSpec
 from hybrid_infer._version import Call, Version

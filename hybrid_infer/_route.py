@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hybrid_infer._family import Family, Held
+from hybrid_infer._parameters import Parameters
 from hybrid_infer._ranges import rows
 from hybrid_infer._sight import Sight, used
-from hybrid_infer._signature import Parameters, Signatures
+from hybrid_infer._signature import Signatures
 from hybrid_infer._structure import builder, constants, leaf_kinds
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import Graph, Program, carrier

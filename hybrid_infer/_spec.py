@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from hybrid_infer._errors import SpecError
-from hybrid_infer._signature import Parameters
+from hybrid_infer._parameters import Parameters
 from hybrid_infer._types import DTYPES
 from hybrid_infer.objects import _constants
 from hybrid_infer.state._given import is_object

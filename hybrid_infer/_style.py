@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from hybrid_infer._signature import Parameters
+from hybrid_infer._parameters import Parameters
 
 NAME = "the style of the call."
 

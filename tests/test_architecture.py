@@ -23,8 +23,8 @@ LEAVES = tuple(
 INNER = ("reports", "static", "checks", "capture", "state", "fingerprint", "objects")
 #: Of the modules beside the rooms, what the last three import: none of them knows of calls and static models.
 GROUND = {
-    "_types", "_errors", "_fork_safe", "_unwarned", "_own_thread", "_wrapping", "_keys", "_structure", "_signature",
-    "_profiler", "_busy",
+    "_types", "_errors", "_fork_safe", "_unwarned", "_own_thread", "_wrapping", "_keys", "_structure", "_parameters",
+    "_signature", "_profiler", "_busy",
 }  # fmt: skip
 #: The modules that import the first two; for all others these are not there.
 DOORS = ("__init__", "cli", "_warmup")

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybrid_infer._signature import Parameters, Signatures, Unsupported
+from hybrid_infer._parameters import Parameters
+from hybrid_infer._signature import Signatures, Unsupported
 from hybrid_infer._structure import builder
 
 KINDS = list(inspect._ParameterKind)
@@ -55,6 +56,12 @@ def test_bind_agrees_with_a_call(function: Callable[..., Any], args: tuple[int, 
         expected = None
     parameters = Parameters(function, owner=False)
     assert parameters.bind(args, kwargs) == expected
+    others, named = tuple(-n for n in args), {name: -n for name, n in kwargs.items()}
+    assert parameters.bind(others, named) == (None if expected is None else function(*others, **named))
+    again = parameters.bind(args, kwargs)  # passed as before
+    assert again == expected
+    for first, second in zip(parameters.bind(args, kwargs) or (), again or (), strict=True):
+        assert not isinstance(first, dict) or first is not second  # each call has a ``**kwargs`` of its own
 
 
 @given(functions(), st.lists(st.integers(), max_size=6).map(tuple), st.dictionaries(names, st.integers(), max_size=4))

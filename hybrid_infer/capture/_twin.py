@@ -15,7 +15,8 @@ from typing import Any
 
 from hybrid_infer import _profiler
 from hybrid_infer._errors import TraceError
-from hybrid_infer._signature import Layout, OfValues, Parameters, Signatures, Unsupported
+from hybrid_infer._parameters import Parameters
+from hybrid_infer._signature import Layout, OfValues, Signatures, Unsupported
 from hybrid_infer.capture import _outside
 from hybrid_infer.capture._copies import with_same_tensors
 from hybrid_infer.capture._since import Since

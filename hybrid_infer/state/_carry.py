@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hybrid_infer._signature import Parameters
+from hybrid_infer._parameters import Parameters
 from hybrid_infer.objects._state import PLAIN, same
 
 #: In the place of an attribute that is not there: plain data, as all that a signature holds.

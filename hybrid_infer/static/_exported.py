@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from hybrid_infer._errors import HybridInferError, StaticModelError
-from hybrid_infer._signature import Parameters, Signatures
+from hybrid_infer._parameters import Parameters
+from hybrid_infer._signature import Signatures
 from hybrid_infer._types import TensorSpec
 from hybrid_infer.static import _pt2_archive, _save
 from hybrid_infer.static._model import FORWARD, Model

@@ -11,7 +11,8 @@ from hybrid_infer import _frontends, _spec
 from hybrid_infer._errors import SpecError
 from hybrid_infer._met import Style
 from hybrid_infer._method import Bound, HotMethod
-from hybrid_infer._signature import Parameters, Signatures
+from hybrid_infer._parameters import Parameters
+from hybrid_infer._signature import Signatures
 from hybrid_infer._spec import InputSpec
 from hybrid_infer._structure import builder, constants, leaf_kinds
 from hybrid_infer._types import TensorSpec, carrier

@@ -19,9 +19,10 @@ from hybrid_infer._compile import Built
 from hybrid_infer._errors import EngineError, StaticModelError
 from hybrid_infer._family import GRAPH, Held
 from hybrid_infer._options import Options
+from hybrid_infer._parameters import Parameters
 from hybrid_infer._pauses import before
 from hybrid_infer._request import Request
-from hybrid_infer._signature import Layout, Parameters
+from hybrid_infer._signature import Layout
 from hybrid_infer._types import EngineOptions, Graph, Program, TensorSpec
 from hybrid_infer._version import Call
 from hybrid_infer.checks import _verified, _verify

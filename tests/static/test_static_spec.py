@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hybrid_infer import InputSpec, OptionError, SpecError, inference
-from hybrid_infer._signature import Parameters
+from hybrid_infer._parameters import Parameters
 from hybrid_infer._spec import arguments
 
 

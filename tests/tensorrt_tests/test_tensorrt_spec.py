@@ -53,7 +53,7 @@ def test_what_is_no_range_is_refused(sizes: dict[str, Any], argument: str, words
 
 
 def test_a_spec_that_gets_its_parameters_name_keeps_its_range() -> None:
-    from hybrid_infer._signature import Parameters
+    from hybrid_infer._parameters import Parameters
 
     def function(x: Any) -> None: ...
 
