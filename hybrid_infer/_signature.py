@@ -107,6 +107,7 @@ class Signatures:
         self.frontend = frontend
         self._leaves = frozenset((*frontend.tensor_types, *frontend.constant_types))
         self.objects = objects  # may there be any among the arguments?
+        self._lasting = PLAIN | frontend.tensor_types
 
     def key(
         self, values: Sequence[Any], tensors: list[Any], defaults: Sequence[Any], boxes: dict[int, Any]
@@ -135,6 +136,11 @@ class Signatures:
         kind = type(value)
         if kind is float:
             return kind, value.hex()
+        if kind is tuple:
+            return kind, self.key(value, tensors, defaults, boxes)
+        if kind is list and id(value) not in boxes:
+            boxes[id(value)] = value
+            return kind, self.key(value, tensors, defaults, boxes)
         if kind is complex:
             return kind, value.real.hex(), value.imag.hex()
         if isinstance(value, self.constant_types):
@@ -181,6 +187,10 @@ class Signatures:
         if constant is not None:
             return constant
         raise Unsupported("an argument", value)
+
+    def lasting(self, values: Sequence[Any]) -> bool:
+        """Are there tensors and plain values alone, of which no program can make a call of another structure?"""
+        return all(map(self._lasting.__contains__, map(type, values)))
 
     def layout(self, values: Sequence[Any], names: Sequence[str], defaults: Sequence[Any] = ()) -> Layout:
         """The same as JSON data, with the place of each leaf in words."""

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from itertools import count
+from operator import itemgetter
 from types import FunctionType
 from typing import Any
 
@@ -188,13 +189,13 @@ class _Builder:
 
     def __init__(self, constant: Callable[[str, Any], Any], again: frozenset[int]) -> None:
         self._constant, self._repeated = constant, again
-        self._leaves, self._inner = count(), count()
+        self._leaf, self._inner = 0, count()
 
     def of(self, node: list[Any]) -> Build:
         code = node[0]
         if code in ("t", "i"):
-            index = next(self._leaves)
-            return lambda leaves: leaves[index]
+            self._leaf += 1
+            return itemgetter(self._leaf - 1)
         if code == "c":
             value = _constant(node[1], node[2], self._constant)
             if type(value) is set and node[1] == "set":  # which code may change
@@ -206,8 +207,10 @@ class _Builder:
         if code == "a":
             known = node[1]
             return lambda leaves: leaves.made[known]  # type: ignore[attr-defined]  # which are _Leaves then
-        number = next(self._inner)
-        build = _structure(node, [self.of(child) for child in node[-1]])
+        number, first = next(self._inner), self._leaf
+        children = [self.of(child) for child in node[-1]]
+        leaves = slice(first, self._leaf) if all(child[0] in ("t", "i") for child in node[-1]) else None
+        build = _structure(node, children, leaves)
         return _kept(build, number) if number in self._repeated else build
 
 
@@ -219,15 +222,18 @@ def _kept(build: Build, number: int) -> Build:
     return made
 
 
-def _structure(node: list[Any], children: list[Build]) -> Build:
+def _structure(node: list[Any], children: list[Build], part: slice | None) -> Build:
+    """`part`: of the leaves, those that the structure consists of, where there is nothing else in it."""
     code, kind = node[0], class_of(node[1])
     if code == "d":
         keys = [_TYPES[name](key) for name, key in node[2]]
-        return lambda leaves: kind((k, c(leaves)) for k, c in zip(keys, children, strict=True))
+        return lambda leaves: kind(zip(keys, [c(leaves) for c in children], strict=True))
     if code == "D":
         return _dataclass(kind, list(zip(node[2], children, strict=True)))
     if code == "o":
         return _object(kind, list(zip(node[2], children, strict=True)))
+    if part is not None and kind in (tuple, list):
+        return lambda leaves: kind(leaves[part])
     if kind is tuple:
         return lambda leaves: tuple([c(leaves) for c in children])
     if kind is list:
