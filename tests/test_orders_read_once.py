@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hybrid_infer.fingerprint import _iteration
+from hybrid_infer.fingerprint import _iteration, _steps
 from hybrid_infer.fingerprint._iteration import Body
 from hybrid_infer.objects import _unordered
 
@@ -23,7 +23,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[CodeType]:
         return dis.get_instructions(code)
 
     noting = SimpleNamespace(**{**vars(dis), "get_instructions": get_instructions})
-    monkeypatch.setattr(_iteration, "dis", noting)
+    monkeypatch.setattr(_steps, "dis", noting)
     return found
 
 

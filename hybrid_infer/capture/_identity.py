@@ -67,8 +67,7 @@ class _Numbers:
         if name in self._met:
             return True
         self._met.add(name)
-        loads = self._loads(name)
-        return loads is not None and all(map(self.forgotten, loads))
+        return all(map(self.forgotten, self._loads(name)))
 
     @_fork_safe.cached_property
     def _look_ups(self) -> set[int]:
@@ -101,15 +100,10 @@ class _Numbers:
             return at if self.steps[at].opname in CALLS else -1
         return at if step.opname in _LOOKS_UP and depth == _LOOKS_UP[step.opname][0] else -1
 
-    def _loads(self, name: str) -> list[int] | None:
-        """The steps that load a variable; None where some load two at once (Python 3.13)."""
-        found = []
-        for at, step in enumerate(self.steps):
-            if step.opname.count("_FAST") > 1 and name in step.argval:
-                return None
-            if step.opname.startswith("LOAD_FAST") and step.argval == name:
-                found.append(at)
-        return found
+    def _loads(self, name: str) -> list[int]:
+        """The steps that load a variable."""
+        steps = enumerate(self.steps)
+        return [at for at, step in steps if step.opname.startswith("LOAD_FAST") and step.argval == name]
 
     def _taker(self, at: int) -> tuple[int, int]:
         """The step that takes the top of the stack after a step, and how far below the top it lies then.

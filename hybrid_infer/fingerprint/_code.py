@@ -66,7 +66,7 @@ _ON_ATTRIBUTES = frozenset(
     if name in opcode.opmap
 )
 #: Assignments in a class body that say where it stands or describe it.
-_DESCRIPTIVE = frozenset({"__doc__", "__firstlineno__"})
+_DESCRIPTIVE = frozenset({"__doc__", "__firstlineno__", "__static_attributes__"})
 #: Where instruction formats are not known to this module, every name counts as every kind of name.
 _KNOWN_FORMAT = sys.version_info < (3, 15)
 
@@ -377,7 +377,11 @@ _CACHE = opcode.opmap.get("CACHE", -1)
 #: Cells are numbered apart from locals.
 _CELLS_APART = sys.version_info < (3, 11)
 _LOADS_LOCAL = {code: name.count("LOAD_FAST") for name, code in opcode.opmap.items() if "LOAD_FAST" in name}
-_LOADS_CELL = frozenset(opcode.opmap[name] for name in ("LOAD_DEREF", "LOAD_CLASSDEREF") if name in opcode.opmap)
+_LOADS_CELL = frozenset(
+    opcode.opmap[name]
+    for name in ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
+    if name in opcode.opmap
+)
 
 
 def _keeps(code: CodeType, index: int) -> bool:
@@ -419,6 +423,8 @@ def escapes(code: CodeType, name: str = "") -> bool:
             loaded = tuple(
                 code.co_varnames[k] if k < len(code.co_varnames) else "" for k in (divmod(arg, 16) if pair else (arg,))
             )
+            # The cell itself, for a function inside that has it (3.13): what that makes of it is asked there.
+            loaded = tuple("" if each in code.co_cellvars else each for each in loaded)
         else:
             continue
         if name in loaded[:-1]:

@@ -11,11 +11,12 @@ import dis
 import enum
 import sys
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import CodeType
 from typing import Any
 
 from hybrid_infer import _fork_safe
+from hybrid_infer.fingerprint._steps import Steps
 
 
 class Use(enum.IntEnum):
@@ -26,8 +27,7 @@ class Use(enum.IntEnum):
     HASHES = 2
 
 
-_SKIPPED = frozenset({"CACHE", "EXTENDED_ARG", "PRECALL", "NOP", "RESUME", "NOT_TAKEN", "COPY_FREE_VARS", "MAKE_CELL"})
-LOCALS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_FAST_AND_CLEAR"})
+LOCALS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
 CELLS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
 _CELLS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE"})
 #: By which code has the value of a global, or of an attribute of anything.
@@ -39,8 +39,9 @@ _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 
 #: How many values instructions take from the stack.
 _NOTHING = frozenset(
-    {*LOCALS, *_CELLS, "LOAD_CONST", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_SMALL_INT", "LOAD_COMMON_CONSTANT", "PUSH_NULL",
-     "LOAD_ASSERTION_ERROR", "LOAD_BUILD_CLASS", "KW_NAMES", "IMPORT_FROM", "POP_BLOCK"}
+    {*LOCALS, *_CELLS, "LOAD_FAST_AND_CLEAR", "LOAD_CONST", "RETURN_CONST", "LOAD_GLOBAL", "LOAD_NAME",
+     "LOAD_SMALL_INT", "LOAD_COMMON_CONSTANT", "PUSH_NULL", "LOAD_ASSERTION_ERROR", "LOAD_BUILD_CLASS", "KW_NAMES",
+     "IMPORT_FROM", "POP_BLOCK"}
 )  # fmt: skip
 _TAKES = {
     **dict.fromkeys(
@@ -98,8 +99,8 @@ class Body:
         self.names = frozenset((*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars))
 
     @_fork_safe.cached_property
-    def steps(self) -> list[dis.Instruction]:
-        return [each for each in dis.get_instructions(self.code) if each.opname not in _SKIPPED]
+    def steps(self) -> Steps:
+        return Steps(self.code)
 
     @_fork_safe.cached_property
     def inside(self) -> list[Body]:
@@ -198,8 +199,6 @@ class Follower:
         for at, step in enumerate(self.steps):
             if step.opname in loads and step.argval == name:
                 yield self.follow(at, 0, self._start(at))
-            elif loads != NAMES and _of_two(step, name):
-                yield Use.HASHES
 
     def _start(self, at: int) -> int | None:
         """Where the expression begins whose value is loaded here."""
@@ -214,6 +213,9 @@ class Follower:
         """
         while (at := at + 1) < len(self.steps):
             step = self.steps[at]
+            if at in self.steps.inlined and depth:
+                at = self.steps.inlined[at]
+                continue
             if step.opname == "JUMP_FORWARD":  # behind the other side of ``a if c else b``
                 at = next(n for n, each in enumerate(self.steps) if each.offset >= step.argval) - 1
                 continue
@@ -322,8 +324,6 @@ class Follower:
         for at, step in enumerate(self.steps):
             if step.opname in loads and step.argval == name:
                 found = max(found, self.follow(at, 0, at, made))
-            elif _of_two(step, name):
-                return Use.HASHES
         if loads is CELLS:
             for each in (each for each in self._body.inside if name in each.code.co_freevars):
                 follower = Follower(each)
@@ -333,21 +333,23 @@ class Follower:
         return found
 
 
-def begin(steps: Sequence[dis.Instruction], at: int) -> int | None:
+def begin(steps: Steps, at: int) -> int | None:
     """Where the expression begins whose value an instruction gives; None where a jump leads into it."""
-    left = taken(steps[at])
-    while left:
-        at -= 1
-        takes = None if at < 0 or "JUMP" in steps[at].opname else taken(steps[at])
-        if takes is None:
+    left, last = 1, at
+    while at >= 0:
+        if at in steps.begins:
+            at = steps.begins[at]  # a comprehension takes an iterable, and gives one value
+        else:
+            takes = None if at != last and "JUMP" in steps[at].opname else taken(steps[at])
+            if takes is None:
+                return None
+            left += takes - (1 if at == last else given(steps[at], takes))
+        if not left:
+            return at
+        if at in steps.targets:
             return None
-        left += takes - given(steps[at], takes)
-    return None if left is None else at
-
-
-def _of_two(step: dis.Instruction, name: str) -> bool:
-    """Is it an instruction for two variables (Python 3.13), of which one has that name?"""
-    return step.opname.count("_FAST") == 2 and isinstance(step.argval, tuple) and name in step.argval
+        at -= 1
+    return None
 
 
 def taken(step: dis.Instruction) -> int | None:

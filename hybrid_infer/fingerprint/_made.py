@@ -14,6 +14,7 @@ from typing import Any
 
 from hybrid_infer.fingerprint import _iteration
 from hybrid_infer.fingerprint._iteration import Body, Use
+from hybrid_infer.fingerprint._steps import Steps
 
 _SETS = frozenset({"set", "frozenset"})
 #: Builtins that give what they are given, and those that give numbers.
@@ -49,33 +50,41 @@ def of(body: Body, of_name: Callable[[str], Use | None]) -> Iterator[frozenset[s
             continue
         follower = _iteration.Follower(body)
         if follower.follow(end, 0, start) or any(map(of_name, follower.further)):
-            found = _names(body, start, end, set())
+            found = None if start is None else _names(body, start, end, set())
             yield None if found is None else frozenset(found)
 
 
-def _asked(steps: Sequence[dis.Instruction], start: int, end: int) -> bool:
+def _asked(steps: Steps, start: int | None, end: int) -> bool:
     """Is it given to a method that only compares it with another set?"""
     called = end + 1 < len(steps) and steps[end + 1].opname in _iteration.CALLS and steps[end + 1].arg == 1
-    return called and start > 0 and steps[start - 1].argval in _COMPARING
+    return called and bool(start) and steps[(start or 0) - 1].argval in _COMPARING
 
 
-def _sites(body: Body) -> Iterator[tuple[int, int]]:
-    """The first and the last instruction of each expression that makes a set."""
+def _sites(body: Body) -> Iterator[tuple[int | None, int]]:
+    """The first and the last instruction of each expression that makes a set; the first is None where jumps hide it."""
     steps = body.steps
     for at, step in enumerate(steps):
-        if step.opname in _iteration.CALLS:
+        if step.argval in _SETS and _value(body, step) is getattr(builtins, str(step.argval), ...):
+            end = _call(steps, at)
+            if end is not None:
+                yield (at - 1 if at and steps[at - 1].opname == "PUSH_NULL" else at), end
+            elif "NULL" in step.argrepr:
+                yield None, at
+        elif step.opname in _iteration.CALLS:
             start = _iteration.begin(steps, at)
-            if start is None:
-                continue
-            # A function that has variables of the one around begins with them.
-            first = next(each for each in steps[start:] if each.opname not in _BEFORE)
-            by_builtin = first.argval in _SETS and _value(body, first) is getattr(builtins, str(first.argval), ...)
-            if by_builtin or getattr(first.argval, "co_name", "") == "<setcomp>":
-                yield start, at
+            if start is not None:
+                # A function that has variables of the one around begins with them.
+                first = next(each for each in steps[start:] if each.opname not in _BEFORE)
+                if getattr(first.argval, "co_name", "") == "<setcomp>":
+                    yield start, at
         elif step.opname == "BUILD_SET":
+            inlined = next((first for first in steps.inlined if first < at and _opens(steps[first:at])), None)
+            if inlined is not None:
+                yield _iteration.begin(steps, inlined - 1), steps.inlined[inlined]
+                continue
             start, end = _iteration.begin(steps, at), _updated(steps, at)
             if step.arg or end != at:
-                yield (at if start is None else start), end
+                yield start, end
             elif not _constant(steps, at):
                 yield at, at
         elif _iteration.sign(step):
@@ -85,7 +94,37 @@ def _sites(body: Body) -> Iterator[tuple[int, int]]:
                 yield start, at
 
 
-def _updated(steps: Sequence[dis.Instruction], at: int) -> int:
+def _opens(steps: Sequence[dis.Instruction]) -> bool:
+    """Does a comprehension that stands inside a function begin with these, before what it makes?"""
+    return all(each.opname in ("LOAD_FAST_AND_CLEAR", "SWAP") for each in steps)
+
+
+def _call(steps: Steps, at: int) -> int | None:
+    """The call of the function that a step loads; None where it is not called, or nobody can tell."""
+    depth = 0
+    while (at := at + 1) < len(steps):
+        step = steps[at]
+        if at in steps.inlined:
+            at = steps.inlined[at]
+        elif step.opname in _iteration.CALLS and step.arg == depth:
+            return at
+        elif step.opname == "JUMP_FORWARD":  # behind the other side of ``a if c else b``
+            at = next(n for n, each in enumerate(steps) if each.offset >= step.argval) - 1
+        elif step.opname == "PUSH_NULL" and not depth:
+            continue
+        elif step.opname == "COPY":  # of ``a or b``
+            depth += 1
+        elif step.opname.startswith("JUMP_IF_"):
+            depth -= 1
+        else:
+            takes = _iteration.taken(step)
+            if takes is None or takes > depth:
+                return None
+            depth += _iteration.given(step, takes) - takes
+    return None
+
+
+def _updated(steps: Steps, at: int) -> int:
     """Where a set is complete that is written out with others in it (``{*names}``)."""
     end, depth = at, 0
     for n in range(at + 1, len(steps)):
@@ -150,10 +189,11 @@ def _names(
                     return None  # a variable of the function around, whatever that holds
                 found.add(name)
         elif step.opname in _iteration.LOCALS | _iteration.CELLS and following not in ("LOAD_ATTR", "LOAD_METHOD"):
-            if around is not None or name in variables:
+            if around is not None or name in variables or steps.of_comprehension(at):
                 continue
             variables.add(name)
             stores = [n for n, each in enumerate(steps) if each.opname == "STORE_FAST" and each.argval == name]
+            stores = [n for n in stores if not steps.of_comprehension(n)]
             values = [(_iteration.begin(steps, n), n - 1) for n in stores]
             if not values or name in body.code.co_varnames[: body.code.co_argcount]:
                 return None

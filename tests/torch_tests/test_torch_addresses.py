@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,6 @@ pytestmark = pytest.mark.torch
 
 ONE, OTHER = {"scale": 2.0}, {"scale": 3.0}
 ADDRESSES = {1, 2}
-_LATER = pytest.mark.skipif(sys.version_info >= (3, 13), reason="loads two variables at once, and runs eagerly")
 
 
 def once_each(x: Any) -> Any:
@@ -44,7 +42,7 @@ def the_same(x: Any) -> Any:
     return x * 4 if id(one) == id(other) else x
 
 
-@pytest.mark.parametrize("function", [once_each, pytest.param(kept_by_address, marks=_LATER), the_same])
+@pytest.mark.parametrize("function", [once_each, kept_by_address, the_same])
 def test_addresses_that_only_tell_objects_apart_are_served(function: Callable[[Any], Any]) -> None:
     hot, x = inference(function, verify="off"), torch.ones([2])
     for _ in range(2):

@@ -1,0 +1,87 @@
+"""Instructions of code as those read them who follow a value through it: each for one variable, in every Python.
+
+From Python 3.13 on some load or store two at once. From 3.12 on comprehensions stand inside the function that has them:
+what lies on the stack before one goes through it untouched, as through a call.
+"""
+
+from __future__ import annotations
+
+import dis
+import opcode
+import re
+from types import CodeType
+
+_SKIPPED = frozenset({"CACHE", "EXTENDED_ARG", "PRECALL", "NOP", "RESUME", "NOT_TAKEN", "COPY_FREE_VARS", "MAKE_CELL"})
+_CLEARS = "LOAD_FAST_AND_CLEAR"
+#: What the instructions for two variables do, one after the other.
+_PAIRS: dict[str, list[str]] = {
+    name: re.findall("(?:LOAD|STORE)_FAST(?:_BORROW)?", name) for name in opcode.opmap if name.count("_FAST") == 2
+}
+
+
+class Steps(list[dis.Instruction]):
+    """The instructions of a piece of code, without those that do nothing to a value.
+
+    ``targets``: the places that a jump leads to. ``inlined``: of each comprehension that stands inside, the first place
+    behind the iterable, which lies on top of the stack then, and the last one, after which its result does.
+    """
+
+    def __init__(self, code: CodeType) -> None:
+        super().__init__()
+        self.targets: set[int] = set()
+        led = False
+        for each in dis.get_instructions(code):
+            led |= each.is_jump_target
+            if each.opname in _SKIPPED:
+                continue
+            if led:
+                self.targets.add(len(self))
+                led = False
+            self.extend(_apart(each))
+        self.inlined: dict[int, int] = {}
+        self._variables: list[tuple[int, int, set[str]]] = []
+        self._restoring: set[int] = set()
+        if any(each.opname == _CLEARS for each in self):
+            self._find_inlined()
+        self.begins = {last: first for first, last in self.inlined.items()}
+
+    def of_comprehension(self, at: int) -> bool:
+        """Is the variable that is loaded or stored here one of a comprehension, or put back behind it?"""
+        name = self[at].argval
+        return at in self._restoring or any(first <= at <= last and name in own for first, last, own in self._variables)
+
+    def _find_inlined(self) -> None:
+        for at in range(1, len(self)):
+            if self[at].opname != _CLEARS or self[at - 1].opname == _CLEARS:
+                continue
+            loop = next((n for n in range(at, len(self)) if self[n].opname == "FOR_ITER"), None)
+            if loop is None:
+                continue
+            own = {each.argval for each in self[at:loop] if each.opname == _CLEARS}
+            end = next((n for n in range(loop, len(self)) if self[n].offset >= self[loop].argval), len(self) - 1)
+            end += self[end + 1].opname == "POP_TOP"  # the iterator (3.13)
+            last = end
+            if self[end + 1].opname == "SWAP":
+                last = end + 1 + len(own)
+                self._restoring.update(range(end + 2, last + 1))
+            else:  # the result is stored first
+                self._restoring.update(range(end + 2, end + 2 + len(own)))
+            self.inlined[at] = last
+            self._variables.append((at, end, own))
+        for at, step in enumerate(self):
+            if step.opname == "RERAISE":  # where an error puts back what a comprehension had cleared
+                first = at
+                while first and self[first - 1].opname == "STORE_FAST":
+                    first -= 1
+                if self[first - 1].opname == "SWAP":
+                    self._restoring.update(range(first, at))
+
+
+def _apart(step: dis.Instruction) -> list[dis.Instruction]:
+    """An instruction for two variables as two."""
+    if step.opname not in _PAIRS or step.arg is None:
+        return [step]
+    return [
+        step._replace(opname=name, opcode=opcode.opmap[name], arg=arg, argval=argval, argrepr=argval)
+        for name, arg, argval in zip(_PAIRS[step.opname], divmod(step.arg, 16), step.argval, strict=True)
+    ]
