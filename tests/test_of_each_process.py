@@ -129,6 +129,10 @@ def cores(x: Any) -> Any:
     return x * (os.cpu_count() or 1)
 
 
+def cores_of_process(x: Any) -> Any:
+    return x * (os.process_cpu_count() or 1)  # type: ignore[attr-defined]  # from Python 3.13 on
+
+
 def variables(x: Any) -> Any:
     return x * len(os.environ)
 
@@ -222,6 +226,8 @@ MACHINE, RANDOM, ZONE, LOCALE = "the machine", "the system's random numbers", "t
         (process, PROCESS), (group, PROCESS), (load, MACHINE), (memory, "what the process has used"),
         (garbage, "garbage"), (references, "referred to"),
         (host, MACHINE), (node, MACHINE), (name_of_system, MACHINE), (cores, MACHINE),
+        pytest.param(cores_of_process, MACHINE, marks=pytest.mark.skipif(not hasattr(os, "process_cpu_count"),
+                                                                         reason="Python has it from 3.13 on")),
         (variables, "the environment as a whole"), (stamped, "the clock"), (card, MACHINE),
         (drawn_by_the_system, RANDOM), (drawn_by_one_that_is_held, RANDOM), (drawn_by_a_new_one, RANDOM),
         (drawn_by_numpy, ""), (chosen, RANDOM), (in_this_zone, ZONE), (moved_to_this_zone, ZONE),

@@ -91,7 +91,7 @@ NAMES = frozenset(
         "realpath", "relpath", "getctime", "getatime", "samefile", "which", "disk_usage", "copy_context",
         "__subclasses__", "current_thread", "active_count", "current_process", "parent_process", "platform", "getnode",
         "getfqdn", "fromtimestamp", "astimezone", "timestamp", "SystemRandom", "Random", "default_rng", "RandomState",
-        "SeedSequence", "getlocale", "getpreferredencoding", "format_string", "__hash__",
+        "SeedSequence", "process_cpu_count", "getlocale", "getpreferredencoding", "format_string", "__hash__",
     }
 )  # fmt: skip
 #: How many objects are looked at for a function that answers so.

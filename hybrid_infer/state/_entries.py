@@ -49,7 +49,8 @@ def _settings(value: Any, seen: set[int]) -> bool:
 
 def _plain(value: Any, seen: set[int]) -> bool:
     kind = type(value)
-    if kind in PLAIN or isinstance(value, _SINGLE) or kind.__module__ in _OF_PYTHON or kind.__name__ in _OF_FRAMEWORKS:
+    of_python = kind.__module__.partition(".")[0] in _OF_PYTHON  # `pathlib._local` (3.13)
+    if kind in PLAIN or isinstance(value, _SINGLE) or of_python or kind.__name__ in _OF_FRAMEWORKS:
         return True
     if id(value) in seen:
         return True
