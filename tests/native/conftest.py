@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_cublaslt import FakeLt
@@ -47,8 +48,21 @@ def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeCuda]:
     monkeypatch.setattr(_modules, "_loaded", {})
     monkeypatch.setattr(_apart, "_idle", {})
     monkeypatch.setattr(_memory, "_reserved", set())
+    for name in ("empty", "upload", "synchronize"):
+        monkeypatch.setattr(HostMemory, name, _outside_captures(fake, getattr(HostMemory, name)))
     fake.compiler = compiler  # type: ignore[attr-defined]
     yield fake
+
+
+def _outside_captures(fake: FakeCuda, method: Any) -> Any:
+    """What a framework asks the driver for, which refuses it in a thread that captures."""
+
+    def careful(self: HostMemory, *given: Any) -> Any:
+        if fake.captures_here():
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+        return method(self, *given)
+
+    return careful
 
 
 @pytest.fixture

@@ -108,6 +108,10 @@ class FakeCuda:
         """Let work take so long, by the GPU's clock."""
         self.clock += seconds
 
+    def captures_here(self) -> bool:
+        """Does a stream capture what this thread does?"""
+        return threading.get_ident() in self._threads.values() and getattr(self._mode, "value", 0) != 2
+
     def __getattr__(self, name: str) -> Callable[..., int]:
         function = getattr(type(self), f"_{name}")
 

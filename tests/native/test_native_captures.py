@@ -151,6 +151,10 @@ def test_the_double_knows_what_spoils_a_capture(cuda: FakeCuda) -> None:
     assert not cuda.spoilt_elsewhere
     assert cuda.cuCtxSynchronize() == 900
     assert cuda.spoilt_elsewhere == ["cuCtxSynchronize"]
+    memory = HostMemory(numpy=True)
+    with pytest.raises(RuntimeError, match="stream is capturing"):
+        launcher.capture(launcher.stream(), lambda: memory.empty((1,), "float32") and None)
+    assert memory.empty((1,), "float32").array.shape == (1,)
 
 
 def test_what_is_collected_during_a_capture_waits_for_its_end(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
