@@ -28,6 +28,7 @@ from hybrid_infer.frontends._paddle_recurrent import as_traced
 from hybrid_infer.frontends._paddle_sides import Sides, escaped
 from hybrid_infer.frontends._paddle_sizes import Sizes
 from hybrid_infer.frontends._paddle_swallowed import refused
+from hybrid_infer.frontends._paddle_unshuffled import of_any_image
 from hybrid_infer.frontends._paddle_watch import FOREIGN, FOREIGN_REMEDY, Watch, is_number
 
 _ESCAPED_REMEDY = "Assign it to a variable in the branch or loop itself"
@@ -214,6 +215,7 @@ def _traced(
         stack.enter_context(of_any_size())
         stack.enter_context(of_any_type())
         stack.enter_context(by_computed_widths())
+        stack.enter_context(of_any_image())
         if not gradients:
             stack.enter_context(forwards_alone())
         stack.enter_context(rewrites.active())

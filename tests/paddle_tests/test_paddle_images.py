@@ -10,7 +10,7 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from paddle_support import counts, eagerly, same  # noqa: E402
+from paddle_support import counts, eagerly, same, served  # noqa: E402
 from paddle_support import right_when_captured as right  # noqa: E402
 
 from hybrid_infer import inference  # noqa: E402
@@ -192,3 +192,35 @@ def test_shifts_in_time(ratio: float) -> None:
 
     sizes = [(3, 10, 4, 5), (6, 10, 4, 5), (9, 10, 6, 7), (3, 10, 3, 9)]
     right(method, *((images(*size, seed=n),) for n, size in enumerate(sizes)), captures=3)
+
+
+class Folded(paddle.nn.Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fold, self.unfold = paddle.nn.PixelUnshuffle(2), paddle.nn.PixelShuffle(2)
+        self.body = paddle.nn.Conv2D(12, 12, 3, padding=1)
+
+    def forward(self, x: Any) -> Any:
+        folded = self.fold(x)
+        batch, _, height, width = folded.shape
+        return self.unfold(self.body(folded)), folded.reshape([batch, -1, height * width])
+
+
+def test_images_of_varying_sizes_are_folded_into_channels() -> None:
+    layer = Folded()
+    hot = inference(layer, backend="onnxruntime", verify="off", fallback="error")
+    with paddle.no_grad():
+        for size in ((2, 8, 8), (3, 10, 12), (2, 6, 20), (4, 16, 8)):
+            x = images(size[0], 3, *size[1:])
+            same(hot(x), Folded.forward(layer, x))
+    served(captures=2)
+
+
+def test_an_image_that_the_factor_does_not_divide_is_refused() -> None:
+    hot = inference(lambda x: paddle.nn.functional.pixel_unshuffle(x, 2), backend="onnxruntime", verify="off")
+    with paddle.no_grad():
+        for size in ((2, 8, 8), (3, 10, 12)):
+            hot(images(size[0], 3, *size[1:]))
+        for size in ((8, 9, 8), (3, 10, 5)):  # of the first, an engine could make nine of eight images
+            with pytest.raises(ValueError, match="Downscale factor"):
+                hot(images(size[0], 3, *size[1:]))
