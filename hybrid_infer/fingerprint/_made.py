@@ -85,8 +85,8 @@ def _sites(body: Body) -> Iterator[tuple[int | None, int]]:
             start, end = _iteration.begin(steps, at), _updated(steps, at)
             if step.arg or end != at:
                 yield start, end
-            elif not _constant(steps, at):
-                yield at, at
+            elif not _constant(steps, at):  # filled where it is built alone, or nobody can tell
+                yield (at if body.code.co_name == "<setcomp>" else None), at
         elif _iteration.sign(step):
             right = _iteration.begin(steps, at - 1)
             start = _iteration.begin(steps, at)

@@ -54,20 +54,13 @@ class Steps(list[dis.Instruction]):
         for at in range(1, len(self)):
             if self[at].opname != _CLEARS or self[at - 1].opname == _CLEARS:
                 continue
-            loop = next((n for n in range(at, len(self)) if self[n].opname == "FOR_ITER"), None)
-            if loop is None:
-                continue
-            own = {each.argval for each in self[at:loop] if each.opname == _CLEARS}
-            end = next((n for n in range(loop, len(self)) if self[n].offset >= self[loop].argval), len(self) - 1)
-            end += self[end + 1].opname == "POP_TOP"  # the iterator (3.13)
-            last = end
-            if self[end + 1].opname == "SWAP":
-                last = end + 1 + len(own)
-                self._restoring.update(range(end + 2, last + 1))
-            else:  # the result is stored first
-                self._restoring.update(range(end + 2, end + 2 + len(own)))
-            self.inlined[at] = last
-            self._variables.append((at, end, own))
+            opens = at
+            while self[opens].opname in (_CLEARS, "SWAP") or self[opens].opname.startswith("BUILD_"):
+                opens += 1
+            own = {each.argval for each in self[at:opens] if each.opname == _CLEARS}
+            # Not one of an asynchronous loop, which nothing is known of.
+            if self[opens].opname == "FOR_ITER":
+                self._note_inlined(at, next(n for n in range(opens, len(self)) if self._leads(opens, n)), own)
         for at, step in enumerate(self):
             if step.opname == "RERAISE":  # where an error puts back what a comprehension had cleared
                 first = at
@@ -75,6 +68,20 @@ class Steps(list[dis.Instruction]):
                     first -= 1
                 if self[first - 1].opname == "SWAP":
                     self._restoring.update(range(first, at))
+
+    def _leads(self, jump: int, at: int) -> bool:
+        return self[at].offset >= self[jump].argval
+
+    def _note_inlined(self, at: int, end: int, own: set[str]) -> None:
+        """One that begins here, with variables of its own, and whose loop ends there."""
+        end += self[end + 1].opname == "POP_TOP"  # the iterator (3.13)
+        # Where the result is stored at once, that is done first.
+        swapped = self[end + 1].opname == "SWAP"
+        stores = range(end + 2, end + 2 + len(own))
+        if all(self[n].opname == "STORE_FAST" for n in stores):
+            self.inlined[at] = stores[-1] if swapped else end
+            self._restoring.update(stores)
+            self._variables.append((at, end, own))
 
 
 def _apart(step: dis.Instruction) -> list[dis.Instruction]:
