@@ -43,6 +43,7 @@ from hybrid_infer.frontends import (
     _torch_layouts,
     _torch_lookup,
     _torch_mixed_types,
+    _torch_quotients,
     _torch_recurrent,
     _torch_registry,
     _torch_repeat,
@@ -248,6 +249,8 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             return Captured(Graph(b"", (), (), (), (), ()), impure=impure)
         if lost:
             raise TraceError(lost)
+        if (unlike := _torch_quotients.unlike(program)) is not None:
+            raise TraceError(*unlike)
         checked = _torch_checks.as_result(program, made)
         captured, sizes = _described(program, tracee, dynamic, dynamic_ints, lines)
         if sides and not checked:
@@ -396,7 +399,7 @@ def _described(
             symbols.setdefault(value.node.expr, ["int", number])
             ints.add(number)
         specs.append(TensorSpec("int64", ()))
-    sizes = _torch_guards.Sizes(environment, symbols, derived, _torch_checks.kept(program))
+    sizes = _torch_guards.Sizes(environment, symbols, derived, _torch_checks.kept(program), program)
     outputs = next(n for n in program.graph.nodes if n.op == "output").args[0]
     results = [n.meta.get("val") if hasattr(n, "meta") else n for n in outputs]
     result_specs = tuple(

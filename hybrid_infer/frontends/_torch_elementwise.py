@@ -27,7 +27,12 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.threshold.default: _above,
         aten.fmax.default: functools.partial(_numbers_first, torch.maximum),
         aten.fmin.default: functools.partial(_numbers_first, torch.minimum),
+        aten.amax.default: functools.partial(_extreme, torch.amax),
+        aten.amin.default: functools.partial(_extreme, torch.amin),
         aten.aminmax.default: _extremes,
+        aten.arange.default: lambda end, **how: _counted(0, end, **how),
+        aten.arange.start: _counted,
+        aten.arange.start_step: _counted,
         **{each.default: _as_it_is for each in (aten.ceil, aten.floor, aten.round, aten.trunc)},
         aten.isfinite.default: functools.partial(_of_any_integer, True),
         aten.isnan.default: functools.partial(_of_any_integer, False),
@@ -86,6 +91,31 @@ def _extremes(x: Any, *, dim: int | None = None, keepdim: bool = False) -> Any:
     """Along one axis, or of all elements, of which the exporter has no form."""
     axes = [*range(x.dim())] if dim is None else [dim]
     return (x.amin(axes, keepdim), x.amax(axes, keepdim)) if x.dim() else (x.clone(), x.clone())
+
+
+def _extreme(choose: Callable[..., Any], x: Any, dim: Any = (), keepdim: bool = False) -> Any:
+    """Of all elements where no axis is named, which the exporter lacks; engines have none of half precision."""
+    if x.dim() == 0:
+        return x.clone()
+    if x.dtype in (torch.float16, torch.bfloat16):
+        return choose(x.float(), dim, keepdim).to(x.dtype)
+    return choose(x, [*range(x.dim())], keepdim) if dim in ([], ()) else NotImplemented
+
+
+def _counted(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
+    """How many there are torch computes in double precision, and ONNX in that of the numbers."""
+    given = (start, end, step)
+    if not all(type(each) in (int, float) for each in given) or not any(map(_rounded, given)):
+        return NotImplemented
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    if not dtype.is_floating_point:
+        return NotImplemented
+    places = torch.arange(max(math.ceil((end - start) / step), 0), device=device).to(dtype)
+    return _number(start, places) + places * _number(step, places)
+
+
+def _rounded(value: float) -> bool:
+    return bool(abs(value) > 2**24 or value * 2**10 % 1 != 0)
 
 
 def _above(x: Any, threshold: Any, value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
@@ -12,10 +12,17 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from hybrid_infer._errors import TraceError
 from hybrid_infer._own_thread import replaced
 from hybrid_infer._types import Condition, Expr
+from hybrid_infer.frontends import _torch_quotients
 
 _COMPARISONS = {"Equality": "==", "Unequality": "!=", "StrictLessThan": "<", "LessThan": "<="}
 _SWAPPED = {"StrictGreaterThan": "<", "GreaterThan": "<="}
 _FLOOR = {"FloorDiv", "CleanDiv", "Mod", "PythonMod"}
+#: Of the integers below and above a fraction.
+_ROUNDED: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "CeilToInt": lambda below, above: above,
+    "FloorToInt": lambda below, above: below,
+    "TruncToInt": lambda below, above: ["+", ["max", below, 0], ["min", above, 0]],
+}
 _EXTREMA = {"Max": "max", "Min": "min"}
 
 
@@ -45,15 +52,16 @@ class Sizes:
 
     Of the tracer's shape environment it holds what that knew when this was made: what it assumes later it puts in place
     of a size everywhere, so that what it had assumed before comes to say nothing. ``kept``: assertions that the traced
-    program makes itself, as text.
+    program makes itself, as text; ``program``: the traced one.
     """
 
     def __init__(
         self, environment: Any, symbols: Mapping[Any, Expr], derived: Sequence[tuple[Expr, Any]],
-        kept: Set[str] = frozenset(),
+        kept: Set[str] = frozenset(), program: Any = None,
     ) -> None:  # fmt: skip
         self._environment, self._symbols, self._derived, self._kept = environment, symbols, derived, kept
         self._replacements = {} if environment is None else dict(environment.replacements)
+        self._rounded = set() if environment is None else _torch_quotients.rounded(program, self._replacements)
 
     def conditions(self) -> list[Condition]:
         """Every guard and range of the environment, and what the places that are derived are equal to.
@@ -64,7 +72,18 @@ class Sizes:
             rules = [["==", place, _expression(each, self._symbols)] for place, each in self._derived]
             if self._environment is not None:
                 rules += _ranges(self._environment, self._symbols)
+                rules += self._small()
                 self._add(rules, _guards(self._environment, self._kept))
+        return rules
+
+    def _small(self) -> list[Condition]:
+        """That what sizes are computed of by fractions is small enough for it."""
+        rules: list[Condition] = []
+        for each in sorted(self._rounded, key=str):
+            _expression(each, self._symbols)  # where torch and a graph may differ, it raises
+            above, _ = _torch_quotients.exact(each.args[0]) or (each, 1)
+            rule = ["<=", _expression(sympy.expand(above), self._symbols), _torch_quotients.LARGEST]
+            rules += [] if rule in rules else [rule]
         return rules
 
     def with_late(self, rules: Sequence[Condition], late: Sequence[Any]) -> list[Condition]:
@@ -143,6 +162,9 @@ def _expression(expression: Any, symbols: Mapping[Any, Expr]) -> Expr:
         return ["*", *[_expression(arguments[0], symbols)] * int(arguments[1])]
     if kind in _FLOOR:
         return ["//" if kind.endswith("Div") else "%", *(_expression(a, symbols) for a in arguments)]
+    if kind in _ROUNDED and (fraction := _torch_quotients.exact(arguments[0])) is not None:
+        above, below = _expression(sympy.expand(fraction[0]), symbols), fraction[1]
+        return _ROUNDED[kind](["//", above, below], ["*", -1, ["//", ["*", -1, above], below]])
     if kind in _EXTREMA:
         return [_EXTREMA[kind], *(_expression(a, symbols) for a in arguments)]
     raise _OutsideGrammar(str(expression))

@@ -1,0 +1,97 @@
+"""Sizes that operators compute by way of fractions: those of ``arange(0.5, n)`` and of an image that is scaled.
+
+torch computes them in double precision, a graph in float32. Both find the same where each step but a last division is
+exact, as with halves and quarters. Otherwise they may not: of 1.3 times 90 the one makes 117, the other 116.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import sympy  # type: ignore[import-untyped]
+import torch
+
+from hybrid_infer.frontends import _torch_values
+
+_TO_INTEGERS = {"CeilToInt", "FloorToInt", "TruncToInt", "RoundToInt"}
+_MAKERS = ("arange", "upsample")
+_BITS = 10  # behind the point of a number that counts as exact
+#: Up to here, float32 has all whole numbers, and tells a quotient of one from its neighbours.
+LARGEST = 2**23
+
+
+def rounded(program: Any, replacements: Any) -> set[Any]:
+    """The integers that operators of an exported program make of fractions of sizes, as sympy's expressions.
+
+    Those that its own arithmetic makes are computed as Python computes them (see `_torch_arithmetic`).
+    """
+    found: set[Any] = set()
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+            if node.op == "call_function" and any(name in str(node.target) for name in _MAKERS):
+                given = {each for argument in node.all_input_nodes for each in _made(argument, replacements)}
+                found |= {each for each in _made(node, replacements) if each not in given}
+    return found
+
+
+def unlike(program: Any) -> tuple[str, str] | None:
+    """That an image is scaled to another size by a graph than by torch, and what to do; None where none is."""
+    for node in program.graph.nodes:
+        factors = dict(_torch_values.named(node)).get("scale_factors") if node.op == "call_function" else None
+        if not factors or "upsample" not in str(node.target):
+            continue
+        given, made = (each.shape[-len(factors) :] for each in (node.args[0].meta["val"], node.meta["val"]))
+        for size, factor, there in zip(given, factors, made, strict=True):
+            if not isinstance(size, int) or not isinstance(there, int):
+                continue
+            here = math.floor(torch.tensor(float(size)) * torch.tensor(factor, dtype=torch.float32))
+            if here != there:
+                reason = f"it scales {size} by {factor} to {there}, where a graph has {here}"
+                return reason, f"Pass the size ({there}) instead of scale_factor"
+    return None
+
+
+def _made(node: Any, replacements: Any) -> Iterator[Any]:
+    value = node.meta.get("val")
+    for size in value.shape if isinstance(value, torch.Tensor) else (value,):
+        if isinstance(size, torch.SymInt):
+            yield from _conversions(size.node.expr.xreplace(replacements))
+
+
+def _conversions(expression: Any) -> Iterator[Any]:
+    if type(expression).__name__ in _TO_INTEGERS and expression.free_symbols:
+        yield expression
+    for each in expression.args:
+        yield from _conversions(each)
+
+
+def exact(expression: Any) -> tuple[Any, int] | None:
+    """Numerator, as an expression of integers, and denominator of a fraction; None where a step may be rounded."""
+    kind, arguments = type(expression).__name__, expression.args
+    if expression.is_Integer:
+        return expression, 1
+    if expression.is_Float or expression.is_Rational:
+        over, under = float(expression).as_integer_ratio()
+        return (sympy.Integer(over), under) if _dyadic(under) and abs(over) < 2 ** (2 * _BITS) else None
+    if kind == "ToFloat":
+        return arguments[0], 1
+    if kind in ("IntTrueDiv", "FloatTrueDiv"):
+        divided, by = ((each, 1) if kind == "IntTrueDiv" else exact(each) for each in arguments)
+        if divided is None or by is None or not by[0].is_Integer or int(by[0]) <= 0 or not _dyadic(divided[1]):
+            return None
+        return divided[0] * by[1], divided[1] * int(by[0])
+    if kind not in ("Add", "Mul"):
+        return None
+    parts = [exact(each) for each in arguments]
+    if any(each is None or not _dyadic(each[1]) for each in parts):
+        return None
+    (above, below), *rest = [each for each in parts if each is not None]
+    for over, under in rest:
+        above, below = (above * under + over * below if kind == "Add" else above * over), below * under
+    return above, below
+
+
+def _dyadic(number: int) -> bool:
+    return number & (number - 1) == 0 and number <= 2**_BITS

@@ -1,0 +1,123 @@
+"""Sizes by way of fractions, which torch computes in double precision, and an operator of a graph in float32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sympy
+import torch
+from torch.nn import functional as F
+from torch_support import counts, same, served
+
+from hybrid_infer import inference
+from hybrid_infer._guards import value
+from hybrid_infer.frontends import _torch_guards, _torch_quotients
+
+pytestmark = pytest.mark.torch
+
+
+def centres(x: torch.Tensor) -> torch.Tensor:  # as DINOv3 has them
+    return x + torch.arange(0.5, x.shape[0], dtype=torch.float32) / x.shape[0]
+
+
+def a_third(x: torch.Tensor) -> torch.Tensor:
+    return x[: math.floor(x.shape[0] / 3)] + 1
+
+
+def padded(x: torch.Tensor) -> torch.Tensor:
+    return F.pad(x, (0, 4 * math.ceil(x.shape[0] / 4) - x.shape[0]))
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return F.interpolate(x[None, None], scale_factor=1.5, mode="linear")
+
+
+@pytest.mark.parametrize("method", [centres, a_third, padded, scaled], ids=lambda method: method.__name__)
+def test_one_graph_serves_all_sizes_where_each_step_is_exact(method: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    hot = inference(method, backend="onnxruntime", fallback="error")
+    with torch.no_grad():
+        for size in (9, 12, 13, 16, 17, 22, 31, 90, 3333):
+            x = torch.randn(size)
+            same(hot(x), method(x))
+    served(captures=2)
+
+
+def tenths(x: torch.Tensor) -> torch.Tensor:
+    return torch.arange(0, x.shape[0] * 0.1, 0.1) + x.sum()
+
+
+def scaled_by_tenths(x: torch.Tensor) -> torch.Tensor:
+    return F.interpolate(x[None, None], scale_factor=1.3)
+
+
+def padded_by_tenths(x: torch.Tensor) -> torch.Tensor:
+    return F.pad(x, (0, math.floor(x.shape[0] * 1.3)))
+
+
+@pytest.mark.parametrize("verify", ["off", "build"])
+@pytest.mark.parametrize("method", [tenths, scaled_by_tenths, padded_by_tenths], ids=lambda method: method.__name__)
+def test_sizes_of_which_float32_has_others_are_those_of_the_eager_method(method: Any, verify: str) -> None:
+    """A graph has 116 of 1.3 times 90, and 10 tenths where the eager method has 9."""
+    hot = inference(method, backend="onnxruntime", verify=verify, max_versions=16)
+    with torch.no_grad():
+        for size in (8, 7, 9, 11, 17, 45, 90, 170):
+            x = torch.arange(float(size))
+            assert hot(x).shape == method(x).shape
+
+
+def test_a_range_whose_length_float32_has_otherwise_is_served() -> None:
+    def method(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            x + torch.arange(0, 1.2000000000000002, 0.1), torch.arange(0, 0.9, 0.1) + x.sum(),
+            torch.arange(1, -0.3, -0.1) + x.sum(), torch.arange(0.3) + x.sum(),
+            torch.arange(0, 3, 0.3, dtype=torch.float64) + x.sum(), torch.arange(0, 7, 0.7).to(x) * x.sum(),
+        )  # fmt: skip
+
+    hot = inference(method, backend="onnxruntime", fallback="error")
+    for _ in range(3):
+        x = torch.randn(13)
+        same(hot(x), method(x))
+    served(captures=1)
+
+
+N = sympy.Symbol("n", integer=True, positive=True)
+
+
+def test_fractions_as_integers() -> None:
+    from torch.utils._sympy.functions import CeilToInt, FloatTrueDiv, FloorToInt, IntTrueDiv, ToFloat, TruncToInt
+
+    n = {N: ["dim", 0, 0]}
+    for made, plain in (
+        (CeilToInt(IntTrueDiv(N, sympy.Integer(7))), lambda n: math.ceil(n / 7)),
+        (FloorToInt(IntTrueDiv(N, sympy.Integer(3))), lambda n: math.floor(n / 3)),
+        (TruncToInt(ToFloat(N) * 1.5), lambda n: int(n * 1.5)),
+        (TruncToInt(ToFloat(N) * -0.25), lambda n: int(n * -0.25)),
+        (TruncToInt(2.5 - ToFloat(N) * 0.5), lambda n: int(2.5 - n * 0.5)),
+        (CeilToInt(FloatTrueDiv(ToFloat(N) - 0.5, sympy.Float(1.0))), lambda n: math.ceil((n - 0.5) / 1.0)),
+        (FloorToInt(FloatTrueDiv(ToFloat(N) * 0.75, sympy.Float(2.5))), lambda n: math.floor(n * 0.75 / 2.5)),
+    ):
+        data = _torch_guards._expression(made, n)
+        assert all(value(data, [(size,)], []) == plain(size) for size in range(1, 300)), made
+    for made in (CeilToInt(ToFloat(N) * 0.1), TruncToInt(IntTrueDiv(N, sympy.Integer(3)) * 3.0)):
+        with pytest.raises(_torch_guards._OutsideGrammar):
+            _torch_guards._expression(made, n)
+    assert _torch_quotients.exact(ToFloat(N) * 1.3) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.int64, torch.int32, torch.uint8])
+def test_the_extremes_of_all_elements(dtype: torch.dtype) -> None:
+    """They had raw text of the exporter's for a reason."""
+
+    def method(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.amin(), x.amax(), x.amax(keepdim=True), torch.amin(x, ()), x.amax().amin(), x.amin(1)
+
+    hot = inference(method, backend="onnxruntime", fallback="error")
+    for rows in (2, 3, 5):
+        x = (torch.randn(rows, 4) * 100).abs().to(dtype)
+        same(hot(x), method(x))
+    lacking = torch.tensor([[1.0, torch.nan, 2.0, -torch.inf]] * 2).to(dtype) if dtype.is_floating_point else x
+    same(hot(lacking), method(lacking))
+    assert counts()["eager_calls"] == 0
