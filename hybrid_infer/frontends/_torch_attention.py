@@ -36,10 +36,11 @@ def _attention(
     if enable_gqa:
         key, value = _repeated(op, key, query), _repeated(op, value, query)
     width = query.shape[-1]
-    if scale is not None:
-        factor = number(scale)
-    elif isinstance(width, int):
-        factor = number(1 / math.sqrt(width))
+    if scale is not None or isinstance(width, int):
+        by = scale if scale is not None else 1 / math.sqrt(width)
+        # ONNX Runtime makes a number beside a product a part of it, in float32; it does not do so with an array.
+        exact = query.dtype == ir.DataType.DOUBLE and isinstance(width, int)
+        factor = op.Constant(value=ir.tensor([by] * width, dtype=query.dtype)) if exact else number(by)
     else:
         factor = op.Reciprocal(op.Sqrt(op.CastLike(op.Shape(query, start=-1), query)))
     turned = op.Transpose(key, perm=[*axes[:-2], axes[-1], axes[-2]])

@@ -80,6 +80,7 @@ def _forms() -> dict[Any, _Operator]:
             size, value, dtype=dtype or x.dtype, device=x.device
         ),
         aten.pow.Scalar: lambda base, x: torch.pow(_number(base, x), x) if _is_double(x) else NotImplemented,
+        aten.prelu.default: _of_doubles(_prelu),
         aten.selu.default: _of_doubles(lambda x: _elu(x, 1.6732632423543772848170429916717, _SELU)),
         aten.sinc.default: _of_doubles(_sinc),
         aten.sub.Tensor: _scaled_sum(-1),
@@ -202,6 +203,12 @@ def _gelu(x: Any, *, approximate: str = "none") -> Any:
 def _elu(x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
     below = torch.expm1(x * _number(input_scale, x)) * _number(alpha * scale, x)
     return torch.where(x <= 0, below, x * _number(scale, x))
+
+
+def _prelu(x: Any, slopes: Any) -> Any:
+    """One slope for each channel, the second axis, or one for all."""
+    along = [-1 if axis == 1 else 1 for axis in range(x.dim())]
+    return torch.where(x > 0, x, x * (slopes if slopes.numel() == 1 else slopes.reshape(along)))
 
 
 def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:

@@ -26,6 +26,8 @@ _ANYWHERE: dict[str, Callable[[Any], Any]] = {
     "masked_fill": lambda x: x.masked_fill(x > 0, 0.1), "fill": lambda x: x + x.clone().fill_(0.1),
     "full_like": lambda x: x + torch.full_like(x, 0.1), "new_full": lambda x: x + x.new_full((1,), 0.1),
     "full": lambda x: x + torch.full((x.shape[0], 1), 0.1, dtype=torch.float64),
+    "prelu": lambda x: F.prelu(x, torch.linspace(-1.1, 1.3, x.shape[1], dtype=torch.float64)),
+    "prelu of one slope": lambda x: F.prelu(x, torch.tensor([0.1], dtype=torch.float64)),
     "pow": lambda x: torch.pow(1.1, x), "threshold": lambda x: F.threshold(x, 0.1, 0.3),
 }  # fmt: skip
 #: Of numbers that are finite: for others, torch's own kernels differ.
@@ -34,6 +36,8 @@ _FINITE: dict[str, Callable[[Any], Any]] = {
     "tan": torch.tan, "sinc": torch.sinc, "add": lambda x: torch.add(x, x.cos(), alpha=0.1),
     "sub": lambda x: torch.sub(x, x.cos(), alpha=0.1), "addcmul": lambda x: torch.addcmul(x, x, x.cos(), value=0.1),
     "addcdiv": lambda x: torch.addcdiv(x, x, x.cos() + 2, value=0.1),
+    "attention": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None]),
+    "attention at a scale": lambda x: F.scaled_dot_product_attention(x[None], x[None] * 9, x[None], scale=0.7),
     "norm of order 3": lambda x: x.norm(3, dim=-1), "norm of order 0.7": lambda x: torch.linalg.vector_norm(x, 0.7),
     "linspace": lambda x: x + torch.linspace(0.1, 0.7, _WIDTH, dtype=torch.float64),
     "arange": lambda x: x + torch.arange(0.1, 0.9, 0.1, dtype=torch.float64),
