@@ -97,8 +97,8 @@ class State:
         self.stores, self.walked, self.sides = Stores(method), Walked(), _sides.Sides()
         #: Ids of objects that the layer and the code hold, once a call was given an object.
         self.holds: frozenset[int] = frozenset()
-        self._signatures = Signatures(frontend, objects=True)
-        self._key = self._signatures.key
+        self.signatures = Signatures(frontend, objects=True)
+        self._key = self.signatures.key
         self.adopt_parameters()
         self._transparent, self._grad = frontend.transparent, frontend.grad_enabled
         self._always = method.options.verify == "always"
@@ -194,7 +194,7 @@ class State:
             if not all(tensors[i].is_contiguous() for i in route.requiring):  # type: ignore[union-attr]
                 return self.eagerly(owner, args, kwargs, _gradients.GAPS, "", "busy")
         recorded = self._grad() and _gradients.wanted(self.frontend, tensors, route)
-        contest = None
+        contest = backwards = None
         if recorded:
             if route.written or self.boxes.carries:  # type: ignore[union-attr]
                 reason = "it writes to tensors or attributes while gradients are recorded"
@@ -214,7 +214,7 @@ class State:
         try:
             if recorded:
                 call = _gradients.Eagerly(self, owner, values, (len(args), kwargs))
-                connect = functools.partial(_gradients.differentiable, call, route, tensors, ints, given)
+                connect = functools.partial(_gradients.differentiable, call, route, tensors, ints, given, backwards)
                 result = connect() if contest is None else contest.timed(False, connect)
             elif route.written:  # type: ignore[union-attr]
                 result = self._write(route, tensors, ints, given)
@@ -500,7 +500,7 @@ class State:
         parameters = self.parameters
         if len(values) != len(parameters.names):  # taken before another thread found that something is carried
             parameters = self._called if len(values) == len(self._called.names) else self.own_parameters
-        return self._signatures.layout(values, parameters.names, parameters.defaults)
+        return self.signatures.layout(values, parameters.names, parameters.defaults)
 
     def servable(self, values: Sequence[Any]) -> Any:
         """The same. Raises Unsupported for tensors of a kind that no graph takes as well."""

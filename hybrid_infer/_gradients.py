@@ -29,7 +29,7 @@ class Eagerly:
 
     def __init__(self, state: Any, owner: tuple[Any, ...], values: Any, style: Any, stage: Any = None) -> None:
         self.frontend, self.parameters = state.frontend, state.parameters
-        self.signatures = Signatures(state.frontend, objects=True)
+        self.signatures: Signatures = state.signatures
         self._values, self._style = values, style
         self._state, self._owner = state, owner
         #: The function, the instance and its carries for a run on some tensors (see ``Invocation.stage``).
@@ -70,10 +70,17 @@ class Eagerly:
         return compute
 
 
-def differentiable(call: Eagerly, route: Any, tensors: Sequence[Any], ints: Any, given: Sequence[Any]) -> Any:
-    """The result of a route, connected to the tensors and weights that require a gradient. Raises EngineError."""
+def differentiable(
+    call: Eagerly, route: Any, tensors: Sequence[Any], ints: Any, given: Sequence[Any],
+    backwards: _backwards.Backwards | None,
+) -> Any:  # fmt: skip
+    """The result of a route, connected to the tensors and weights that require a gradient. Raises EngineError.
+
+    `backwards`: what is to know of a backward pass.
+    """
     frontend, again = call.frontend, call.again(route)
-    carried = _carried(call, route, tensors)
+    requiring = tuple(map(frontend.requires_grad, route.differentiable))
+    carried = _carried(call, route, tensors, requiring)
     if not any(carried):
         with frontend.no_grad():
             return route.run(tensors, ints, given)
@@ -81,11 +88,9 @@ def differentiable(call: Eagerly, route: Any, tensors: Sequence[Any], ints: Any,
     kept: list[Any] = []
 
     def forward() -> list[Any]:
-        with frontend.no_grad():
-            kept.extend(route.compute(tensors, ints))
+        kept.extend(route.compute(tensors, ints))
         return [kept[i] for i in connected]
 
-    backwards = _backwards.of(route)
     modes = frontend.modes()  # the backward pass may be called outside of them
 
     def eagerly(*inputs: Any) -> list[Any]:
@@ -99,19 +104,19 @@ def differentiable(call: Eagerly, route: Any, tensors: Sequence[Any], ints: Any,
         with modes():
             return list(compress(again(*inputs), carried))
 
-    weights = [w for w in route.differentiable if frontend.requires_grad(w)]
+    weights = [*compress(route.differentiable, requiring)]
     for i, tensor in zip(connected, frontend.eager_backward(eagerly, forward, tensors, weights), strict=True):
         kept[i] = tensor
     return route.assemble(kept, tensors, given)
 
 
-def _carried(call: Eagerly, route: Any, tensors: Sequence[Any]) -> tuple[bool, ...]:
+def _carried(call: Eagerly, route: Any, tensors: Sequence[Any], requiring: tuple[bool, ...]) -> tuple[bool, ...]:
     """Which of the computed results carry a gradient eagerly: some are detached, or depend on nothing that needs one.
 
     No graph tells, so the eager method is run once for each choice of what requires a gradient.
     """
     needs, known = call.frontend.requires_grad, route.held.carried
-    pattern = tuple(map(needs, tensors)), tuple(map(needs, route.differentiable))
+    pattern = tuple(map(needs, tensors)), requiring
     if pattern not in known:
         if len(known) >= _PATTERNS:
             known.clear()

@@ -96,10 +96,17 @@ class Compiled:
         self.handed_back = sorted({i for origin, i in origins if origin == "x"})
         #: Arguments that require a gradient from then on.
         self.requiring = version.requiring
+        #: Does it take tensors alone, of the call, and leave them as they are?
+        self.plain = not (
+            self.ints or self.handed_back or self.objects or self.state or self.written or self.requiring
+        )
         self.stored = _targets.assigned(version.results).keys()  # of what is carried
         self._kinds = leaf_kinds(version.results)
         self._build = builder(version.results, constants(frontend))
         computes_one = version.results == ["t"] and self._sources == (("y", 0),)
+        #: Are the results what is computed, in that order?
+        self._direct = not self.objects and self._sources == tuple(("y", i) for i in range(len(self._kinds)))
+        self._direct = self._direct and "i" not in self._kinds
         self._simple = computes_one and not (live or self.ints or self.requiring)
         self._export = self._exporters[0] if len(self._exporters) == 1 else None
         self.computed = len(graph.outputs)
@@ -256,6 +263,8 @@ class Compiled:
 
     def assemble(self, computed: Sequence[Any], tensors: Sequence[Any], given: Sequence[Any] = ()) -> Any:
         """Flat computed results to the method's own structure, in which the objects of the call are those `given`."""
+        if self._direct:
+            return self._build(computed)
         leaves = []
         for (origin, index), kind in zip(self._sources, self._kinds, strict=True):
             if origin == "x":
@@ -272,11 +281,19 @@ class Compiled:
         self, values: Sequence[Any], signatures: Signatures, parameters: Parameters
     ) -> Callable[[Sequence[Any]], Any]:
         """A function from other tensors to the values of a call that is otherwise the same."""
-        layout = signatures.layout(values, parameters.names, parameters.defaults)
         frontend, defaults = self.frontend, parameters.defaults
+
+        def rebuilt(tensors: Sequence[Any]) -> Any:
+            layout = signatures.layout(values, parameters.names, defaults)
+            return layout.rebuilder(frontend, defaults)(tensors)
+
+        if signatures.lasting(values):  # few calls come to a backward pass
+            return rebuilt
+        layout = signatures.layout(values, parameters.names, defaults)
         if layout.kinds:  # which are looked up now
-            return layout.rebuilder(frontend, defaults)
-        return lambda tensors: layout.rebuilder(frontend, defaults)(tensors)  # few calls come to a backward pass
+            rebuild: Callable[[Sequence[Any]], Any] = layout.rebuilder(frontend, defaults)
+            return rebuild
+        return lambda tensors: layout.rebuilder(frontend, defaults)(tensors)
 
     def close(self) -> None:
         self.program.close()

@@ -61,3 +61,25 @@ def test_what_the_method_reads_is_changed_meanwhile(
     hot(x).sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), [5, 5])
     assert sum(found["hits"] for found in stats().values()) >= 2
+
+
+def test_a_list_of_arguments_is_changed_meanwhile(framework: Any) -> None:
+    def weighed(x: Any, pair: list[Any], factor: int) -> Any:
+        return x * pair[0] * factor
+
+    hot = inference(weighed, backend="onnxruntime")
+    with framework.no_grad():
+        for _ in range(2):
+            hot(framework.ones([2]), [framework.ones([2])], 3)
+    x, pair = framework.ones([2]), [framework.full([2], 5.0)]
+    if framework.__name__ == "torch":
+        x.requires_grad_()
+    else:
+        x.stop_gradient = False
+    y = hot(x, pair, 3).sum()
+    pair[0] = framework.full([2], 7.0)
+    pair.append(1)
+    y.backward()
+    np.testing.assert_allclose(x.grad.numpy(), [15, 15])
+    (counts,) = stats().values()
+    assert (counts["captures"], counts["fallbacks"]) == (1, {}), counts

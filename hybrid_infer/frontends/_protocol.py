@@ -215,7 +215,7 @@ class Frontend(Protocol):
         """Give `forward()`'s tensors a backward pass that recomputes `function(*tensors)` eagerly.
 
         `function` takes the tensors of the call (detached copies in the backward pass) and uses `weights`, the
-        live ones, by itself; gradients reach both.
+        live ones, by itself; gradients reach both. No gradient is recorded while `forward` runs.
         """
         ...
 

@@ -46,6 +46,19 @@ class _Recompute(torch.autograd.Function):
         return (None, None, None, *found)
 
 
+def _itself(tensor: Any) -> Any:
+    return tensor
+
+
+#: What `_Recompute.apply` does, which asks each argument in Python whether it is a tensor. No transform of functorch is
+#: at work where a method is served.
+try:
+    _alive: Callable[[Any], Any] = torch._C._functorch.unwrap_if_dead
+    _apply: Callable[..., Any] = super(torch.autograd.Function, _Recompute).apply
+except AttributeError:  # of another release
+    _alive, _apply = _itself, _Recompute.apply
+
+
 #: In the errors of checkpoints (torch's with ``use_reentrant=True``, and those of other libraries), within which a
 #: backward pass of its own runs, and adds to the gradients of the weights by itself.
 _OF_WHOLE_PASSES = "compatible with .grad()"
@@ -101,5 +114,5 @@ def attach(
     weights: Sequence[Any],
 ) -> Sequence[Any]:
     """Results of `forward()`, differentiable with respect to `tensors` and `weights` through `function(*tensors)`."""
-    results: Sequence[Any] = _Recompute.apply(function, forward, len(tensors), *tensors, *weights)
+    results: Sequence[Any] = _apply(function, forward, len(tensors), *map(_alive, (*tensors, *weights)))
     return results

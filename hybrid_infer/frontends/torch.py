@@ -11,6 +11,8 @@ from typing import Any
 from hybrid_infer._fork_safe import cached_property
 from hybrid_infer._types import TF32, Captured, Tracee
 
+_HOOKS = attrgetter("_backward_hooks")
+
 
 class TorchFrontend:
     """The PyTorch side of ``Frontend``; torch is imported by whoever holds a layer, and found here."""
@@ -236,7 +238,7 @@ class TorchFrontend:
         return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
     def hooked(self, weights: Sequence[Any]) -> bool:
-        return any([weight._backward_hooks for weight in weights])
+        return any(map(_HOOKS, weights))
 
     requires_grad: Callable[[Any], bool] = staticmethod(attrgetter("requires_grad"))
 
@@ -401,7 +403,7 @@ class TorchFrontend:
 
         gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
         device = self.default_device()
-        autocast = [
+        autocast = [] if not torch._C._is_any_autocast_enabled() else [
             (kind, torch.get_autocast_dtype(kind))
             for kind in ("cpu", "cuda")
             if torch.is_autocast_enabled(kind)
