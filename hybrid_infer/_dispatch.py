@@ -16,7 +16,6 @@ from hybrid_infer import (
     _backwards,
     _choice,
     _contests,
-    _defects,
     _family,
     _fork_safe,
     _gradients,
@@ -29,7 +28,7 @@ from hybrid_infer import (
 from hybrid_infer._asking import Asked, Askings
 from hybrid_infer._busy import NOTHING, capturing
 from hybrid_infer._crowds import Crowds
-from hybrid_infer._errors import BackendError, CaptureError, EngineError
+from hybrid_infer._errors import BackendError, CaptureError
 from hybrid_infer._family import Family, Held
 from hybrid_infer._met import Met
 from hybrid_infer._miss import Stores, met, miss, subject_of
@@ -42,7 +41,6 @@ from hybrid_infer._subject import Subject
 from hybrid_infer._turnover import Turnover
 from hybrid_infer._types import OVERLAP
 from hybrid_infer._version import Call, Version
-from hybrid_infer.checks import _verify
 from hybrid_infer.fingerprint._walked import Walked
 from hybrid_infer.state import _given, _written  # fmt: skip
 from hybrid_infer.state._carry import Boxes, Carries
@@ -169,25 +167,33 @@ class State:
                 _log.debug("%s: a route was dropped while it was used", self.method.name)
         if route.eager:
             return self.eagerly(owner, args, kwargs, route.reason, route.remedy, route.kind)  # type: ignore[union-attr]
-        ints = [v for v in values if type(v) is int] if route.ints else ()  # type: ignore[union-attr]
-        if route.ints and len(ints) != len(route.held.version.ints):  # type: ignore[union-attr]
-            ints = self.layout(values).ints
-        if route.handed_back:  # type: ignore[union-attr]
-            gaps = [i for i in route.handed_back if not tensors[i].is_contiguous()]  # type: ignore[union-attr]
-            known = [route.held.with_gaps.get(i) for i in gaps]  # type: ignore[union-attr]
-            if not all(known):
-                return self._with_gaps(owner, args, kwargs, values, route, () if False in known else gaps)
+        ints: Sequence[int] = ()
         given: Any = ()
-        if route.objects:  # type: ignore[union-attr]
-            given = [*boxes.values()]
-            if len(given) != route.objects or not route.kept_elsewhere.isdisjoint(boxes):  # type: ignore[union-attr]
-                return self.eagerly(owner, args, kwargs, "its layer or its code holds an argument too", "", "busy")
-        if route.state:  # type: ignore[union-attr]
-            tensors = route.works_on(tensors)  # type: ignore[union-attr]
-        if route.written and not route.apart(tensors):  # type: ignore[union-attr]
-            return self.eagerly(owner, args, kwargs, OVERLAP, "", "busy")
+        if not route.plain:  # type: ignore[union-attr]
+            if route.ints:  # type: ignore[union-attr]
+                ints = [v for v in values if type(v) is int]
+                if len(ints) != len(route.held.version.ints):  # type: ignore[union-attr]
+                    ints = self.layout(values).ints
+            if route.handed_back:  # type: ignore[union-attr]
+                gaps = [i for i in route.handed_back if not tensors[i].is_contiguous()]  # type: ignore[union-attr]
+                known = [route.held.with_gaps.get(i) for i in gaps]  # type: ignore[union-attr]
+                if not all(known):
+                    from hybrid_infer import _compared
+
+                    unknown = () if False in known else gaps
+                    return _compared.with_gaps(self, owner, args, kwargs, values, route, unknown)
+            if route.objects:  # type: ignore[union-attr]
+                given = [*boxes.values()]
+                if len(given) != route.objects or not route.kept_elsewhere.isdisjoint(boxes):  # type: ignore[union-attr]
+                    return self.eagerly(owner, args, kwargs, "its layer or its code holds an argument too", "", "busy")
+            if route.state:  # type: ignore[union-attr]
+                tensors = route.works_on(tensors)  # type: ignore[union-attr]
+            if route.written and not route.apart(tensors):  # type: ignore[union-attr]
+                return self.eagerly(owner, args, kwargs, OVERLAP, "", "busy")
         if self._always:
-            return self._compared(owner, args, kwargs, values, key, route)
+            from hybrid_infer import _compared
+
+            return _compared.compared(self, owner, args, kwargs, values, key, route)
         if route.requiring:  # type: ignore[union-attr]
             if self._grad():
                 return self.eagerly(owner, args, kwargs, *_gradients.REQUIRING)
@@ -311,70 +317,6 @@ class State:
         except RecursionError:
             return "its arguments are nested too deeply", Unsupported.remedy
         return str(fault), Unsupported.remedy
-
-    def _compared(self, owner: Any, args: Any, kwargs: Any, values: Any, key: Any, route: Any) -> Any:
-        """The eager result, and a fallback counted where the program's differs from it (``verify="always"``)."""
-        unchanged = route.watched()
-        layout = self.layout(values)
-        strayed = _sides.other_side(route, route.works_on(layout.tensors), layout.ints)
-        if strayed is not None:
-            self.counters.fall_back(_sides.told(route.held.version, strayed))
-            return self.method.function(*owner, *args, **kwargs)
-        found, compare = self._watched(owner, args, kwargs, values, route)
-        result, options = _given.result(found), self.method.options
-        try:
-            compare()
-        except (_verify.Disagreement, EngineError) as fault:
-            if _sides.went_another_way(fault, route):
-                self.counters.fall_back(_sides.told(route.held.version, fault))
-                return result
-            if not (unchanged() and route.valid()):  # another thread changed a weight that the eager method had read
-                return result
-            self.counters.fall_back(str(fault))
-            if options.fallback == "error":
-                raise BackendError(self.method.name, str(fault)) from fault
-            self.method.warn(str(fault), "")
-        except _verify.Inconclusive as fault:
-            _log.debug("%s: verification was inconclusive: %s", self.method.name, fault)
-        except Exception as fault:
-            if not _defects.ours(fault, self.method.function):
-                raise
-            _defects.tell(self, fault, lambda: key)  # what the method has changed must not be changed again
-        else:
-            self.counters.hits += 1
-        return result
-
-    def _watched(self, owner: Any, args: Any, kwargs: Any, values: Any, route: Any) -> tuple[Any, Callable[[], None]]:
-        """What the eager method gives for a call (see ``_given.called``), and what compares a route with that."""
-        layout, given, copy = self.layout(values), _given.objects(values, self._defaults), self.frontend.duplicate
-        tensors, written = route.works_on(layout.tensors), route.written
-        before = [copy(tensor) if i in written else tensor for i, tensor in enumerate(tensors)]
-        changing = [tensors[i] for i in written]
-        found = _given.called(
-            self.method.function, (*owner, *args), kwargs, given, changing, copy, self.boxes, route.stored
-        )
-        from hybrid_infer.checks import _agreement
-
-        check, options = _agreement.check, self.method.options
-        return found, lambda: check(self.frontend, route, tensors, layout.ints, found, options, given, before)
-
-    def _with_gaps(self, owner: Any, args: Any, kwargs: Any, values: Any, route: Any, unknown: Sequence[int]) -> Any:
-        """The eager result, where arguments that come back have gaps in their memory.
-
-        Of those whose number is `unknown` it is seen whether they come back as they are: then later calls are served.
-        """
-        found, compare = self._watched(owner, args, kwargs, values, route)
-        if unknown:
-            try:
-                compare()
-            except _verify.Unlike:
-                route.held.with_gaps.update(dict.fromkeys(unknown, False))
-            except (_verify.Disagreement, _verify.Inconclusive, EngineError) as fault:
-                _log.debug("%s: a comparison of arguments with gaps told nothing: %s", self.method.name, fault)
-            else:
-                return _given.result(found)
-        self.note("a result that is an argument has gaps in its memory", "", "busy")
-        return _given.result(found)
 
     def eagerly(
         self, owner: tuple[Any, ...], args: Any, kwargs: Any, reason: str, remedy: str, kind: str = "capture"
