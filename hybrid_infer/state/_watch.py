@@ -15,7 +15,7 @@ import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
-from operator import is_
+from operator import is_, itemgetter
 from typing import Any
 
 from hybrid_infer.objects import _at_hand, _state
@@ -49,7 +49,7 @@ class Watch:
         self._slots: dict[tuple[int, Any], tuple[Any, Any, Any]] = {}
         self._absent: dict[tuple[int, str], tuple[Any, str]] = {}
         self._namespaces: dict[Any, Any] = {}
-        self._classes: list[tuple[Any, int, str]] = []
+        self._classes: list[tuple[Any, int, str, int]] = []
         self._lengths: list[tuple[Any, int]] = []
         self._contents: list[tuple[Collection[Any], tuple[Any, ...]]] = []
         self._arrays: list[tuple[Any, Any]] = []
@@ -90,7 +90,8 @@ class Watch:
         As many of them, and the same last one, which any that is set anew would be.
         """
         namespace = self.namespace(kind)
-        self._classes.append((namespace, len(namespace) - (_OF_COPIES in namespace), _last(namespace)))
+        row = namespace, len(namespace), _last(namespace), len(namespace) - (_OF_COPIES in namespace)
+        self._classes.append(row)
         if isinstance(kind, type):
             self._fields.append((kind, "__mro__", kind.__mro__))
 
@@ -129,15 +130,18 @@ class Watch:
         if not parts:
             self._checks.append(lambda: type(held := reference()) is kind and held.__dict__ is state)
             return
+        held_there, before = itemgetter(*(group for group, _ in parts)), [part for _, part in parts]
+        several = len(parts) > 1
 
         def unchanged() -> bool:
             held = reference()
             if type(held) is not kind or id(now := held.__dict__) != number:
                 return False
-            for group, part in parts:  # noqa: SIM110  a generator would cost more than all that it asks
-                if now.get(group) is not part:
-                    return False
-            return True
+            try:
+                found = held_there(now)
+            except KeyError:
+                return False
+            return all(map(is_, found, before)) if several else found is before[0]
 
         self._checks.append(unchanged)
 
@@ -269,38 +273,43 @@ class Watch:
         views, within = [view for view, _ in self._contents], [item for _, items in self._contents for item in items]
         sizes = [len(items) for _, items in self._contents]
         checks, empty, rarer, nothing = self._checks, self._empty, self._rarer(), _state.ABSENT
+        # What the attributes of layers have most of, and what code has: to ask a loop that has nothing to go through
+        # costs as much as to look at one thing.
+        of_layers, of_code = bool(kinds or slots or absent or states), bool(lengths or classes or views or fields)
 
         def unchanged() -> bool:
-            # Before the slots, which those of another class are no slots of.
-            for value, kind in kinds:
-                if type(value) is not kind:
-                    return False
             try:
-                for box, key, held in slots:
-                    if box[key] is not held:
+                if of_layers:
+                    # Before the slots, which those of another class are no slots of.
+                    for value, kind in kinds:
+                        if type(value) is not kind:
+                            return False
+                    for box, key, held in slots:
+                        if box[key] is not held:
+                            return False
+                    for box, name in absent:
+                        if name in box:
+                            return False
+                    for value, state in states:
+                        if value.__dict__ is not state:
+                            return False
+                if of_code:
+                    for box, length in lengths:
+                        if len(box) != length:
+                            return False
+                    for box, size, last, length in classes:
+                        if (len(box) != size or next(reversed(box), "") != last) and (
+                            len(box) - (_OF_COPIES in box) != length or _last(box) != last
+                        ):
+                            return False
+                    # All containers as one, which is one when each is as long as it was.
+                    if views and (
+                        list(map(len, views)) != sizes or not all(map(is_, chain.from_iterable(views), within))
+                    ):
                         return False
-                for box, name in absent:
-                    if name in box:
-                        return False
-                for box, length in lengths:
-                    if len(box) != length:
-                        return False
-                for box, length, last in classes:
-                    if len(box) - (_OF_COPIES in box) != length:
-                        return False
-                    if next(reversed(box), "") != last and _last(box) != last:
-                        return False
-                # All containers as one, which is one when each is as long as it was.
-                if views and (
-                    list(map(len, views)) != sizes or not all(map(is_, chain.from_iterable(views), within))
-                ):
-                    return False
-                for value, state in states:
-                    if value.__dict__ is not state:
-                        return False
-                for owner, name, held in fields:
-                    if getattr(owner, name, nothing) is not held:
-                        return False
+                    for owner, name, held in fields:
+                        if getattr(owner, name, nothing) is not held:
+                            return False
                 if rarer is not None and not rarer():
                     return False
             # RuntimeError where a container grows under the walk; ValueError of a cell that was emptied, and
