@@ -52,7 +52,7 @@ def _of_paddle(program: str, weights: str) -> Model:
     from hybrid_infer._options import Options
     from hybrid_infer.checks import _verify
     from hybrid_infer.frontends._paddle_files import convert_files, reference
-    from hybrid_infer.static import _onnx_file, _static_call
+    from hybrid_infer.static import _onnx_file, _static_call, _static_programs
     from hybrid_infer.static._saved_target import example
 
     model = _onnx_file.model_of(convert_files(program, weights), program, "paddle")
@@ -72,7 +72,7 @@ def _of_paddle(program: str, weights: str) -> Model:
         _log.warning("%s: what it was converted to could not be compared with Paddle's own results", program)
         return model
     try:
-        programs = _static_call.Programs(model, Options(backend=("onnxruntime",)))
+        programs = _static_programs.Programs(model, Options(backend=("onnxruntime",)))
         own = programs.of(saved, frontend).program.run(choices[found[0]])
         dtypes = [spec.dtype for spec in version.graph.output_specs]
         _verify.compare(found[1], own, dtypes, from_floats=True)

@@ -16,7 +16,7 @@ from hybrid_infer.checks import _verify
 from hybrid_infer.static import _static_call
 from hybrid_infer.static._model import Model, Saved
 from hybrid_infer.static._saved_target import example, trials
-from hybrid_infer.static._static_call import Programs
+from hybrid_infer.static._static_programs import Programs
 from hybrid_infer.static._static_table import leaves
 
 _LIMIT = 2**31 - 1  # bytes of a message of protobuf

@@ -10,7 +10,7 @@ from typing import Any
 
 from hybrid_infer import _engines, _rewriting, _spec
 from hybrid_infer._errors import EngineError, SpecError
-from hybrid_infer.static import _static_bindings, _static_call
+from hybrid_infer.static import _static_bindings, _static_call, _static_programs
 from hybrid_infer.static._model import Model, Plan, Saved
 from hybrid_infer.static._saved_stage import OPTIONS
 
@@ -57,7 +57,7 @@ def add_plans(model: Model) -> None:
 
 def _add_plan(saved: Saved, engines: Sequence[Any], device: str) -> None:
     for engine in engines:
-        options = _static_call.engine_options(OPTIONS, _static_call.arrays(), engine, device)
+        options = _static_programs.engine_options(OPTIONS, _static_call.arrays(), engine, device)
         try:
             graph = _rewriting.rewrite(OPTIONS, engine, saved.graph(), None)
             files = engine.prepare(graph, options)

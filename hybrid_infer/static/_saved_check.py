@@ -16,7 +16,7 @@ from hybrid_infer._subject import Subject
 from hybrid_infer._types import Condition, carrier
 from hybrid_infer._version import Call
 from hybrid_infer.checks import _agreement, _halves, _verify
-from hybrid_infer.static import _saved_sizes, _static_call
+from hybrid_infer.static import _saved_sizes, _static_programs
 from hybrid_infer.static._model import Saved
 from hybrid_infer.static._saved_stage import (
     OPTIONS,
@@ -66,7 +66,7 @@ class _Runner:
         self.model = saved.read
         graph = saved.graph()
         frontend = stage.frontend
-        options = _static_call.engine_options(OPTIONS, frontend)
+        options = _static_programs.engine_options(OPTIONS, frontend)
         reasons = []
         for engine in _engines.engines_for(OPTIONS, "cpu"):
             try:

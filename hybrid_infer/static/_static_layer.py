@@ -14,7 +14,8 @@ from hybrid_infer._structure import builder
 from hybrid_infer.static import _static_call, _trainable
 from hybrid_infer.static._model import FORWARD, Model
 from hybrid_infer.static._static_bindings import described, inputs_of
-from hybrid_infer.static._static_call import Programs, StaticMethod
+from hybrid_infer.static._static_call import StaticMethod
+from hybrid_infer.static._static_programs import Programs
 
 #: Methods of the frameworks' layers that move, change or train them.
 _OF_LAYERS = frozenset({
