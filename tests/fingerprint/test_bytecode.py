@@ -49,7 +49,9 @@ def written_out(self: Any, x: Any) -> Any:
     [inside_a_comprehension, in_a_call, of_a_list, of_two_loops, one_or_the_other, this_or_that, written_out],
 )
 def test_a_set_of_whatever_a_call_gives_may_have_any_order(code: Callable[..., Any]) -> None:
-    assert [*_made.of(Body(code.__code__, {}), lambda name: None)] == [None]
+    found = [*_made.of(Body(code.__code__, {}), lambda name: None)]
+    # Python 3.10 makes the set of either side by itself: there is nothing to know of that with a constant.
+    assert None in found and not any(found)
 
 
 def of_attributes(self: Any) -> Any:
