@@ -70,7 +70,7 @@ class Steps(list[dis.Instruction]):
                     self._restoring.update(range(first, at))
 
     def _leads(self, jump: int, at: int) -> bool:
-        return self[at].offset >= self[jump].argval
+        return bool(self[at].offset >= self[jump].argval)
 
     def _note_inlined(self, at: int, end: int, own: set[str]) -> None:
         """One that begins here, with variables of its own, and whose loop ends there."""
