@@ -93,14 +93,15 @@ class Subject:
         found = known(self.replaced)
         self._named = _framework_code.named(frontend, self._codes_of(found.code, attributes))
         self._libraries = libraries
-        code_unchanged = found.unchanged([*self._named, *libraries])
+        watched = [*libraries, *_framework_code.of_layers(frontend, [*self._kinds(), *kinds])]
+        code_unchanged = found.unchanged([*self._named, *watched])
         met = {id(each.value) for each in self.replaced}
         unknown = [each for each in self._named if id(each.value) not in met]
         more = [each for each in unknown if _framework_code.foreign(frontend, each.name, each.value)]
         if more:
             self.replaced += more
             found = known(self.replaced)
-            code_unchanged = found.unchanged([*self._named, *libraries])
+            code_unchanged = found.unchanged([*self._named, *watched])
         self.code = found.code
         self.attributes.counted = {(id(owner), name) for owner, name, _ in self.code.classes_read}
         #: The method's code, and that of functions which objects keep: what they hold, a trace tells.

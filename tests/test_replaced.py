@@ -53,6 +53,48 @@ def test_programs_with_and_without_it_share_nothing(framework: Any, monkeypatch:
     assert counts["captures"] == 3
 
 
+@pytest.mark.parametrize("where", ["function", "class"])
+def test_what_a_layer_of_the_framework_computes_by_may_be_replaced_at_any_time(
+    framework: Any, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nn, layer = framework.nn, fresh(framework)
+    alike(framework, layer)
+    for factor in (2.0, 3.0):
+        with monkeypatch.context() as patched:
+            if where == "class":
+                patched.setattr(nn.Linear, "forward", lambda _, x, _n=factor: x * _n)
+            else:
+                patched.setattr(nn.functional, "linear", lambda x, *_a, _n=factor, **_k: x * _n)
+            alike(framework, layer)
+        alike(framework, layer)
+    [counts] = stats().values()
+    assert counts["captures"] == 3
+
+
+def test_so_may_a_function_that_one_of_its_functions_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Attending(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.MultiheadAttention(4, 2, batch_first=True)
+
+        def compute(self, x: Any) -> Any:
+            return self.inner(x, x, x, need_weights=False)[0]
+
+        @inference
+        def forward(self, x: Any) -> Any:
+            return self.compute(x)
+
+    layer, x = Attending(), torch.linspace(-1, 1, 24).reshape(2, 3, 4)
+    for _ in range(2):
+        layer(x)
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", lambda q, k, v, *_a, **_k: v * 5)
+    expected = layer.compute(x)
+    for _ in range(2):
+        assert torch.allclose(layer(x), expected, atol=1e-5)
+
+
 def naming(framework: Any) -> Any:
     """A layer whose own code names functions of the framework, in several ways."""
     functional = framework.nn.functional

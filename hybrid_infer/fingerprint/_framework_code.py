@@ -106,6 +106,32 @@ def of_libraries(frontend: Any, kinds: Iterable[type]) -> list[Named]:
     return [Named(space, where, name, value) for where, space, name, value in items if _is_called(value)]
 
 
+def of_layers(frontend: Any, kinds: Iterable[type]) -> list[Named]:
+    """What the framework's own layers compute by: their ``forward``, and the functions that their methods name.
+
+    ``__call__`` is not among them: tracers, ours among them, replace it for a while.
+    """
+    bases = dict.fromkeys(base for kind in kinds for base in kind.__mro__)
+    own = [base for base in bases if issubclass(base, frontend.layer_type) and _origin.of_object(base) == frontend.name]
+    found: dict[tuple[str, str], Named] = {}
+    queue: list[types.FunctionType] = []
+    for base in own:
+        where = f"{base.__module__}.{base.__qualname__}"
+        if base is not frontend.layer_type:
+            if "forward" in vars(base):
+                found[where, "forward"] = Named(vars(base), where, "forward", behind(vars(base)["forward"]))
+            queue += [each for each in vars(base).values() if type(each) is types.FunctionType]
+    functional = frontend.namespaces()[f"{frontend.name}.nn.functional"]
+    while queue:
+        function = queue.pop()
+        for name in function.__code__.co_names:
+            value, at = behind(functional.get(name)), (f"{frontend.name}.nn.functional", name)
+            if at not in found and callable(value) and not isinstance(value, type):
+                found[at] = Named(functional, at[0], name, value)
+                queue += [value] if isinstance(value, types.FunctionType) else []
+    return [found[at] for at in sorted(found)]
+
+
 def _is_called(value: Any) -> bool:
     """Is it a function or a method, or another object that is called as one?"""
     kind = type(value)
