@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import types
+import weakref
 from typing import Any
 
 _SLOT = types.WrapperDescriptorType
@@ -46,8 +47,10 @@ def memory(stream: Any) -> Position | None:
 def is_iterator_in_c(value: Any) -> bool:
     """Is it an object that gives one thing after another, and keeps where it is to itself?
 
-    >>> import csv
-    >>> is_iterator_in_c(csv.reader(["a,b"])), is_iterator_in_c(["a"])
-    (True, False)
+    >>> import csv, weakref
+    >>> is_iterator_in_c(csv.reader(["a,b"])), is_iterator_in_c(["a"]), is_iterator_in_c(weakref.proxy(csv.Dialect))
+    (True, False, False)
     """
-    return isinstance(getattr(type(value), "__next__", None), _SLOT) and not isinstance(value, io.IOBase)
+    if isinstance(value, (io.IOBase, *weakref.ProxyTypes)):  # a proxy has all slots, whatever it stands for
+        return False
+    return isinstance(getattr(type(value), "__next__", None), _SLOT)
