@@ -118,9 +118,13 @@ def compile_cubin(source: str, architecture: str, *, flags: Sequence[str] = ()) 
 
 @lru_cache(maxsize=1)
 def _preload() -> None:
-    """Load the compiler from where its package lies, wherever that was installed; else the binding looks for it."""
-    for path in _files("lib/libnvrtc.so.*")[:1]:
-        ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    """Load the compiler from where its package lies, wherever that was installed; else the binding looks for it.
+
+    First what it opens by name where it compiles: that of 13.0 looks for this everywhere but beside itself.
+    """
+    for pattern in ("lib/libnvrtc-builtins.so.*", "lib/libnvrtc.so.*"):
+        for path in _files(pattern)[:1]:
+            ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
 
 
 def _checked(nvrtc: Any, result: Any) -> Any:
