@@ -6,25 +6,45 @@ does the one or the other.
 
 from __future__ import annotations
 
+import array
 import gc
+import itertools
 import operator
 import types
-from collections import deque
+import warnings
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
-from hybrid_infer.objects import _undo
+from hybrid_infer.objects import _origin, _streams, _undo
 from hybrid_infer.objects._state import PLAIN, cell_contents
-from hybrid_infer.state import _census, _described
+from hybrid_infer.state import _census, _described, _draws
 from hybrid_infer.state._census import Census
-from hybrid_infer.state._reach import Reach
+from hybrid_infer.state._reach import Reach, parts
 
 _OBJECTS = 1 << 14  # what variables lead to beyond these is not looked at
 _LEAVES: tuple[type, ...] = tuple(PLAIN)
-#: Where the classes of Python's own iterators are.
-_PYTHONS = frozenset({"builtins", "itertools", "collections", "_collections"})
-#: Those that say in their ``repr`` how far they have come.
-_SHOWN = frozenset({"count", "repeat"})
+#: What is said of it where it cannot be seen whether something has changed.
+_HIDDEN = " (or may: it does not show)"
+
+
+class _ByNumber:
+    def __getitem__(self, place: int) -> Any:
+        raise IndexError(place)
+
+
+#: Iterators that come as far as those do which they hold, or hold what they have come to, as `itertools` has them.
+_FOLLOWED = frozenset({zip, map, filter, enumerate, type(iter(OrderedDict()))})
+#: Those that show it only in what a copy is made from, which some do not have from Python 3.14 on.
+_COPIED = frozenset(
+    {itertools.cycle, type(itertools.tee(())[0]), type(iter(_ByNumber())), type(iter(array.array("b")))}
+)
+#: Where those are which know how many are left.
+_COUNTED = frozenset({"builtins", "itertools", "collections", "_collections"})
+
+
+class _Memory(Protocol):
+    def changed(self) -> str | None: ...
 
 
 class Since:
@@ -43,29 +63,63 @@ class Since:
 
 
 class _Position:
-    """How far an iterator of Python's own has come, as far as that shows."""
+    """How far an iterator has come that C keeps, as far as that shows."""
 
     def __init__(self, iterator: Any) -> None:
         self._iterator = iterator
         self._before, self.held = self._now()
 
     def _now(self) -> tuple[Any, list[Any]]:
-        """What is compared by value, and what by identity: its variables, or what it takes from."""
-        value = self._iterator
-        if isinstance(value, types.GeneratorType):
+        """What is compared by value, None where nothing shows, and what by identity: variables, what it takes from."""
+        value, kind = self._iterator, type(self._iterator)
+        if kind is types.GeneratorType:
             frame = value.gi_frame
-            return (None, []) if frame is None else (frame.f_lasti, [*frame.f_locals.values()])
-        text = repr(value) if type(value).__name__ in _SHOWN else ""
-        return (operator.length_hint(value, -1), text), gc.get_referents(value)
+            if frame is None:
+                return (), []
+            # No variable has a loop's iterator; which of the two refers to it depends on the version of Python.
+            loops = filter(_is_iterator, [*gc.get_referents(value), *gc.get_referents(frame)])
+            return frame.f_lasti, [*frame.f_locals.values(), *loops]
+        held = gc.get_referents(value)
+        if kind in _COPIED:
+            return _copied(value), held
+        if kind is itertools.count:
+            return repr(value), held
+        left = operator.length_hint(value, -1) if kind.__module__ in _COUNTED else -1
+        return left if left >= 0 or kind in _FOLLOWED or kind.__module__ == "itertools" else None, held
 
     def changed(self) -> str | None:
-        """Empty, as it has no parts with names, where it is not where it was."""
+        """No name, as it has no parts with names, where it is not where it was."""
         now, held = self._now()
+        if now is None:
+            return _HIDDEN
         same = now == self._before and len(held) == len(self.held) and all(map(operator.is_, held, self.held))
         return None if same else ""
 
 
-def _variables(functions: Iterable[Any], frontend: Any) -> Iterator[tuple[str, _undo.Memory | _Position]]:
+def _is_iterator(value: Any) -> bool:
+    return type(value) is types.GeneratorType or _streams.is_iterator_in_c(value)
+
+
+def _copied(value: Any) -> Any:
+    """The numbers in what a copy of an iterator is made from: which one is next, or how many are left of a list."""
+    if "__reduce__" not in vars(type(value)):
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        _, (source, *_), *state = value.__reduce__()
+    numbers = [each for part in state for each in (part if isinstance(part, tuple) else (part,))]
+    left = operator.length_hint(source) if type(source) is type(iter([])) else 0
+    return left, [each for each in numbers if isinstance(each, int)]
+
+
+class _Unseen:
+    """Of a stream that cannot be wound back."""
+
+    def changed(self) -> str:
+        return _HIDDEN
+
+
+def _variables(functions: Iterable[Any], frontend: Any) -> Iterator[tuple[str, _Memory]]:
     """Of the variables of enclosing functions, and of what these hold beside the layers of the program."""
     seen: dict[int, Any] = {}
     queue = deque((function, "") for function in functions)
@@ -75,9 +129,9 @@ def _variables(functions: Iterable[Any], frontend: Any) -> Iterator[tuple[str, _
         if id(value) in seen or isinstance(value, skipped):
             continue
         seen[id(value)] = value
+        queue.extend((item, name) for item in parts(value))
         if isinstance(value, types.MethodType):
             queue.append((value.__func__, name))
-            queue.append((value.__self__, name))
         elif isinstance(value, types.FunctionType):
             for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
                 yield variable, _undo.content(cell)
@@ -87,12 +141,20 @@ def _variables(functions: Iterable[Any], frontend: Any) -> Iterator[tuple[str, _
         elif (found := _undo.container(value)) is not None:
             yield name, found[0]
             queue.extend((item, name) for item in found[1])
-        elif isinstance(value, Iterator) and type(value).__module__ in _PYTHONS:
+        elif _is_iterator(value):
             yield name, (position := _Position(value))
             queue.extend((item, name) for item in position.held)
         elif _undo.is_array(value):
             yield name, _undo.Numbers(value, full=False)
+        elif _streams.is_read(value):
+            yield name, _streams.memory(value) or _Unseen()
+        elif (draws := _draws.memory(value)) is not None:
+            yield name, draws
         elif _census.has_state(value) and not isinstance(value, _described.NO_STATE):
             entries = _undo.Entries(vars(value), but=("",), dot=True)  # in whatever order
             yield name, entries
             queue.extend((held, f"{name}.{key}") for key, held in entries.before.items())
+        kind = type(value)
+        if not issubclass(kind, type) and (members := _undo.members(kind)) and not _origin.of_object(kind):
+            yield name, (slots := _undo.slots(value, members))
+            queue.extend((held, f"{name}.{slot}") for slot, held in slots.before.items())

@@ -150,7 +150,7 @@ class Reach:
             self._remember(f"the random numbers of {name}", draws)
         elif isinstance(value, _CACHES):
             self._caches.append((value, value.cache_info()))
-        self._queue.extend((item, name) for item in _parts(value))
+        self._queue.extend((item, name) for item in parts(value))
         self._attributes(value, name)
 
     def _attributes(self, value: Any, name: str) -> None:
@@ -231,7 +231,7 @@ def _of(name: str, changed: str) -> str:
     return name + (changed.lstrip(".") if name.endswith(" ") else changed)
 
 
-def _parts(value: Any) -> Iterator[Any]:
+def parts(value: Any) -> Iterator[Any]:
     """What a callable carries with it, and what others refer to."""
     if isinstance(value, types.MethodType):
         yield value.__self__
@@ -241,7 +241,7 @@ def _parts(value: Any) -> Iterator[Any]:
         yield from value.keywords.values()
     elif isinstance(value, (staticmethod, classmethod)):
         yield value.__func__
-    elif isinstance(value, types.BuiltinFunctionType):
+    elif isinstance(value, (types.BuiltinFunctionType, types.MethodWrapperType)):
         if not isinstance(value.__self__, types.ModuleType):
             yield value.__self__
     elif isinstance(value, weakref.ref):
