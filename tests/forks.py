@@ -46,7 +46,7 @@ class Zygote:
         for seed in seeds:
             place = os.path.join(self._folder.name, seed)
             self._servers[place] = subprocess.Popen(
-                [sys.executable, program, place, *modules],
+                [sys.executable, program, place, *modules], stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, text=True, env=_environment(PYTHONHASHSEED=seed),
             )  # fmt: skip
         for server in self._servers.values():

@@ -6,17 +6,19 @@ interpreter has after that line: the library is not imported here, no operator h
 Started as ``python zygote.py <socket> [module ...]``. A request is one JSON line; a child answers with its process id
 on one line and, at its end, with its result on another. A connection that ends without a result is that of a child that
 was killed. A request with "arguments" is for a program that runs, and ends, as one of ``python`` does: its result is
-its exit status.
+its exit status. The server ends when its standard input does.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import importlib
 import io
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -34,6 +36,13 @@ def redirect(out: str, errors: str) -> None:
         os.close(file)
     sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), write_through=True)
     sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), write_through=True)
+
+
+def redirect_input() -> None:
+    """Standard input to nothing."""
+    file = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(file, 0)
+    os.close(file)
 
 
 def main(request: dict[str, Any]) -> int:
@@ -106,8 +115,10 @@ def serve(path: str) -> None:
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the system
+    asked = os.dup(0)  # which ends with the process that started this one, however that ends
+    redirect_input()
     gc.freeze()
-    while True:
+    while asked not in select.select([server, asked], [], [])[0]:
         connection, _ = server.accept()
         line = connection.makefile("rb").readline()
         if not line:
@@ -117,6 +128,9 @@ def serve(path: str) -> None:
             server.close()
             run(json.loads(line), connection)
         connection.close()
+    os.unlink(path)
+    with contextlib.suppress(OSError):  # of another server too
+        os.rmdir(os.path.dirname(path))
 
 
 #: Of the interpreter, without the folder of this file and what PYTHONPATH names.
