@@ -49,7 +49,8 @@ _TAKES = {
          "STORE_NAME", "POP_TOP", "RETURN_VALUE", "LIST_TO_TUPLE", "UNPACK_SEQUENCE", "UNPACK_EX", "FORMAT_SIMPLE",
          "CONVERT_VALUE", "LIST_EXTEND", "SET_UPDATE", "LIST_APPEND", "SET_ADD", "YIELD_VALUE"), 1
     ),
-    **dict.fromkeys(("COMPARE_OP", "CONTAINS_OP", "IS_OP", "STORE_ATTR", "DELETE_SUBSCR", "FORMAT_WITH_SPEC"), 2),
+    **dict.fromkeys(("COMPARE_OP", "CONTAINS_OP", "IS_OP", "STORE_ATTR", "DELETE_SUBSCR", "FORMAT_WITH_SPEC",
+                     "SET_FUNCTION_ATTRIBUTE"), 2),
     **dict.fromkeys(("STORE_SUBSCR", "LOAD_SUPER_ATTR", "BINARY_SLICE"), 3),
 }  # fmt: skip
 #: The same by their argument.

@@ -1,6 +1,7 @@
 """Instructions of code as those read them who follow a value through it: each for one variable, in every Python.
 
-From Python 3.13 on some load or store two at once. From 3.12 on comprehensions stand inside the function that has them:
+From Python 3.13 on some load or store two at once, and what a function inside has of the variables around it is loaded
+as variables are: it is LOAD_CLOSURE here, as before. From 3.12 on comprehensions stand inside the function that has them:
 what lies on the stack before one goes through it untouched, as through a call.
 """
 
@@ -13,6 +14,7 @@ from types import CodeType
 
 _SKIPPED = frozenset({"CACHE", "EXTENDED_ARG", "PRECALL", "NOP", "RESUME", "NOT_TAKEN", "COPY_FREE_VARS", "MAKE_CELL"})
 _CLEARS = "LOAD_FAST_AND_CLEAR"
+_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_BORROW"})
 #: What the instructions for two variables do, one after the other.
 _PAIRS: dict[str, list[str]] = {
     name: re.findall("(?:LOAD|STORE)_FAST(?:_BORROW)?", name) for name in opcode.opmap if name.count("_FAST") == 2
@@ -29,7 +31,7 @@ class Steps(list[dis.Instruction]):
     def __init__(self, code: CodeType) -> None:
         super().__init__()
         self.targets: set[int] = set()
-        led = False
+        led, cells = False, {*code.co_cellvars, *code.co_freevars}
         for each in dis.get_instructions(code):
             led |= each.is_jump_target
             if each.opname in _SKIPPED:
@@ -37,7 +39,7 @@ class Steps(list[dis.Instruction]):
             if led:
                 self.targets.add(len(self))
                 led = False
-            self.extend(_apart(each))
+            self.extend(_closure(one) if one.argval in cells else one for one in _apart(each))
         self.inlined: dict[int, int] = {}
         self._variables: list[tuple[int, int, set[str]]] = []
         self._restoring: set[int] = set()
@@ -92,3 +94,8 @@ def _apart(step: dis.Instruction) -> list[dis.Instruction]:
         step._replace(opname=name, opcode=opcode.opmap[name], arg=arg, argval=argval, argrepr=argval)
         for name, arg, argval in zip(_PAIRS[step.opname], divmod(step.arg, 16), step.argval, strict=True)
     ]
+
+
+def _closure(step: dis.Instruction) -> dis.Instruction:
+    """The same of an instruction on a variable that a function inside has too."""
+    return step._replace(opname="LOAD_CLOSURE") if step.opname in _LOADS else step

@@ -75,6 +75,17 @@ def test_a_function_is_not_the_set_that_its_default_is() -> None:
     assert _iteration.of_name("names", [Body(first.__code__, {})]) is Use.HASHES
 
 
+def test_what_is_asked_of_a_set_counts_behind_functions_that_have_variables_of_the_one_around() -> None:
+    def asked(self: Any, more: Any) -> int:
+        return len(self.names | map_values(lambda n: more + n, ()))
+
+    def given(self: Any, more: Any) -> Any:
+        return list(self.names | map_values(lambda n: more + n, ()))
+
+    assert _iteration.of_name("names", [Body(asked.__code__, {})]) is Use.NONE
+    assert _iteration.of_name("names", [Body(given.__code__, {})]) is Use.HASHES
+
+
 def test_a_set_that_is_asked_inside_of_a_block_is_asked() -> None:
     def asked(self: Any, x: Any) -> Any:
         with self.lock:
