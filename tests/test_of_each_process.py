@@ -166,6 +166,10 @@ def chosen(x: Any) -> Any:
     return x * secrets.choice((1.0, 2.0))
 
 
+def sampled(x: Any) -> Any:
+    return x * SYSTEM.sample((1.0, 2.0, 3.0), 2)[0]
+
+
 def in_this_zone(x: Any) -> Any:
     return x * datetime.datetime.fromtimestamp(86400.0).hour
 
@@ -230,9 +234,9 @@ MACHINE, RANDOM, ZONE, LOCALE = "the machine", "the system's random numbers", "t
                                                                          reason="Python has it from 3.13 on")),
         (variables, "the environment as a whole"), (stamped, "the clock"), (card, MACHINE),
         (drawn_by_the_system, RANDOM), (drawn_by_one_that_is_held, RANDOM), (drawn_by_a_new_one, RANDOM),
-        (drawn_by_numpy, ""), (chosen, RANDOM), (in_this_zone, ZONE), (moved_to_this_zone, ZONE),
-        (counted_in_this_zone, ZONE), (made_in_this_zone, ZONE), (language, LOCALE), (point, LOCALE),
-        (encoding, LOCALE), (line, "the file"), (program, "another program"), (command, "another program"),
+        (drawn_by_numpy, ""), (chosen, RANDOM), (sampled, RANDOM), (in_this_zone, ZONE),
+        (moved_to_this_zone, ZONE), (counted_in_this_zone, ZONE), (made_in_this_zone, ZONE), (language, LOCALE),
+        (point, LOCALE), (encoding, LOCALE), (line, "the file"), (program, "another program"), (command, "another program"),
         (folder, "the file system"), (in_a_table, "the clock"),
     ],
     ids=lambda each: getattr(each, "__name__", ""),

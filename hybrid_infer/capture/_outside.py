@@ -376,7 +376,8 @@ _SKIPPED = (
 _IMPORTS: types.CodeType = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
 #: What stands between code and what it calls.
 _PASSED_ON = (
-    "hybrid_infer.capture._outside", "hybrid_infer.frontends._paddle_source", "paddle.jit.dy2static.convert_operators",
+    "hybrid_infer.capture._outside", "paddle.jit.dy2static.convert_operators",
+    *(f"hybrid_infer.frontends._paddle_{name}" for name in ("source", "watch", "loops")),
 )  # fmt: skip
 
 
