@@ -93,10 +93,11 @@ class Subject:
         found = known(self.replaced)
         self._named = _framework_code.named(frontend, self._codes_of(found.code, attributes))
         self._libraries = libraries
-        watched = [*libraries, *_framework_code.of_layers(frontend, [*self._kinds(), *kinds])]
+        own = _framework_code.of_layers(frontend, [*self._kinds(), *kinds])
+        self._moved, watched = _framework_code.moved(own), [*libraries, *own]
         code_unchanged = found.unchanged([*self._named, *watched])
         met = {id(each.value) for each in self.replaced}
-        unknown = [each for each in self._named if id(each.value) not in met]
+        unknown = [each for each in (*self._named, *own) if id(each.value) not in met]
         more = [each for each in unknown if _framework_code.foreign(frontend, each.name, each.value)]
         if more:
             self.replaced += more
@@ -262,8 +263,8 @@ class Subject:
             ingredients["facts of weights"] = repr(self._weight_facts())
         if orders := self.attributes.orders.of_code(self.census.paths.keys()):
             ingredients["order of sets"] = orders
-        named = [*self._named, *self.replaced]
-        ingredients["functions of the framework"] = _framework_code.labels(self.frontend, named)
+        labels = _framework_code.labels(self.frontend, [*self._named, *self.replaced])
+        ingredients["functions of the framework"] = [*labels, *self._moved]
         ingredients["functions of libraries"] = _framework_code.labels_of_libraries(self._libraries)
         ingredients.update({f"code {label}": digest for label, digest in self.code.ingredients.items()})
         return _keys.method_key(ingredients, self._around)

@@ -236,8 +236,8 @@ MACHINE, RANDOM, ZONE, LOCALE = "the machine", "the system's random numbers", "t
         (drawn_by_the_system, RANDOM), (drawn_by_one_that_is_held, RANDOM), (drawn_by_a_new_one, RANDOM),
         (drawn_by_numpy, ""), (chosen, RANDOM), (sampled, RANDOM), (in_this_zone, ZONE),
         (moved_to_this_zone, ZONE), (counted_in_this_zone, ZONE), (made_in_this_zone, ZONE), (language, LOCALE),
-        (point, LOCALE), (encoding, LOCALE), (line, "the file"), (program, "another program"), (command, "another program"),
-        (folder, "the file system"), (in_a_table, "the clock"),
+        (point, LOCALE), (encoding, LOCALE), (line, "the file"), (program, "another program"),
+        (command, "another program"), (folder, "the file system"), (in_a_table, "the clock"),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )  # fmt: skip

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import types
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -69,6 +71,56 @@ def test_what_a_layer_of_the_framework_computes_by_may_be_replaced_at_any_time(
         alike(framework, layer)
     [counts] = stats().values()
     assert counts["captures"] == 3
+
+
+class Scaled:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __call__(self, x: Any, *_a: Any, **_k: Any) -> Any:
+        return x * self.factor
+
+    def method(self, x: Any, *_a: Any, **_k: Any) -> Any:
+        return x * self.factor
+
+
+def scaled(factor: float, x: Any, *_a: Any, **_k: Any) -> Any:
+    return x * factor
+
+
+def scaled_by_layer(layer: Any, factor: float, x: Any) -> Any:
+    return x * factor
+
+
+OTHERS: dict[str, Callable[[float], Any]] = {
+    "partial": lambda factor: functools.partial(scaled, factor),
+    "object": Scaled,
+    "method": lambda factor: Scaled(factor).method,
+    "partialmethod": lambda factor: functools.partialmethod(scaled_by_layer, factor),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_what_is_put_there_need_not_be_a_function(
+    framework: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nn, layer = framework.nn, fresh(framework)
+    alike(framework, layer)
+    where, name = (nn.Linear, "forward") if kind == "partialmethod" else (nn.functional, "linear")
+    for factor in (2.0, 3.0):
+        with monkeypatch.context() as patched:
+            patched.setattr(where, name, OTHERS[kind](factor))
+            alike(framework, layer)
+        alike(framework, layer)
+
+
+def test_it_may_be_the_frameworks_own_by_another_name(framework: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    nn, layer = framework.nn, fresh(framework)
+    alike(framework, layer)
+    with monkeypatch.context() as patched:
+        patched.setattr(nn.Linear, "forward", nn.Identity.forward)
+        alike(framework, layer)
+    alike(framework, layer)
 
 
 def test_so_may_a_function_that_one_of_its_functions_calls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,9 +55,14 @@ def replaced(frontend: Any) -> Iterator[Named]:
 
 
 def foreign(frontend: Any, name: str, value: Any) -> bool:
-    """Is what the framework has under a name a function of somebody else?"""
-    if type(value) is not types.FunctionType:
-        return False
+    """Is what the framework has under a name a function of somebody else, or another object that is called as one?"""
+    value = _held(value) if type(value) in _BOUND else value
+    kind = type(value)
+    if kind is not types.FunctionType:
+        if kind in _PARTIAL:
+            return True
+        made = kind.__module__ not in _PYTHONS and callable(value) and not isinstance(value, (type, types.ModuleType))
+        return made and _origin.of_object(kind) == _origin.USER
     library = library_of(value)
     # Python's own, and what is private there, the framework has imported for itself.
     return library not in (frontend.name, _origin.PYTHON) and not (library and name.startswith("_"))
@@ -132,6 +137,21 @@ def of_layers(frontend: Any, kinds: Iterable[type]) -> list[Named]:
     return [found[at] for at in sorted(found)]
 
 
+def moved(rows: Iterable[Named]) -> list[list[str]]:
+    """Labels of those that the framework knows by another name than the one under which they are.
+
+    As ``F.gelu = F.relu`` puts them there; a ``forward`` by that of another class.
+    """
+    return [[row.where, row.name, row.label()] for row in rows if not _is_known_so(row)]
+
+
+def _is_known_so(row: Named) -> bool:
+    known, name = ("__qualname__", f"{row.where}.forward") if row.name == "forward" else ("__name__", row.name)
+    # Of the frameworks' own, some names have another ``_`` or none.
+    found = str(_told(row.value, known, "")).replace("_", "")
+    return not found or f".{name}".replace("_", "").endswith(f".{found}")
+
+
 def _is_called(value: Any) -> bool:
     """Is it a function or a method, or another object that is called as one?"""
     kind = type(value)
@@ -141,10 +161,11 @@ def _is_called(value: Any) -> bool:
 
 
 #: What holds a function, and where.
-_HOLDERS = {
-    staticmethod: "__func__", classmethod: "__func__", property: "fget", types.MethodType: "__func__",
-    type(functools.lru_cache(lambda: None)): "__wrapped__",
-}  # fmt: skip
+_BOUND = {types.MethodType: "__func__", type(functools.lru_cache(lambda: None)): "__wrapped__"}
+_HOLDERS = {staticmethod: "__func__", classmethod: "__func__", property: "fget", **_BOUND}
+_PARTIAL = (functools.partial, functools.partialmethod)
+#: Where the classes of most of what the framework has are.
+_PYTHONS = frozenset({"builtins", "typing"})
 
 
 def programs(rows: Iterable[Named]) -> list[Named]:

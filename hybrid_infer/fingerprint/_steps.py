@@ -1,8 +1,8 @@
 """Instructions of code as those read them who follow a value through it: each for one variable, in every Python.
 
 From Python 3.13 on some load or store two at once, and what a function inside has of the variables around it is loaded
-as variables are: it is LOAD_CLOSURE here, as before. From 3.12 on comprehensions stand inside the function that has them:
-what lies on the stack before one goes through it untouched, as through a call.
+as variables are: it is LOAD_CLOSURE here, as before. From 3.12 on comprehensions stand inside the function that has
+them: what lies on the stack before one goes through it untouched, as through a call.
 """
 
 from __future__ import annotations
