@@ -37,6 +37,28 @@ def command_line_imported_here(x: Any) -> Any:
     return x * len(sys.argv)
 
 
+def command_line_by_another_name(x: Any) -> Any:
+    import sys as system
+
+    return x * len(system.argv)
+
+
+def command_line_from_there(x: Any) -> Any:
+    from sys import argv
+
+    return x * len(argv)
+
+
+def multiplied(x: Any, values: Any) -> Any:
+    return x * len(values)
+
+
+def command_line_behind_another(x: Any) -> Any:
+    import sys
+
+    return multiplied(x, sys.argv)
+
+
 def options(x: Any) -> Any:
     return x * (2 if sys.flags.optimize else 3)
 
@@ -115,6 +137,8 @@ def errors_of_numpy(x: Any) -> Any:
     ("function", "what"),
     [
         (command_line, "the command line"), (command_line_imported_here, "the command line"),
+        (command_line_by_another_name, "the command line"), (command_line_from_there, "the command line"),
+        (command_line_behind_another, "the command line"),
         (options, "the options of the interpreter"), (installed, "where Python is installed"),
         (folders, "the folders in which modules"), (loaded, "which modules are loaded"),
         (zone, "the time zone"), (offset, "the time zone"), (recursion, "a setting of the interpreter"),

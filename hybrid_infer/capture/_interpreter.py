@@ -12,6 +12,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+from hybrid_infer.fingerprint._steps import Steps
 from hybrid_infer.objects import _origin
 
 _ZONE, _COLLECTOR = "the time zone", "the garbage collector"
@@ -58,9 +59,7 @@ NAMES = frozenset(
     }
 )  # fmt: skip
 #: What stands between a name and its attribute: in code that Paddle has rewritten, a call that passes the value on.
-_BETWEEN = frozenset(
-    {"CACHE", "EXTENDED_ARG", "PUSH_NULL", "PRECALL", "CALL", "CALL_FUNCTION", "CALL_METHOD", "NOT_TAKEN"}
-)
+_BETWEEN = frozenset({"PUSH_NULL", "CALL", "CALL_FUNCTION", "CALL_METHOD"})
 _DATES = (datetime.date, datetime.time)
 #: What depends on the locale, and what goes by the time zone where a date has none.
 _LOCAL, _ZONED = frozenset("aAbBcpxX"), frozenset("sZ")
@@ -136,13 +135,21 @@ def _reads(code: types.CodeType) -> tuple[tuple[str, str], ...]:
 
     But for ``sys.modules[__name__]`` and its like: the module of what runs is always there.
     """
-    found = []
-    steps = [step for step in dis.get_instructions(code) if step.opname not in _BETWEEN]
-    for at, step in enumerate(steps[1:], start=1):
-        if step.opname in ("LOAD_ATTR", "LOAD_METHOD") and step.argval in _READ:
+    found, imported, module = [], dict[str, str](), ""
+    steps = [step for step in Steps(code) if step.opname not in _BETWEEN]
+    for at, step in enumerate(steps):
+        before = steps[at - 1]
+        if step.opname == "IMPORT_NAME":
+            module = step.argval
+        elif step.opname.startswith("STORE_") and before.opname == "IMPORT_NAME":
+            imported[step.argval] = module  # `import sys as system`
+        elif step.opname == "IMPORT_FROM":
+            found.append((module, step.argval))
+        elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and step.argval in _READ:
             after = {each.argval for each in steps[at + 1 : at + 4]}
             if step.argval != "modules" or after.isdisjoint(("__name__", "__module__")):
-                found.append((str(steps[at - 1].argval), step.argval))
+                holder = str(before.argval)
+                found.append((imported.get(holder, holder), step.argval))
     return tuple(found)
 
 
