@@ -25,6 +25,8 @@ _SIZES = frozenset({"shape", "ndim", "dim", "size", "numel"})
 _METHODS = frozenset({"keys", "values", "items", "union", "intersection", "difference", "symmetric_difference", "copy"})
 _VIEWS = frozenset({"keys", "items"})
 _COMPARING = frozenset({"isdisjoint", "issubset", "issuperset"})
+#: Those by which more is put into a set, or that give one with more.
+_FILLING = frozenset({"add", "update", "union", "symmetric_difference", "symmetric_difference_update"})
 _TEXTS = frozenset({"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "BUILD_STRING", "CONVERT_VALUE"})
 _BEFORE = frozenset({"PUSH_NULL", "LOAD_CLOSURE", "BUILD_TUPLE"})
 _CODES = ("<setcomp>", "<genexpr>", "<listcomp>", "<dictcomp>")
@@ -50,8 +52,31 @@ def of(body: Body, of_name: Callable[[str], Use | None]) -> Iterator[frozenset[s
             continue
         follower = _iteration.Follower(body)
         if follower.follow(end, 0, start) or any(map(of_name, follower.further)):
-            found = None if start is None else _names(body, start, end, set())
+            found = None if start is None or _is_filled(body, start, end) else _names(body, start, end, set())
             yield None if found is None else frozenset(found)
+
+
+def _is_filled(body: Body, start: int, end: int) -> bool:
+    """Is there more in it than its expression has put there? An empty one is filled, if its order counts."""
+    steps = body.steps
+    if steps[end].opname in _iteration.CALLS and not steps[end].arg and end - start <= 2:
+        return True
+    if end + 1 == len(steps):
+        return False
+    following = steps[end + 1]
+    if following.opname in ("STORE_FAST", "STORE_DEREF"):
+        return _fills(body, following.argval)
+    return following.argval in _FILLING
+
+
+def _fills(body: Body, name: str) -> bool:
+    """Does code put more into the set that a variable holds, or a function inside of it?"""
+    pairs = zip(body.steps, body.steps[1:], strict=False)
+    here = any(
+        step.opname.startswith("LOAD_") and step.argval == name and following.argval in _FILLING
+        for step, following in pairs
+    )
+    return here or any(_fills(each, name) for each in body.inside if name in each.code.co_freevars)
 
 
 def _asked(steps: Steps, start: int | None, end: int) -> bool:

@@ -46,6 +46,32 @@ def test_a_set_in_place_is_one_too() -> None:
     assert of(smaller) == [frozenset({"a", "b"})]
 
 
+def test_what_is_put_into_a_set_later_is_not_known() -> None:
+    def added(self: Any) -> Any:
+        names = set()
+        for name in self.a:
+            names.add(name)
+        return list(names)
+
+    def updated(self: Any) -> Any:
+        names = {self.a}
+        names.update(self.b)
+        return list(names)
+
+    def inside(self: Any) -> Any:
+        names = {name for name in self.a}
+        map_values(lambda name: names.add(name), self.b)
+        return list(names)
+
+    def only_asked(self: Any) -> Any:
+        names = set()
+        return [name for name in self.a if name not in names and names.add(name) is None]
+
+    united: list[Any] = [lambda self: list(set().union(self.a)), lambda self: list({*self.a}.union(self.b))]
+    assert [of(each) for each in (added, updated, inside, *united)] == [[None]] * 5
+    assert of(only_asked) == []
+
+
 def test_of_what_a_function_gives_back_it_is_not_known() -> None:
     assert of(FIRST["lambda"]) == [None]
 

@@ -50,6 +50,7 @@ THROUGH = {
     "Filtered": "[WEIGHTS[name] for name in {name for name in self.listed if name in self.held}]",
     "Nested": "[WEIGHTS[name] for name in {name for _ in range(2) for name in self.listed}]",
     "Unpacked": "[WEIGHTS[name] for name in {*self.listed}]",
+    "United": "[WEIGHTS[name] for name in set().union(self.listed)]",
     "Popped": "[WEIGHTS[set(self.listed).pop()]]",
     "OfGlobal": "[WEIGHTS[name] for name in set(SIDES)]",
     "Split": "[WEIGHTS[name] for name in set(self.text.split())]",
