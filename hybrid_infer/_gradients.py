@@ -92,11 +92,12 @@ def differentiable(
         return [kept[i] for i in connected]
 
     modes = frontend.modes()  # the backward pass may be called outside of them
+    stamps = route.stamps() if route.follows else ()
 
     def eagerly(*inputs: Any) -> list[Any]:
         if backwards is not None:
             backwards.came()
-        if not call.unchanged(route):
+        if not (route.weights_as_they_were(stamps) and call.unchanged(route)):
             raise RuntimeError(
                 f"what {route.held.version.method} reads was changed between a call of it and its backward pass, which "
                 "computes the method again. Change it after backward(), or call the undecorated method, its __wrapped__"

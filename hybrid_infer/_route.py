@@ -162,6 +162,19 @@ class Compiled:
         except (KeyError, IndexError):
             return False
 
+    def stamps(self) -> list[tuple[Any, Any]]:
+        """The weights that require no gradient, each as it is now: autograd vouches for the others."""
+        needs, stamp = self.frontend.requires_grad, self.frontend.stamp
+        return [(tensor, stamp(tensor)) for _, _, tensor in self._valued if not needs(tensor)]
+
+    def weights_as_they_were(self, stamps: Sequence[tuple[Any, Any]]) -> bool:
+        """Are the weights those of a call for which this was valid? `stamps`: of then, where this `follows` them."""
+        try:
+            same = self._unchanged() and (not self._loose or self._constant())
+            return same and all(self.frontend.stamp(tensor) == before for tensor, before in stamps)
+        except (KeyError, IndexError):  # a container lost a weight
+            return False
+
     def watched(self) -> Callable[[], bool]:
         """Tells whether the weights are still the same, as far as is seen, though this may follow what is written."""
         unwritten: Callable[[], bool] = self.frontend.watch(self._valued)

@@ -83,3 +83,39 @@ def test_a_list_of_arguments_is_changed_meanwhile(framework: Any) -> None:
     np.testing.assert_allclose(x.grad.numpy(), [15, 15])
     (counts,) = stats().values()
     assert (counts["captures"], counts["fallbacks"]) == (1, {}), counts
+
+
+@pytest.mark.parametrize("weights", ["auto", "live"])
+@pytest.mark.parametrize("change", ["replaced", "in place"])
+def test_a_weight_that_needs_no_gradient_is_changed_meanwhile(framework: Any, change: str, weights: Any) -> None:
+    class Layer(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("scale", framework.full([2], 2.0))
+
+        def forward(self, x: Any) -> Any:
+            return x * self.scale
+
+    layer = Layer()
+    hot = inference(layer.forward, backend="onnxruntime", weights=weights)
+    with framework.no_grad():
+        for _ in range(2):
+            hot(framework.ones([2]))
+    x = framework.ones([2])
+    if framework.__name__ == "torch":
+        x.requires_grad_()
+    else:
+        x.stop_gradient = False
+    hot(x).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), [2, 2])
+    y = hot(x).sum()
+    if change == "replaced":
+        layer.scale = framework.full([2], 5.0)
+    else:
+        layer.scale.fill_(5.0)
+    with pytest.raises((RuntimeError, OSError), match="changed between a call of it and its backward pass"):
+        y.backward()
+    hits = sum(found["hits"] for found in stats().values())
+    hot(x).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), [7, 7])
+    assert sum(found["hits"] for found in stats().values()) >= hits >= 2
