@@ -66,7 +66,8 @@ _OF_WHOLE_PASSES = "compatible with .grad()"
 
 def _recomputed(ctx: Any, tensors: Sequence[Any], gradients: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
     """Detached tensors of the call, and the results that carry a gradient, with these gradients."""
-    inputs = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
+    needs = ctx.needs_input_grad[3:]  # as at the call: a leaf may require none by now
+    inputs = [t.detach().requires_grad_(t.requires_grad or need) for t, need in zip(tensors, needs, strict=False)]
     results = ctx.function(*inputs)
     pairs = [(r, g) for r, g in zip(results, gradients, strict=True) if g is not None and r.requires_grad]
     return inputs, [r for r, _ in pairs], [g for _, g in pairs]

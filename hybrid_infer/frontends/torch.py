@@ -470,6 +470,9 @@ def _entered(gradients: bool, inference: bool, autocast: Sequence[tuple[str, Any
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(inference))
         stack.enter_context(torch.set_grad_enabled(gradients))
+        for kind in {"cpu", "cuda"}.difference(kind for kind, _ in autocast):
+            if torch.is_autocast_enabled(kind):  # where the modes are entered, as in a backward pass under autocast
+                stack.enter_context(torch.autocast(kind, enabled=False))
         for kind, dtype in autocast:
             stack.enter_context(torch.autocast(kind, dtype))
         if device is not None:

@@ -151,6 +151,36 @@ def test_the_backward_pass_computes_in_the_autocast_of_the_forward_pass() -> Non
     same(found[1:], [found[0]] * 2, 0.0)
 
 
+def test_a_backward_pass_under_autocast_computes_a_method_that_was_called_outside_of_it_without() -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x * (2 if torch.is_autocast_enabled("cpu") else 3)
+
+    hot = inference(scaled, backend="onnxruntime")
+    for call in (scaled, hot, hot):
+        x = X.clone().requires_grad_()
+        result = call(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            result.sum().backward()
+            assert torch.is_autocast_enabled("cpu")
+        assert x.grad is not None and x.grad.unique().item() == 3
+    assert counts()["hits"]
+
+
+def test_an_argument_needs_no_gradient_any_more_when_the_backward_pass_comes() -> None:
+    layer, found = Block(), []
+    hot = inference(layer.forward, backend="onnxruntime")
+    for call in (layer.forward, hot, hot):
+        layer.zero_grad()
+        x = X.clone().requires_grad_()
+        result = call(x)
+        x.requires_grad_(False)
+        result.sum().backward()
+        assert x.grad is None
+        found.append([p.grad.clone() for p in layer.parameters() if p.grad is not None])
+    assert found[0] and counts()["hits"]
+    same(found[1:], [found[0]] * 2, 1e-5)
+
+
 def test_a_method_that_writes_and_raises_is_called_once() -> None:
     def counted(total: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         total.add_(1.0)
