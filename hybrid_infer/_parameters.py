@@ -39,8 +39,9 @@ class Parameters:
         self.defaults = tuple(p.default for p in parameters)
         self.simple = all(p.kind in (_POSITIONAL_ONLY, _POSITIONAL_OR_KEYWORD) for p in parameters)
         self._table = [(p.kind, p.name) for p in parameters]  # the attributes of `p` are properties
-        #: By how many arguments are passed by position, and the names of the others: what puts them in order.
-        self._ways: dict[tuple[Any, ...], Callable[[Any], tuple[Any, ...]]] = {}
+        #: By how many arguments are passed by position, and the names of the others: what puts them in order; None
+        #: where something is left for ``**kwargs``.
+        self._ways: dict[tuple[Any, ...], Callable[[Any], tuple[Any, ...]] | None] = {}
         self._by_name = frozenset(p.name for p in parameters if p.kind is _KEYWORD_ONLY)
         #: Does it matter to a wrapper which of them a call leaves out?
         self.looked_at = _wrapping.looked_at(function)
@@ -64,21 +65,25 @@ class Parameters:
             if self.required <= given < self.count:
                 return args + self.defaults[given:]
             return None
-        way = self._ways.get((len(args), *kwargs))
+        passed = (len(args), *kwargs)
+        way = self._ways.get(passed)
         if way is not None:
             return way((*args, *kwargs.values(), *self.defaults, (), {}))
-        self._learn(len(args), tuple(kwargs))
+        if passed not in self._ways and len(self._ways) < _WAYS:
+            self._learn(len(args), tuple(kwargs))
         return self._bind(args, kwargs, self.defaults)
 
     def _learn(self, given: int, names: tuple[str, ...]) -> None:
-        """Keep what puts into order the arguments that are passed so, where nothing is left for ``**kwargs``."""
+        """Keep what puts into order the arguments that are passed so; nothing of a call that is wrong."""
         count = given + len(names)
         defaults = [self.missing if d is self.missing else count + i for i, d in enumerate(self.defaults)]
         found = self._bind(tuple(range(given)), {name: given + i for i, name in enumerate(names)}, defaults)
-        if found and len(self._ways) < _WAYS and all(type(i) is int or not i for i in found):
+        passed: tuple[Any, ...] = (given, *names)
+        if found and not all(type(i) is int or not i for i in found):
+            self._ways[passed] = None
+        elif found:
             places = [i if type(i) is int else count + self.count + (type(i) is dict) for i in found]
             alone = slice(places[0], places[0] + 1)  # of one place, what stands there would be given by itself
-            passed: tuple[Any, ...] = (given, *names)
             self._ways[passed] = itemgetter(*places) if len(places) > 1 else itemgetter(alone)
 
     def _bind(

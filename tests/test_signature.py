@@ -240,3 +240,21 @@ def test_a_default_of_any_class_is_known_by_its_identity() -> None:
     assert key([default], default)
     with pytest.raises(Unsupported):
         key([object()], default)
+
+
+def test_arguments_are_put_in_order_by_going_through_the_parameters_once_for_a_call_and_not_at_all_once_a_way_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def f(x: Any, *, scale: float = 1.0, **more: Any) -> None: ...
+
+    parameters, calls, bind = Parameters(f, owner=False), [], Parameters._bind
+    monkeypatch.setattr(Parameters, "_bind", lambda *args: calls.append(args) or bind(*args))
+
+    def counted(*args: Any, **kwargs: Any) -> int:
+        calls.clear()
+        assert parameters.bind(args, kwargs) == bind(parameters, args, kwargs, parameters.defaults)
+        return len(calls)
+
+    assert [counted(1, scale=2.0) for _ in range(3)] == [2, 0, 0]
+    assert [counted(1, scale=2.0, other=3) for _ in range(3)] == [2, 1, 1]
+    assert [counted(1, scaled=2.0, other=3) for _ in range(3)] == [2, 1, 1]
