@@ -168,7 +168,7 @@ def test_an_exact_number_counts_with_the_context_that_rounds_what_is_made_of_it(
 @pytest.mark.skipif(not hasattr(time, "tzset"), reason="the time zone of a process cannot be set")
 @pytest.mark.parametrize("day", [date(2020, 7, 1), datetime(2020, 7, 1, 5)], ids=str)
 def test_a_day_counts_with_the_time_zone_in_which_it_begins(day: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    method = lambda x, day: x * (float(day.strftime("%s")) % 86400)  # noqa: E731  by C alone, which nothing sees
+    method = lambda x, day: x * (float(f"{day:%s}") % 86400)  # noqa: E731  by C alone, which nothing sees
     hot = inference(fallback="error", backend="onnxruntime")(method)
     try:
         for zone in ("UTC", "JST-9", "UTC"):

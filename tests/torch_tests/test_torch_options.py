@@ -22,7 +22,7 @@ FLAGS = (
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
-        *((flag, 1, "True or False") for flag in FLAGS),
+        *((flag, 2, "True or False") for flag in FLAGS),
         ("save_model_dir", 3, "the path of a directory"),
         ("save_model_dir", "", "the path of a directory"),
         ("save_model_dir", "a\0b", "the path of a directory"),
