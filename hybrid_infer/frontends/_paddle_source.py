@@ -310,7 +310,8 @@ class Rewrites(program_translator.FunctionCache):
         self._dygraph_to_static = _Translator(observing, apart)
         self._thread, self._shared = threading.get_ident(), program_translator._FUNCTION_CACHE
         self._scopes: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        #: The functions that were rewritten: Paddle forgets those that nobody else holds, as one without its decorator.
+        #: The functions that were rewritten, while it is active: Paddle forgets those that nobody else holds, as one
+        #: without its decorator.
         self._originals: list[Any] = []
         self._reached: Callable[[Any], Any] = lambda func: func
 
@@ -400,6 +401,7 @@ class Rewrites(program_translator.FunctionCache):
         try:
             yield
         finally:
+            self._originals.clear()
             program_translator._FUNCTION_CACHE = before
             calls.is_unsupported = asked
             rewritten.Call = call

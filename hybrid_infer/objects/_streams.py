@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import types
 import weakref
 from typing import Any
@@ -28,7 +29,12 @@ class Position:
 
 
 def is_read(value: Any) -> bool:
-    """Is it a stream from which may be read? One that is only written to has nothing that a method could go by."""
+    """Is it a stream from which may be read? One that is only written to has nothing that a method could go by.
+
+    Nor have the program's outputs, which some that stand in their place would let be read.
+    """
+    if any(value is output for output in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)):
+        return False
     try:
         return isinstance(value, io.IOBase) and not value.closed and value.readable()
     except Exception:  # of a class of the program's own, which says so in its own way
