@@ -12,6 +12,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+from hybrid_infer.fingerprint._iteration import CALLS
 from hybrid_infer.fingerprint._steps import Steps
 from hybrid_infer.objects import _origin
 
@@ -59,7 +60,8 @@ NAMES = frozenset(
     }
 )  # fmt: skip
 #: What stands between a name and its attribute: in code that Paddle has rewritten, a call that passes the value on.
-_BETWEEN = frozenset({"PUSH_NULL", "CALL", "CALL_FUNCTION", "CALL_METHOD"})
+_BETWEEN = frozenset({"PUSH_NULL", *CALLS})
+_CALLS = frozenset({*CALLS, "CALL_FUNCTION_KW", "CALL_KW"})
 _DATES = (datetime.date, datetime.time)
 #: What depends on the locale, and what goes by the time zone where a date has none.
 _LOCAL, _ZONED = frozenset("aAbBcpxX"), frozenset("sZ")
@@ -97,29 +99,25 @@ def of_builtin(frame: Any, called: Any, owner: Any) -> str | None:
     return _SEED if called.__name__ == "initial_seed" and type(owner).__module__.startswith("torch") else None
 
 
-def of_python(frame: Any) -> str | None:
-    """The same of a function of Python's own that begins in a frame."""
-    code = frame.f_code
-    what = OF_PYTHON.get((frame.f_globals.get("__name__", ""), code.co_name))
-    if code.co_name == "currentframe" and "f_back" not in frame.f_back.f_code.co_names:
-        return None  # its own
-    return what
+def gives_its_own(frame: Any) -> bool:
+    """Is a function of `OF_PYTHON` that begins in a frame asked for the frame of what calls it, and for no caller's?"""
+    return frame.f_code.co_name == "currentframe" and "f_back" not in frame.f_back.f_code.co_names
 
 
 def _looks_up(frame: Any) -> bool:
     """Does the user's code ask for a frame that is not its own? Libraries do so for themselves."""
-    code = frame.f_code
-    return _is_of_user(frame) and ("f_back" in code.co_names or _arguments(code, frame.f_lasti) != 0)
+    return _is_of_user(frame) and ("f_back" in frame.f_code.co_names or arguments(frame) != 0)
 
 
 def _is_of_user(frame: Any) -> bool:
     return _origin.of_file(frame.f_code.co_filename, str(frame.f_globals.get("__name__"))) == _origin.USER
 
 
-def _arguments(code: types.CodeType, offset: int) -> int | None:
-    for step in dis.get_instructions(code):
-        if step.offset == offset:
-            return step.arg if step.opname in ("CALL", "CALL_FUNCTION", "CALL_METHOD") else None
+def arguments(frame: Any) -> int | None:
+    """With how many arguments a frame is about to call something, as far as its code tells."""
+    for step in dis.get_instructions(frame.f_code):
+        if step.offset == frame.f_lasti:
+            return step.arg if step.opname in _CALLS else None
     return None
 
 

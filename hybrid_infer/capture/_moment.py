@@ -65,7 +65,6 @@ _OF_PYTHON = {
 }  # fmt: skip
 _NAMES_OF_MODULES = frozenset(name for _, name in _OF_MODULES)
 _NAMES_OF_PYTHON = frozenset(name for _, name in _OF_PYTHON)
-_INTERPRETERS = frozenset(name for _, name in _interpreter.OF_PYTHON)
 _CALENDAR = (datetime.datetime, datetime.date)
 _DATES = frozenset({"now", "utcnow", "today"})
 _OPENED = (io.TextIOWrapper, io.BufferedReader, io.BufferedRandom, io.FileIO)
@@ -75,8 +74,6 @@ _TOLD = frozenset({"__hash__", "__eq__", "__repr__", "__str__", "__format__", "_
 #: Where a trace begins.
 _TRACING = "hybrid_infer.capture._tracing"
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
-
-_CALLS = ("CALL", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_METHOD", "CALL_KW")
 
 #: What code of ours asks for itself, which passes calls of the user's on.
 _OWN = (hash, id, threading.get_ident)
@@ -148,11 +145,11 @@ def of_builtin(frame: Any, called: Any, owner: Any) -> str | None:
     if isinstance(owner, type):
         if name in _DATES and owner in _CALENDAR:
             return "the clock"
-        by_zone = name == "fromtimestamp" and owner in _CALENDAR and arguments(frame) in (1, None)
+        by_zone = name == "fromtimestamp" and owner in _CALENDAR and _interpreter.arguments(frame) in (1, None)
         return _ZONE if by_zone else None
     if isinstance(owner, datetime.datetime):
         naive = owner.tzinfo is None and name in ("timestamp", "astimezone")
-        if naive or (name == "astimezone" and arguments(frame) in (0, None)):
+        if naive or (name == "astimezone" and _interpreter.arguments(frame) in (0, None)):
             return _ZONE
     if name in _READS and isinstance(owner, _OPENED):
         return "the file that was opened before the call"
@@ -165,8 +162,8 @@ def of_python(frame: Any) -> str | None:
     if name not in _NAMES_OF_PYTHON:
         return None
     what = _OF_PYTHON.get((frame.f_globals.get("__name__", ""), name))
-    if what is not None and name in _INTERPRETERS:
-        return _interpreter.of_python(frame)
+    if what is not None and _interpreter.gives_its_own(frame):
+        return None
     if what is _SYSTEM and frame.f_locals.get("a") is not None:
         return None  # the seed that it is given
     if what is _ENVIRONMENT and frame.f_locals.get("self") is not os.environ:
@@ -208,12 +205,3 @@ def _tells(frame: Any) -> bool:
                 return True
         frame = frame.f_back
     return False
-
-
-def arguments(frame: Any) -> int | None:
-    """With how many arguments a frame is about to call something, as far as its code tells."""
-    for step in dis.get_instructions(frame.f_code):
-        if step.offset == frame.f_lasti:
-            return step.arg if step.opname in _CALLS else None
-    return None
-

@@ -77,7 +77,7 @@ class _Position:
             if frame is None:
                 return (), []
             # No variable has a loop's iterator; which of the two refers to it depends on the version of Python.
-            loops = filter(_is_iterator, [*gc.get_referents(value), *gc.get_referents(frame)])
+            loops = filter(_streams.is_iterator_in_c, [*gc.get_referents(value), *gc.get_referents(frame)])
             return frame.f_lasti, [*frame.f_locals.values(), *loops]
         held = gc.get_referents(value)
         if kind in _COPIED:
@@ -94,10 +94,6 @@ class _Position:
             return _HIDDEN
         same = now == self._before and len(held) == len(self.held) and all(map(operator.is_, held, self.held))
         return None if same else ""
-
-
-def _is_iterator(value: Any) -> bool:
-    return type(value) is types.GeneratorType or _streams.is_iterator_in_c(value)
 
 
 def _copied(value: Any) -> Any:
@@ -141,7 +137,7 @@ def _variables(functions: Iterable[Any], frontend: Any) -> Iterator[tuple[str, _
         elif (found := _undo.container(value)) is not None:
             yield name, found[0]
             queue.extend((item, name) for item in found[1])
-        elif _is_iterator(value):
+        elif _streams.is_iterator_in_c(value):
             yield name, (position := _Position(value))
             queue.extend((item, name) for item in position.held)
         elif _undo.is_array(value):
