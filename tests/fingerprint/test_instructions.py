@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hybrid_infer.capture import _moment
+from hybrid_infer.capture import _interpreter
 from hybrid_infer.fingerprint import _code, _computed_names, _iteration, _made
 from hybrid_infer.fingerprint._iteration import Body, Use
 
@@ -152,7 +152,7 @@ def test_how_many_arguments_a_call_has_that_names_some() -> None:
 
     def note(frame: Any, event: str, called: Any) -> None:
         if event == "c_call" and getattr(called, "__name__", "") == "fromtimestamp":
-            found.append(_moment.arguments(frame))
+            found.append(_interpreter.arguments(frame))
 
     before = sys.getprofile()
     sys.setprofile(note)
