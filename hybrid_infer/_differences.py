@@ -79,8 +79,10 @@ def places(tree: Any, names: Sequence[str]) -> tuple[list[str], list[str]]:
             tensors.append(place)
         elif node[0] == "i":
             ints.append(place)
+        elif node[0] == "p":
+            walk(node[-1][0], place)
         elif node[0] not in ("c", "a"):
-            keys = [k[-1] if isinstance(k, list) else k for k in node[2]] if node[0] in ("d", "D", "o") else None
+            keys = [k[-1] if isinstance(k, list) else k for k in node[2]] if node[0] in ("d", "f", "D", "o") else None
             dot = node[0] in ("D", "o")
             for n, child in enumerate(node[-1]):
                 walk(child, f"{place}.{keys[n]}" if dot and keys else f"{place}[{keys[n] if keys else n!r}]")

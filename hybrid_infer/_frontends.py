@@ -6,7 +6,9 @@ import dataclasses
 import inspect
 import logging
 import sys
+from collections import deque
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 from hybrid_infer import _compilers
@@ -84,9 +86,9 @@ def of_values(values: Any, tell: Callable[[Any], Any] = of) -> Any:
     """The frontend of the first tensor among some values, nested ones included; `tell` gives that of one."""
     for value in values:
         found = tell(value)
-        if found is None and isinstance(value, dict):
+        if found is None and isinstance(value, (dict, MappingProxyType)):
             found = of_values(value.values(), tell)
-        elif found is None and isinstance(value, (list, tuple)):
+        elif found is None and isinstance(value, (list, tuple, deque)):
             found = of_values(value, tell)
         elif found is None and not isinstance(value, type) and dataclasses.is_dataclass(value):
             found = of_values((getattr(value, f.name) for f in dataclasses.fields(value)), tell)

@@ -2,9 +2,10 @@
 
 A *key* is what the memo compares: cheap, hashable, exact. A *layout* is the same as plain JSON data, for versions on
 disk: a tree whose leaves are ``["t"]`` (the next tensor), ``["t", i]`` (the i-th one again), ``["i"]`` (the next
-integer), ``["c", type, value]`` (a constant) and whose inner nodes name their class by import path. ``["a", n]`` is the
-n-th of these again, where one object stands in two places. Among results ``["g", i, n]`` is the i-th of the n objects
-that the call was given (see `_given`).
+integer), ``["c", type, value]`` (a constant) and whose inner nodes name their class by import path and hold what is in
+them at their end: of a ``defaultdict`` behind the name of its factory, of a ``deque`` behind its greatest length.
+``["a", n]`` is the n-th of these again, where one object stands in two places. Among results ``["g", i, n]`` is the
+i-th of the n objects that the call was given (see `_given`).
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 import inspect
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from hybrid_infer._structure import builder, class_path, constants, lasts, name_of
-from hybrid_infer.objects import _beside, _constants, _state
+from hybrid_infer.objects import _beside, _collections, _constants, _state
 from hybrid_infer.objects._instead import instead
 from hybrid_infer.objects._state import PLAIN
 from hybrid_infer.state import _mappings
@@ -157,6 +158,8 @@ class Signatures:
                 if type(name) not in (str, int, bool) and name is not None:
                     raise Unsupported("a key of a dict", name)
                 names.append((type(name), name))
+            if kind is defaultdict:
+                names.append(_told(_collections.factory, value, "an argument"))
             return kind, tuple(names), self.key(tuple(value.values()), tensors, defaults, boxes)
         if isinstance(value, tuple):
             _sole(value, kind, "an argument")
@@ -165,6 +168,11 @@ class Signatures:
             _sole(value, kind, "an argument")
             boxes[id(value)] = value
             return kind, self.key(value, tensors, defaults, boxes)
+        if kind is deque:
+            boxes[id(value)] = value
+            return kind, value.maxlen, self.key(value, tensors, defaults, boxes)
+        if kind is MappingProxyType and not _among(value, defaults):
+            return kind, self._key(_told(_collections.behind, value, "an argument"), tensors, defaults, boxes)
         if self.objects and is_object(kind) and not _among(value, defaults):
             boxes[id(value)] = value
             state = _mappings.attributes(value, kind, self._leaves)
@@ -250,8 +258,10 @@ class Signatures:
         number = found.enter(value, place)
         if number is not None:
             return ["a", number]
-        if kind not in (dict, OrderedDict):
+        if kind not in _collections.STANDARD:
             found.note(kind)
+        elif kind not in (dict, OrderedDict):
+            found.standard = True
         children = self._children(items, place, found, defaults, dot)
         found.open.discard(id(value))
         return [*head, children]
@@ -270,10 +280,18 @@ class Signatures:
                 if type(name) not in (str, int, bool) and name is not None:
                     raise Unsupported(f"a key of {place}", name)
             _sole(value, kind, place)
+            names = [[type(k).__name__, k] for k in value]
             if kind in (dict, OrderedDict):
-                return ["d", path, [[type(k).__name__, k] for k in value]], value.items(), ""
+                return ["d", path, names], value.items(), ""
+            if kind is defaultdict and not self._kept_by_program(value, found):
+                return ["f", path, names, _told(_collections.factory, value, place)], value.items(), ""
             if not dataclasses.is_dataclass(kind):
                 raise Unsupported(place, value)
+        if kind is deque and not self._kept_by_program(value, found):
+            return ["q", path, value.maxlen], enumerate(value), ""
+        if kind is MappingProxyType and not _among(value, defaults):
+            held = _told(_collections.behind, value, place)
+            return None if self._kept_by_program(held, found) else (["p", path], [(None, held)], "")
         if not isinstance(value, type) and dataclasses.is_dataclass(value):
             own = dataclasses.fields(value)
             if found.symbolic is not None and _state.plain(kind) and _beside.of_dataclass(value, kind, own) is not None:
@@ -316,13 +334,20 @@ class Signatures:
             return ["c", *_constants.listed(constant)]
         raise (OfOrder if found.symbolic is None and _constants.unordered(value) else Unsupported)(place, value)
 
+    def _kept_by_program(self, value: Any, found: Layout) -> bool:
+        """Is a container of the results one that the program keeps, and goes on to change?"""
+        return found.symbolic is not None and found.kept(value)
+
     def _kept(self, value: Any, found: Layout) -> bool:
         return isinstance(value, self.frontend.layer_type) or found.kept(value)
 
     def _children(
         self, items: Any, place: str, found: Layout, defaults: Sequence[Any], dot: str = ""
     ) -> list[list[Any]]:
-        return [self._node(v, f"{place}.{k}" if dot else f"{place}[{k!r}]", found, defaults) for k, v in items]
+        def at(key: Any) -> str:
+            return place if key is None and not dot else f"{place}.{key}" if dot else f"{place}[{key!r}]"
+
+        return [self._node(v, at(k), found, defaults) for k, v in items]
 
 
 class Layout:
@@ -343,6 +368,7 @@ class Layout:
         self.holds_objects = False
         self.told = False  # are objects that stand in two places told from two equal ones?
         self.repeats = False  # is there one?
+        self.standard = False  # is there a `defaultdict`, a `deque` or a `MappingProxyType`?
         self.given: dict[int, int] = {}  # among results, the objects of the call: their positions by id
         self.inner = 0  # inner nodes so far
         self.entered: dict[int, tuple[int, Any]] = {}  # number and object by id, of those that can be changed
@@ -351,7 +377,7 @@ class Layout:
     @property
     def specifiable(self) -> bool:
         """Can specs, and so a saved model, stand for it? They tell of no object, nor which lists and dicts are one."""
-        return not self.holds_objects and not self.repeats
+        return not (self.holds_objects or self.repeats or self.standard)
 
     def rebuilder(self, frontend: Any, defaults: Sequence[Any]) -> Callable[..., Any]:
         """A function from other tensors, and integers by position, to the values of a call, in other containers.
@@ -367,7 +393,7 @@ class Layout:
 
     def enter(self, value: Any, place: str) -> int | None:
         """Note that a structure is looked into; its number where that has been done. Raises Unsupported in a circle."""
-        if not isinstance(value, tuple):
+        if not isinstance(value, (tuple, MappingProxyType)):
             if id(value) in self.open:
                 raise Unsupported(f"{place}, which holds itself,", value)
             if self.told and id(value) in self.entered:
@@ -410,6 +436,14 @@ def _sole(value: Any, kind: type, place: str) -> None:
         name = _beside.attribute(value, kind)
     if name is not None:
         raise Beside(place, value, name)
+
+
+def _told(ask: Callable[[Any], Any], value: Any, place: str) -> Any:
+    """What `ask` tells of a container. Raises Unsupported where it tells nothing."""
+    try:
+        return ask(value)
+    except LookupError:
+        raise Unsupported(place, value) from None
 
 
 def _member(value: enum.Enum, kind: Any) -> list[Any] | None:

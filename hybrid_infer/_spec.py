@@ -6,7 +6,9 @@ import copy
 import dataclasses
 import enum
 import operator
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from hybrid_infer._errors import SpecError
@@ -186,9 +188,9 @@ def _parts(value: Any) -> list[tuple[Any, Any]] | None:
     """What is in a list, tuple, dict or object of the program's own classes; None of anything else."""
     if isinstance(value, enum.Enum):  # which is itself, whatever it holds
         return None
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, deque)):
         return list(enumerate(value))
-    if isinstance(value, dict):
+    if isinstance(value, (dict, MappingProxyType)):
         return list(value.items())
     if _described(value):
         return None
@@ -205,11 +207,17 @@ def mapped(value: Any, change: Callable[[Any, str, str], Any], place: str, name:
     parts = _parts(value)
     if parts is None:
         return value if inside and not _described(value) else change(value, place, name)
-    named = not isinstance(value, (list, tuple, dict))
+    named = not isinstance(value, (list, tuple, deque, dict, MappingProxyType))
     items = []
     for key, part in parts:
         at = f"{place}.{key}" if named else f"{place}[{key!r}]"
         items.append(mapped(part, change, at, f"{name}_{key}", inside or named))
+    if type(value) is defaultdict:
+        return defaultdict(value.default_factory, zip(value, items, strict=True))
+    if type(value) is deque:
+        return deque(items, value.maxlen)
+    if isinstance(value, MappingProxyType):
+        return MappingProxyType(dict(zip(value, items, strict=True)))
     if isinstance(value, dict):
         return type(value)(zip(value, items, strict=True))
     if isinstance(value, (list, tuple)):
@@ -346,9 +354,9 @@ def _shown(value: Any) -> str:
     if isinstance(value, InputSpec) or is_tensor(value):
         sizes = ", ".join("any" if n in (None, -1) else str(n) for n in value.shape)
         return f"{dtype_name(value.dtype)} ({sizes})"
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, deque)):
         return f"[{', '.join(map(_shown, value))}]"
-    if isinstance(value, dict):
+    if isinstance(value, (dict, MappingProxyType)):
         return f"{{{', '.join(f'{k!r}: {_shown(v)}' for k, v in value.items())}}}"
     parts = _parts(value)
     if parts is not None:

@@ -20,7 +20,7 @@ from hybrid_infer._signature import Layout, OfValues, Signatures, Unsupported
 from hybrid_infer.capture import _outside
 from hybrid_infer.capture._copies import with_same_tensors
 from hybrid_infer.capture._since import Since
-from hybrid_infer.objects import _left_out, _origin
+from hybrid_infer.objects import _collections, _left_out, _origin
 from hybrid_infer.state import (
     _census,
     _entries,
@@ -235,7 +235,7 @@ class Twin:
         as_they_are = {id(value) for value in watched.values() if not self.watched or self.compared(value)}
         objects = _given.objects(values, self.parameters.defaults)
         partly = _mappings.Watched(objects, recorder, lambda value: self._looked_past() or self.compared(value))
-        kinds, entries = [*map(type, given)], _entries.Notes(self.census.objects, self.watched)
+        forms, entries = [*map(_collections.form, objects)], _entries.Notes(self.census.objects, self.watched)
         settings = _omegaconf.Notes(self.census.objects, self.watched)
         unwatched = recorder.watch(value for value in watched.values() if id(value) not in as_they_are)
         outside: _outside.Watch | None = None
@@ -270,8 +270,10 @@ class Twin:
                     self.requiring.add(i)
             for i, name in looked.put():
                 self.writes.append(f"it writes to {self.labels[i]} in place: to its attribute {name}")
-            if [*map(type, given)] != kinds:
-                self.writes.append("it changes the class of an argument")
+            for found, before_run in zip(map(_collections.form, objects), forms, strict=True):
+                if found != before_run:
+                    what = "class" if found[0] is not before_run[0] else "default_factory"
+                    self.writes.append(f"it changes the {what} of an argument")
             self.writes += [f"it assigns the global {name}" for name in clones.assigned()]
             self.writes += [f"it changes {name}, a variable of an enclosing function" for name in clones.nonlocals()]
         except Exception as fault:

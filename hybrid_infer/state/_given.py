@@ -11,15 +11,15 @@ import dataclasses
 import enum
 import types
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from hybrid_infer.objects import _state
+from hybrid_infer.objects import _collections, _state
 from hybrid_infer.objects._state import PLAIN, same
 from hybrid_infer.state import _mappings
 
-_DICTS = (dict, OrderedDict)
+_DICTS, _SEQUENCES = (dict, OrderedDict, defaultdict), (list, deque)
 _LEAVES = PLAIN | {type}
 _ABSENT = object()
 
@@ -49,7 +49,10 @@ def objects(values: Sequence[Any], defaults: Sequence[Any] = ()) -> list[Any]:
                 continue
             if isinstance(value, tuple):
                 walk(value)
-            elif isinstance(value, (list, dict)):
+            elif kind is types.MappingProxyType:
+                if not any(value is default for default in defaults):
+                    walk([_collections.behind(value)])
+            elif isinstance(value, (list, dict)) or kind is deque:
                 found[id(value)] = value
                 walk(value.values() if isinstance(value, dict) else value)
             elif is_object(kind):
@@ -74,6 +77,8 @@ def parts(values: Sequence[Any], given: Sequence[Any]) -> list[Any]:
         value = queue.pop()
         if type(value) is tuple:
             queue.extend(value)
+        elif type(value) is types.MappingProxyType:
+            queue.append(_collections.behind(value))
         elif id(value) not in ids:
             found.append(value)
         elif id(value) not in seen:
@@ -84,7 +89,7 @@ def parts(values: Sequence[Any], given: Sequence[Any]) -> list[Any]:
 
 def _noted(kind: type) -> bool:
     """Are changes of an instance noted? Of another one, such as of a class derived from list, they are refused."""
-    return kind is list or kind in _DICTS or is_object(kind)
+    return kind in _SEQUENCES or kind in _DICTS or is_object(kind)
 
 
 #: Whose objects stand for more than they hold: a tracer's numbers, generators, streams.
@@ -105,7 +110,7 @@ def is_object(kind: type) -> bool:
 
 
 def _held(value: Any, kind: type) -> Any:
-    if kind is list:
+    if kind in _SEQUENCES:
         return value
     return value.values() if kind in _DICTS else vars(value).values()
 
@@ -136,11 +141,11 @@ def called(
 
 
 def _content(value: Any) -> Any:
-    return value.copy() if type(value) is list or type(value) in _DICTS else vars(value).copy()
+    return value.copy() if type(value) in _SEQUENCES or type(value) in _DICTS else vars(value).copy()
 
 
 def _change(before: Any, value: Any) -> Change | None:
-    if type(value) is list:
+    if type(value) in _SEQUENCES:
         equal = len(before) == len(value) and all(map(same, before, value))
         return None if equal else (value, (), [*value])
     if type(value) in _DICTS:
@@ -172,6 +177,9 @@ def applied(found: Any, write: Callable[[Any, Any], Any], assign: Callable[[int,
                 assign(each, content)
         elif type(each) is list:
             each[:] = content
+        elif type(each) is deque:
+            each.clear()
+            each.extend(content)
         elif type(each) in _DICTS:
             each.clear()
             each.update(content)
