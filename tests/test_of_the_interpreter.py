@@ -23,6 +23,7 @@ from support import eagerly, layer_class, served
 
 from hybrid_infer import inference
 
+NEWER = sys.version_info >= (3, 12)
 DAY = datetime.date(2024, 5, 6)
 NOON = datetime.datetime(2024, 5, 6, 12)
 
@@ -121,6 +122,18 @@ def callers_by_traceback(x: Any) -> Any:
     return x * len(traceback.extract_stack())
 
 
+def calling_module(x: Any) -> Any:
+    return x * len(sys._getframemodulename(1))
+
+
+def watched(x: Any) -> Any:
+    return x * (2 if sys.monitoring.get_tool(sys.monitoring.DEBUGGER_ID) is None else 3)
+
+
+def sampled(x: Any) -> Any:
+    return x * (3 if sys.is_stack_trampoline_active() else 2)
+
+
 def weekday(x: Any) -> Any:
     return x * len(DAY.strftime("%A"))
 
@@ -146,6 +159,8 @@ def errors_of_numpy(x: Any) -> Any:
         (threshold, "garbage"), (caller, "the frames of its callers"), (caller_by_inspect, "the frames of its callers"),
         (callers, "the frames of its callers"), (callers_by_traceback, "the frames of its callers"),
         (weekday, "the locale"), (seconds, "the time zone"), (errors_of_numpy, "NumPy's settings"),
+        *([(calling_module, "the frames of its callers"), (watched, "whether a debugger"),
+           (sampled, "whether a debugger")] if NEWER else []),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )  # fmt: skip

@@ -16,6 +16,8 @@ from hybrid_infer.fingerprint._iteration import CALLS
 from hybrid_infer.fingerprint._steps import Steps
 from hybrid_infer.objects import _origin
 
+#: What tells of which module a caller is, since Python 3.12.
+_NAMES_CALLER = "_getframemodulename"
 _ZONE, _COLLECTOR = "the time zone", "the garbage collector"
 _FRAMES, _LOCALE, _SEED = "the frames of its callers", "the locale", "the seed of the framework's random numbers"
 #: Attributes that another process, or the program itself, has other values in, by the modules that hold them.
@@ -31,6 +33,15 @@ _ATTRIBUTES: dict[types.ModuleType, dict[str, str]] = {
 }
 _READ = frozenset().union(*_ATTRIBUTES.values())
 _MODULES = {module.__name__: module for module in _ATTRIBUTES}
+
+
+def _watching() -> list[Any]:
+    """Functions that say whether something watches what runs, as a debugger does; of some since Python 3.12."""
+    names = (sys, ("gettrace", "getprofile", "is_stack_trampoline_active"))
+    newer = (getattr(sys, "monitoring", None), ("get_tool", "get_events", "get_local_events"))
+    return [getattr(of, name) for of, each in (names, newer) for name in each if hasattr(of, name)]
+
+
 #: Functions in C.
 ANSWERS: dict[Any, str] = {
     **{
@@ -39,7 +50,7 @@ ANSWERS: dict[Any, str] = {
                      "get_asyncgen_hooks", "getallocatedblocks")
         if hasattr(sys, name)
     },
-    **{getattr(sys, name): "whether a debugger or profiler is on" for name in ("gettrace", "getprofile")},
+    **{function: "whether a debugger or profiler is on" for function in _watching()},
     **dict.fromkeys((gc.isenabled, gc.get_threshold, gc.get_freeze_count), _COLLECTOR),
 }  # fmt: skip
 #: Functions in Python, by their modules and names.
@@ -55,7 +66,7 @@ OF_PYTHON = {
 #: Names of all these that are no others' (torch has a ``stack`` too).
 NAMES = frozenset(
     {
-        "_getframe", "strftime", *(function.__name__ for function in ANSWERS),
+        "_getframe", _NAMES_CALLER, "strftime", *(function.__name__ for function in ANSWERS),
         *(name for _, name in OF_PYTHON if name != "stack"),
     }
 )  # fmt: skip
@@ -89,7 +100,7 @@ def of_code(frame: Any) -> str | None:
 
 def of_builtin(frame: Any, called: Any, owner: Any) -> str | None:
     """What a function in C answers that a frame is about to call; None where that is nothing of the kind."""
-    if called is sys._getframe:
+    if called is sys._getframe or called.__name__ == _NAMES_CALLER:
         return _FRAMES if _looks_up(frame) else None
     if called.__name__ == "strftime" and isinstance(owner, _DATES):
         directives = _directives(frame.f_code)
