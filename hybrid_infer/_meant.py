@@ -42,13 +42,20 @@ def option(name: str, known: Collection[str]) -> str:
     return f"did you mean {near[0]!r}?" if near else f"its options are {', '.join(known)}"
 
 
-def by_name(value: Any, choices: Mapping[str, Collection[str]], known: Collection[str]) -> str:
-    """What follows the error about a flag that was given a string: most often an option without its name."""
+#: How programs say a flag in words.
+_SAID = {**dict.fromkeys(("true", "yes", "on", "1"), True), **dict.fromkeys(("false", "no", "off", "0", "none"), False)}
+
+
+def flag(name: str, value: Any, choices: Mapping[str, Collection[str]], known: Collection[str]) -> str:
+    """What follows the error about a flag that was given a string: it in words, or another option without its name."""
     if not isinstance(value, str):
         return ""
+    said = _SAID.get(value.strip().lower())
+    if said is not None:
+        return f"; did you mean {name}={said}?"
     engine = _engine(value, known)
-    near = [("backend", engine)] if engine else [(name, value) for name, values in choices.items() if value in values]
-    return "; options are given by name" + "".join(f": did you mean {name}={found!r}?" for name, found in near[:1])
+    near = [("backend", engine)] if engine else [(other, value) for other, each in choices.items() if value in each]
+    return "".join(f"; options are given by name: did you mean {other}={found!r}?" for other, found in near[:1])
 
 
 def choice(value: Any, allowed: Collection[str]) -> str:

@@ -127,7 +127,7 @@ def _flag(name: str, value: Any) -> bool:
     from hybrid_infer import _meant
 
     choices = {name: _CHOICES[name] for name in ("precision_mode", "weights", "fallback", "verify")}
-    raise OptionError(name, value, "True or False" + _meant.by_name(value, choices, BACKENDS))
+    raise OptionError(name, value, "True or False" + _meant.flag(name, value, choices, BACKENDS))
 
 
 def _tolerance(name: str, value: Any) -> float | None:

@@ -55,13 +55,26 @@ def test_an_engine_that_comes_near_none(value: Any) -> None:
 
 @pytest.mark.parametrize(
     "value, meant",
-    [("openvino", ": did you mean backend='openvino'?"), ("float16", ": did you mean precision_mode='float16'?"),
-     ("error", ": did you mean fallback='error'?"), ("folder", "")],
+    [("openvino", "; options are given by name: did you mean backend='openvino'?"),
+     ("float16", "; options are given by name: did you mean precision_mode='float16'?"),
+     ("error", "; options are given by name: did you mean fallback='error'?"), ("folder", "")],
 )  # fmt: skip
 def test_an_option_without_its_name(value: str, meant: str) -> None:
     with pytest.raises(OptionError) as raised:
         inference(lambda x: x, value)
-    assert str(raised.value).endswith(f"must be True or False; options are given by name{meant}")
+    assert str(raised.value).endswith(f"must be True or False{meant}")
+
+
+@pytest.mark.parametrize(
+    "name, value, meant",
+    [("background", "yes", "; did you mean background=True?"),
+     ("core_handover", "off", "; did you mean core_handover=False?"),
+     ("with_trt", "maybe", ""), ("background", 2, ""), ("background", None, "")],
+)  # fmt: skip
+def test_a_flag_that_is_said_otherwise(name: str, value: Any, meant: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        inference(lambda x: x, **{name: value})
+    assert str(raised.value) == f"{name}={value!r} is not allowed: {name} must be True or False{meant}"
 
 
 @pytest.mark.parametrize(
