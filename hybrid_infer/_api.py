@@ -198,6 +198,11 @@ def refuse_odd(target: Any, asked: str) -> None:
             "be served. Decorate a method of its instances, a static method or a function"
         )
     function = getattr(target, "__func__", target)
+    if isinstance(function, types.FunctionType) and (maker := _callables.made_by(function)):
+        raise TypeError(
+            f"{asked}() was given {function.__qualname__}, which is what {maker} made of a function: give it the "
+            f"function itself. Only one of the two can compile it, and {maker} goes through ours"
+        )
     for is_odd, what, part in _ODD:
         if is_odd(function):
             name = function.__qualname__
@@ -249,6 +254,8 @@ def method_of(layer: Any, asked: str = "inference") -> Any:
     Raises HybridInferError where it is nothing that could be replaced, TypeError for no layer.
     """
     method = layer.forward
+    if isinstance(method, types.MethodType):
+        refuse_odd(method, asked)
     base = getattr(_frontends.of(layer), "layer_type", None)
     if base is not None and getattr(method, "__func__", None) is base.forward:
         raise TypeError(
@@ -337,6 +344,6 @@ def is_inference_mode(function: Any) -> bool:
     (False, True)
     """
     if hasattr(function, "__hybrid_infer__"):
-        return True
+        return not _callables.made_by(function)  # which compiles the undecorated function, and keeps attributes
     forward = getattr(function, "forward", None) if not isinstance(function, type) else None
     return hasattr(forward, "__hybrid_infer__")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hybrid_infer import _guards, _style
 from hybrid_infer._keys import Key
 from hybrid_infer._signature import place as in_words
+from hybrid_infer._structure import imported
 from hybrid_infer._types import TensorSpec
 from hybrid_infer._version import Call, Version
 from hybrid_infer.objects import _constants
@@ -71,25 +72,25 @@ def guards(version: Version) -> dict[str, str]:
 
 def places(tree: Any, names: Sequence[str]) -> tuple[list[str], list[str]]:
     """Where the tensors, and the integers, of a call are, by the names of its parameters."""
-    tensors: list[str] = []
-    ints: list[str] = []
+    found = [each for n, child in enumerate(tree[-1]) for each in leaves(child, names[n] if n < len(names) else str(n))]
+    return [place for kind, place in found if kind == "t"], [place for kind, place in found if kind == "i"]
 
-    def walk(node: Any, place: str) -> None:
-        if node[0] == "t":  # one that stands in two places is there twice
-            tensors.append(place)
-        elif node[0] == "i":
-            ints.append(place)
-        elif node[0] == "p":
-            walk(node[-1][0], place)
-        elif node[0] not in ("c", "a"):
-            keys = [k[-1] if isinstance(k, list) else k for k in node[2]] if node[0] in ("d", "f", "D", "o") else None
-            dot = node[0] in ("D", "o")
-            for n, child in enumerate(node[-1]):
-                walk(child, f"{place}.{keys[n]}" if dot and keys else f"{place}[{keys[n] if keys else n!r}]")
 
-    for n, child in enumerate(tree[-1]):
-        walk(child, names[n] if n < len(names) else str(n))
-    return tensors, ints
+def leaves(node: Any, place: str) -> Iterator[tuple[str, str]]:
+    """What the leaves of a tree are (see ``leaf_kinds``), and where: one that stands in two places is there twice."""
+    if node[0] in ("t", "i"):
+        yield node[0], place
+    elif node[0] == "p":
+        yield from leaves(node[-1][0], place)
+    elif node[0] == "n":
+        fields = getattr(imported(node[1]), "_fields", range(len(node[-1])))
+        for field, child in zip(fields, node[-1], strict=False):
+            yield from leaves(child, f"{place}.{field}" if isinstance(field, str) else f"{place}[{field}]")
+    elif node[0] not in ("c", "a", "g"):
+        keys = [k[-1] if isinstance(k, list) else k for k in node[2]] if node[0] in ("d", "f", "D", "o") else None
+        dot = node[0] in ("D", "o")
+        for n, child in enumerate(node[-1]):
+            yield from leaves(child, f"{place}.{keys[n]}" if dot and keys else f"{place}[{keys[n] if keys else n!r}]")
 
 
 def passed(version: Version) -> str | None:

@@ -6,7 +6,7 @@ import functools
 import html.parser
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -87,6 +87,28 @@ def test_what_was_captured_and_what_made_a_dimension_vary(Block: Any) -> None:
     assert 0 <= version["largest_error"]["onnxruntime"] < 1e-5
     assert version["bytes"]["weights"] == 4 * (16 + 4) and version["bytes"]["graph"] > 0
     assert method["refusals"] == [] and method["changes"] == {}
+
+
+class Pair(NamedTuple):
+    first: torch.Tensor
+    rest: Any
+
+
+def test_where_in_a_structure_each_result_is() -> None:
+    @inference
+    def parts(x: torch.Tensor, kept: dict[str, Any]) -> Any:
+        twice, shifted = x * 2, x[:1] + 1
+        kept["last"] = x.sum()
+        return {"twice": twice, 3: [shifted, twice], "pair": Pair(x - 1, (x, 4))}
+
+    with torch.no_grad():
+        parts(torch.ones(3, 4), {})
+    (version,) = only(parts)["versions"]
+    assert version["gives"] == [
+        "['twice'], [3][1]: float32 (3, 4)", "[3][0]: float32 (1, 4)", "['pair'].first: float32 (3, 4)",
+        "put into an argument: float32 ()",
+    ]  # fmt: skip
+    assert "gives      ['twice'], [3][1]: float32 (3, 4)" in str(explain(parts))
 
 
 def test_a_static_model_from_disk_brings_its_error_along(Block: Any) -> None:

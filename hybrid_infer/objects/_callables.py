@@ -18,7 +18,14 @@ _IN_C = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDes
 
 
 def made_by(target: Any) -> str:
-    """The compiler of a framework that made an object of another one; empty if none did."""
+    """The compiler of a framework that made an object of another one; empty if none did.
+
+    Of a function, ``torch.compile`` makes one of its own module, as ``torch.compiler.disable`` does.
+    """
+    function = getattr(target, "__func__", target)
+    if isinstance(function, types.FunctionType):
+        maker = _MAKERS.get(function.__globals__.get("__name__", ""), "")
+        return "" if getattr(function, "_torchdynamo_disable", False) else maker
     found = (_MAKERS.get(kind.__module__) for kind in type(target).__mro__)
     return next(filter(None, found), "")
 

@@ -7,6 +7,7 @@ import math
 import re
 import types
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 from hybrid_infer import _chosen, _differences, _frontends, _guards, _style, _troubleshooting
@@ -16,6 +17,7 @@ from hybrid_infer._ledger import STEPS
 from hybrid_infer._method import HotMethod
 from hybrid_infer._route import Eager
 from hybrid_infer._version import Version
+from hybrid_infer.objects import _callables
 from hybrid_infer.reports import _explained_view
 from hybrid_infer.state import _census, _targets
 from hybrid_infer.static import _saved_target
@@ -96,7 +98,8 @@ def explain(target: Any) -> Explanation:
         if callable(getattr(target, "hybrid_infer_model", None)):
             takes = "print() tells what a static model takes and gives"
         raise TypeError(f"explain() was given {_kind(target)}, in which nothing is decorated; {takes}")
-    return Explanation({"target": _kind(target), "methods": [group.report() for group in groups.values()]})
+    by = _callables.made_by(target)
+    return Explanation({"target": _kind(target), "methods": [group.report(by) for group in groups.values()]})
 
 
 def _kind(target: Any) -> str:
@@ -156,7 +159,8 @@ class _Group:
         self.places: list[str] = []
         self.states: list[State] = []
 
-    def report(self) -> dict[str, Any]:
+    def report(self, compiled_by: str) -> dict[str, Any]:
+        """`compiled_by`: what made the thing that was asked for of one that is decorated."""
         held = [] if self.family is None else list(self.family.held)
         counts = self.method.counters.as_dict()
         fired: dict[str, int] = {}
@@ -169,6 +173,7 @@ class _Group:
             "where": list(dict.fromkeys(re.sub(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)", "*", p) for p in self.places if p)),
             "instances": len(self.states) or len(self.places),
             "called": bool(self.states),
+            "compiled_by": compiled_by,
             "calls": {name: counts[name] for name in _COUNTS},  # of all instances of the class
             "method_key": None if self.family is None else self.family.key,
             "store": None if root is None else str(root),
@@ -291,11 +296,22 @@ def _outputs(version: Version, places: Sequence[str]) -> dict[str, list[str]]:
     assigned = _targets.assigned(version.results)
     kept = {place for leaves in assigned.values() for place in leaves}
     given = {i for place, (origin, i) in enumerate(version.sources) if origin == "y" and place not in kept}
+    held = _held(version)
     return {
-        "gives": [spec for number, spec in enumerate(specs) if number in given and number not in written],
+        "gives": [held[n] + spec for n, spec in enumerate(specs) if n in given and n not in written],
         "writes": [f"{name}: {specs[number]}" for number, name in sorted(written.items())],
         "assigns": [version.carries[number].name for number in assigned],
     }
+
+
+def _held(version: Version) -> dict[int, str]:
+    """Where in what the method returns a computed result is, by its number; nothing where it is all of it."""
+    places = [place for _, place in _differences.leaves(_targets.returned(version.results), "")]
+    found: dict[int, list[str]] = {}
+    for (origin, i), place in zip(version.sources, chain(places, repeat("put into an argument")), strict=False):
+        if origin == "y":
+            found.setdefault(i, []).append(place)
+    return {i: ", ".join(dict.fromkeys(each)) + (": " if any(each) else "") for i, each in found.items()}
 
 
 def _constants(tree: Any, names: Sequence[str], but: Collection[str]) -> dict[str, str]:

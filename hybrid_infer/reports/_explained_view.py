@@ -82,6 +82,8 @@ def _title(method: Mapping[str, Any]) -> str:
 
 def _of_method(method: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     calls = method["calls"]
+    if method["compiled_by"]:
+        yield "compiled", f"by {method['compiled_by']}, which goes through the decorator: no engine answers its calls"
     if not method["called"]:
         yield "calls", "none yet"
     else:

@@ -27,11 +27,20 @@ def assigned(results: Sequence[Any]) -> dict[int, range]:
     return {number[-1]: leaves for (number, gone, _), leaves in _changes(results) if gone == _ASSIGNED}
 
 
+def returned(results: Sequence[Any]) -> Sequence[Any]:
+    """The tree of what the method returns, without what it changes."""
+    if not results or results[0] in ("t", "i", "c", "g", "a") or results[1] != _RETURNED:
+        return results
+    value: Sequence[Any] = results[-1][0]
+    return value
+
+
 def _changes(results: Sequence[Any]) -> Iterator[tuple[list[Any], range]]:
     """The trees of the three parts of each change, and its leaves."""
-    if not results or results[0] in ("t", "i", "c", "g", "a") or results[1] != _RETURNED:
+    value = returned(results)
+    if value is results:
         return
-    value, changes = results[-1]
+    changes = results[-1][1]
     place = len(leaf_kinds(value))
     for change in changes[-1]:
         end = place + len(leaf_kinds(change))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch_support import Block, same, served, twice
 
-from hybrid_infer import HybridInferError, inference, is_inference_mode, save, to_static
+from hybrid_infer import HybridInferError, explain, inference, is_inference_mode, save, to_static
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 TABLE = torch.linspace(0, 1, 4)
@@ -266,3 +266,22 @@ def test_a_function_of_the_framework_itself_is_answered_with_one_around_it() -> 
 
 def doubled(x: torch.Tensor) -> torch.Tensor:
     return x + x
+
+
+@pytest.mark.parametrize("decorator", [inference, to_static])
+def test_what_torch_compile_made_of_a_function_is_answered_with_the_function(decorator: Any) -> None:
+    compiled = torch.compile(doubled, backend="eager")
+    method = type("Method", (torch.nn.Module,), {"forward": torch.compile(Block.forward, backend="eager")})()
+    for each in (compiled, method.forward, method, torch.compile(inference(doubled), backend="eager")):
+        with pytest.raises(TypeError, match=r"what torch.compile made of a function: give it the function itself"):
+            decorator(each)
+    assert not is_inference_mode(torch.compile(inference(doubled)))
+    assert torch.equal(inference(torch.compiler.disable(doubled))(X), doubled(X))
+
+
+def test_a_decorated_function_that_torch_compile_is_given_is_said_to_be_its_own() -> None:
+    compiled = torch.compile(inference(doubled), backend="eager")
+    with torch.no_grad():
+        assert torch.equal(compiled(X), doubled(X))
+    assert "compiled  by torch.compile, which goes through the decorator" in str(explain(compiled))
+    assert "compiled" not in str(explain(inference(doubled)))
