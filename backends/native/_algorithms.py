@@ -152,26 +152,30 @@ def _timed(
         return found
     cold = max(_COLD, *(each.streamed() for each in several))
     bench = Bench(memory, device, cold + WORKSPACE + max(each.kept() for each in several))
-    for each in several:
-        graphs: dict[bytes, int] = {}
-        try:
-            for algorithm in proposed[each.name]:
-                if monotonic() >= begun + SECONDS:
-                    break
-                offered = products.by(plan, each.step, each.tf32, algorithm)
-                graph = 0 if offered is None else _recorded(bench, each, offered[0], cold)
-                if not graph and not graphs:  # there is nothing to compare with
-                    break
-                if graph:
-                    graphs[algorithm] = graph
-            count += len(graphs)
-            if len(graphs) > 1:
-                seconds = [total / _runs(each, cold) for total in bench.seconds([*graphs.values()], begun + SECONDS)]
-                if max(seconds) < math.inf:
-                    found[each.name] = _fastest([*graphs], seconds)
-        finally:
-            for graph in graphs.values():
-                device.destroy(graph)
+    try:
+        for each in several:
+            graphs: dict[bytes, int] = {}
+            try:
+                for algorithm in proposed[each.name]:
+                    if monotonic() >= begun + SECONDS:
+                        break
+                    offered = products.by(plan, each.step, each.tf32, algorithm)
+                    graph = 0 if offered is None else _recorded(bench, each, offered[0], cold)
+                    if not graph and not graphs:  # there is nothing to compare with
+                        break
+                    if graph:
+                        graphs[algorithm] = graph
+                count += len(graphs)
+                if len(graphs) > 1:
+                    totals = bench.seconds([*graphs.values()], begun + SECONDS)
+                    seconds = [total / _runs(each, cold) for total in totals]
+                    if max(seconds) < math.inf:
+                        found[each.name] = _fastest([*graphs], seconds)
+            finally:
+                for graph in graphs.values():
+                    device.destroy(graph)
+    finally:
+        bench.close()
     text = "%s: %d of cuBLASLt's proposals for %d products were timed in %.2f s"
     _log.info(text, NAME, count, len(found), monotonic() - begun)
     return found

@@ -237,6 +237,27 @@ def test_a_fault_in_a_measurement_costs_the_measurement_alone(
     assert timed.served() == {SPLIT.number: 2}
 
 
+def test_what_the_host_takes_is_no_part_of_a_measurement(
+    cublaslt: FakeLt, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Caches are emptied by one launch, which keeps the GPU busy while the one launch that is timed is enqueued."""
+    asked, call = list[str](), FakeCuda.__getattr__
+
+    def noting(self: FakeCuda, name: str) -> Any:
+        if name not in ("cuThreadExchangeStreamCaptureMode", "__wrapped__"):
+            asked.append(name)
+        return call(self, name)
+
+    cublaslt.proposals = [SPLIT, WHOLE]
+    monkeypatch.setattr(FakeCuda, "__getattr__", noting)
+    Timed(cublaslt).built()
+    ends = [i for i, name in enumerate(asked) if name == "cuEventSynchronize"]
+    assert len(ends) >= 6
+    for end in ends:
+        timed = ["cuEventCreate", "cuEventCreate", "cuEventRecord", "cuGraphLaunch", "cuEventRecord"]
+        assert asked[end - 6 : end] == ["cuGraphLaunch", *timed]
+
+
 def test_memory_that_is_not_there_costs_the_measurement_alone(
     cublaslt: FakeLt, caplog: pytest.LogCaptureFixture
 ) -> None:
