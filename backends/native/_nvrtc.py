@@ -120,11 +120,13 @@ def compile_cubin(source: str, architecture: str, *, flags: Sequence[str] = ()) 
 def _preload() -> None:
     """Load the compiler from where its package lies, wherever that was installed; else the binding looks for it.
 
-    First what it opens by name where it compiles: that of 13.0 looks for this everywhere but beside itself.
+    First what it opens by name where it compiles: that of 13.0 looks for this everywhere but beside itself. What cannot
+    be loaded may not be needed: the compiler will say so.
     """
     for pattern in ("lib/libnvrtc-builtins.so.*", "lib/libnvrtc.so.*"):
         for path in _files(pattern)[:1]:
-            ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+            with contextlib.suppress(OSError):
+                ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
 
 
 def _checked(nvrtc: Any, result: Any) -> Any:

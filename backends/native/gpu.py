@@ -86,8 +86,13 @@ class NativeGpu:
         made = _passes.plan(model, without=() if options.optimise else tuple(_passes.PASSES))
         if options.precision != "float32":
             made.decide("precision", "", f"products of float32 are computed in {options.precision}, as autocast does")
-        files = _build.build(made, gpu.architecture, self._taken(made, options, device))
-        self._choose(made, options, device)
+        try:
+            files = _build.build(made, gpu.architecture, self._taken(made, options, device))
+            self._choose(made, options, device)
+        except EngineError:
+            raise
+        except Exception as error:  # of the compiler's binding, of a library, of the framework's pool
+            raise _passing(error) from error
         text, blob = _plan.dump(made)
         return {PLAN: text, CONSTANTS: blob, **files}
 
@@ -152,7 +157,7 @@ class NativeGpu:
         except EngineError:
             raise
         except Exception as error:  # of the framework: out of memory
-            raise PassingFault(NAME, " ".join(str(error).split())[:300] or type(error).__name__) from error
+            raise _passing(error) from error
 
     def decisions(self, files: Mapping[str, bytes]) -> list[dict[str, str]]:
         """What the planner decided, in order, from what `prepare` gave: ``rule``, ``step`` (may be empty), ``why``."""
@@ -169,6 +174,10 @@ class NativeGpu:
 
 
 ENGINE = NativeGpu()
+
+
+def _passing(error: Exception) -> PassingFault:
+    return PassingFault(NAME, " ".join(str(error).split())[:300] or type(error).__name__)
 
 
 def _lowered(model: Any, graph: Graph, precision: str) -> Any:

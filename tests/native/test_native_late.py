@@ -16,7 +16,7 @@ from fake_cuda import FakeCuda, HostMemory
 from native_support import model, node, sample
 from test_native_gpu import check, graph_of, options
 
-from hybrid_infer._errors import EngineError
+from hybrid_infer._errors import EngineError, PassingFault
 from hybrid_infer.backends.native import _cublaslt, _kernels, _late, _libraries, _nvrtc, _passes, _plan, gpu
 
 
@@ -79,6 +79,21 @@ def absent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_libraries, "_opened", {})
     monkeypatch.setattr(_libraries, "_offers", {})
     monkeypatch.setattr(_cublaslt, "missing", lambda: "it is not installed")
+
+
+def test_what_a_compiler_or_a_library_raises_is_a_fault_of_the_engine_that_passes(
+    cublaslt: FakeLt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the caller's: other engines, or the eager method, answer. So it is for whatever a binding may raise."""
+    for place, name in ((_nvrtc, "compile_cubin"), (_libraries, "offers")):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, _raising)
+            with pytest.raises(PassingFault, match="Failure finding libnvrtc"):
+                planned()
+
+
+def _raising(*given: Any, **named: Any) -> Any:
+    raise RuntimeError("Failure finding libnvrtc")
 
 
 def test_what_a_library_computes_is_not_compiled(cublaslt: FakeLt, compiled: list[str]) -> None:
