@@ -25,7 +25,11 @@ _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 
 class DriverError(Exception):
-    """The driver refused something; the message is its own."""
+    """The driver refused something; the message is its own, and so is ``code``, 0 where it was not even asked."""
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Gpu(NamedTuple):
@@ -53,7 +57,7 @@ class Driver:
             raise DriverError(f"the driver has no function {name}: it is too old") from None
         code = function(*arguments)
         if code:
-            raise DriverError(f"{name}: {self._words(code)}")
+            raise DriverError(f"{name}: {self._words(code)}", code)
 
     def _words(self, code: int) -> str:
         text = ctypes.c_char_p()

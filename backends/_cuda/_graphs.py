@@ -174,6 +174,14 @@ class Graphs:
             gone.append(self._found.popitem(last=False)[1])
         return gone
 
+    def drop(self, key: Hashable, error: Exception) -> None:
+        """Let go of a graph that does not run, and capture `key` no more."""
+        _log.info("%s: a CUDA graph is not launched any more: %s", self._name, error)
+        with self._lock:
+            self._failed[key] = _TRIES
+            gone = [found] if (found := self._found.pop(key, None)) is not None else []
+        self._let_go(gone)
+
     def close(self) -> None:
         with self._lock:
             self._closed = True

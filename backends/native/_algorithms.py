@@ -22,8 +22,8 @@ from hybrid_infer._types import TF32, Memory
 from hybrid_infer.backends.native import _kernels, _libraries
 from hybrid_infer.backends.native._cublaslt import OPS, WORKSPACE, Products, Run, rounds
 from hybrid_infer.backends.native._device import Device
-from hybrid_infer.backends.native._late import Shelf
 from hybrid_infer.backends.native._plan import BYTES, NAME, Algorithm, Plan, Step
+from hybrid_infer.backends.native._shelf import Shelf
 from hybrid_infer.backends.native._timing import Bench, rounded
 
 _log = logging.getLogger("hybrid_infer")

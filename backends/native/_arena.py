@@ -49,12 +49,15 @@ class Lane:
         self._bound: OrderedDict[Hashable, Bound] = OrderedDict()
 
     def fit(self, memory: Memory, nbytes: int) -> Block:
-        """The arena's block; where it is another one than before, what was bound is forgotten."""
-        found = self._arena.fit(memory, nbytes)
-        if found is not self.block:
+        """The arena's block; where it is another one than before, what was bound is forgotten.
+
+        What is too small goes first: both would count as in use.
+        """
+        if self.block is not None and (self.block is not self._arena.block or self.block.nbytes < nbytes):
             self._bound.clear()
-            self.block = found
-        return found
+            self.block = None
+        self.block = self._arena.fit(memory, nbytes)
+        return self.block
 
     def bound(self, key: Hashable, make: Callable[[], Bound]) -> Bound:
         found = self._bound.get(key)

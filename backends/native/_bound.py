@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 
+from hybrid_infer.backends._cuda._driver import DriverError
 from hybrid_infer.backends.native._device import Device
+from hybrid_infer.backends.native._no_clusters import ClusterRefused, refuses
 from hybrid_infer.backends.native._schedule import ARENA, CONSTANTS, FIRST, Call, Copy, Launch, Schedule
 
 #: Finds an entry point, by module, name and the shared memory that it needs.
@@ -23,7 +25,11 @@ class Bound:
         self._steps = [self._step(each, find) for each in schedule.work]
 
     def run(self, bases: Sequence[int], stream: int) -> None:
-        """Enqueue everything; `bases` are the addresses of inputs, then outputs. Raises DriverError."""
+        """Enqueue everything; `bases` are the addresses of inputs, then outputs.
+
+        Raises DriverError, and ClusterRefused where the launch of a cluster is refused: nothing that was enqueued in
+        front of it is of use then, nor in the way of another run.
+        """
         for values, i, base, offset in self._moving:
             values[i] = bases[base - FIRST] + offset
         for step in self._steps:
@@ -51,13 +57,24 @@ class Bound:
         # An int, where a kernel takes one, is the first half of its eight bytes: hosts of GPUs are little-endian.
         parameters = (ctypes.c_void_p * count)(*(start + 8 * i for i in range(count)))
         address = ctypes.addressof(parameters)
-        entry, grid, block, shared, _ = work.geometry
+        entry, grid, block, shared, _, together = work.geometry
         function = find(work.module, entry, shared)
 
         def launch(_: Sequence[int], stream: int, keep: object = (values, parameters)) -> None:
             device.start(function, grid, block, shared, stream, address)
 
-        return launch
+        if together == 1:
+            return launch
+
+        def cluster(bases: Sequence[int], stream: int) -> None:
+            try:
+                launch(bases, stream)
+            except DriverError as error:
+                if refuses(error):
+                    raise ClusterRefused(str(error), together) from error
+                raise
+
+        return cluster
 
     def _pack(self, places: Sequence[tuple[int, int]], numbers: Sequence[int] = ()) -> ctypes.Array[ctypes.c_longlong]:
         values = (ctypes.c_longlong * (len(places) + len(numbers)))()

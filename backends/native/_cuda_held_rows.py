@@ -148,7 +148,8 @@ def _tilings(entry: str, layout: Layout, rows: Dim, width: int, size: int, narro
         ]
     threads, shared = layout.warps * _WARP, 2 * layout.warps * layout.blocks * size
     own, more = width // layout.blocks, _BARRIERS if layout.blocks > 1 else 0
-    return [Tiling(entry, rows * layout.blocks, threads, shared, own + more // 16, 2 * own + more, narrow)]
+    cost, alone = own + more // 16, 2 * own + more
+    return [Tiling(entry, rows * layout.blocks, threads, shared, cost, alone, narrow, layout.blocks)]
 
 
 class _Held(Rows):

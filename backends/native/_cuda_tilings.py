@@ -24,7 +24,7 @@ class Tiling(NamedTuple):
 
     ``rows``: tiles. ``cost``: the time that a tile adds where a multiprocessor has many, ``alone`` that of one where it
     has no other, both beside those of the other tilings: estimates, in no unit. ``narrow``: its indices are of 32 bits,
-    which not every space can be counted in.
+    which not every space can be counted in. ``blocks``: those of a cluster, which run together.
     """
 
     entry: str
@@ -34,6 +34,7 @@ class Tiling(NamedTuple):
     cost: int
     alone: int
     narrow: bool = False
+    blocks: int = 1
 
     def time(self, tiles: int, multiprocessors: int) -> int:
         """The estimate for so many tiles."""

@@ -54,6 +54,10 @@ class Device(Protocol):
         """An entry point, whose blocks may ask for so many bytes of dynamic shared memory."""
         ...
 
+    def clusters(self, function: int, blocks: int, threads: int, shared: int) -> int:
+        """How many clusters of so many blocks of an entry point, which is compiled for that, run at the same time."""
+        ...
+
     def start(self, function: int, grid: int, block: int, shared: int, stream: int, parameters: int) -> None:
         """Launch a kernel; `parameters` is the address of an array of the addresses of its arguments, read at once."""
         ...

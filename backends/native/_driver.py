@@ -23,6 +23,16 @@ _DYNAMIC = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _FREE = 48 << 10
 
 
+class _Launch(ctypes.Structure):
+    """CUlaunchConfig, without attributes: an entry point knows of how many blocks its clusters are."""
+
+    _fields_ = (
+        *((f"{what}_{axis}", ctypes.c_uint) for what in ("grid", "block") for axis in "xyz"),
+        ("shared", ctypes.c_uint), ("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p),
+        ("count", ctypes.c_uint),
+    )  # fmt: skip
+
+
 class Launcher(Driver):
     """The driver, with modules and launches. See `hybrid_infer.backends.native._device.Device`."""
 
@@ -91,6 +101,13 @@ class Launcher(Driver):
             number = int.from_bytes(data[at : at + width], "little")
             value = ctypes.c_uint(number) if words else ctypes.c_ubyte(number)
             self._call(name, ctypes.c_uint64(target + at), value, ctypes.c_size_t(1), ctypes.c_void_p(stream))
+
+    def clusters(self, function: int, blocks: int, threads: int, shared: int) -> int:
+        found, launch = ctypes.c_int(), _Launch(blocks, 1, 1, threads, 1, 1, shared, None, None, 0)
+        self._call(
+            "cuOccupancyMaxActiveClusters", ctypes.byref(found), ctypes.c_void_p(function), ctypes.byref(launch)
+        )
+        return found.value
 
     def start(self, function: int, grid: int, block: int, shared: int, stream: int, parameters: int) -> None:
         self._call(

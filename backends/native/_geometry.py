@@ -21,13 +21,17 @@ _WAVES = 32
 
 
 class Geometry(NamedTuple):
-    """``entry`` is a name; ``grid`` is 0 where there is nothing to do; ``cached``: does shared memory hold a row?"""
+    """``entry`` is a name; ``grid`` is 0 where there is nothing to do; ``cached``: does shared memory hold a row?
+
+    ``together``: blocks of a cluster.
+    """
 
     entry: str
     grid: int
     block: int
     shared: int
     cached: bool
+    together: int = 1
 
 
 def geometry(kernel: Kernel, symbols: Mapping[Atom, int], gpu: Properties) -> Geometry:
@@ -63,7 +67,7 @@ def _tiled(kernel: Kernel, symbols: Mapping[Atom, int], gpu: Properties) -> Geom
         tiles = _size.evaluate(each.rows, symbols)
         time = each.time(tiles, gpu.multiprocessors)
         if each.shared <= gpu.shared and (best is None or time < least):
-            best, least = Geometry(each.entry, tiles, each.threads, each.shared, False), time
+            best, least = Geometry(each.entry, tiles, each.threads, each.shared, False, each.blocks), time
     if best is None:
         wanted = min(each.shared for each in kernel.tilings)
         raise refuse(f"needs {wanted} bytes of shared memory for a tile, and {gpu.shared} can be had")

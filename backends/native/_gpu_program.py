@@ -1,7 +1,7 @@
 """A plan on a GPU: the framework's tensors in and out, where they lie, on the caller's stream.
 
-The first call of some sizes launches kernel by kernel; the second captures a CUDA graph, unless so much would have to
-be copied into and out of it that launching is cheaper.
+The first call of some sizes launches kernel by kernel; the second captures a CUDA graph, unless launching is cheaper
+than what would have to be copied into and out of it (see `_graph_costs`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,20 @@ from hybrid_infer._errors import ArgumentsRefused, EngineError
 from hybrid_infer._types import EngineOptions, Graph, Memory
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends._cuda import _checks
-from hybrid_infer.backends._cuda._driver import Driver
-from hybrid_infer.backends._cuda._graphs import LARGEST, Buffer, Graphs
+from hybrid_infer.backends._cuda._driver import Driver, DriverError
+from hybrid_infer.backends._cuda._graphs import Buffer, Graphs
 from hybrid_infer.backends._cuda._memory import block
-from hybrid_infer.backends.native import _conditions, _late, _libraries, _modules, _schedule, _size
+from hybrid_infer.backends.native import (
+    _conditions,
+    _constants,
+    _graph_costs,
+    _late,
+    _libraries,
+    _modules,
+    _no_clusters,
+    _schedule,
+    _size,
+)
 from hybrid_infer.backends.native._apart import apart
 from hybrid_infer.backends.native._arena import Arena, Arenas, Lane, place
 from hybrid_infer.backends.native._bound import Bound
@@ -28,7 +38,7 @@ from hybrid_infer.backends.native._build import Kernels
 from hybrid_infer.backends.native._device import Device, Properties
 from hybrid_infer.backends.native._plan import BYTES, FLOATS, NAME, Plan, Step, refuse
 from hybrid_infer.backends.native._recorded import Recorded
-from hybrid_infer.backends.native._schedule import Call, Offer, Schedule
+from hybrid_infer.backends.native._schedule import Offer, Schedule
 from hybrid_infer.backends.native._size import Atom
 from hybrid_infer.backends.native._weights import Weights, aligned
 
@@ -38,12 +48,8 @@ _SIZES = 64
 #: Graphs that a program keeps, and the call of some sizes at which one is made.
 _GRAPHS, _AFTER = 8, 2
 
-#: Bytes of arguments and results that take no longer to copy, read and written at a terabyte a second, than the host
-#: takes to launch one kernel, or to call a library. Measured beside an H200: 10 us; 45 (cuBLASLt) to 140 (cuDNN).
-_PER_LAUNCH, _PER_CALL = 8 << 20, 48 << 20
-
-#: Bytes that the graphs of a program keep for copies at most: the eager method needs none of them.
-_COPIED = 64 << 20
+#: Decisions about calls that are kept for `explain()`.
+_TOLD = 16
 
 
 class Key(NamedTuple):
@@ -86,6 +92,12 @@ class Program:
         self._weight_count, self._read = len(kept), set(plan.uses()) | set(plan.outputs)
         self._lock = _fork_safe.Lock()
         self._schedules: OrderedDict[Key, Schedule] = OrderedDict()
+        #: Bytes of the arguments and results of a call that a graph would copy, and whether it is worth that.
+        self._costs: dict[Key, tuple[tuple[list[int], list[int]], bool]] = {}
+        #: What was decided since the plan was made, as the plan's own decisions are.
+        self.decided: list[dict[str, str]] = []
+        #: How often kernels were replaced: what was bound before has the old ones.
+        self._replaced = 0
         self._arenas, self._closed = Arenas(self._memory), False
         #: The graphs that were made and not let go: those of the present weights.
         self._captured: list[Graphs] = []
@@ -99,7 +111,8 @@ class Program:
             self._modules = [_modules.module(device, self._memory.index, cubin) for cubin in kernels.modules]
             if wanted := _late.wanted(plan, kernels, offers):
                 self._more(wanted)
-            self._constants = self._upload()
+            self._spare_clusters()
+            self._constants = _constants.upload(plan, self._memory)
             if not self._live:
                 self._bind(weights)
         _fork.protect(self)
@@ -116,6 +129,7 @@ class Program:
         self._closed = True
         with self._lock:
             self._schedules.clear()
+            self._costs.clear()
             self._weights = None
             self._outlived = []
         _let_go(self._captured, self.generation)
@@ -171,13 +185,21 @@ class Program:
                 written.append(memory.empty((), dtype))
                 given[i] = memory.pointer(written[-1])
                 self._device.write(given[i], data, stream)
-            bound = self._bound(lane, key, schedule)
             if capturing:
                 made = [] if memory.keeps_captured else [*fresh, *written, *self._copies(tensors, arrays), lane]
                 self._outlive(schedule, weights.copies, self._constants, *made)
             with self._device.relaxed():  # a library, or the driver, may load code at its first run
-                bound.run([*weights.addresses, *given, *results], stream)
+                self._launch(lane, key, schedule, [*weights.addresses, *given, *results], stream)
         return outputs
+
+    def _launch(self, lane: Lane, key: Key, schedule: Schedule, bases: Sequence[int], stream: int) -> None:
+        """Enqueue all steps; once more from the first on, without clusters, where those are refused."""
+        try:
+            self._bound(lane, key, schedule).run(bases, stream)
+        except _no_clusters.ClusterRefused as refusal:
+            _no_clusters.note(self._device, self._memory.index, refusal)
+            self._spare_clusters()
+            self._bound(lane, key, self._schedule(key)).run(bases, stream)
 
     def _outlive(self, *things: object) -> None:
         """The caller's graph has these in it, and may outlive this program: they stay for good."""
@@ -225,7 +247,7 @@ class Program:
             before = self._weights
             if before is not None and before.same(given):  # by another thread, meanwhile
                 return before
-            graphs = Graphs(NAME, _GRAPHS, _AFTER, _COPIED)
+            graphs = Graphs(NAME, _GRAPHS, _AFTER, _graph_costs.COPIED)
             found = Weights(self._memory, self._device, self._plan, given, self._weight_places, graphs)
             gone: list[Graphs] = []
             if before is not None and before.addresses == found.addresses:
@@ -248,8 +270,39 @@ class Program:
         with self._lock:
             self._schedules[key] = found
             if len(self._schedules) > _SIZES:
-                self._schedules.popitem(last=False)
+                self._costs.pop(self._schedules.popitem(last=False)[0], None)
         return found
+
+    def _spare_clusters(self) -> None:
+        """Have a block take each row alone where the GPU or its driver refuses the clusters that were to share it."""
+        plan, kernels, steps = self._plan, self._kernels, dict[str, Step]()
+        with self._adding:
+            held = dict(self._kernels.kernels)
+            refused = _no_clusters.unfit(self._kernels, self._device, self._memory.index, self._find)
+            for step, name in zip(plan.steps, kernels.steps, strict=True):
+                if name in refused and name not in steps:
+                    module, kernel = held[name]
+                    if (other := _no_clusters.alone(kernel)) is not None:
+                        held[name] = module, other
+                    else:
+                        steps[name] = step
+                    why = f"no cluster of blocks takes a row of {kernel.width}: {refused[name]}"
+                    self._decide("kernels", step.outputs[0], why)
+            if steps:
+                made = _late.without_clusters(plan, steps, kernels.architecture, self._shelf, self._device.cuda())
+                for name, (cubin, kernel) in made.items():
+                    self._modules.append(_modules.module(self._device, self._memory.index, cubin))
+                    held[name] = len(self._modules) - 1, kernel
+            with self._lock:
+                self._kernels = kernels._replace(kernels=held)
+                self._schedules.clear()
+                self._costs.clear()
+                self._replaced += 1
+
+    def _decide(self, rule: str, step: str, why: str) -> None:
+        made = {"rule": rule, "step": step, "why": why}
+        if len(self.decided) < _TOLD and made not in self.decided:
+            self.decided.append(made)
 
     def _more(self, steps: Mapping[str, Step]) -> Mapping[str, int]:
         """The modules of kernels that the plan was made without, by name; compiled where they are nowhere yet."""
@@ -281,7 +334,7 @@ class Program:
     def _bound(self, lane: Lane, key: Key, schedule: Schedule) -> Bound:
         start = lane.fit(self._memory, schedule.total).pointer
         constants = self._memory.pointer(self._constants)
-        return lane.bound(key, lambda: Bound(schedule, self._device, self._find, start, constants))
+        return lane.bound((self._replaced, key), lambda: Bound(schedule, self._device, self._find, start, constants))
 
     def _find(self, module: int, name: str, shared: int) -> int:
         return self._modules[module].function(name, shared)
@@ -294,12 +347,27 @@ class Program:
         graphs, where = weights.graphs, (place(stream), key)
         captured = graphs.get(where)
         if captured is None:
-            sizes = self._sizes(schedule, key)
-            copied = sum(map(sum, sizes))
-            if copied > _worth(schedule) or not graphs.due(where):
+            sizes, worth = self._costs.get(key) or self._weigh(schedule, key)
+            if not worth or not graphs.due(where):
                 return False
-            captured = graphs.add(where, lambda: self._capture(lane, weights, key, schedule, sizes), copied)
-        return captured is not None and captured.run(*pointers, stream)
+            nbytes = sum(map(sum, sizes))
+            captured = graphs.add(where, lambda: self._capture(lane, weights, key, schedule, sizes), nbytes)
+        if captured is None:
+            return False
+        try:
+            return captured.run(*pointers, stream)
+        except DriverError as error:  # what is wrong with more than the graph shows in the next launch
+            graphs.drop(where, error)
+            return False
+
+    def _weigh(self, schedule: Schedule, key: Key) -> tuple[tuple[list[int], list[int]], bool]:
+        sizes = self._sizes(schedule, key)
+        worth, why = _graph_costs.verdict(schedule, [*sizes[0], *sizes[1]])
+        with self._lock:
+            self._decide("cuda graph", "", why)
+            if key in self._schedules:  # which may have been forgotten meanwhile
+                self._costs[key] = sizes, worth
+        return sizes, worth
 
     def _sizes(self, schedule: Schedule, key: Key) -> tuple[list[int], list[int]]:
         """Bytes of the arguments and of the results that are copied: integers are written by the graph itself."""
@@ -335,33 +403,6 @@ class Program:
         )
         kept = (lane.block, bound, weights, self._constants)
         return Recorded(cast(Driver, device), graph, taken, given, kept)
-
-    def _upload(self) -> Any:
-        """The plan's own constants, in one block."""
-        import numpy as np
-
-        offsets, total = _schedule.constant_offsets(self._plan)
-        data: Any = np.zeros(max(total, 1), np.uint8)
-        for name, array in self._plan.constants.items():
-            raw = np.frombuffer(as_stored(array, self._plan.values[name].dtype), np.uint8)
-            data[offsets[name] : offsets[name] + raw.size] = raw
-        return self._memory.upload(data)
-
-
-def _worth(schedule: Schedule) -> int:
-    """Bytes of arguments and results up to which copying them takes less than launching step by step."""
-    saved = sum(_PER_CALL if isinstance(each, Call) else _PER_LAUNCH for each in schedule.work)
-    return max(LARGEST, min(saved, _COPIED))
-
-
-def as_stored(array: Any, dtype: str) -> bytes:
-    """An array as it lies in a GPU's memory: plans hold bfloat16 as the float32 of equal value."""
-    import numpy as np
-
-    if dtype == "bfloat16":
-        array = (np.ascontiguousarray(array, np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    found: bytes = np.ascontiguousarray(array).tobytes()
-    return found
 
 
 def _on_host(tensor: Any) -> bool:

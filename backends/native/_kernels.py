@@ -72,11 +72,13 @@ def kernels(plan: Plan, architecture: str = "sm_80") -> dict[str, Kernel]:
     return found
 
 
-def kernel(plan: Plan, step: Step, name: str, architecture: str) -> Kernel | None:
-    """The kernel of a step, under that name; None where it has none."""
+def kernel(plan: Plan, step: Step, name: str, architecture: str, clusters: bool = True) -> Kernel | None:
+    """The kernel of a step, under that name; None where it has none. `clusters`: may blocks work in such?"""
     number = int(architecture[3:])
-    if step.op == "row" and (held := held_rows(plan, step, name, clusters=number >= _CLUSTERS)) is not None:
-        return held
+    if step.op == "row":
+        held = held_rows(plan, step, name, clusters=clusters and number >= _CLUSTERS)
+        if held is not None:
+            return held
     units = _ON_MATRIX_UNITS if number >= _MATRIX_UNITS else {}
     makers = [units.get(step.op), attention_tiles if step.op == "attention" else None, _GENERATED.get(step.op)]
     return next((made for each in makers if each is not None and (made := each(plan, step, name))), None)

@@ -11,14 +11,15 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
 
 from hybrid_infer._errors import PassingFault
 from hybrid_infer.backends.native import _build, _kernels, _libraries, _nvrtc, _size
 from hybrid_infer.backends.native._build import ABSENT, FREE, Kernels
+from hybrid_infer.backends.native._cuda_access import Kernel
 from hybrid_infer.backends.native._plan import NAME, Plan, Step, refuse
 from hybrid_infer.backends.native._schedule import Offer
+from hybrid_infer.backends.native._shelf import Shelf
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -27,14 +28,6 @@ LIMIT = 8 << 20
 
 #: The oldest release of CUDA whose compiler is used.
 _OLDEST = 12
-
-
-class Shelf(Protocol):
-    """A file that changes; an update is made while no other process makes one, and may be lost."""
-
-    def read(self) -> bytes: ...
-
-    def update(self, merge: Callable[[bytes], bytes]) -> None: ...
 
 
 def wanted(plan: Plan, kernels: Kernels, offers: Sequence[Offer]) -> dict[str, Step]:
@@ -65,21 +58,41 @@ def cubins(
 
     `driver`: its release of CUDA; it loads what compilers up to that one made. Raises EngineError.
     """
-    sources = {name: _source(plan, step, name, architecture) for name, step in steps.items()}
+    made = {name: _kernel(plan, step, name, architecture) for name, step in steps.items()}
+    why = f"no library computes {_ops(steps)} here, and its plan was made without a kernel of its own"
+    return _cubins(made, architecture, shelf, driver, why)
+
+
+def without_clusters(
+    plan: Plan, steps: Mapping[str, Step], architecture: str, shelf: Shelf | None, driver: int
+) -> dict[str, tuple[bytes, Kernel]]:
+    """The same for steps over rows whose kernels have clusters of blocks: others, which have none."""
+    made = {name: _kernel(plan, step, name, architecture, clusters=False) for name, step in steps.items()}
+    why = "clusters of blocks are refused here, and its plan was made without kernels that have none"
+    found = _cubins(made, architecture, shelf, driver, why)
+    return {name: (found[name], kernel) for name, kernel in made.items()}
+
+
+def _ops(steps: Mapping[str, Step]) -> str:
+    return ", ".join(dict.fromkeys(step.op for step in steps.values()))
+
+
+def _cubins(
+    kernels: Mapping[str, Kernel], architecture: str, shelf: Shelf | None, driver: int, why: str
+) -> dict[str, bytes]:
+    sources = {name: _kernels.unit([kernel]) for name, kernel in kernels.items()}
     kept, found = {} if shelf is None else _read(shelf.read()), dict[str, bytes]()
     for release in range(_OLDEST, driver + 1):
         keys = {name: _key(architecture, release, source) for name, source in sources.items()}
         found |= {name: kept[key] for name, key in keys.items() if key in kept}
-    missing = [name for name in steps if name not in found]
+    missing = [name for name in kernels if name not in found]
     if not missing:
         return found
     if reason := _nvrtc.lacking(driver):
-        ops = ", ".join(dict.fromkeys(steps[name].op for name in missing))
-        why = f"no library computes {ops} here, and its plan was made without a kernel of its own: {reason}"
-        raise PassingFault(NAME, why)
+        raise PassingFault(NAME, f"{why}: {reason}")
     made_by = int(_nvrtc.version().partition(".")[0] or driver)
     keys = {name: _key(architecture, made_by, source) for name, source in sources.items()}
-    _log.info("%s: %d kernels are compiled, whose steps a library was to compute", NAME, len(missing))
+    _log.info("%s: %d kernels are compiled that the plan lacks: %s", NAME, len(missing), why)
     made = dict(zip(missing, _build.compiled([sources[name] for name in missing], architecture), strict=True))
     if shelf is not None:
         shelf.update(lambda data: _written({**{keys[name]: cubin for name, cubin in made.items()}, **_read(data)}))
@@ -90,11 +103,11 @@ def _key(architecture: str, release: int, source: str) -> str:
     return hashlib.sha256(f"{architecture}\0{release}\0{source}".encode()).hexdigest()
 
 
-def _source(plan: Plan, step: Step, name: str, architecture: str) -> str:
-    kernel = _kernels.kernel(plan, step, name, architecture)
+def _kernel(plan: Plan, step: Step, name: str, architecture: str, clusters: bool = True) -> Kernel:
+    kernel = _kernels.kernel(plan, step, name, architecture, clusters)
     if kernel is None:
         raise refuse(f"has no kernel for {step.op}")
-    return _kernels.unit([kernel])
+    return kernel
 
 
 def _written(cubins: Mapping[str, bytes]) -> bytes:

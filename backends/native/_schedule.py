@@ -49,11 +49,13 @@ class Copy:
 
 @dataclass(frozen=True)
 class Call:
-    """A library's function; it is given the addresses of ``places``, that of its workspace, and a stream."""
+    """A library's function for a step ``op``; it is given the addresses of ``places``, that of its workspace, a stream.
+    """
 
     run: Callable[[Sequence[int], int, int], None]
     places: tuple[Place, ...]
     workspace: int
+    op: str
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def schedule(
         if offered is not None:
             run, scratch = offered
             operands, results = _used(plan, step, places, symbols)
-            work.append(Call(run, (*operands, *results), workspace))
+            work.append(Call(run, (*operands, *results), workspace, step.op))
             total = max(total, workspace + scratch)
             continue
         module, kernel = kernels.kernels[name]

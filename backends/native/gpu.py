@@ -30,7 +30,7 @@ PLAN = "plan.json"
 CONSTANTS = "constants.bin"
 
 #: Moves whenever the planner or the kernels' interface write something else for the same graph.
-_FORMAT = 10
+_FORMAT = 11
 
 _EXACT = TF32()
 

@@ -272,7 +272,7 @@ def _decisions(held: Held, routes: Iterable[Any]) -> dict[str, list[dict[str, st
         tell = getattr(backends.engine(name, device), "decisions", None)
         prepared = next((plan for plan in list(held.plans.values()) if plan.graph is route.graph), None)
         if tell is not None and prepared is not None and name not in found:
-            found[name] = tell(prepared.files)
+            found[name] = [*tell(prepared.files), *getattr(route.program, "decided", ())]
     return found
 
 

@@ -30,6 +30,15 @@ def reason() -> str:
     return "" if torch.cuda.is_available() else "needs an NVIDIA GPU that PyTorch can use"
 
 
+@pytest.fixture(autouse=True)
+def captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs of few steps are captured too, whatever their copies cost."""
+    from hybrid_infer.backends.native import _graph_costs
+
+    for name in ("COPY", "REPLAY"):
+        monkeypatch.setattr(_graph_costs, name, 0.0)
+
+
 @pytest.fixture
 def memory() -> Any:
     """torch's tensors on the first GPU."""

@@ -20,6 +20,7 @@ from hybrid_infer.backends.native import (
     _cublaslt,
     _cudnn,
     _driver,
+    _graph_costs,
     _libraries,
     _modules,
     _nvrtc,
@@ -41,6 +42,8 @@ def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeCuda]:
     monkeypatch.setattr(_driver, "launcher", lambda: launcher)
     monkeypatch.setattr(_nvrtc, "compile_cubin", compiler)
     monkeypatch.setattr(_nvrtc, "missing", lambda: "")
+    for name in ("COPY", "REPLAY"):  # graphs of few steps are captured too
+        monkeypatch.setattr(_graph_costs, name, 0.0)
     for library in (_cublaslt, _cudnn):
         monkeypatch.setattr(library, "missing", lambda: "it is not wanted in this test")
     monkeypatch.setattr(_libraries, "_opened", {})

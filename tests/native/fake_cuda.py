@@ -81,7 +81,8 @@ class FakeCuda:
     """``libcuda`` for `Launcher`. ``count`` says how often each function was called; ``fail`` makes one fail once.
 
     ``elsewhere``: another thread captures a graph of the program's own, in the mode that holds for all threads;
-    ``spoilt_elsewhere``: what was called that it does not survive.
+    ``spoilt_elsewhere``: what was called that it does not survive. ``largest_cluster``: of how many blocks one is
+    launched at most; ``room``: how many clusters there is said to be room for.
     """
 
     def __init__(self, architecture: tuple[int, int] = (9, 0), shared: int = 232448) -> None:
@@ -102,6 +103,7 @@ class FakeCuda:
         self.elsewhere, self.spoilt_elsewhere = False, list[str]()
         self._running = threading.Lock()
         self._context = threading.local()
+        self.largest_cluster, self.room = 8, 16
         self.clock, self.name = 0.0, b"A GPU of tests"
 
     def spend(self, seconds: float) -> None:
@@ -211,6 +213,8 @@ class FakeCuda:
     def _cuLaunchKernel(self, function: Any, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, shared: int,
                         stream: Any, parameters: Any, extra: None) -> int:  # fmt: skip
         library, entry = self._things[function.value]
+        if ctypes.c_int.in_dll(library, f"cluster_{entry}").value > self.largest_cluster:
+            return 912  # CUDA_ERROR_INVALID_CLUSTER_SIZE
         most = ctypes.c_int.in_dll(library, f"most_{entry}").value
         if gx % ctypes.c_int.in_dll(library, f"cluster_{entry}").value:
             return INVALID
@@ -225,6 +229,19 @@ class FakeCuda:
         copied = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         run = getattr(library, f"run_{entry}")
         self._enqueue(stream.value or 0, lambda keep=values: run(copied, gx, bx))  # type: ignore[misc]
+        return 0
+
+    def _cuOccupancyMaxActiveClusters(self, found: Any, function: Any, launch: Any) -> int:
+        """From what lies in memory: see CUlaunchConfig in cuda.h."""
+        words = np.frombuffer(ctypes.string_at(ctypes.addressof(launch._obj), 56), np.uint32)
+        library, entry = self._things[function.value]
+        together = ctypes.c_int.in_dll(library, f"cluster_{entry}").value
+        most = ctypes.c_int.in_dll(library, f"most_{entry}").value
+        if [*words[:3], *words[4:6]] != [together, 1, 1, 1, 1] or not 0 < words[3] <= most or any(words[8:13]):
+            return INVALID
+        if words[6] > self._allowed[function.value]:
+            return INVALID
+        self._put(found, self.room)
         return 0
 
     def _cuMemsetD32Async(self, target: Any, value: Any, count: Any, stream: Any) -> None:

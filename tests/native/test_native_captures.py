@@ -15,10 +15,20 @@ from native_support import model, node, sample
 from test_native_gpu import check, graph_of, loaded, mlp, options
 from test_native_random import WIDTH
 
+from hybrid_infer._errors import EngineError
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends._cuda import _driver as _cuda_driver
 from hybrid_infer.backends._cuda import _graphs
-from hybrid_infer.backends.native import _apart, _driver, _gpu_program, _interpret, _passes, _schedule, gpu
+from hybrid_infer.backends.native import (
+    _apart,
+    _driver,
+    _gpu_program,
+    _graph_costs,
+    _interpret,
+    _passes,
+    _schedule,
+    gpu,
+)
 from hybrid_infer.backends.native._bound import Bound
 
 
@@ -129,8 +139,7 @@ def test_what_all_graphs_of_a_program_keep_for_copies_has_a_limit(
     cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moved = 3 * 2 * 4 * WIDTH * 4  # an argument and two results
-    for name in ("_COPIED", "LARGEST"):
-        monkeypatch.setattr(_gpu_program, name, 2 * moved)
+    monkeypatch.setattr(_graph_costs, "COPIED", 2 * moved)
     plan, program, _, weights = loaded(HostMemory(numpy=True))
     _calls(program, plan, weights, [1, 1, 2, 2])
     assert cuda.live["ready graph"] == 2
@@ -141,6 +150,31 @@ def test_what_all_graphs_of_a_program_keep_for_copies_has_a_limit(
     _calls(program, plan, weights, [9, 9])
     assert cuda.live["ready graph"] == 1 and cuda.count["cuStreamBeginCapture_v2"] == 4
     program.close()
+
+
+def test_a_graph_that_the_driver_does_not_launch_is_let_go_and_its_call_launched_step_by_step(
+    cuda: FakeCuda, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where the GPU has no memory left for it, which the driver may ask for at the first launch only."""
+    caplog.set_level("INFO", "hybrid_infer")
+    plan, program, graph, weights = loaded(HostMemory(numpy=True))
+    for seed in range(6):
+        if seed == 3:
+            cuda.fail["cuGraphLaunch"] = 2
+        check(plan, program, graph, {"x": sample((2, 3, WIDTH), seed), **weights})
+    assert "not launched any more: cuGraphLaunch: out of memory" in caplog.text
+    assert cuda.count["cuGraphLaunch"] == 3 and cuda.count["cuStreamBeginCapture_v2"] == 1
+    assert not cuda.live["ready graph"]
+
+
+def test_a_fault_of_more_than_the_graph_is_told(cuda: FakeCuda) -> None:
+    plan, program, graph, weights = loaded(HostMemory(numpy=True))
+    feeds = {"x": sample((2, 3, WIDTH)), **weights}
+    for _ in range(3):
+        check(plan, program, graph, feeds)
+    cuda.fail.update(cuGraphLaunch=700, cuLaunchKernel=700)  # CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(EngineError, match=r"cuLaunchKernel.*700"):
+        check(plan, program, graph, feeds)
 
 
 def test_the_double_knows_what_spoils_a_capture(cuda: FakeCuda) -> None:

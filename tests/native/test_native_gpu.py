@@ -210,39 +210,72 @@ def test_arguments_and_results_are_not_copied_but_into_graphs(cuda: FakeCuda) ->
 def test_what_is_copied_into_graphs_is_little_beside_the_launches_that_it_saves(
     cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hybrid_infer.backends.native import _gpu_program
+    """Of the time that bytes take, and of so many copies whatever they are of."""
+    from hybrid_infer.backends.native import _graph_costs
 
-    made = loaded(HostMemory(numpy=True))
-    plan, program, graph, weights = made
+    moved, launches, copies = 3 * 2 * 3 * WIDTH * 4, 4, 3  # an argument and two results, of which one is a view
+    plan, program, graph, weights = loaded(HostMemory(numpy=True))
     feeds = {"x": sample((2, 3, WIDTH)), **weights}
-    moved = 3 * 2 * 3 * WIDTH * 4  # an argument and two results
-    monkeypatch.setattr(_gpu_program, "LARGEST", 64)
-    launches = 4  # three kernels, and a copy of the result that is a view
-    for each, captured in ((moved // launches - 1, 0), (moved // launches + 1, 1)):
-        monkeypatch.setattr(_gpu_program, "_PER_LAUNCH", each)
+    monkeypatch.setattr(_graph_costs, "LAUNCH", 1.0)
+    for rate, copy, captured in ((moved, 1.0, 0), (2 * moved, 1.2, 0), (moved / 2, 0.9, 0), (2 * moved, 0.9, 1)):
+        monkeypatch.setattr(_graph_costs, "RATE", rate)
+        monkeypatch.setattr(_graph_costs, "COPY", copy)
+        program._costs.clear()
+        program.decided.clear()
         for _ in range(3):
             check(plan, program, graph, feeds)
         assert cuda.count["cuStreamBeginCapture_v2"] == captured
+        [said] = [each["why"] for each in program.decided if each["rule"] == "cuda graph"]
+        assert said.startswith("captured" if captured else "launched") and f"{launches} launches" in said
+        assert f"its {copies} copies" in said
 
 
-def test_a_call_of_a_library_is_worth_more_copies_than_a_launch_up_to_what_a_graph_may_keep(
-    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from hybrid_infer.backends.native import _gpu_program
+def test_a_plan_of_few_steps_is_launched_step_by_step(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the costs that were measured: what takes the host no longer than the copies of a graph is captured by none."""
+    from hybrid_infer.backends.native import _graph_costs
     from hybrid_infer.backends.native._schedule import Call, Schedule
 
-    plan, program, graph, weights = loaded(HostMemory(numpy=True))
-    feeds = {"x": sample((2, 3, WIDTH)), **weights}
-    check(plan, program, graph, feeds)
-    (schedule,) = program._schedules.values()
-    called = Schedule((*schedule.work, Call(lambda *_: None, (), 0)), 0, ())
-    assert _gpu_program._worth(called) > _gpu_program._worth(schedule)
-    moved = 3 * 2 * 3 * WIDTH * 4
-    monkeypatch.setattr(_gpu_program, "LARGEST", 64)
-    monkeypatch.setattr(_gpu_program, "_COPIED", moved - 1)
-    for _ in range(3):
-        check(plan, program, graph, feeds)
-    assert not cuda.count["cuStreamBeginCapture_v2"]
+    for name, seconds in (("COPY", 10e-6), ("REPLAY", 20e-6)):
+        monkeypatch.setattr(_graph_costs, name, seconds)
+    made = model([node("Add", ["x", "r"], ["y"])], {name: ("float32", (4, 8)) for name in "xr"}, ["y"])
+    plan, graph = _passes.plan(made), graph_of(made)
+    program = gpu.ENGINE.load(graph, [], options(HostMemory(numpy=True)))
+    for seed in range(4):
+        check(plan, program, graph, {"x": sample((4, 8), seed), "r": sample((4, 8), 9)})
+    assert not cuda.count["cuStreamBeginCapture_v2"] and cuda.count["cuLaunchKernel"] == 4
+    [said] = [each["why"] for each in program.decided]
+    assert said == "launched step by step: 1 launches take 10 us, a graph with its 3 copies 50 us"
+    [schedule] = program._schedules.values()
+
+    def called(op: str, *sizes: int) -> bool:
+        return _graph_costs.verdict(Schedule((Call(lambda *_: None, (), 0, op),), 0, ()), sizes)[0]
+
+    assert called("gemm", 128, 0, 128) and not called("gemm", 128, 128, 128)
+    assert called("Conv", 128, 128, 128) and not called("Conv", 32 << 20, 32 << 20, 32 << 20)
+    many = Schedule(schedule.work * 100, 0, ())
+    assert _graph_costs.verdict(many, [20 << 20] * 2)[0] and not _graph_costs.verdict(many, [40 << 20] * 2)[0]
+
+
+def test_an_arena_that_is_too_small_goes_before_a_larger_one_is_asked_for(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no memory for that, the program has none, and asks for as much as the next call needs."""
+    memory = HostMemory(numpy=True)
+    plan, program, graph, weights = loaded(memory)
+    check(plan, program, graph, {"x": sample((2, 3, WIDTH)), **weights})
+    [lane] = program._arenas._found.values()
+    small, allocate, held = weakref.ref(lane.block.owner), HostMemory.empty, list[bool]()
+
+    def asked(self: HostMemory, shape: Any, dtype: str) -> Any:
+        held.append(small() is not None)
+        return allocate(self, shape, dtype)
+
+    monkeypatch.setattr(HostMemory, "empty", asked)
+    memory.limit = 2 * 40 * WIDTH * 4
+    with pytest.raises(EngineError, match="out of memory"):
+        check(plan, program, graph, {"x": sample((2, 40, WIDTH)), **weights})
+    assert held == [True, True, False]  # results first
+    check(plan, program, graph, {"x": sample((2, 3, WIDTH), 1), **weights})
 
 
 def test_one_arena_a_stream_which_the_largest_call_decides(cuda: FakeCuda) -> None:
