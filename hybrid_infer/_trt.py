@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybrid_infer import _ranges, _rewriting
 from hybrid_infer._demanded import Demand, say_absent, say_passed_over
@@ -25,6 +25,7 @@ DEVICES = ("cuda", "gpu")
 _TIMINGS = "tensorrt-timing.cache"
 _KERNELS = "native-kernels.cache"
 _PRODUCTS = "native-products.cache"
+_CUDNN = "native-cudnn.cache"
 
 
 def _engine() -> Any:
@@ -89,6 +90,7 @@ def engine_options(request: Request, engine: Any, profile: Any) -> EngineOptions
         "timing": _Shelf(request.store, _TIMINGS),
         "kernels": _Shelf(request.store, _KERNELS),
         "products": _Shelf(request.store, _PRODUCTS),
+        "cudnn": _Shelf(request.store, _CUDNN),
         "debug": asked.switch_ir_debug,
         "progress": _going_on,
         "sealed": request.sealed,
@@ -133,17 +135,17 @@ def stopping() -> bool:
     return _background.stopping()
 
 
-class _Shelf:
+class _Shelf(NamedTuple):
     """A file of an engine's own, shared by all builds of a store."""
 
-    def __init__(self, store: Any, name: str) -> None:
-        self._store, self._name = store, name
+    store: Any
+    name: str
 
     def read(self) -> bytes:
-        return bytes(self._store.shared(self._name))
+        return bytes(self.store.shared(self.name))
 
     def update(self, merge: Callable[[bytes], bytes]) -> None:
-        self._store.update_shared(self._name, merge)
+        self.store.update_shared(self.name, merge)
 
 
 # Sizes

@@ -1,7 +1,8 @@
 """Attention in half precision and convolutions by cuDNN, through its frontend's Python binding.
 
-A graph of one operation is built for each kind of step and sizes. Whatever the library refuses, our own kernels
-compute. Its plan must be one of the library's own, built in: the frontend's Python engines compile by other packages.
+A graph of one operation is built for each kind of step and sizes, or had back as an earlier process kept it. Whatever
+the library refuses, our own kernels compute. Its plan must be one of the library's own, built in: the frontend's Python
+engines compile by other packages.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Any, NamedTuple
 
 from hybrid_infer import _fork_safe
 from hybrid_infer._types import TF32
-from hybrid_infer.backends.native import _size
-from hybrid_infer.backends.native._plan import NAME, Plan, Step
+from hybrid_infer.backends.native import _cudnn_plans, _size
+from hybrid_infer.backends.native._plan import NAME, Plan, Step, encode
+from hybrid_infer.backends.native._shelf import Shelf
 from hybrid_infer.backends.native._size import Atom
 from hybrid_infer.backends.native._window import whole, windows
 
@@ -82,6 +84,20 @@ class Graphs:
         self._handle = self._cudnn.create_handle()
         self._lock = _fork_safe.Lock()  # of the handle: one thread at a time may use it
         self._declines = (self._cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError, NotImplementedError)
+        self._kept: _cudnn_plans.Kept | None = None
+        self._shelf: Shelf | None = None
+
+    def keep(self, shelf: Shelf, gpu: str) -> None:
+        """Plans are had back from that shelf, and put there by `flush`, from now on. `gpu`: for which, with its driver.
+        """
+        if shelf != self._shelf:
+            self.flush()
+            releases = f"cuDNN {self._cudnn.backend_version()}, {getattr(self._cudnn, '__version__', '')}"
+            self._shelf, self._kept = shelf, _cudnn_plans.Kept(shelf, f"{releases}, {gpu}")
+
+    def flush(self) -> None:
+        if self._kept is not None:
+            self._kept.flush()
 
     def offer(
         self, plan: Plan, step: Step, symbols: Mapping[Atom, int], tf32: TF32 = _EXACT
@@ -106,17 +122,49 @@ class Graphs:
         )
         if any(0 in shape for shape in shapes):
             return None
+        kept = self._kept
+        what = [step.op, dtype, wide, encode(dict(step.attributes)), shapes, strides, tf32.convolutions]
+        key = "" if kept is None else kept.key(what)
+
+        def build() -> Any:
+            return self._build(describe, dtype, wide, step.attributes, shapes, strides, tf32.convolutions)
+
+        def renewed() -> Any:
+            if kept is not None:
+                kept.put(key, b"")
+            return build()
+
         with self._lock:
-            try:
-                graph = self._build(describe, dtype, wide, step.attributes, shapes, strides, tf32.convolutions)
-            except self._declines as error:
-                words = " ".join(str(error).split())[:300]
-                _log.info("%s: cuDNN has no %s of %s for %s: %s", NAME, step.op, dtype, shapes, words)
-                return None
+            data = None if kept is None else kept.get(key)
+            graph = self._restored(dtype, data) if data else None
+            back = graph is not None
             if graph is None:
-                return None
-            found = _Built(self._cudnn, self._handle, self._lock, graph, len(names))
+                try:
+                    graph = build()
+                except self._declines as error:
+                    words = " ".join(str(error).split())[:300]
+                    _log.info("%s: cuDNN has no %s of %s for %s: %s", NAME, step.op, dtype, shapes, words)
+                    return None
+                if graph is None:
+                    return None
+                if kept is not None and data != b"":
+                    data = _cudnn_plans.serialised(graph)
+                    again = self._restored(dtype, data) if data else None
+                    kept.put(key, b"" if again is None else data)
+                    graph, back = (graph, False) if again is None else (again, True)
+            found = _Built(self._cudnn, self._handle, self._lock, graph, len(names), renewed if back else None)
         return found.run, found.workspace
+
+    def _restored(self, dtype: str, data: bytes) -> Any:
+        """A graph that an earlier process, or this one, built; None where the library does not take it back."""
+        return _cudnn_plans.restored(self._cudnn, self._handle, self._empty(dtype), data, WORKSPACE)
+
+    def _empty(self, dtype: str) -> Any:
+        kinds = self._cudnn.data_type
+        return self._cudnn.pygraph(
+            io_data_type=getattr(kinds, _TYPES[dtype]), intermediate_data_type=kinds.FLOAT,
+            compute_data_type=kinds.FLOAT, handle=self._handle,
+        )  # fmt: skip
 
     def _build(
         self, describe: Callable[..., bool], dtype: str, wide: Sequence[bool], at: Mapping[str, Any],
@@ -125,10 +173,7 @@ class Graphs:
         """The library's graph of one step; None for what is not asked of it. Raises what it declines with."""
         cudnn = self._cudnn
         kinds = cudnn.data_type
-        graph = cudnn.pygraph(
-            io_data_type=getattr(kinds, _TYPES[dtype]), intermediate_data_type=kinds.FLOAT,
-            compute_data_type=kinds.FLOAT, handle=self._handle,
-        )  # fmt: skip
+        graph = self._empty(dtype)
         held = [kinds.FLOAT if each else getattr(kinds, _TYPES[dtype]) for each in wide]
         if not describe(_Description(graph, held, kinds.FLOAT), at, shapes, strides):
             return None
@@ -156,17 +201,39 @@ class Graphs:
 
 
 class _Built:
-    """A graph of the library, ready to run; ``workspace``: the bytes that it wants."""
+    """A graph of the library, ready to run; ``workspace``: the bytes that it wants.
 
-    def __init__(self, cudnn: Any, handle: Any, lock: _fork_safe.Lock, graph: Any, count: int) -> None:
+    `renewed` builds it anew: one that was had back, and does not run, is.
+    """
+
+    def __init__(
+        self, cudnn: Any, handle: Any, lock: _fork_safe.Lock, graph: Any, count: int, renewed: Callable[[], Any] | None
+    ) -> None:
         self._cudnn, self._handle, self._lock, self._graph, self._count = cudnn, handle, lock, graph, count
+        self._renewed = renewed
         self.workspace = int(graph.get_workspace_size())
 
     def run(self, pointers: Sequence[int], workspace: int, stream: int) -> None:
         """``pointers``: of the tensors, in the order of their numbers."""
         with self._lock:  # the stream is the handle's
             self._cudnn.set_stream(handle=self._handle, stream=stream)
-            self._graph.execute({i + 1: pointers[i] for i in range(self._count)}, workspace, handle=self._handle)
+            given = {i + 1: pointers[i] for i in range(self._count)}
+            try:
+                self._graph.execute(given, workspace, handle=self._handle)
+            except Exception as error:
+                if self._renewed is None:
+                    raise
+                self._graph = self._anew(self._renewed, error)
+                self._graph.execute(given, workspace, handle=self._handle)
+            self._renewed = None
+
+    def _anew(self, renewed: Callable[[], Any], fault: Exception) -> Any:
+        _log.info("%s: a plan that cuDNN took back does not run, and is built: %s", NAME, fault)
+        self._renewed = None
+        graph = renewed()
+        if int(graph.get_workspace_size()) > self.workspace:  # there is room for the other's
+            raise fault
+        return graph
 
 
 class _Description(NamedTuple):

@@ -267,6 +267,7 @@ class Program:
         symbols = self._symbols(key)
         with self._device.relaxed():  # a library may load code
             found = _schedule.schedule(self._plan, self._kernels, symbols, self._gpu, self._offers, self._more)
+            _libraries.flush_plans(self._memory.index)
         with self._lock:
             self._schedules[key] = found
             if len(self._schedules) > _SIZES:

@@ -15,6 +15,7 @@ from hybrid_infer.backends.native import _cublaslt, _cudnn, _kernels, _size
 from hybrid_infer.backends.native._device import Device
 from hybrid_infer.backends.native._plan import NAME, Plan, Step
 from hybrid_infer.backends.native._schedule import Offer, Offered
+from hybrid_infer.backends.native._shelf import Shelf
 from hybrid_infer.backends.native._size import Atom
 
 _log = logging.getLogger("hybrid_infer")
@@ -56,6 +57,26 @@ def measured(opened: _cublaslt.Products, device: Device, index: int) -> str:
     """For what the fastest algorithms are chosen: the library's release and the GPU. Raises DriverError."""
     gpu, count = device.gpu(index), device.properties(index).multiprocessors
     return f"cuBLASLt {opened.release()}, {gpu}, {count} multiprocessors"
+
+
+def keep_plans(device: Device, index: int, shelf: Shelf | None) -> None:
+    """Have cuDNN's plans back from `shelf`, and keep new ones there (see `flush_plans`); nothing where it is not open.
+
+    Raises DriverError.
+    """
+    with _opening:
+        opened = [opened for _, library, opened in _opened.get(index, ()) if library is _cudnn]
+    if opened and shelf is not None:
+        count = device.properties(index).multiprocessors
+        opened[0].keep(shelf, f"{device.gpu(index)}, {count} multiprocessors, a driver of CUDA {device.cuda()}")
+
+
+def flush_plans(index: int) -> None:
+    """Write the plans that were built since."""
+    with _opening:
+        opened = [opened for _, library, opened in _opened.get(index, ()) if library is _cudnn]
+    for each in opened:
+        each.flush()
 
 
 def check_algorithms(plan: Plan, device: Device, index: int) -> None:

@@ -5,7 +5,8 @@ A plan is kept as JSON and cubins, so that a process that finds one compiles not
 the framework's pool is reserved at the first program on a device. ``extra["kernels"]``: a
 `hybrid_infer.backends.native._late.Shelf`; with one, a plan is made without the kernels of steps that a library
 computes, and those that are needed after all, by this process or the next, are compiled then and kept there.
-``extra["products"]``: another one, for the algorithms that were the fastest (see `_algorithms`).
+``extra["products"]``: another one, for the algorithms that were the fastest (see `_algorithms`); ``extra["cudnn"]``:
+one for cuDNN's plans (see `_cudnn_plans`).
 ``extra["tf32"]``: which float32 arithmetic the libraries may round, as the framework's own does.
 """
 
@@ -104,7 +105,11 @@ class NativeGpu:
         try:
             with memory.scope(), device.relaxed():
                 device.enter(memory.index)
-                return _libraries.taken(plan, _libraries.offers(memory.index, _tf32(options)))
+                offers = _libraries.offers(memory.index, _tf32(options))
+                _libraries.keep_plans(device, memory.index, options.extra.get("cudnn"))
+                found = _libraries.taken(plan, offers)
+                _libraries.flush_plans(memory.index)
+                return found
         except DriverError as error:
             raise refuse(str(error)) from error
 
@@ -151,6 +156,7 @@ class NativeGpu:
                 _memory.reserve(memory, int(options.extra.get("memory_pool_init_size_mb", 0)))
                 offers = _libraries.offers(memory.index, _tf32(options))
                 _libraries.check_algorithms(plan, device, memory.index)
+                _libraries.keep_plans(device, memory.index, options.extra.get("cudnn"))
             return Program(graph, plan, kernels, weights, options, device, gpu, offers)
         except DriverError as error:
             raise refuse(str(error)) from error

@@ -48,7 +48,7 @@ class _Tensor:
 class _Graph:
     def __init__(self, library: FakeCudnn) -> None:
         self.library, self.tensors, self.work, self.stage = library, {}, [], 0
-        self.chosen, self.without = 0, set[str]()
+        self.chosen, self.without, self.back = 0, set[str](), False
 
     def tensor(self, **about: Any) -> _Tensor:
         made = _Tensor(**about)
@@ -141,12 +141,31 @@ class _Graph:
 
     def build_plans(self) -> None:
         self._next(4)
+        self.library.count["built"] += 1
+
+    def serialize(self, as_bytes: bool) -> bytes:
+        assert self.stage == 5 and as_bytes
+        if not self.library.writes:
+            raise cudnnGraphNotSupportedError("no plan of this engine is written")
+        self.library.written.append((self.tensors, self.work, self.library.backend_version()))
+        return f"plan {len(self.library.written) - 1}".encode()
+
+    def deserialize(self, handle: Any, data: bytes) -> None:
+        assert handle is self.library.handle and self.stage == 0 and not self.tensors
+        number = int(data.removeprefix(b"plan "))
+        self.tensors, self.work, release = self.library.written[number]
+        if not self.library.takes_back or release != self.library.backend_version():
+            raise RuntimeError("a plan of another release")
+        self.stage, self.back = 5, True
+        self.library.count["taken back"] += 1
 
     def get_workspace_size(self) -> int:
         return self.library.wants
 
     def execute(self, pack: dict[int, int], workspace: int, handle: Any) -> None:
         assert self.stage == 5 and not workspace % 256 and handle is self.library.handle
+        if self.back and not self.library.runs_taken_back:
+            raise RuntimeError("CUDNN_STATUS_EXECUTION_FAILED")
         self.library.count["execute"] += 1
 
         def at(tensor: _Tensor) -> Any:
@@ -159,7 +178,8 @@ class FakeCudnn:
     """One instance stands for the module ``cudnn``; ``refuses`` makes it support nothing; ``wants``: its workspace.
 
     ``engines``: those that would serve, None for the library itself, else one that the frontend compiles;
-    ``destroyed``: streams, on none of which the handle may be when it is asked.
+    ``destroyed``: streams, on none of which the handle may be when it is asked. ``writes``, ``takes_back`` and
+    ``runs_taken_back``: what it does with plans that are to be kept, those ``written``.
     """
 
     data_type = SimpleNamespace(HALF="HALF", BFLOAT16="BFLOAT16", FLOAT="FLOAT")
@@ -173,6 +193,12 @@ class FakeCudnn:
         self.engines: list[Any] = [None]
         self.wants = 512
         self.handle = SimpleNamespace(stream=0)
+        self.writes = self.takes_back = self.runs_taken_back = True
+        self.written: list[Any] = []
+        self.release = 92000
+
+    def backend_version(self) -> int:
+        return self.release
 
     def create_handle(self) -> Any:
         return self.handle
