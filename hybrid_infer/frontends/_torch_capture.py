@@ -260,6 +260,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             raise TraceError("it computes nothing from its arguments")
         if checked:
             captured = replace(captured, graph=replace(captured.graph, outputs=(*results, CHECKED)), sides=sides)
+        _torch_checks.forget_truths(program)
         _torch_default_types.spell_out(program)
         _torch_mixed_types.widen(program)
         try:

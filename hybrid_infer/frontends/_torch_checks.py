@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
+from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree
 from torch.utils._sympy.symbol import SymT, symbol_is_type
@@ -40,6 +41,8 @@ _FORMS = {
     operator.mod: _ATEN.remainder.Tensor, torch.sym_not: _ATEN.logical_not.default,
     torch.sym_max: _ATEN.maximum.default, torch.sym_min: _ATEN.minimum.default, torch.sym_ite: _ATEN.where.self,
 }  # fmt: skip
+#: What the tracer makes of a truth that it asserts, up to torch 2.11.
+_AS_NUMBER = getattr(symbolic_shapes, "cast_symbool_to_symint_guardless", None)
 _SCALARS = (_ATEN._assert_scalar.default,)
 _TENSORS = (_ATEN._assert_async.default, _ATEN._assert_async.msg)
 
@@ -105,6 +108,19 @@ def as_result(program: Any, made: Sequence[Any]) -> bool:
     signature.out_spec = _pytree.tree_structure(type(outer)([*outer, None]))
     signature.outputs.append(argument)
     return True
+
+
+def forget_truths(program: Any) -> None:
+    """Leave out assertions of truths as numbers, up to torch 2.11: the tracer cannot trace such numbers again."""
+    graph = program.graph
+    for cast in [node for node in graph.nodes if node.target is _AS_NUMBER]:
+        gone = [cast]
+        for node in gone:
+            gone += [user for user in node.users if user not in gone]
+        if all(node.users or node.target in _SCALARS for node in gone):
+            for node in sorted(gone, reverse=True):
+                graph.erase_node(node)
+            program.graph_module.recompile()
 
 
 def kept(program: Any) -> frozenset[str]:
@@ -183,9 +199,18 @@ def _checked(node: Any) -> bool:
 
 
 def _decided_by_values(size: Any) -> bool:
-    """Not as the tracer sees it, once it takes the size for what it is checked to be."""
-    raw = getattr(getattr(size, "node", None), "_expr", None)
-    return raw is not None and any(symbol_is_type(each, SymT.UNBACKED_INT) for each in raw.free_symbols)
+    return any(symbol_is_type(each, SymT.UNBACKED_INT) for each in _symbols(size))
+
+
+def _symbols(size: Any) -> Set[Any]:
+    """Of a node that asks a tensor for its size, which the tracer takes for what it is checked to be from then on.
+
+    Up to torch 2.11 the node itself is noted with that number.
+    """
+    tensor, axis = size.args
+    raw = getattr(getattr(tensor.meta["val"].shape[axis], "node", None), "_expr", None)
+    symbols: Set[Any] = getattr(raw, "free_symbols", frozenset())
+    return symbols
 
 
 def _always(condition: Any, asked: Set[Any]) -> bool:
@@ -194,7 +219,7 @@ def _always(condition: Any, asked: Set[Any]) -> bool:
         return False
     size, bound = condition.args
     sized = getattr(size, "target", None) is _ATEN.sym_size.int and isinstance(bound, int)
-    return sized and asked.isdisjoint(getattr(size.meta["val"].node._expr, "free_symbols", ()))
+    return sized and asked.isdisjoint(_symbols(size))
 
 
 class _Written:
@@ -231,10 +256,12 @@ class _Written:
             return self.op(_ATEN.scalar_tensor.default, node, dtype=dtype)
         if node.target in _ITEMS:
             return self._item(node)
-        if node.target is _ATEN.sym_size.int and _decided_by_values(node.meta["val"]):
+        if node.target is _ATEN.sym_size.int and _decided_by_values(node):
             return self._size(*node.args)
         if node.target is _ATEN.sym_size.int or node.op == "placeholder":
             return self.op(_ATEN.scalar_tensor.default, node, dtype=torch.int64)
+        if node.target is _AS_NUMBER:
+            return self.op(_ATEN.to.dtype, self._number(node.args[0]), torch.int64)
         if node.target is operator.floordiv:
             return self.op(_ATEN.div.Tensor_mode, *map(self._number, node.args), rounding_mode="floor")
         bits = node.target in (operator.and_, operator.or_) and not isinstance(node.meta["val"], (bool, torch.SymBool))

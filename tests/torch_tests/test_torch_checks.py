@@ -301,3 +301,50 @@ def test_on_a_gpu() -> None:
     _checks.hold("native", [GOOD[0], torch.tensor(True)])
     with pytest.raises(ArgumentsRefused, match="does not hold"):
         _checks.hold("native", [GOOD[0], torch.tensor(False)])
+
+
+def test_a_size_that_is_noted_as_the_number_it_is_checked_to_be_is_counted() -> None:
+    """So torch notes it up to 2.11."""
+    x, mask = GOOD
+    with _torch_checks.noted() as made:
+        program = torch.export.export(Checked(a_selection), (x, mask), strict=False)
+    for node in program.graph.nodes:
+        if node.target is torch.ops.aten.sym_size.int:
+            node.meta["val"] = 2
+    assert _torch_checks.as_result(program, made)
+    output = program.graph.output_node()
+    (equal, two) = output.args[0][-1].args
+    assert equal.target is torch.ops.aten.sum.default and two.args == (2,)
+
+
+def test_a_truth_that_is_asserted_as_a_number_is_a_result() -> None:
+    """So torch writes it up to 2.11."""
+    x, mask = GOOD
+    with _torch_checks.noted() as made:
+        program = torch.export.export(Checked(a_number), (x, mask), strict=False)
+    for node in program.graph.nodes:
+        if node.target is torch.sym_ite:
+            node.target, node.args = _torch_checks._AS_NUMBER, node.args[:1]
+    assert _torch_checks.as_result(program, made)
+    assert program.graph.output_node().args[0][-1].meta["val"].dtype is torch.bool
+    assert "Eq(u0, 1)" in _torch_checks.kept(program)
+    _torch_checks.forget_truths(program)
+    assert not {_torch_checks._AS_NUMBER, *_torch_checks._SCALARS} & {n.target for n in program.graph.nodes}
+
+
+def test_a_truth_is_checked_where_a_size_varies() -> None:
+    hot = inference(a_number, backend="onnxruntime")
+    with torch.no_grad():
+        for size in (2, 3, 4):
+            assert outcome(hot, torch.ones(size), GOOD[1])[0].shape == (size,)
+        alike(outcome(hot, -torch.ones(4), GOOD[1]), outcome(a_number, -torch.ones(4), GOOD[1]))
+    assert counts()["captures"] == 2 and not counts()["fallbacks"], counts()
+
+
+class Checked(torch.nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        return (self.function(x, mask),)
