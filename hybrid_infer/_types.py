@@ -277,7 +277,8 @@ class Program(Protocol):
     ``input_dtypes``/``output_dtypes``: the element types in which arrays are exchanged, which may differ from the
     graph's where NumPy or the engine has no such type (bfloat16 is exchanged as float32).
     One with a true attribute ``in_place`` takes the framework's tensors instead of arrays, on the device that it was
-    loaded for, and gives such tensors; integers come as NumPy arrays all the same.
+    loaded for, and gives such tensors; integers come as NumPy arrays all the same. What one has ``decided`` since its
+    plan was made is told beside the engine's ``decisions``.
     """
 
     engine: str

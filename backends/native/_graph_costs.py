@@ -14,7 +14,7 @@ from hybrid_infer.backends.native._schedule import Call, Schedule
 LAUNCH, PRODUCT, OTHER = 10e-6, 45e-6, 140e-6
 _PRODUCTS = ("gemm", "matmul")
 
-#: For a copy, and for a graph with the event that is recorded behind it: each is one thing more given to the driver.
+#: For a copy, which is given to the driver as a launch is, and for a graph, whose launch was not measured apart.
 COPY, REPLAY = 10e-6, 20e-6
 
 #: Bytes of arguments and results that are read and written in a second.

@@ -12,7 +12,7 @@ from dataclasses import replace
 from hybrid_infer import _fork_safe
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends._cuda._driver import DriverError
-from hybrid_infer.backends.native._build import Kernels
+from hybrid_infer.backends.native._build import ABSENT, Kernels
 from hybrid_infer.backends.native._cuda_access import Kernel
 from hybrid_infer.backends.native._cuda_tilings import Tiling
 from hybrid_infer.backends.native._device import Device
@@ -54,9 +54,10 @@ def unfit(kernels: Kernels, device: Device, index: int, find: Callable[[int, str
     """
     found: dict[str, str] = {}
     for name, (module, kernel) in kernels.kernels.items():
-        for each in kernel.tilings:
-            if each.blocks > 1 and name not in found and (why := _why(device, index, find, module, each)):
-                found[name] = why
+        clusters = [each for each in kernel.tilings if each.blocks > 1 and module != ABSENT]
+        reasons = (_why(device, index, find, module, each) for each in clusters)
+        if why := next(filter(None, reasons), ""):
+            found[name] = why
     return found
 
 

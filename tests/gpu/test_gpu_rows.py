@@ -58,6 +58,7 @@ def test_rows_by_every_layout(
             expected = _interpret.run(plan, feeds)
         for tiling in kernel.tilings or [None]:
             program = gpu.ENGINE.load(graph, [], told, {gpu.PLAN: text, gpu.CONSTANTS: blob, **files})
+            assert not program.decided  # there is room for clusters, as the driver says
             if tiling is not None:
                 [(_, loaded)] = program._kernels.kernels.values()
                 loaded.tilings = [tiling]
