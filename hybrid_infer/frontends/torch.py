@@ -14,6 +14,11 @@ from hybrid_infer._types import TF32, Captured, Tracee
 _HOOKS = attrgetter("_backward_hooks")
 
 
+def _later(module: Any, name: str) -> Callable[..., Any]:
+    """A function that releases lack which capture nothing (see `_releases`), so that no answer of it counts there."""
+    return getattr(module, name, lambda *given: None)
+
+
 class TorchFrontend:
     """The PyTorch side of ``Frontend``; torch is imported by whoever holds a layer, and found here."""
 
@@ -193,7 +198,7 @@ class TorchFrontend:
         if modes:
             name, kind = modes[-1]
             return f"the {kind} mode {name} is on, which is to see every operation"
-        if torch.nn.modules.module._has_any_global_hook():
+        if _later(torch.nn.modules.module, "_has_any_global_hook")():
             return "hooks for every module are registered, which are to see those inside"
         if torch.nn.utils.parametrize._cache_enabled:
             return "torch.nn.utils.parametrize.cached() is on, in which weights stay as they were first computed"
@@ -204,7 +209,7 @@ class TorchFrontend:
 
         modes = torch._C._len_torch_dispatch_stack
         transforms, tracing = torch._C._functorch.peek_interpreter_stack, torch._C._get_tracing_state
-        compiling, hooked = torch.compiler.is_compiling, torch.nn.modules.module._has_any_global_hook
+        compiling, hooked = torch.compiler.is_compiling, _later(torch.nn.modules.module, "_has_any_global_hook")
         duals, computed = torch.autograd.forward_ad, torch.nn.utils.parametrize
 
         def step_aside() -> bool:
@@ -218,7 +223,8 @@ class TorchFrontend:
     def tracing(self) -> bool:
         from torch.fx import _symbolic_trace
 
-        return bool(_symbolic_trace.is_fx_symbolic_tracing())
+        older = getattr(_symbolic_trace, "is_fx_tracing", None)  # up to torch 2.8
+        return bool(getattr(_symbolic_trace, "is_fx_symbolic_tracing", older)())
 
     def latest(self, tensor: Any) -> Any:
         return tensor
@@ -235,7 +241,7 @@ class TorchFrontend:
     def packs(self) -> bool:
         import torch
 
-        return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+        return _later(torch._C._autograd, "_top_saved_tensors_default_hooks")(True) is not None
 
     def hooked(self, weights: Sequence[Any]) -> bool:
         return any(map(_HOOKS, weights))

@@ -53,6 +53,8 @@ def release(monkeypatch: pytest.MonkeyPatch) -> Any:
             return number
 
         monkeypatch.setattr(importlib.metadata, "version", version)
+        if name == "torch":
+            monkeypatch.setattr("torch.__version__", number)
 
     return set_to
 
@@ -65,17 +67,42 @@ def refusal() -> str:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(("number", "reason"), [
-    (None, "the package onnxscript is not installed"), ("0.5.7", "onnxscript 0.5.7 is older than 0.7, from which on"),
+@pytest.mark.parametrize(("name", "number", "reason"), [
+    ("onnxscript", None, "the package onnxscript is not installed"),
+    ("onnxscript", "0.5.7", "onnxscript 0.5.7 is older than 0.7, from which on"),
+    ("torch", "2.10.0+cu128", "torch 2.10.0+cu128 is older than 2.11, from which on"),
 ])  # fmt: skip
-def test_torch_without_its_exporter_runs_eagerly(release: Any, number: str | None, reason: str) -> None:
+def test_torch_of_an_older_release_or_without_its_exporter_runs_eagerly(
+    release: Any, name: str, number: str | None, reason: str
+) -> None:
     torch = pytest.importorskip("torch")
-    release("onnxscript", number)
+    release(name, number)
     layer = hybrid_infer.inference(torch.nn.Linear(4, 4).eval())
     x = torch.ones(2, 4)
     with torch.no_grad():
         assert torch.equal(layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias))
     assert refusal().startswith(reason)
+
+
+@pytest.mark.torch
+def test_what_older_releases_of_torch_lack_is_no_defect(release: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first two came with 2.7 or 2.8, the last with 2.9: without them, any call of a method raised."""
+    torch = pytest.importorskip("torch")
+    from hybrid_infer.frontends.torch import TorchFrontend
+
+    monkeypatch.delattr(torch.nn.modules.module, "_has_any_global_hook")
+    monkeypatch.delattr(torch._C._autograd, "_top_saved_tensors_default_hooks")
+    monkeypatch.delattr(torch.fx._symbolic_trace, "is_fx_symbolic_tracing")
+    monkeypatch.setattr(torch.fx._symbolic_trace, "is_fx_tracing", lambda: True, raising=False)
+    frontend = TorchFrontend()
+    assert not frontend.transparent() and not frontend.aside() and not frontend.packs() and frontend.tracing()
+    release("torch", "2.6.0")
+    hot = hybrid_infer.inference(lambda x: x * 2)
+    x = torch.ones(2)
+    assert torch.equal(hot(x), x * 2)
+    monkeypatch.setattr(torch.fx._symbolic_trace, "is_fx_tracing", lambda: False)
+    assert torch.equal(hot(x), x * 2)
+    assert refusal().startswith("torch 2.6.0 is older than 2.11")
 
 
 @pytest.mark.paddle
