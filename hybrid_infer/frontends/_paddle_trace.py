@@ -15,7 +15,7 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Condition, Tracee
-from hybrid_infer.frontends import _paddle_complex_numbers, _paddle_constants
+from hybrid_infer.frontends import _paddle_autocast, _paddle_complex_numbers, _paddle_constants
 from hybrid_infer.frontends._paddle_eager import Mode, forwards_alone
 from hybrid_infer.frontends._paddle_images import of_any_size
 from hybrid_infer.frontends._paddle_in_place import followed
@@ -65,38 +65,6 @@ class Trace:
     def outputs(self) -> list[Any]:
         """The results, and the check behind them."""
         return self.results if self.check is None else [*self.results, self.check]
-
-
-@contextmanager
-def _autocast(state: tuple[Any, ...]) -> Iterator[None]:
-    """The autocast state of the eager thread (level, type, operator lists), for the program under construction."""
-    import paddle
-
-    level, dtype, allowed, denied = state
-    if level == 0:
-        yield
-        return
-    attributes = paddle.base.core._get_amp_attrs()
-    lists = paddle.base.core._get_amp_op_list()
-    before = attributes._amp_level, attributes._amp_dtype
-    attributes._amp_level, attributes._amp_dtype = paddle.base.core.AmpLevel(level), dtype
-    paddle.base.core._set_amp_op_list(set(allowed), set(denied))
-    try:
-        yield
-    finally:
-        attributes._amp_level, attributes._amp_dtype = before
-        paddle.base.core._set_amp_op_list(*lists)
-
-
-def autocast_state() -> tuple[Any, ...]:
-    """Level (0: off), type and operator lists of this thread's autocast."""
-    from paddle.base import framework
-
-    tracer = framework._dygraph_tracer()
-    if tracer is None or int(tracer._amp_level) == 0:
-        return (0, "", frozenset(), frozenset())
-    allowed, denied = tracer._get_amp_op_list()
-    return (int(tracer._amp_level), str(tracer._amp_dtype), frozenset(allowed), frozenset(denied))
 
 
 def trace(
@@ -170,7 +138,7 @@ def _traced(
     # The framework's own traces leave their records behind where they fail, by addresses that are given out again.
     _global_parameter_recorder.pop(program)
     _global_inplace_map.pop(program)
-    autocast = autocast_state()
+    autocast = _paddle_autocast.state()
     example: list[tuple[str, list[int], Any]] = []
     example += [(f"w{i}", list(tensor.shape), tensor.dtype) for i, tensor in enumerate(tracee.weights)]
     for i, tensor in enumerate(tracee.tensors):
@@ -182,9 +150,10 @@ def _traced(
     labels = [*tracee.labels, *(f"integer {i}" for i, _ in numbers)]
     with ExitStack() as stack:
         stack.enter_context(quiet())
+        stack.enter_context(_paddle_autocast.as_eagerly())
         stack.callback(escaped, program)
         stack.enter_context(recording(program))
-        stack.enter_context(_autocast(autocast))
+        stack.enter_context(_paddle_autocast.within(autocast))
         values = [paddle.static.data(name, shape, dtype) for name, shape, dtype in example]
         for i, value in enumerate(values if gradients else ()):
             frozen = i < len(tracee.weights) and tracee.weights[i].stop_gradient

@@ -152,10 +152,10 @@ class PaddleFrontend:
         default = paddle.get_default_dtype
         if not self._accelerated:
             return default  # autocast has no effect on the CPU
-        from hybrid_infer.frontends._paddle_trace import autocast_state
+        from hybrid_infer.frontends import _paddle_autocast
 
         place = paddle.base.framework._current_expected_place
-        return lambda: (default(), str(place()), autocast_state())
+        return lambda: (default(), str(place()), _paddle_autocast.state())
 
     def asked(self, kinds: Collection[type]) -> Set[str]:
         return frozenset()  # its layers take the same path whatever the mode
