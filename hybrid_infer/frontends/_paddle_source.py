@@ -6,13 +6,11 @@ A trace gets rewrites of its own instead: it sees the program as it is now, and 
 
 from __future__ import annotations
 
-import ast
 import copy
 import functools
 import inspect
 import linecache
 import sys
-import textwrap
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -26,6 +24,8 @@ from paddle.utils import gast
 
 from hybrid_infer import _wrapping
 from hybrid_infer.frontends import (
+    _paddle_augmented,
+    _paddle_bare,
     _paddle_builtins,
     _paddle_eager,
     _paddle_handed_on,
@@ -53,7 +53,7 @@ _LEFT, _BETWEEN = "_hybrid_infer_left", "_hybrid_infer_between"
 #: And what rewritten loops call, as it is.
 _OURS: dict[str, Any] = {
     _paddle_ways_out.ITEMS: _paddle_turns.with_a_way_out, _paddle_returns.LISTED: _paddle_turns.by_number,
-    _paddle_returns.OPEN: _paddle_turns.open_ended, _paddle_returns.UNBOUND: UndefinedVar,
+    _paddle_returns.OPEN: _paddle_turns.open_ended, _paddle_returns.UNBOUND: UndefinedVar, **_paddle_augmented.CALLED,
 }  # fmt: skip
 #: Functions that Cython has made, of which Paddle takes none.
 _COMPILED = "cython_function_or_method"
@@ -78,39 +78,9 @@ def convert(function: Callable[..., Any]) -> Callable[..., Any]:
     if not inspect.isfunction(function) or function.__name__ == "<lambda>" or _paddle_outdated.outdated(function):
         return function
     try:
-        return program_translator.convert_to_static(_without_decorators(function))
+        return program_translator.convert_to_static(_paddle_bare.without_decorators(function))
     except OSError:
         return function
-
-
-def _without_decorators(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, whose source starts at its ``def``.
-
-    Paddle rewrites a function from its source, decorators included, and would apply ours again.
-    """
-    if not isinstance(function, types.FunctionType) or hasattr(function, "__wrapped__"):
-        return function
-    try:
-        lines, _ = inspect.getsourcelines(function)
-        tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
-    except (OSError, SyntaxError, IndexError):
-        return function
-    if not isinstance(tree, ast.FunctionDef) or not tree.decorator_list:
-        return function
-    code = function.__code__
-    file = f"<hybrid_infer {code.co_filename}:{code.co_firstlineno + tree.lineno - 1}>"
-    source = [line if line.endswith("\n") else line + "\n" for line in lines[tree.lineno - 1 :]]
-    linecache.cache[file] = (sum(map(len, source)), None, source, file)
-    bare = types.FunctionType(
-        code.replace(co_filename=file, co_firstlineno=1),
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
-    )
-    bare.__kwdefaults__, bare.__qualname__ = function.__kwdefaults__, function.__qualname__
-    bare.__module__ = function.__module__
-    return bare
 
 
 class _Translator(program_translator.DygraphToStaticAst):
@@ -130,6 +100,7 @@ class _Translator(program_translator.DygraphToStaticAst):
         first = [*arguments.posonlyargs, *arguments.args][:1]
         if first:
             _Super(first[0].id).visit(function)
+        _paddle_augmented.spelled_out(function)
         _Conditions().visit(function)
         _Called().visit(function)
         if self._apart:
@@ -266,6 +237,11 @@ def _undecorated(function: Any) -> Any:
     return function
 
 
+def _compiled(function: Any) -> bool:
+    """Has Cython made it, or what it is bound to?"""
+    return type(getattr(function, "__func__", function)).__name__ == _COMPILED
+
+
 def _around(function: Any) -> Any:
     """A function to be rewritten by itself: the program's wrapper, and without the decorators what it wraps.
 
@@ -276,7 +252,7 @@ def _around(function: Any) -> Any:
     lambdas = function.__code__.co_name == "<lambda>"  # of whose source nobody knows where it ends
     blind = _wrapping.blind(function) and function.__globals__.get("__name__") != "contextlib"
     if not hasattr(function, "__wrapped__") or blind or lambdas:
-        return _without_decorators(function)
+        return _paddle_bare.without_decorators(function)
     try:
         inspect.getsourcelines(function.__code__)
     except OSError:  # made by exec, as some libraries make their wrappers
@@ -286,7 +262,7 @@ def _around(function: Any) -> Any:
         code, function.__globals__, code.co_name, function.__defaults__, function.__closure__
     )
     wrapper.__kwdefaults__, wrapper.__module__ = function.__kwdefaults__, function.__globals__.get("__name__", "")
-    return _without_decorators(wrapper)
+    return _paddle_bare.without_decorators(wrapper)
 
 
 class Rewrites(program_translator.FunctionCache):
@@ -327,6 +303,7 @@ class Rewrites(program_translator.FunctionCache):
                 raise OSError("its file was edited since")  # Paddle then takes it as it is, which is as it was loaded
         func = _undecorated(func)
         wrapped, func = getattr(func, "__wrapped__", None), _around(func)
+        func = func if hasattr(func, "__wrapped__") else _paddle_bare.as_written(func)
         original = inspect.unwrap(func)
         if original.__name__ == "<lambda>":
             raise OSError("the lines of a lambda are not its source alone")  # Paddle then takes it as it is
@@ -448,7 +425,7 @@ class Rewrites(program_translator.FunctionCache):
         def reach(func: Any) -> Any:
             if threading.get_ident() != self._thread:
                 return call(func)
-            if self._dygraph_to_static.busy or type(func).__name__ == _COMPILED or func is _paddle_eager.TYPE:
+            if self._dygraph_to_static.busy or _compiled(func) or func is _paddle_eager.TYPE:
                 return func
             if type(func) is functools.partial:
                 return functools.partial(reach(func.func), *func.args, **func.keywords)
@@ -462,13 +439,27 @@ class Rewrites(program_translator.FunctionCache):
             stands = _paddle_literals.assigning(func) or _paddle_methods.rounding(func)
             if stands is None and _paddle_eager.is_the_programs(1):
                 stands = self._mode.told(func)
-            return func if func is reached else stands or call(func)
+            if func is reached:
+                return func
+            made = stands or call(func)
+            return convert(func) if made is func and self._passed_over(func) else made
 
         def reached(func: Any) -> Any:
             return reach(func) if callable(func) and not isinstance(func, type) else func
 
         self._reached = reached
         return reach
+
+    def _passed_over(self, func: Any) -> bool:
+        """Has the framework taken a function for one that is rewritten, as the globals of its module lack it?"""
+        if type(func) is not types.FunctionType or _REACHED in func.__globals__ or inspect.isgeneratorfunction(func):
+            return False
+        if func.__globals__.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]:
+            return False  # what we have put in the place of the framework's own
+        calls: Any = sys.modules["paddle.jit.dy2static.convert_call_func"]
+        options = calls.TransformOptions
+        as_it_is = calls.is_unsupported(func) or not options.check_fn_need_transform(func, options.ToStaticMode.AST)
+        return not as_it_is and func not in map(inspect.unwrap, filter(inspect.isfunction, func.__globals__.values()))
 
     def _once(self, is_unsupported: Callable[[Any], bool]) -> Callable[[Any], bool]:
         """The framework goes through all that NumPy, os and others define for each call that it meets; once will do."""

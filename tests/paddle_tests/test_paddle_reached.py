@@ -242,3 +242,39 @@ def test_a_decorator_of_the_programs_own_does_not_run_again(kind: type[Any]) -> 
             part, quiet = (eager(x), x * 3) if x.sum() > 0 else (x - 1, x * 2)
             same(layer(x), (part + quiet) * times)
     served(captures=1, part="Twice.forward" if kind is Twice else "Derived.forward")
+
+
+def made(by: float) -> Callable[[Any], Any]:
+    def scaled(x: Any) -> Any:
+        if x.sum() > 0:
+            return x * by
+        return written(x, by)
+
+    return scaled
+
+
+def renamed(by: float) -> Callable[[Any], Any]:
+    function = made(by)
+    function.__name__ = function.__qualname__ = f"scaled_by_{by:.0f}"
+    return function
+
+
+def unnamed() -> Callable[[Any], Any]:
+    function = lambda x: x * 2  # noqa: E731
+    function.__name__ = function.__qualname__ = "doubled"
+    return function
+
+
+@pytest.mark.parametrize("function", [made(2.0), renamed(3.0), unnamed()], ids=lambda function: function.__name__)
+def test_functions_that_go_by_no_name_of_their_module(function: Callable[[Any], Any]) -> None:
+    """As those that another one has made, and those that were given another name."""
+
+    def through(x: Any) -> Any:
+        return function(x) + 1
+
+    x, y = grid(2, 4) + 3, grid(2, 4) - 3
+    with paddle.no_grad():
+        for method in (function, through):
+            hot = inference(method, fallback="error", verify="off")
+            for given in (x, y):
+                same(hot(given), method(given))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import paddle
 import pytest
 from paddle_support import counts, eagerly, grid, same
@@ -13,6 +14,7 @@ from hybrid_infer import inference
 
 pytestmark = pytest.mark.paddle
 
+NUMPYS = np.random.default_rng(0)
 MODE = "eval"
 HELD = {"mode": 0, "list": [0]}
 
@@ -138,6 +140,15 @@ def _compare(function: Callable[..., Any], signs: list[int]) -> None:
             expected, after = function(x), state()
             same(hot(x), expected, 1e-4)
             assert state() == after
+
+
+def test_a_random_number_of_numpy_on_a_side_is_named() -> None:
+    def method(x: Any) -> Any:
+        return x * NUMPYS.random() if x.sum() > 0 else x
+
+    with paddle.no_grad():
+        inference(method, verify="off")(grid(2, 4) + 3)
+    eagerly("one side changes the random numbers of the global NUMPYS")
 
 
 @pytest.mark.parametrize("function", REFUSED, ids=lambda function: function.__name__)
