@@ -8,7 +8,6 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends._paddle_graphs import added
-from hybrid_infer.frontends._paddle_terms import is_float
 from hybrid_infer.frontends._paddle_windows import constant, lengths
 
 _TABLE = 512  # entries of a table that each value is compared with
@@ -177,23 +176,6 @@ def _bilinear(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return result + bias if bias.initialized() else result
 
 
-def _rms_norm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """The normalisation alone: nothing is added before it, or quantised after it."""
-    import paddle
-
-    value, before, residual, scale, bias = inputs
-    if before.initialized() or residual.initialized() or attributes["quant_scale"] > 0:
-        return None
-    if not all(result.use_empty() for result in op.results()[1:]) or not is_float(value):
-        return None
-    begin = attributes["begin_norm_axis"] % len(value.shape)
-    axes, tail = list(range(begin, len(value.shape))), list(value.shape[begin:])
-    result = value * paddle.rsqrt(paddle.mean(value * value, axis=axes, keepdim=True) + attributes["epsilon"])
-    if scale.initialized():
-        result = result * paddle.reshape(scale, tail)
-    return result + paddle.reshape(bias, tail) if bias.initialized() else result
-
-
 def _atan2(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """The first quadrant's angle, by the signs of both, those of zeros among them."""
     import paddle
@@ -249,6 +231,5 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "channel_shuffle": _channel_shuffle,
     "atan2": _atan2,
     "bilinear": _bilinear,
-    "fused_rms_norm_quant": _rms_norm,
     **dict.fromkeys(("logical_and", "logical_or", "logical_xor", "logical_not"), _logical),
 }
