@@ -7,7 +7,7 @@ found by comparison of converted graphs with the eager results at several shapes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from hybrid_infer._errors import TraceError
@@ -48,6 +48,7 @@ def rewrite(program: Any, results: Sequence[Any]) -> None:
             block.remove_op(op)
     with paddle.static.program_guard(program, paddle.static.Program()):
         fold(program)
+        replaced = set()
         for op in list(operators(program.global_block())):
             rule = _RULES.get(op.name().removeprefix("pd_op."))
             if rule is None:
@@ -57,15 +58,19 @@ def rewrite(program: Any, results: Sequence[Any]) -> None:
             # The operator stays, without uses: pruning drops it, but for those in branches and loops.
             if value is not None:
                 op.result(0).replace_all_uses_with(value)
-    _drop_unused(program.global_block())
+                replaced.add(op.id())
+    _drop_unused(program.global_block(), replaced)
 
 
-def _drop_unused(block: Any, inner: bool = False) -> None:
-    """Drop what is without uses in branches and loops: the converter has forms for all of them, or refuses."""
+def _drop_unused(block: Any, replaced: Set[int], inner: bool = False) -> None:
+    """Drop what is without uses in branches and loops: the converter has forms for all of them, or refuses.
+
+    `replaced`: the operators, by their numbers, for which others stand, also where they write.
+    """
     for op in reversed(block.ops):
         for each in op.blocks():
-            _drop_unused(each, inner=True)
-        writes = op.name().endswith("_") or "array" in op.name()
+            _drop_unused(each, replaced, inner=True)
+        writes = (op.name().endswith("_") and op.id() not in replaced) or "array" in op.name()
         if inner and op.results() and not writes and not any(value.all_used_ops() for value in op.results()):
             block.remove_op(op)
 

@@ -10,7 +10,7 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from paddle_support import counts, grid, same  # noqa: E402
+from paddle_support import counts, grid, right_when_captured, same  # noqa: E402
 
 from hybrid_infer import inference  # noqa: E402
 
@@ -367,3 +367,16 @@ def test_what_later_calls_need_is_not_left_out(function: Callable[..., Any], ver
 @pytest.mark.parametrize("function", STALE, ids=lambda function: function.__name__)
 def test_what_is_read_by_another_name_is_what_eager_reads(function: Callable[..., Any]) -> None:
     _as_eager(function)
+
+
+def one_number_each(x: Any) -> Any:
+    out, last, i = paddle.zeros([3]), paddle.zeros([2]), paddle.zeros([], "int64")
+    while i < 3:
+        out[i] = x.sum() + i
+        last[0] = x.max() * i
+        i = i + 1
+    return out, last
+
+
+def test_a_computed_number_is_written_to_a_vector() -> None:
+    right_when_captured(one_number_each, (grid(2, 4),), (grid(3, 4),), captures=2)
