@@ -58,8 +58,8 @@ SECTIONS: tuple[Section, ...] = (
     ),
     Section(
         "outside-world",
-        r"it reads (the (clock|environment|number of the process|thread|machine|time zone|locale|file|garbage|context)|"
-        r"a hash|where an object|how often|what the process|whether a lock|the subclasses of a class)|"
+        r"it reads (the (?!attribute)|a (hash|setting|module|stream)|where (Python|an object)|how often|"
+        r"what the process|which modules|NumPy's|whether (a|`))|"
         r"it leaves a lock|it opens the file|it runs another program|it changes the file system",
         "Read it outside of the method and pass it as an argument",
     ),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import datetime
+import decimal
 import gc
+import importlib
 import inspect
 import io
 import os
@@ -25,6 +27,7 @@ from hybrid_infer import inference
 
 NEWER = sys.version_info >= (3, 12)
 DAY = datetime.date(2024, 5, 6)
+NUMBER, THREE, SETTING, WRITTEN = 1234567, decimal.Decimal(3), "argv", io.StringIO("ab")
 NOON = datetime.datetime(2024, 5, 6, 12)
 
 
@@ -146,9 +149,54 @@ def errors_of_numpy(x: Any) -> Any:
     return x * len(np.geterr()["over"])
 
 
+def by_its_name(x: Any) -> Any:
+    return x * len(getattr(sys, SETTING))
+
+
+def among_all(x: Any) -> Any:
+    return x * len(vars(sys)["argv"])
+
+
+def a_module_by_its_name(x: Any) -> Any:
+    return x * importlib.import_module(__name__).NUMBER
+
+
+def weekday_in_a_text(x: Any) -> Any:
+    return x * len(f"{DAY:%d %A}")
+
+
+def number_in_a_text(x: Any) -> Any:
+    return x * len(f"{NUMBER:>9n}")
+
+
+def number_by_format(x: Any) -> Any:
+    return x * len(format(NUMBER, "n"))
+
+
+def weekday_by_format(x: Any) -> Any:
+    return x * len("on {:%A}".format(DAY))  # noqa: UP032
+
+
+def quotient(x: Any) -> Any:
+    return x * float(1 / THREE)
+
+
+def content(x: Any) -> Any:
+    return x * len(WRITTEN.getvalue())
+
+
+def content_from_the_begin(x: Any) -> Any:
+    WRITTEN.seek(0)
+    return x * len(WRITTEN.read())
+
+
 @pytest.mark.parametrize(
     ("function", "what"),
     [
+        (by_its_name, "a setting of"), (among_all, "a setting of"), (a_module_by_its_name, "a module by its name"),
+        (weekday_in_a_text, "the locale"), (number_in_a_text, "the locale"), (number_by_format, "the locale"),
+        (weekday_by_format, "the locale"), (quotient, "the context of decimal"), (content, "a stream"),
+        (content_from_the_begin, "a stream"),
         (command_line, "the command line"), (command_line_imported_here, "the command line"),
         (command_line_by_another_name, "the command line"), (command_line_from_there, "the command line"),
         (command_line_behind_another, "the command line"),
@@ -209,7 +257,37 @@ def names_of_its_own(x: Any) -> Any:
     return x * (Settings.argv + Settings.path + Settings.flags + Settings.modules)
 
 
-@pytest.mark.parametrize("function", [own_frame, own_module, a_class_is_made, the_year, names_of_its_own])
+def a_text_of_its_own(x: Any) -> Any:
+    with io.StringIO() as text:
+        text.write("two")
+        return x * len(text.getvalue())
+
+
+def texts_of_numbers(x: Any) -> Any:
+    return x * len(f"{NUMBER:,d} {DAY:%Y} {0.5:%} {'n':>3}" + format(NUMBER, "d") + "{:.3f} n".format(0.5))  # noqa: UP032
+
+
+def an_exact_product(x: Any) -> Any:
+    return x * float(THREE * 2)
+
+
+def a_quotient_with_digits_of_its_own(x: Any) -> Any:
+    with decimal.localcontext() as context:
+        context.prec = 5
+        return x * float(1 / THREE)
+
+
+def a_library_by_its_name(x: Any) -> Any:
+    return x * importlib.import_module("numpy").float32(2.0).item() + getattr(sys, "frozen", 0)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        own_frame, own_module, a_class_is_made, the_year, names_of_its_own, a_text_of_its_own, texts_of_numbers,
+        an_exact_product, a_quotient_with_digits_of_its_own, a_library_by_its_name,
+    ],
+)  # fmt: skip
 def test_what_is_the_same_everywhere_is_served(framework: Any, function: Callable[[Any], Any]) -> None:
     hot, x = inference(function, verify="off"), framework.ones([2])
     for _ in range(2):

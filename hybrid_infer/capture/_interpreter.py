@@ -12,6 +12,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+from hybrid_infer.capture import _formats
 from hybrid_infer.fingerprint._iteration import CALLS
 from hybrid_infer.fingerprint._steps import Steps
 from hybrid_infer.objects import _origin
@@ -32,6 +33,9 @@ _ATTRIBUTES: dict[types.ModuleType, dict[str, str]] = {
     time: dict.fromkeys(("tzname", "timezone", "altzone", "daylight"), _ZONE),
 }
 _READ = frozenset().union(*_ATTRIBUTES.values())
+#: Functions that give attributes by names which code may have computed.
+_BY_NAME = frozenset({"getattr", "hasattr", "vars", "dir"})
+_SETTING = "a setting of the interpreter"
 _MODULES = {module.__name__: module for module in _ATTRIBUTES}
 
 
@@ -45,7 +49,7 @@ def _watching() -> list[Any]:
 #: Functions in C.
 ANSWERS: dict[Any, str] = {
     **{
-        getattr(sys, name): "a setting of the interpreter"
+        getattr(sys, name): _SETTING
         for name in ("getrecursionlimit", "getswitchinterval", "get_int_max_str_digits", "getdlopenflags",
                      "get_asyncgen_hooks", "getallocatedblocks")
         if hasattr(sys, name)
@@ -70,8 +74,11 @@ NAMES = frozenset(
         *(name for _, name in OF_PYTHON if name != "stack"),
     }
 )  # fmt: skip
+#: And of what is called with a format, which tells whether it is one of them.
+CALLED = NAMES | {"format"}
 #: What stands between a name and its attribute: in code that Paddle has rewritten, a call that passes the value on.
 _BETWEEN = frozenset({"PUSH_NULL", *CALLS})
+_NAMED = ("LOAD_GLOBAL", "LOAD_NAME")
 _CALLS = frozenset({*CALLS, "CALL_FUNCTION_KW", "CALL_KW"})
 _DATES = (datetime.date, datetime.time)
 #: What depends on the locale, and what goes by the time zone where a date has none.
@@ -82,17 +89,24 @@ def named(code: types.CodeType, scope: Mapping[str, Any]) -> bool:
     """May a piece of code ask for any of it?"""
     names = {*code.co_names}
     return (
-        not names.isdisjoint(NAMES) or {"inspect", "stack"} <= names
-        or (not names.isdisjoint(_READ) and any(_module(name, scope) is not None for name in names))
+        _formats.suspected(code) or not names.isdisjoint(NAMES) or {"inspect", "stack"} <= names
+        or (not names.isdisjoint(_READ | _BY_NAME) and any(_module(name, scope) is not None for name in names))
     )  # fmt: skip
 
 
 def of_code(frame: Any) -> str | None:
-    """Which of these attributes the code of a frame reads, in words."""
-    if _READ.isdisjoint(frame.f_code.co_names) or not _is_of_user(frame):
+    """Which of these attributes the code of a frame reads, in words, or that it makes a text by the locale."""
+    if not is_of_user(frame):
+        return None
+    if _formats.of_texts(frame.f_code):
+        return _LOCALE
+    names = frame.f_code.co_names
+    if _READ.isdisjoint(names) and _BY_NAME.isdisjoint(names):
         return None
     for holder, name in _reads(frame.f_code):
         module = _module(holder, frame.f_globals)
+        if module is not None and name is None:
+            return _SETTING
         if module is not None and name in _ATTRIBUTES[module]:
             return _ATTRIBUTES[module][name]
     return None
@@ -102,6 +116,9 @@ def of_builtin(frame: Any, called: Any, owner: Any) -> str | None:
     """What a function in C answers that a frame is about to call; None where that is nothing of the kind."""
     if called is sys._getframe or called.__name__ == _NAMES_CALLER:
         return _FRAMES if _looks_up(frame) else None
+    if called is format or (called.__name__ == "format" and isinstance(owner, str)):
+        by_locale = _formats.given(frame.f_code, frame.f_lasti) if called is format else _formats.of_fields(owner)
+        return _LOCALE if by_locale and is_of_user(frame) else None
     if called.__name__ == "strftime" and isinstance(owner, _DATES):
         directives = _directives(frame.f_code)
         if directives is None or directives & _LOCAL:
@@ -117,10 +134,10 @@ def gives_its_own(frame: Any) -> bool:
 
 def _looks_up(frame: Any) -> bool:
     """Does the user's code ask for a frame that is not its own? Libraries do so for themselves."""
-    return _is_of_user(frame) and ("f_back" in frame.f_code.co_names or arguments(frame) != 0)
+    return is_of_user(frame) and ("f_back" in frame.f_code.co_names or arguments(frame) != 0)
 
 
-def _is_of_user(frame: Any) -> bool:
+def is_of_user(frame: Any) -> bool:
     return _origin.of_file(frame.f_code.co_filename, str(frame.f_globals.get("__name__"))) == _origin.USER
 
 
@@ -139,13 +156,17 @@ def _module(name: str, scope: Mapping[str, Any]) -> types.ModuleType | None:
 
 
 @functools.lru_cache(maxsize=256)
-def _reads(code: types.CodeType) -> tuple[tuple[str, str], ...]:
+def _reads(code: types.CodeType) -> tuple[tuple[str, str | None], ...]:
     """The attributes that a piece of code reads from what it has under a name, which may be a module.
 
-    But for ``sys.modules[__name__]`` and its like: the module of what runs is always there.
+    None where it has the name of one from elsewhere (``getattr(sys, name)``), or asks for all of them. But for
+    ``sys.modules[__name__]`` and its like: the module of what runs is always there.
     """
-    found, imported, module = [], dict[str, str](), ""
+    found, imported, module = list[tuple[str, str | None]](), dict[str, str](), ""
     steps = [step for step in Steps(code) if step.opname not in _BETWEEN]
+    passes = [at for at, step in enumerate(steps) if step.argval == "Ld" and steps[at - 1].argval == "_jst"]
+    for at in reversed(passes):
+        del steps[at - 1 : at + 1]
     for at, step in enumerate(steps):
         before = steps[at - 1]
         if step.opname == "IMPORT_NAME":
@@ -159,6 +180,10 @@ def _reads(code: types.CodeType) -> tuple[tuple[str, str], ...]:
             if step.argval != "modules" or after.isdisjoint(("__name__", "__module__")):
                 holder = str(before.argval)
                 found.append((imported.get(holder, holder), step.argval))
+        elif step.opname in _NAMED and step.argval in _BY_NAME and at + 2 < len(steps):
+            holder, name = str(steps[at + 1].argval), steps[at + 2]
+            of_constant = step.argval.endswith("attr") and name.opname == "LOAD_CONST"
+            found.append((imported.get(holder, holder), name.argval if of_constant else None))
     return tuple(found)
 
 

@@ -15,7 +15,8 @@ import time
 import types
 from typing import Any
 
-from hybrid_infer.capture import _identity, _interpreter
+from hybrid_infer.capture import _identity, _interpreter, _sameness
+from hybrid_infer.objects import _origin
 
 _CLOCKS = frozenset(
     {
@@ -26,6 +27,7 @@ _CLOCKS = frozenset(
 _FILES = ("stat", "lstat", "listdir", "scandir", "access", "readlink", "getcwd", "pread", "read", "statvfs", "fstat",
           "getcwdb", "getxattr", "listxattr")
 _PROCESS, _THREAD, _ZONE = "the number of the process", "the thread that it runs on", "the time zone"
+_MODULE, _HELD = "a module by its name", "a stream that it has not made itself"
 _MACHINE, _SYSTEM = "the machine that it runs on", "the system's random numbers"
 _ENVIRONMENT = "the environment as a whole"
 #: The last one is Python 3.10's name for ``getencoding``.
@@ -61,7 +63,7 @@ _OF_PYTHON = {
     ("threading", "enumerate"): _THREAD, ("multiprocessing.process", "current_process"): _PROCESS,
     ("multiprocessing.process", "parent_process"): _PROCESS, ("platform", "uname"): _MACHINE,
     ("platform", "node"): _MACHINE, ("uuid", "getnode"): _MACHINE, ("random", "seed"): _SYSTEM,
-    ("os", "__len__"): _ENVIRONMENT, **_interpreter.OF_PYTHON,
+    ("os", "__len__"): _ENVIRONMENT, ("importlib", "import_module"): _MODULE, **_interpreter.OF_PYTHON,
 }  # fmt: skip
 _NAMES_OF_MODULES = frozenset(name for _, name in _OF_MODULES)
 _NAMES_OF_PYTHON = frozenset(name for _, name in _OF_PYTHON)
@@ -69,6 +71,8 @@ _CALENDAR = (datetime.datetime, datetime.date)
 _DATES = frozenset({"now", "utcnow", "today"})
 _OPENED = (io.TextIOWrapper, io.BufferedReader, io.BufferedRandom, io.FileIO)
 _READS = frozenset({"read", "read1", "readline", "readlines", "readinto", "readall", "peek", "tell"})
+#: Streams in memory, what gives their content, and what may lead back to it.
+_IN_MEMORY, _CONTENT = (io.StringIO, io.BytesIO), _READS | {"getvalue", "getbuffer", "seek"}
 #: Methods by which an object tells what it is, or is looked up: what they make of a hash or an address stays inside.
 _TOLD = frozenset({"__hash__", "__eq__", "__repr__", "__str__", "__format__", "__deepcopy__"})
 #: Where a trace begins.
@@ -88,9 +92,11 @@ NAMES = frozenset(
         "realpath", "relpath", "getctime", "getatime", "samefile", "which", "disk_usage", "copy_context",
         "__subclasses__", "current_thread", "active_count", "current_process", "parent_process", "platform", "getnode",
         "getfqdn", "fromtimestamp", "astimezone", "timestamp", "SystemRandom", "Random", "default_rng", "RandomState",
-        "SeedSequence", "process_cpu_count", "getlocale", "getpreferredencoding", "format_string", "__hash__",
+        "SeedSequence", "getvalue", "getbuffer", "seek", "import_module", "process_cpu_count", "getlocale",
+        "getpreferredencoding", "format_string", "__hash__",
     }
 )  # fmt: skip
+_STREAMS = frozenset({"StringIO", "BytesIO"})
 #: How many objects are looked at for a function that answers so.
 _MANY = 1000
 
@@ -98,7 +104,9 @@ _MANY = 1000
 def named(code: types.CodeType, scope: dict[str, Any]) -> bool:
     """Does a piece of code name any of them, or a global that holds one?"""
     names = {*code.co_names}
-    if not names.isdisjoint(NAMES) or {"environ", "len"} <= names or _interpreter.named(code, scope):
+    if not names.isdisjoint(NAMES) or {"environ", "len"} <= names:
+        return True
+    if _interpreter.named(code, scope) or _sameness.asks(code):
         return True
     return any(map(held, map(scope.get, names)))
 
@@ -129,7 +137,7 @@ def _is_source(value: Any) -> bool:
     owner = value.__self__
     if isinstance(owner, types.ModuleType):
         return value in _ANSWERS or (owner.__name__, value.__name__) in _OF_MODULES
-    return owner in _CALENDAR if isinstance(owner, type) else isinstance(owner, _OPENED)
+    return owner in _CALENDAR if isinstance(owner, type) else isinstance(owner, (*_OPENED, *_IN_MEMORY))
 
 
 def of_builtin(frame: Any, called: Any, owner: Any) -> str | None:
@@ -153,7 +161,20 @@ def of_builtin(frame: Any, called: Any, owner: Any) -> str | None:
             return _ZONE
     if name in _READS and isinstance(owner, _OPENED):
         return "the file that was opened before the call"
-    return _interpreter.of_builtin(frame, called, owner) if name in _interpreter.NAMES else None
+    if name in _CONTENT and isinstance(owner, _IN_MEMORY):
+        return None if _makes_streams(frame) else _HELD
+    return _interpreter.of_builtin(frame, called, owner) if name in _interpreter.CALLED else None
+
+
+def _makes_streams(frame: Any) -> bool:
+    """Does code of the user's that runs make such streams, or does a library ask for the content of one of its own?"""
+    if not _interpreter.is_of_user(frame):
+        return True
+    while frame is not None and frame.f_globals.get("__name__") != _TRACING:
+        if not _STREAMS.isdisjoint(frame.f_code.co_names):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def of_python(frame: Any) -> str | None:
@@ -164,6 +185,8 @@ def of_python(frame: Any) -> str | None:
     what = _OF_PYTHON.get((frame.f_globals.get("__name__", ""), name))
     if what is not None and _interpreter.gives_its_own(frame):
         return None
+    if what is _MODULE and _origin.of_import(frame.f_locals["name"].split(".")) != _origin.USER:
+        return None  # which is known by its version
     if what is _SYSTEM and frame.f_locals.get("a") is not None:
         return None  # the seed that it is given
     if what is _ENVIRONMENT and frame.f_locals.get("self") is not os.environ:

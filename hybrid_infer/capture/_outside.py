@@ -21,7 +21,7 @@ from typing import Any
 
 from hybrid_infer import _fork_safe, _profiler
 from hybrid_infer._errors import TraceError
-from hybrid_infer.capture import _contexts, _interpreter, _moment
+from hybrid_infer.capture import _contexts, _interpreter, _moment, _sameness
 from hybrid_infer.objects import _locks, _origin
 from hybrid_infer.state import _environment
 from hybrid_infer.state._ran import Trail
@@ -176,6 +176,8 @@ def _clock_observer(found: Watch) -> Any:
                 found.reads(what, frame)
             elif (what := _interpreter.of_code(frame)) is not None:
                 found.reads(what, frame)
+            elif (name := _sameness.asked(frame)) is not None:
+                found.reads(f"whether `{name}` is an object that it has from elsewhere", frame)
             if code.co_name in _SETTERS and not _sets_what_is_set(frame):
                 _note_setter(found, code.co_name, frame.f_globals.get("__name__", ""), frame.f_back)
         if event in ("call", "return"):  # what is returned is any object, which may compute its attributes

@@ -17,7 +17,7 @@ from hybrid_infer import _profiler
 from hybrid_infer._errors import TraceError
 from hybrid_infer._parameters import Parameters
 from hybrid_infer._signature import Layout, OfValues, Signatures, Unsupported
-from hybrid_infer.capture import _outside
+from hybrid_infer.capture import _outside, _rounding
 from hybrid_infer.capture._copies import with_same_tensors
 from hybrid_infer.capture._since import Since
 from hybrid_infer.objects import _collections, _left_out, _origin
@@ -250,6 +250,7 @@ class Twin:
                 ) as outside,
                 _tensor_attributes.lookups(looked, self.frontend.tensor_types),
                 self._carried.holding(self.parameters.carried(values)),
+                _rounding.Rounding(values) as rounding,
             ):
                 owner = (self.owner,) if self.has_owner else ()
                 recorder.begin()
@@ -259,7 +260,7 @@ class Twin:
                         convert(function), (*owner, *args), kwargs, given, targets, self._content, self._carried
                     )
             value = entries.plain(value)
-            self.writes, self.carries = list(outside.reasons), ()
+            self.writes, self.carries = [*outside.reasons, *rounding.reasons], ()
             assigned = self._compare(places, before)
             for i, (tensor, required) in enumerate(zip(passed, requires, strict=True), start=-len(weights)):
                 if self.frontend.requires_grad(tensor) == required:

@@ -241,7 +241,7 @@ class Follower:
                 return Use.NONE
             elif name in _THROUGH:
                 return Use.HASHES if made or self._body.makes_sets else Use.ORDER
-            elif name in ("BINARY_SUBSCR", "BINARY_OP") and _subscript(step):
+            elif name in ("BINARY_SUBSCR", "BINARY_OP") and is_subscript(step):
                 if depth == 0:
                     return Use.NONE
                 depth = 0
@@ -387,6 +387,6 @@ def sign(step: dis.Instruction) -> str:
     return _SIGNS.get(name, "") or next((each for each in _SIGNS.values() if each in step.argrepr), "")
 
 
-def _subscript(step: dis.Instruction) -> bool:
+def is_subscript(step: dis.Instruction) -> bool:
     return step.opname == "BINARY_SUBSCR" or step.argrepr == "[]"
 
