@@ -10,7 +10,7 @@ from typing import Any
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import Graph
-from hybrid_infer.backends import _empty_products, _empty_recurrences, _exact_integers, _nonfinite
+from hybrid_infer.backends import _empty_products, _empty_recurrences, _exact_integers, _exact_scales, _nonfinite
 from hybrid_infer.backends._empty_means import mark
 from hybrid_infer.backends._exact_sums import split_in_halves
 from hybrid_infer.backends._faults import avoid_faults, spell_log_sigmoids
@@ -43,6 +43,7 @@ def prepare(graph: Graph, optimise: bool) -> dict[str, bytes]:
     if _exact_integers.spell(model, kinds):
         kinds = _nonfinite.types(model)
     spell_log_sigmoids(model, kinds)
+    _exact_scales.keep(model, kinds)
     _nonfinite.open_clips(model, kinds)
     _nonfinite.keep(model, kinds)
     files = {}
