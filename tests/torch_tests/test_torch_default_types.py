@@ -53,3 +53,20 @@ def test_numbers_have_the_default_type(double: None, name: str, dtype: torch.dty
                 tolerance = 1e-6 if dtype is torch.float32 else 1e-13
                 torch.testing.assert_close(found, each, rtol=tolerance, atol=tolerance)
     served(captures=2)
+
+
+@pytest.mark.parametrize("ends", [(0.5, 0.0), (0, 0.25)])
+def test_rows_from_or_to_a_fraction_are_no_integers(ends: tuple[float, float]) -> None:
+    first, less = ends
+
+    class Net(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.arange(first, x.shape[1] - less if less else x.shape[1]) * x
+
+    net = Net().eval()
+    hot = inference(net, backend="onnxruntime", fallback="error")
+    with torch.no_grad():
+        for size in (4, 5, 9, 17):
+            x = torch.randn(2, size)
+            torch.testing.assert_close(hot(x), Net.forward(net, x))
+    served(captures=2)
