@@ -48,6 +48,7 @@ from hybrid_infer.frontends import (
     _torch_registry,
     _torch_repeat,
     _torch_rules,
+    _torch_spaced,
     _torch_special,
     _torch_swallowed,
     _torch_switches,
@@ -228,7 +229,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
     with (
         _quiet(), mode, _torch_compiling.here(), _torch_builtins.here(), _torch_switches.kept(),
         _torch_composites.quick(), _torch_views.by_shape(), _torch_conversions.here(),
-        _torch_writes.noted() as counted,
+        _torch_spaced.of_any_count(), _torch_writes.noted() as counted,
     ):  # fmt: skip
         try:
             with _torch_collectors.by_context(), _torch_fixed.noted() as lines, _torch_checks.noted() as made:
