@@ -223,8 +223,9 @@ class TorchFrontend:
     def tracing(self) -> bool:
         from torch.fx import _symbolic_trace
 
-        older = getattr(_symbolic_trace, "is_fx_tracing", None)  # up to torch 2.8
-        return bool(getattr(_symbolic_trace, "is_fx_symbolic_tracing", older)())
+        # is_fx_tracing() is its name up to torch 2.8
+        asked = getattr(_symbolic_trace, "is_fx_symbolic_tracing", None) or _symbolic_trace.is_fx_tracing
+        return bool(asked())
 
     def latest(self, tensor: Any) -> Any:
         return tensor
