@@ -51,8 +51,9 @@ class Sizes:
     """What a trace left open: ``symbols`` of sizes and integers with their places, and others that are ``derived``.
 
     Of the tracer's shape environment it holds what that knew when this was made: what it assumes later it puts in place
-    of a size everywhere, so that what it had assumed before comes to say nothing. ``kept``: assertions that the traced
-    program makes itself, as text; ``program``: the traced one.
+    of a size everywhere, so that what it had assumed before comes to say nothing. Strides that do not follow from sizes
+    are the example's: no graph depends on them, and a call's are part of what it is told by where code asks for them.
+    ``kept``: assertions that the traced program makes itself, as text; ``program``: the traced one.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Sizes:
     ) -> None:  # fmt: skip
         self._environment, self._symbols, self._derived, self._kept = environment, symbols, derived, kept
         self._replacements = {} if environment is None else dict(environment.replacements)
+        self._layout = {} if environment is None else _layout(environment, self._symbols)
         self._rounded = set() if environment is None else _torch_quotients.rounded(program, self._replacements)
 
     def conditions(self) -> list[Condition]:
@@ -100,7 +102,7 @@ class Sizes:
 
     def _add(self, rules: list[Condition], guards: Sequence[Any]) -> None:
         for guard in guards:
-            rule = _condition(guard.xreplace(self._replacements), self._symbols)
+            rule = _condition(guard.xreplace(self._replacements).xreplace(self._layout), self._symbols)
             if rule is not True and rule not in rules:
                 rules.append(rule)
 
@@ -111,6 +113,16 @@ def _as_data() -> Iterator[None]:
         yield
     except _OutsideGrammar as fault:
         raise TraceError(f"a condition on sizes cannot be kept as data: {fault}") from fault
+
+
+def _layout(environment: Any, symbols: Mapping[Any, Expr]) -> dict[Any, Any]:
+    """The example's values of strides and offsets that are no sizes."""
+    found = {}
+    for symbol, sources in environment.var_to_sources.items():
+        kinds = {getattr(getattr(source, "prop", None), "name", "") for source in sources}
+        if kinds and kinds <= {"STRIDE", "STORAGE_OFFSET"} and symbol not in symbols:
+            found[symbol] = environment.backed_var_to_val[symbol]
+    return found
 
 
 def _ranges(environment: Any, symbols: Mapping[Any, Expr]) -> list[Condition]:

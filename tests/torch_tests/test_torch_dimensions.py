@@ -327,3 +327,30 @@ def test_a_dimension_that_is_fixed_everywhere_is_asked_for_now_and_then(monkeypa
             same(hot(torch.ones(2, size)), method(torch.ones(2, size)))
     assert counts()["captures"] == 12
     assert asked[::2] == [0, 1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 1]  # it is looked up in the store as well
+
+
+def test_a_size_of_a_view_that_is_not_contiguous_varies() -> None:
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x.flatten(1) * 2
+
+    hot = inference(backend="onnxruntime")(double)
+    for rows in (2, 3, 5, 9):
+        twice(hot, double, torch.randn(rows, 4, 4)[:, 1:])
+        twice(hot, double, torch.randn(rows, 3, 4))
+    served(captures=2)
+
+
+def _contiguous(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.is_contiguous() else x * 3
+
+
+def _stride_of_rows(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.stride(0) == 6 * len(x) else x * 3
+
+
+@pytest.mark.parametrize("function", [_contiguous, _stride_of_rows])
+def test_what_asks_for_strides_is_told_those_of_the_call(function: Any) -> None:
+    hot = inference(backend="onnxruntime", max_versions=30)(function)
+    for rows, length in ((2, 6), (3, 6), (4, 6)):
+        for x in (torch.randn(rows, length, 4)[:, 1:], torch.randn(rows, length - 1, 4)):
+            twice(hot, function, x)
