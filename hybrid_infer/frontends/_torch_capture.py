@@ -43,6 +43,7 @@ from hybrid_infer.frontends import (
     _torch_layouts,
     _torch_lookup,
     _torch_mixed_types,
+    _torch_numbers,
     _torch_quotients,
     _torch_recurrent,
     _torch_registry,
@@ -264,6 +265,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
         _torch_checks.forget_truths(program)
         _torch_default_types.spell_out(program)
         _torch_mixed_types.widen(program)
+        _torch_numbers.as_tensors(program)
         try:
             names = [n for group in (captured.graph.weights, captured.graph.inputs) for n in group]
             with contextlib.ExitStack() as forms:

@@ -329,6 +329,16 @@ def test_a_dimension_that_is_fixed_everywhere_is_asked_for_now_and_then(monkeypa
     assert asked[::2] == [0, 1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 1]  # it is looked up in the store as well
 
 
+def test_a_number_among_the_results_that_comes_of_a_fixed_size_leaves_the_others_open() -> None:
+    def rows(x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        return x + torch.ones(3, 1), x.shape[0] + 1
+
+    hot = inference(backend="onnxruntime")(rows)
+    for shape in ((1, 4), (3, 5), (3, 6), (3, 9)):
+        twice(hot, rows, torch.randn(shape))
+    served(captures=2)
+
+
 def test_a_size_of_a_view_that_is_not_contiguous_varies() -> None:
     def double(x: torch.Tensor) -> torch.Tensor:
         return x.flatten(1) * 2
