@@ -125,6 +125,30 @@ def callers_by_traceback(x: Any) -> Any:
     return x * len(traceback.extract_stack())
 
 
+def caller_by_a_traceback(x: Any) -> Any:
+    try:
+        raise ValueError
+    except ValueError as error:
+        assert error.__traceback__ is not None and error.__traceback__.tb_frame.f_back is not None
+        return x * error.__traceback__.tb_frame.f_back.f_lineno
+
+
+def error_of_callers(x: Any) -> Any:
+    return x * (2 if sys.exc_info()[0] is None else 3)
+
+
+def error_of_callers_as_text(x: Any) -> Any:
+    return x * len(traceback.format_exc())
+
+
+def no_bytecode(x: Any) -> Any:
+    return x * (2 if sys.dont_write_bytecode else 3)
+
+
+def origins(x: Any) -> Any:
+    return x * sys.get_coroutine_origin_tracking_depth()
+
+
 def calling_module(x: Any) -> Any:
     return x * len(sys._getframemodulename(1))
 
@@ -207,6 +231,9 @@ def content_from_the_begin(x: Any) -> Any:
         (threshold, "garbage"), (caller, "the frames of its callers"), (caller_by_inspect, "the frames of its callers"),
         (callers, "the frames of its callers"), (callers_by_traceback, "the frames of its callers"),
         (weekday, "the locale"), (seconds, "the time zone"), (errors_of_numpy, "NumPy's settings"),
+        (caller_by_a_traceback, "the frames of its callers"), (error_of_callers, "which error its callers handle"),
+        (error_of_callers_as_text, "which error its callers handle"), (no_bytecode, "the options of the interpreter"),
+        (origins, "a setting of the interpreter"),
         *([(calling_module, "the frames of its callers"), (watched, "whether a debugger"),
            (sampled, "whether a debugger")] if NEWER else []),
     ],
@@ -236,6 +263,14 @@ def own_frame(x: Any) -> Any:
     frame = inspect.currentframe()
     assert frame is not None
     return x * len(sys._getframe().f_code.co_name + frame.f_code.co_name)
+
+
+def own_error(x: Any) -> Any:
+    try:
+        raise ValueError("three words here")
+    except ValueError:
+        name, said = sys.exc_info()[0].__name__, traceback.format_exc().splitlines()[-1]  # type: ignore[union-attr]
+    return x * len(name + said)
 
 
 def own_module(x: Any) -> Any:
@@ -284,7 +319,7 @@ def a_library_by_its_name(x: Any) -> Any:
 @pytest.mark.parametrize(
     "function",
     [
-        own_frame, own_module, a_class_is_made, the_year, names_of_its_own, a_text_of_its_own, texts_of_numbers,
+        own_frame, own_error, own_module, a_class_is_made, the_year, names_of_its_own, a_text_of_its_own, texts_of_numbers,
         an_exact_product, a_quotient_with_digits_of_its_own, a_library_by_its_name,
     ],
 )  # fmt: skip

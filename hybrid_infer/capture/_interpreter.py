@@ -19,19 +19,23 @@ from hybrid_infer.objects import _origin
 
 #: What tells of which module a caller is, since Python 3.12.
 _NAMES_CALLER = "_getframemodulename"
+ERROR = "which error its callers handle"
 _ZONE, _COLLECTOR = "the time zone", "the garbage collector"
 _FRAMES, _LOCALE, _SEED = "the frames of its callers", "the locale", "the seed of the framework's random numbers"
 #: Attributes that another process, or the program itself, has other values in, by the modules that hold them.
 _ATTRIBUTES: dict[types.ModuleType, dict[str, str]] = {
     sys: {
         **dict.fromkeys(("argv", "orig_argv"), "the command line"),
-        **dict.fromkeys(("flags", "_xoptions", "warnoptions"), "the options of the interpreter"),
-        **dict.fromkeys(("executable", "prefix", "exec_prefix", "base_prefix"), "where Python is installed"),
+        **dict.fromkeys(("flags", "_xoptions", "warnoptions", "dont_write_bytecode", "pycache_prefix"),
+                        "the options of the interpreter"),
+        **dict.fromkeys(("executable", "prefix", "exec_prefix", "base_prefix", "base_exec_prefix"),
+                        "where Python is installed"),
+        "tracebacklimit": "a setting of the interpreter",
         "path": "the folders in which modules are looked for",
         "modules": "which modules are loaded",
     },
     time: dict.fromkeys(("tzname", "timezone", "altzone", "daylight"), _ZONE),
-}
+}  # fmt: skip
 _READ = frozenset().union(*_ATTRIBUTES.values())
 #: Functions that give attributes by names which code may have computed.
 _BY_NAME = frozenset({"getattr", "hasattr", "vars", "dir"})
@@ -51,14 +55,19 @@ ANSWERS: dict[Any, str] = {
     **{
         getattr(sys, name): _SETTING
         for name in ("getrecursionlimit", "getswitchinterval", "get_int_max_str_digits", "getdlopenflags",
-                     "get_asyncgen_hooks", "getallocatedblocks")
+                     "get_asyncgen_hooks", "getallocatedblocks", "getunicodeinternedsize",
+                     "get_coroutine_origin_tracking_depth")
         if hasattr(sys, name)
     },
+    sys._current_frames: _FRAMES, sys._current_exceptions: ERROR,
     **{function: "whether a debugger or profiler is on" for function in _watching()},
     **dict.fromkeys((gc.isenabled, gc.get_threshold, gc.get_freeze_count), _COLLECTOR),
 }  # fmt: skip
+#: Of the error that is handled where they are called, be it by a caller.
+_HANDLED = tuple(getattr(sys, name) for name in ("exc_info", "exception") if hasattr(sys, name))
 #: Functions in Python, by their modules and names.
 OF_PYTHON = {
+    ("traceback", "format_exc"): ERROR,
     **{("inspect", name): _FRAMES for name in ("currentframe", "stack", "getouterframes")},
     **{("traceback", name): _FRAMES for name in ("extract_stack", "format_stack", "walk_stack")},
     ("torch.random", "initial_seed"): _SEED,
@@ -70,7 +79,7 @@ OF_PYTHON = {
 #: Names of all these that are no others' (torch has a ``stack`` too).
 NAMES = frozenset(
     {
-        "_getframe", _NAMES_CALLER, "strftime", *(function.__name__ for function in ANSWERS),
+        "_getframe", _NAMES_CALLER, "exc_info", "strftime", *(function.__name__ for function in ANSWERS),
         *(name for _, name in OF_PYTHON if name != "stack"),
     }
 )  # fmt: skip
@@ -81,6 +90,8 @@ _BETWEEN = frozenset({"PUSH_NULL", *CALLS})
 _NAMED = ("LOAD_GLOBAL", "LOAD_NAME")
 _CALLS = frozenset({*CALLS, "CALL_FUNCTION_KW", "CALL_KW"})
 _DATES = (datetime.date, datetime.time)
+#: Where a trace begins.
+TRACING = "hybrid_infer.capture._tracing"
 #: What depends on the locale, and what goes by the time zone where a date has none.
 _LOCAL, _ZONED = frozenset("aAbBcpxX"), frozenset("sZ")
 
@@ -90,6 +101,7 @@ def named(code: types.CodeType, scope: Mapping[str, Any]) -> bool:
     names = {*code.co_names}
     return (
         _formats.suspected(code) or not names.isdisjoint(NAMES) or {"inspect", "stack"} <= names
+        or {"sys", "exception"} <= names or _climbs(code)
         or (not names.isdisjoint(_READ | _BY_NAME) and any(_module(name, scope) is not None for name in names))
     )  # fmt: skip
 
@@ -100,6 +112,8 @@ def of_code(frame: Any) -> str | None:
         return None
     if _formats.of_texts(frame.f_code):
         return _LOCALE
+    if _climbs(frame.f_code):
+        return _FRAMES
     names = frame.f_code.co_names
     if _READ.isdisjoint(names) and _BY_NAME.isdisjoint(names):
         return None
@@ -119,6 +133,8 @@ def of_builtin(frame: Any, called: Any, owner: Any) -> str | None:
     if called is format or (called.__name__ == "format" and isinstance(owner, str)):
         by_locale = _formats.given(frame.f_code, frame.f_lasti) if called is format else _formats.of_fields(owner)
         return _LOCALE if by_locale and is_of_user(frame) else None
+    if called in _HANDLED:
+        return None if handles(frame) or not is_of_user(frame) else ERROR
     if called.__name__ == "strftime" and isinstance(owner, _DATES):
         directives = _directives(frame.f_code)
         if directives is None or directives & _LOCAL:
@@ -130,6 +146,22 @@ def of_builtin(frame: Any, called: Any, owner: Any) -> str | None:
 def gives_its_own(frame: Any) -> bool:
     """Is a function of `OF_PYTHON` that begins in a frame asked for the frame of what calls it, and for no caller's?"""
     return frame.f_code.co_name == "currentframe" and "f_back" not in frame.f_back.f_code.co_names
+
+
+def handles(frame: Any) -> bool:
+    """Is the error that is handled now one of the method's own, of which a frame is a part, and no caller's?"""
+    error = sys.exc_info()[1]
+    trace = None if error is None else error.__traceback__
+    while trace is not None and frame is not None and frame.f_globals.get("__name__") != TRACING:
+        if frame is trace.tb_frame:  # the first one of a traceback is that of what handles it
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _climbs(code: types.CodeType) -> bool:
+    """Does a piece of code go from where an error was handled to the callers?"""
+    return "tb_frame" in code.co_names and "f_back" in code.co_names
 
 
 def _looks_up(frame: Any) -> bool:

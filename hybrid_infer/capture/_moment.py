@@ -75,8 +75,6 @@ _READS = frozenset({"read", "read1", "readline", "readlines", "readinto", "reada
 _IN_MEMORY, _CONTENT = (io.StringIO, io.BytesIO), _READS | {"getvalue", "getbuffer", "seek"}
 #: Methods by which an object tells what it is, or is looked up: what they make of a hash or an address stays inside.
 _TOLD = frozenset({"__hash__", "__eq__", "__repr__", "__str__", "__format__", "__deepcopy__"})
-#: Where a trace begins.
-_TRACING = "hybrid_infer.capture._tracing"
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
 
 #: What code of ours asks for itself, which passes calls of the user's on.
@@ -187,6 +185,8 @@ def of_python(frame: Any) -> str | None:
         return None
     if what is _MODULE and _origin.of_import(frame.f_locals["name"].split(".")) != _origin.USER:
         return None  # which is known by its version
+    if what is _interpreter.ERROR and _interpreter.handles(frame):
+        return None
     if what is _SYSTEM and frame.f_locals.get("a") is not None:
         return None  # the seed that it is given
     if what is _ENVIRONMENT and frame.f_locals.get("self") is not os.environ:
@@ -218,7 +218,7 @@ def stays_inside(frame: Any, called: Any) -> bool:
 
 def _tells(frame: Any) -> bool:
     """Does a frame run for a method by which an object tells what it is, be it a helper's or a generator's?"""
-    while frame is not None and frame.f_globals.get("__name__") != _TRACING:
+    while frame is not None and frame.f_globals.get("__name__") != _interpreter.TRACING:
         code = frame.f_code
         if code.co_name in _TOLD:
             return True
