@@ -220,6 +220,8 @@ def _described(target: Any) -> str:
 def _hint(target: Any) -> str:
     if isinstance(target, type):
         return ". Put the decorator on the class's method, or wrap an instance"
+    if isinstance(target, (str, bool)):
+        return ". Options are given by name, such as `inference(backend=\"onnxruntime\")`"
     if isinstance(target, (property, functools.cached_property)):
         return f". Put it below @{type(target).__name__}, on the function"
     if hasattr(target, "forward") and not {"torch", "paddle"} & sys.modules.keys():

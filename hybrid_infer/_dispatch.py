@@ -92,6 +92,7 @@ class State:
         self._binding, self._patient = _fork_safe.Lock(), True
         self.in_vain: set[Any] = set()  # dimensions that were to vary, and that the tracer fixed
         self.crowds, self.pace, self.stumbles = Crowds(), Pace(), _stumbles.Stumbles()
+        self.found: Any = None  # see ``_miss._Found``
         self.stores, self.walked, self.sides = Stores(method), Walked(), _sides.Sides()
         #: Ids of objects that the layer and the code hold, once a call was given an object.
         self.holds: frozenset[int] = frozenset()

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybrid_infer import _choice, _cinn, _defects, _family, _pace, _progress, _stance, _trt
 from hybrid_infer._busy import NOTHING
@@ -81,8 +82,10 @@ def _missed(
     call = described(layout, state.frontend, key[1], state.facts)
     met(state, call, layout, values, (len(args), frozenset(kwargs)))
     given = _given.objects(values, parameters.defaults)
+    subject = _just_found(state, layout)
     if layout.holds_objects and not errand.ahead:  # whose arguments are copies
-        held = subject_of(state, owner, layout).holds_objects
+        subject = subject or subject_of(state, owner, layout)
+        held = subject.holds_objects
         if held != state.holds:
             state.holds, key = held, state.key(values)
         if not held.isdisjoint(map(id, given)):
@@ -111,9 +114,14 @@ def _missed(
         return miss(state, owner, args, kwargs, values, key)
     if background and state.deferrable and not errand.ahead:
         return _defer(state, owner, args, kwargs, values, layout)
-    subject = subject_of(state, owner, layout)
+    subject = subject or subject_of(state, owner, layout)
     if state.parameters is not parameters or state.ask(subject) or not state.carries_in(subject):
-        return _again(state, owner, args, kwargs, values, errand)
+        if state.parameters is parameters:
+            state.found = _Found(threading.get_ident(), parameters, layout.kinds, layout.passed, subject)
+        try:
+            return _again(state, owner, args, kwargs, values, errand)
+        finally:
+            state.found = None
     store = state.stores.choose(subject)
     frozen = stance == _stance.FAIL
     live = method.options.weights == "live" or (
@@ -236,6 +244,25 @@ def subject_of(state: Any, owner: tuple[Any, ...], layout: Layout) -> Subject:
         method.options.cache_key, layout.kinds, state.parameters.carries, state.walked, state.stores.marks_at,
         passed=layout.passed,
     )  # fmt: skip
+
+
+class _Found(NamedTuple):
+    """What a thread found that a method works on, for the same call once more: it takes milliseconds to look for."""
+
+    thread: int
+    parameters: Any
+    kinds: Sequence[type]
+    passed: Sequence[type]
+    subject: Subject
+
+
+def _just_found(state: Any, layout: Layout) -> Subject | None:
+    """What this thread has found for this call, which has learned since what else to ask; None where it has nothing."""
+    found, state.found = state.found, None
+    if found is None or found.thread != threading.get_ident() or found.parameters is not state.parameters:
+        return None
+    same = found.kinds == layout.kinds and found.passed == layout.passed
+    return found.subject if same else None
 
 
 def _defer(

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hybrid_infer._structure import builder, class_path, constants, lasts, name_of
-from hybrid_infer.objects import _beside, _collections, _constants, _state
+from hybrid_infer.objects import _beside, _constants, _state
 from hybrid_infer.objects._instead import instead
 from hybrid_infer.objects._state import PLAIN
 from hybrid_infer.state import _mappings
@@ -159,7 +159,7 @@ class Signatures:
                     raise Unsupported("a key of a dict", name)
                 names.append((type(name), name))
             if kind is defaultdict:
-                names.append(_told(_collections.factory, value, "an argument"))
+                names.append(_told(_beside.factory, value, "an argument"))
             return kind, tuple(names), self.key(tuple(value.values()), tensors, defaults, boxes)
         if isinstance(value, tuple):
             _sole(value, kind, "an argument")
@@ -172,7 +172,7 @@ class Signatures:
             boxes[id(value)] = value
             return kind, value.maxlen, self.key(value, tensors, defaults, boxes)
         if kind is MappingProxyType and not _among(value, defaults):
-            return kind, self._key(_told(_collections.behind, value, "an argument"), tensors, defaults, boxes)
+            return kind, self._key(_told(_beside.behind, value, "an argument"), tensors, defaults, boxes)
         if self.objects and is_object(kind) and not _among(value, defaults):
             boxes[id(value)] = value
             state = _mappings.attributes(value, kind, self._leaves)
@@ -258,7 +258,7 @@ class Signatures:
         number = found.enter(value, place)
         if number is not None:
             return ["a", number]
-        if kind not in _collections.STANDARD:
+        if kind not in _beside.STANDARD:
             found.note(kind)
         elif kind not in (dict, OrderedDict):
             found.standard = True
@@ -284,13 +284,13 @@ class Signatures:
             if kind in (dict, OrderedDict):
                 return ["d", path, names], value.items(), ""
             if kind is defaultdict and not self._kept_by_program(value, found):
-                return ["f", path, names, _told(_collections.factory, value, place)], value.items(), ""
+                return ["f", path, names, _told(_beside.factory, value, place)], value.items(), ""
             if not dataclasses.is_dataclass(kind):
                 raise Unsupported(place, value)
         if kind is deque and not self._kept_by_program(value, found):
             return ["q", path, value.maxlen], enumerate(value), ""
         if kind is MappingProxyType and not _among(value, defaults):
-            held = _told(_collections.behind, value, place)
+            held = _told(_beside.behind, value, place)
             return None if self._kept_by_program(held, found) else (["p", path], [(None, held)], "")
         if not isinstance(value, type) and dataclasses.is_dataclass(value):
             own = dataclasses.fields(value)

@@ -19,7 +19,7 @@ from operator import itemgetter
 from types import FunctionType, MappingProxyType
 from typing import Any
 
-from hybrid_infer.objects import _beside, _collections, _constants, _origin, _state
+from hybrid_infer.objects import _beside, _constants, _origin, _state
 from hybrid_infer.state._given import is_object
 
 #: Classes to which no import path leads, by what stands for each in the trees of this process.
@@ -58,7 +58,7 @@ def name_of(kind: type) -> str:
 
     So a class made by each call of a function, and one that was defined anew since, are told from their namesakes.
     """
-    path = class_path(kind) if kind is not MappingProxyType else _collections.PROXY
+    path = class_path(kind) if kind is not MappingProxyType else _beside.PROXY
     if imported(path) is kind:
         return path
     known = _ELSEWHERE.get(kind)
@@ -130,7 +130,7 @@ def class_of(name: str) -> type:
         import_module(name.partition(":")[0])
         kind = imported(name)
     if not isinstance(kind, type) or not (
-        issubclass(kind, (list, tuple, dict)) or kind in _collections.STANDARD or dataclasses.is_dataclass(kind)
+        issubclass(kind, (list, tuple, dict)) or kind in _beside.STANDARD or dataclasses.is_dataclass(kind)
         or _state.plain(kind) or is_object(kind)
     ):  # fmt: skip
         raise LookupError(f"no container class {name}")
@@ -227,7 +227,7 @@ def _structure(node: list[Any], children: list[Build], part: slice | None) -> Bu
     """`part`: of the leaves, those that the structure consists of, where there is nothing else in it."""
     code, kind = node[0], class_of(node[1])
     if code == "f":
-        names, made_by = [_TYPES[name](key) for name, key in node[2]], _collections.FACTORIES.get(node[3])
+        names, made_by = [_TYPES[name](key) for name, key in node[2]], _beside.FACTORIES.get(node[3])
         return lambda leaves: defaultdict(made_by, zip(names, [c(leaves) for c in children], strict=True))
     if code == "q":
         return lambda leaves: deque([c(leaves) for c in children], node[2])

@@ -65,6 +65,12 @@ def test_an_option_without_its_name(value: str, meant: str) -> None:
     assert str(raised.value).endswith(f"must be True or False{meant}")
 
 
+@pytest.mark.parametrize("value", ["onnxruntime", True])
+def test_an_option_in_the_place_of_the_function(value: Any) -> None:
+    with pytest.raises(TypeError, match=r"Options are given by name, such as `inference\(backend="):
+        inference(value)
+
+
 @pytest.mark.parametrize(
     "name, value, meant",
     [("background", "yes", "; did you mean background=True?"),

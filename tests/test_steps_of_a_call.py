@@ -11,13 +11,14 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support import layer_class, served
 
 import hybrid_infer
-from hybrid_infer import inference
+from hybrid_infer import _miss, inference
 
 OURS = os.path.dirname(hybrid_infer.__file__) + os.sep
 OPTIONS: dict[str, Any] = {"backend": "onnxruntime", "core_handover": False}
@@ -118,3 +119,30 @@ def test_tensors_that_a_method_does_not_compute_with_take_no_step_each() -> None
             for count in (2, 12)
         )
         assert steps(lambda: many(x)).total() == steps(lambda: few(x)).total()
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_what_a_method_works_on_is_looked_for_once(framework: Any, monkeypatch: Any, given: bool) -> None:
+    """Also where the first call finds out what else each call has to be asked, and where it is given an object."""
+
+    class Asks(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = framework.nn.Linear(2, 2)
+
+        @inference(**OPTIONS)
+        def forward(self, x: Any, config: Any = None) -> Any:
+            x = self.linear(x) * (1 if config is None else config.scale)
+            return x * 3 if framework.is_grad_enabled() else x
+
+    found, subject_of = [], _miss.subject_of
+    monkeypatch.setattr(_miss, "subject_of", lambda *rest: found.append(subject_of(*rest)) or found[-1])
+    layer, config = Asks(), [SimpleNamespace(scale=2)] * given
+    layer.eval()
+    for _ in range(2):
+        with framework.no_grad():
+            layer(framework.ones([1, 2]), *config)
+        assert len(found) == 1 and found[0].asks
+    with framework.enable_grad():
+        layer(framework.ones([1, 2]), *config)
+    assert len(found) == 2

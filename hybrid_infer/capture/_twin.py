@@ -20,7 +20,7 @@ from hybrid_infer._signature import Layout, OfValues, Signatures, Unsupported
 from hybrid_infer.capture import _outside, _rounding
 from hybrid_infer.capture._copies import with_same_tensors
 from hybrid_infer.capture._since import Since
-from hybrid_infer.objects import _collections, _left_out, _origin
+from hybrid_infer.objects import _beside, _left_out, _origin
 from hybrid_infer.state import (
     _census,
     _entries,
@@ -235,7 +235,7 @@ class Twin:
         as_they_are = {id(value) for value in watched.values() if not self.watched or self.compared(value)}
         objects = _given.objects(values, self.parameters.defaults)
         partly = _mappings.Watched(objects, recorder, lambda value: self._looked_past() or self.compared(value))
-        forms, entries = [*map(_collections.form, objects)], _entries.Notes(self.census.objects, self.watched)
+        forms, entries = [*map(_beside.form, objects)], _entries.Notes(self.census.objects, self.watched)
         settings = _omegaconf.Notes(self.census.objects, self.watched)
         unwatched = recorder.watch(value for value in watched.values() if id(value) not in as_they_are)
         outside: _outside.Watch | None = None
@@ -271,7 +271,7 @@ class Twin:
                     self.requiring.add(i)
             for i, name in looked.put():
                 self.writes.append(f"it writes to {self.labels[i]} in place: to its attribute {name}")
-            for found, before_run in zip(map(_collections.form, objects), forms, strict=True):
+            for found, before_run in zip(map(_beside.form, objects), forms, strict=True):
                 if found != before_run:
                     what = "class" if found[0] is not before_run[0] else "default_factory"
                     self.writes.append(f"it changes the {what} of an argument")

@@ -15,7 +15,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from hybrid_infer.objects import _collections, _state
+from hybrid_infer.objects import _beside, _state
 from hybrid_infer.objects._state import PLAIN, same
 from hybrid_infer.state import _mappings
 
@@ -51,7 +51,7 @@ def objects(values: Sequence[Any], defaults: Sequence[Any] = ()) -> list[Any]:
                 walk(value)
             elif kind is types.MappingProxyType:
                 if not any(value is default for default in defaults):
-                    walk([_collections.behind(value)])
+                    walk([_beside.behind(value)])
             elif isinstance(value, (list, dict)) or kind is deque:
                 found[id(value)] = value
                 walk(value.values() if isinstance(value, dict) else value)
@@ -78,7 +78,7 @@ def parts(values: Sequence[Any], given: Sequence[Any]) -> list[Any]:
         if type(value) is tuple:
             queue.extend(value)
         elif type(value) is types.MappingProxyType:
-            queue.append(_collections.behind(value))
+            queue.append(_beside.behind(value))
         elif id(value) not in ids:
             found.append(value)
         elif id(value) not in seen:
