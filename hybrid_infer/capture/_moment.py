@@ -168,7 +168,7 @@ def _makes_streams(frame: Any) -> bool:
     """Does code of the user's that runs make such streams, or does a library ask for the content of one of its own?"""
     if not _interpreter.is_of_user(frame):
         return True
-    while frame is not None and frame.f_globals.get("__name__") != _TRACING:
+    while frame is not None and frame.f_globals.get("__name__") != _interpreter.TRACING:
         if not _STREAMS.isdisjoint(frame.f_code.co_names):
             return True
         frame = frame.f_back
