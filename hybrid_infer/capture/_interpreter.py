@@ -89,6 +89,8 @@ CALLED = NAMES | {"format"}
 _BETWEEN = frozenset({"PUSH_NULL", *CALLS})
 _NAMED = ("LOAD_GLOBAL", "LOAD_NAME")
 _CALLS = frozenset({*CALLS, "CALL_FUNCTION_KW", "CALL_KW"})
+#: Files of libraries.
+_LIBRARIES: set[str] = set()
 _DATES = (datetime.date, datetime.time)
 #: Where a trace begins.
 TRACING = "hybrid_infer.capture._tracing"
@@ -107,9 +109,7 @@ def named(code: types.CodeType, scope: Mapping[str, Any]) -> bool:
 
 
 def of_code(frame: Any) -> str | None:
-    """Which of these attributes the code of a frame reads, in words, or that it makes a text by the locale."""
-    if not is_of_user(frame):
-        return None
+    """Which of these attributes code of the user in a frame reads, or that it makes a text by the locale, in words."""
     if _formats.of_texts(frame.f_code):
         return _LOCALE
     if _climbs(frame.f_code):
@@ -170,7 +170,15 @@ def _looks_up(frame: Any) -> bool:
 
 
 def is_of_user(frame: Any) -> bool:
-    return _origin.of_file(frame.f_code.co_filename, str(frame.f_globals.get("__name__"))) == _origin.USER
+    """Is the code of a frame the user's? Quickly, as it is asked of all code that runs in a trace."""
+    file = frame.f_code.co_filename
+    if file in _LIBRARIES:
+        return False
+    if _origin.of_file(file, str(frame.f_globals.get("__name__"))) == _origin.USER:
+        return True
+    if "site-packages" in file or "/lib/python" in file:
+        _LIBRARIES.add(file)
+    return False
 
 
 def arguments(frame: Any) -> int | None:

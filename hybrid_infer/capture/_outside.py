@@ -174,10 +174,8 @@ def _clock_observer(found: Watch) -> Any:
                 and (what := _moment.passed_on(frame)) is not None
             ):  # fmt: skip
                 found.reads(what, frame)
-            elif (what := _interpreter.of_code(frame)) is not None:
+            elif _interpreter.is_of_user(frame) and (what := _interpreter.of_code(frame) or _sameness.asked(frame)):
                 found.reads(what, frame)
-            elif (name := _sameness.asked(frame)) is not None:
-                found.reads(f"whether `{name}` is an object that it has from elsewhere", frame)
             if code.co_name in _SETTERS and not _sets_what_is_set(frame):
                 _note_setter(found, code.co_name, frame.f_globals.get("__name__", ""), frame.f_back)
         if event in ("call", "return"):  # what is returned is any object, which may compute its attributes

@@ -11,7 +11,6 @@ import opcode
 import types
 from typing import Any, NamedTuple
 
-from hybrid_infer.capture import _interpreter
 from hybrid_infer.fingerprint import _iteration
 from hybrid_infer.fingerprint._steps import Steps
 
@@ -39,11 +38,11 @@ def asks(code: types.CodeType) -> bool:
 
 
 def asked(frame: Any) -> str | None:
-    """Of which parameter a frame that begins asks it, and was given something of which there may be two alike."""
-    for parameter, names in _comparisons(frame.f_code) if _interpreter.is_of_user(frame) else ():
+    """That a frame that begins asks it of something of which there may be two alike, in words."""
+    for parameter, names in _comparisons(frame.f_code):
         given = frame.f_locals.get(parameter)
         if _has_content(given) and (not names or _has_content(_found(names, frame.f_globals))):
-            return parameter
+            return f"whether `{parameter}` is an object that it has from elsewhere"
     return None
 
 
