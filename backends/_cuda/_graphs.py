@@ -182,6 +182,13 @@ class Graphs:
             gone = [found] if (found := self._found.pop(key, None)) is not None else []
         self._let_go(gone)
 
+    def clear(self) -> None:
+        """Let go of all graphs; what comes again is captured again."""
+        with self._lock:
+            found = list(self._found.values())
+            self._found.clear()
+        self._let_go(found)
+
     def close(self) -> None:
         with self._lock:
             self._closed = True

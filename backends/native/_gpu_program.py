@@ -7,6 +7,7 @@ than what would have to be copied into and out of it (see `_graph_costs`).
 from __future__ import annotations
 
 import math
+import traceback
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -152,7 +153,19 @@ class Program:
         except EngineError:
             raise
         except Exception as error:
+            # The eager method answers next: what the call holds, which the error's frames keep, may be what it needs.
+            traceback.clear_frames(error.__traceback__)
+            if "out of memory" in str(error).lower():
+                self._give_back()
             raise EngineError(NAME, " ".join(str(error).split())[:300] or type(error).__name__) from error
+
+    def _give_back(self) -> None:
+        """What no call has under way: graphs with their buffers, and scratch memory."""
+        with self._lock:
+            held = list(self._captured)
+        for graphs in held:
+            graphs.clear()
+        self._arenas.clear()
 
     def _run(self, arrays: Sequence[Any]) -> list[Any]:
         memory, plan = self._memory, self._plan

@@ -278,6 +278,33 @@ def test_an_arena_that_is_too_small_goes_before_a_larger_one_is_asked_for(
     check(plan, program, graph, {"x": sample((2, 3, WIDTH), 1), **weights})
 
 
+def test_a_call_for_which_there_is_no_memory_leaves_none_taken(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither its own results, nor graphs and scratch memory of earlier calls: the eager method answers it."""
+    memory, asked, allocate = HostMemory(numpy=True), list[weakref.ref[Any]](), HostMemory.empty
+    plan, program, graph, weights = loaded(memory)
+
+    def noted(self: HostMemory, shape: Any, dtype: str) -> Any:
+        made = allocate(self, shape, dtype)
+        asked.append(weakref.ref(made))
+        return made
+
+    monkeypatch.setattr(HostMemory, "empty", noted)
+    for _ in range(3):
+        check(plan, program, graph, {"x": sample((2, 3, WIDTH)), **weights})
+    assert cuda.live["ready graph"] == 1
+    memory.limit = 2 * 40 * WIDTH * 4  # of results, and no more
+    with pytest.raises(EngineError, match="out of memory") as told:
+        check(plan, program, graph, {"x": sample((2, 40, WIDTH)), **weights})
+    assert told.value.__cause__ is not None and not any(ref() for ref in asked)
+    assert not cuda.live["ready graph"]
+    memory.limit = None
+    for _ in range(4):  # what had to give way is captured again after twice as many calls
+        check(plan, program, graph, {"x": sample((2, 3, WIDTH)), **weights})
+    assert cuda.live["ready graph"] == 1
+
+
 def test_one_arena_a_stream_which_the_largest_call_decides(cuda: FakeCuda) -> None:
     memory = HostMemory(numpy=True)
     plan, program, graph, weights = loaded(memory)
