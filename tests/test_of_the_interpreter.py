@@ -319,8 +319,8 @@ def a_library_by_its_name(x: Any) -> Any:
 @pytest.mark.parametrize(
     "function",
     [
-        own_frame, own_error, own_module, a_class_is_made, the_year, names_of_its_own, a_text_of_its_own, texts_of_numbers,
-        an_exact_product, a_quotient_with_digits_of_its_own, a_library_by_its_name,
+        own_frame, own_error, own_module, a_class_is_made, the_year, names_of_its_own, a_text_of_its_own,
+        texts_of_numbers, an_exact_product, a_quotient_with_digits_of_its_own, a_library_by_its_name,
     ],
 )  # fmt: skip
 def test_what_is_the_same_everywhere_is_served(framework: Any, function: Callable[[Any], Any]) -> None:
