@@ -1,18 +1,21 @@
 """Choices of an engine that were made on a busy machine, kept for a while.
 
 What was measured there is worth little, but measuring takes seconds, the more the busier the machine is: the processes
-of the next minute take over what one has found, and after each further measurement the time is longer.
+of the next minute take over what one has found, and after each further measurement the time is longer. Once it is over,
+an engine that was far ahead of the eager method is still taken over by what a process calls in its first minute: what
+another engine may gain there is less than the seconds that it waits for a measurement.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from hybrid_infer._choice import Choice
+from hybrid_infer._choice import EAGER, Choice
 from hybrid_infer._family import Held
 from hybrid_infer._pauses import ever_longer
 from hybrid_infer._request import Request
@@ -21,6 +24,8 @@ _log = logging.getLogger("hybrid_infer")
 
 #: Seconds until what was measured on a busy machine is measured again, and how many times longer it is at each time.
 _AGAIN, _LONGER = 60.0, 5.0
+#: Seconds for which it is taken over once its time is over, of an engine that was so many times as fast as eager.
+_LEFT_OVER, _FAR_AHEAD = 60.0, 2.0
 _NOTE = "choices.json"
 _MOST = 64  # choices beside one version
 
@@ -31,7 +36,10 @@ def pause(times: int) -> float:
 
 
 def known(request: Request, held: Held, key: str) -> Choice | None:
-    """What some process has found for a key a short time ago; None where nothing is new, or its time is over."""
+    """What some process has found for a key a short time ago; None where nothing is new, or its time is over.
+
+    An engine that was far ahead is taken over also then, for a minute of this process.
+    """
     record = _read(request.store.note(held.entry, _NOTE)).get(key)
     if record is None:
         return None
@@ -45,7 +53,9 @@ def known(request: Request, held: Held, key: str) -> Choice | None:
         return None
     held.doubtful[key] = times
     if not 0 < left <= pause(times - 1):  # its time is over, or the clock was another one
-        return None
+        if choice.seconds.get(EAGER, 0.0) < _FAR_AHEAD * choice.seconds.get(choice.name, math.inf):
+            return None
+        left = _LEFT_OVER
     return Choice(choice.name, choice.seconds, False, time.monotonic() + left, choice.in_a_row)
 
 

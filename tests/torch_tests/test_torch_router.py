@@ -165,6 +165,24 @@ def test_figures_of_a_busy_machine_are_kept_for_a_while_ever_longer(monkeypatch:
     assert len(times) == 1 and counts()["hits"] == 4  # compared while the eager method was ahead
 
 
+@pytest.mark.parametrize(("eager", "measured"), [(1.0, 1), (0.9, 2)])
+def test_an_engine_that_was_far_ahead_on_a_busy_machine_is_not_measured_again_at_once(
+    eager: float, measured: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Hot(Block):
+        forward = inference()(Block.forward)
+
+    now = [1e9]
+    monkeypatch.setattr(_provisional, "time", SimpleNamespace(time=lambda: now[0], monotonic=time.monotonic))
+    times = decided(monkeypatch, steady=False, eager=eager, onnxruntime=0.5)
+    layer = Hot()
+    twice(layer, Block.forward.__get__(layer), X)
+    hybrid_infer.release(layer)
+    now[0] += 1e6  # another process, long after
+    twice(layer, Block.forward.__get__(layer), X)
+    assert len(times) == measured and counts()["hits"] == 3  # all but the one that the static model was compared with
+
+
 @pytest.mark.parametrize("note", [b"[1]", b"no JSON", b'{"KEY": 1}', b'{"KEY": {"choice": "onnxruntime"}}',
                                   b'{"KEY": {"choice": "none", "seconds": {}, "times": 1, "until": 1e12}}'])
 def test_a_note_of_choices_that_cannot_be_read_is_replaced(
