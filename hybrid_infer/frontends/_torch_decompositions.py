@@ -58,10 +58,22 @@ def _plain() -> dict[Any, _Operator]:
         aten.scatter_reduce.two: _scattered,
         aten.searchsorted.Scalar: _place_of_number,
         aten.searchsorted.Tensor: _places,
+        aten.split.Tensor: _split,
         aten.squeeze.dim: _squeezed,
         aten.squeeze.dims: _squeezed,
         aten.unfold_backward.default: _overlapped,
     }
+
+
+def _split(x: Any, size: Any, dim: int = 0) -> Any:
+    """By a size that varies: as a list of sizes, since the exporter fails at the optimisation of the one number."""
+    if x.is_complex():
+        return _torch_complex.decompositions()[torch.ops.aten.split.Tensor](x, size, dim)
+    if isinstance(size, int):
+        return NotImplemented
+    whole = x.shape[dim]
+    number = int((whole + size - 1) // size)
+    return torch.ops.aten.split_with_sizes(x, [size] * (number - 1) + [whole - size * (number - 1)], dim)
 
 
 def _values_alone() -> dict[Any, _Operator]:

@@ -24,6 +24,27 @@ def test_sizes_a_b_c_d_make_two_captures() -> None:
     served(captures=2)
 
 
+def test_what_is_joined_and_cut_into_halves_again() -> None:
+    def guided(x: torch.Tensor) -> torch.Tensor:
+        with_prompt, without = torch.tanh(torch.cat([x, 2 * x])).chunk(2)
+        return without + 3.0 * (with_prompt - without)
+
+    hot = inference(fallback="error")(guided)
+    for rows in (2, 3, 5, 64):
+        twice(hot, guided, torch.randn(rows, 4))
+    served(captures=2)
+
+
+def test_chunks_of_which_there_may_be_fewer_and_a_last_smaller_one() -> None:
+    def thirds(x: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.tanh(part) for part in x.chunk(3)]
+
+    hot = inference(fallback="error")(thirds)
+    for rows in (6, 5, 9, 8, 4, 7):  # 4 rows are two chunks
+        twice(hot, thirds, torch.randn(rows, 4))
+    assert counts()["captures"] <= 4, counts()
+
+
 def test_two_axes_that_vary_one_after_the_other() -> None:
     def scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
         return torch.softmax(q @ k.transpose(-1, -2), -1)
