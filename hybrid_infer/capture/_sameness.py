@@ -9,8 +9,10 @@ from __future__ import annotations
 import functools
 import opcode
 import types
+from collections import deque
 from typing import Any, NamedTuple
 
+from hybrid_infer.capture import _interpreter
 from hybrid_infer.fingerprint import _iteration
 from hybrid_infer.fingerprint._steps import Steps
 
@@ -18,18 +20,18 @@ _VARIABLES = ("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_DEREF", 
 _GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 _IS = opcode.opmap["IS_OP"]
-#: How far an operand goes back.
-_FAR = 30
+_CONTAINERS = (list, dict, set, bytearray, deque, types.MappingProxyType)
+_UNKNOWN: list[Any] = []
 
 
 class _Comparison(NamedTuple):
     """Of a parameter, or a variable of an enclosing function, by ``is``.
 
-    ``names``: of a global and of attributes of it that it is compared with; none where that comes from elsewhere.
+    ``path``: what it is compared with, from a variable or a global by way of attributes; none where that is otherwise.
     """
 
     parameter: str
-    names: tuple[str, ...]
+    path: tuple[str, ...]
 
 
 def asks(code: types.CodeType) -> bool:
@@ -39,24 +41,54 @@ def asks(code: types.CodeType) -> bool:
 
 def asked(frame: Any) -> str | None:
     """That a frame that begins asks it of something of which there may be two alike, in words."""
-    for parameter, names in _comparisons(frame.f_code):
-        given = frame.f_locals.get(parameter)
-        if _has_content(given) and (not names or _has_content(_found(names, frame.f_globals))):
+    for parameter, path in _comparisons(frame.f_code):
+        if _has_content(frame.f_locals.get(parameter)) and _has_content(_found(path, frame)):
             return f"whether `{parameter}` is an object that it has from elsewhere"
     return None
 
 
 def _has_content(value: Any) -> bool:
     kind = type(value)
-    return issubclass(kind, (list, dict, set, bytearray)) or (hasattr(kind, "dtype") and hasattr(kind, "__setitem__"))
+    if issubclass(kind, tuple):
+        return len(value) > 0
+    return issubclass(kind, _CONTAINERS) or (hasattr(kind, "dtype") and hasattr(kind, "__setitem__"))
 
 
-def _found(names: tuple[str, ...], scope: dict[str, Any]) -> Any:
-    """What a global and attributes of modules and classes lead to; None where there is nothing of the kind."""
-    found = scope.get(names[0])
-    for name in names[1:]:
-        found = vars(found).get(name) if isinstance(found, (types.ModuleType, type)) else None
+def _found(path: tuple[str, ...], frame: Any) -> Any:
+    """What a path leads to, without running code of the program's; a list where that cannot be told."""
+    if not path:
+        return _UNKNOWN
+    inner = path[0] in frame.f_code.co_varnames or path[0] in frame.f_code.co_freevars
+    found = (frame.f_locals if inner else frame.f_globals).get(path[0], _UNKNOWN if inner else None)
+    if len(path) == 1:
+        return None if inner and _is_of_callers(path[0], found, frame) else found
+    for name in path[1:]:
+        found = _attribute(found, name)
+        if found is _UNKNOWN:
+            break
     return found
+
+
+def _is_of_callers(name: str, value: Any, frame: Any) -> bool:
+    """Is a variable one of a function that runs, whose parameters a static model tells apart?"""
+    while (frame := frame.f_back) is not None and frame.f_globals.get("__name__") != _interpreter.TRACING:
+        if name in frame.f_code.co_cellvars and frame.f_locals.get(name) is value:
+            return True
+    return False
+
+
+def _attribute(holder: Any, name: str) -> Any:
+    if isinstance(holder, types.ModuleType):
+        return vars(holder).get(name, _UNKNOWN)
+    kinds = (holder if isinstance(holder, type) else type(holder)).__mro__
+    of_class = next((vars(kind)[name] for kind in kinds if name in vars(kind)), _UNKNOWN)
+    if of_class is not _UNKNOWN and hasattr(type(of_class), "__get__"):  # a property, or a slot
+        return _UNKNOWN
+    own = {} if isinstance(holder, type) else getattr(holder, "__dict__", {})
+    if name in own or of_class is not _UNKNOWN:
+        return own.get(name, of_class)
+    groups = (own.get(group) for group in ("_parameters", "_buffers"))
+    return next((held[name] for held in groups if isinstance(held, dict) and name in held), _UNKNOWN)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -67,27 +99,16 @@ def _comparisons(code: types.CodeType) -> tuple[_Comparison, ...]:
     steps = Steps(code)
     found = []
     for at, step in enumerate(steps):
-        if step.opname != "IS_OP" or (right := _begin(steps, at)) is None or (left := _begin(steps, right)) is None:
+        right = _iteration.begin(steps, at - 1) if step.opname == "IS_OP" else None
+        left = None if right is None else _iteration.begin(steps, right - 1)
+        if left is None:
             continue
         one, other = _written(steps[left:right]), _written(steps[right:at])
         for operand, with_what in ((one, other), (other, one)):
             of_parameter = len(operand) == 1 and operand[0].opname in _VARIABLES and operand[0].argval in parameters
-            if of_parameter and (names := _names(with_what)) is not None:
-                found.append(_Comparison(operand[0].argval, names))
+            if of_parameter and (path := _path(with_what, code, steps)) is not None:
+                found.append(_Comparison(operand[0].argval, path))
     return tuple(found)
-
-
-def _begin(steps: Steps, at: int) -> int | None:
-    """The first of the steps before one that make what lies on top of the stack there."""
-    needed = 1
-    for place in range(at - 1, max(at - _FAR, -1), -1):
-        takes = None if place + 1 in steps.targets else _iteration.taken(steps[place])
-        if takes is None:
-            return None
-        needed += takes - _iteration.given(steps[place], takes)
-        if needed <= 0:
-            return place
-    return None
 
 
 def _written(operand: list[Any]) -> list[Any]:
@@ -101,13 +122,20 @@ def _written(operand: list[Any]) -> list[Any]:
     return [step for at, step in enumerate(steps) if at not in left_out]
 
 
-def _names(operand: list[Any]) -> tuple[str, ...] | None:
-    """The names that lead to it from a global; none from elsewhere.
+def _path(operand: list[Any], code: types.CodeType, steps: Steps) -> tuple[str, ...] | None:
+    """The names that lead to it from a global, a parameter or a variable of an enclosing function; none from elsewhere.
 
-    None of a constant, of a variable by itself, and of what an operator or a call gives.
+    None of a constant, of a variable of its own, and of what an operator or a call gives.
     """
-    if operand[-1].opname not in (*_GLOBALS, *_ATTRIBUTES) and not _iteration.is_subscript(operand[-1]):
+    first, last = operand[0], operand[-1]
+    if len(operand) == 1 and first.opname in _VARIABLES:
+        return (first.argval,) if first.argval in code.co_freevars else None
+    if last.opname not in (*_GLOBALS, *_ATTRIBUTES) and not _iteration.is_subscript(last):
         return None
-    if operand[0].opname in _GLOBALS and all(step.opname in _ATTRIBUTES for step in operand[1:]):
+    stays = first.opname in _GLOBALS or (
+        first.opname in _VARIABLES
+        and not any(step.opname.startswith("STORE_") and step.argval == first.argval for step in steps)
+    )
+    if stays and all(step.opname in _ATTRIBUTES for step in operand[1:]):
         return tuple(step.argval for step in operand)
     return ()
