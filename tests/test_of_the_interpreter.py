@@ -205,6 +205,27 @@ def quotient(x: Any) -> Any:
     return x * float(1 / THREE)
 
 
+def digits(x: Any) -> Any:
+    return x * decimal.getcontext().prec
+
+
+def quotient_in_a_copy(x: Any) -> Any:
+    with decimal.localcontext():
+        return x * float(1 / THREE)
+
+
+def number_as_wide_as_told(x: Any) -> Any:
+    return x * len(f"{NUMBER:{len(SETTING)}n}")
+
+
+def number_by_a_format_with_fields(x: Any) -> Any:
+    return x * len("{:{}n}".format(NUMBER, 9))
+
+
+def number_by_the_class(x: Any) -> Any:
+    return x * len(str.format("{:n}", NUMBER))
+
+
 def content(x: Any) -> Any:
     return x * len(WRITTEN.getvalue())
 
@@ -221,6 +242,9 @@ def content_from_the_begin(x: Any) -> Any:
         (weekday_in_a_text, "the locale"), (number_in_a_text, "the locale"), (number_by_format, "the locale"),
         (weekday_by_format, "the locale"), (quotient, "the context of decimal"), (content, "a stream"),
         (content_from_the_begin, "a stream"),
+        (digits, "the context of decimal"), (quotient_in_a_copy, "the context of decimal"),
+        (number_as_wide_as_told, "the locale"), (number_by_a_format_with_fields, "the locale"),
+        (number_by_the_class, "the locale"),
         (command_line, "the command line"), (command_line_imported_here, "the command line"),
         (command_line_by_another_name, "the command line"), (command_line_from_there, "the command line"),
         (command_line_behind_another, "the command line"),
@@ -307,9 +331,7 @@ def an_exact_product(x: Any) -> Any:
 
 
 def a_quotient_with_digits_of_its_own(x: Any) -> Any:
-    with decimal.localcontext() as context:
-        context.prec = 5
-        return x * float(1 / THREE)
+    return x * float(decimal.Context(prec=5).divide(1, THREE))
 
 
 def a_library_by_its_name(x: Any) -> Any:

@@ -6,13 +6,13 @@ import functools
 import re
 import string
 import types
-from itertools import pairwise
 from typing import Any
 
 from hybrid_infer.fingerprint._steps import Steps
 
 #: Directives of dates, and the type of numbers whose digits are grouped as in the country.
 _BY_LOCALE = re.compile(r".*%[aAbBcpxX].*|(?:.?[<>=^])?[-+ ]?z?#?0?\d*(?:\.\d+)?n", re.DOTALL)
+_FIELD = re.compile(r"\{[^{}]*\}")
 _WITH_FORMAT = 4
 
 
@@ -27,7 +27,7 @@ def suspected(code: types.CodeType) -> bool:
 def of_fields(text: str) -> bool:
     """Has a text for ``text.format()`` a field that does?"""
     try:
-        return any(_goes_by_it(spec) for _, _, spec, _ in string.Formatter().parse(text))
+        return any(_goes_by_it(_FIELD.sub("", spec or "")) for _, _, spec, _ in string.Formatter().parse(text))
     except ValueError:  # of a text that is no such, for which it raises
         return False
 
@@ -53,8 +53,9 @@ def of_texts(code: types.CodeType) -> bool:
     steps = Steps(code)
     return any(
         step.opname == "FORMAT_WITH_SPEC" or (step.opname == "FORMAT_VALUE" and (step.arg or 0) & _WITH_FORMAT)
-        for before, step in pairwise(steps)
-        if before.opname == "LOAD_CONST" and _goes_by_it(before.argval)
+        for start, before, step in zip(steps, steps[1:], steps[2:], strict=False)
+        for last in [start if before.opname == "BUILD_STRING" else before]  # such as of f"{n:{width}n}"
+        if last.opname == "LOAD_CONST" and _goes_by_it(last.argval)
     )
 
 

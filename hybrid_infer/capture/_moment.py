@@ -56,6 +56,7 @@ _OF_MODULES = {
     ("resource", "getrusage"): "what the process has used",
     **{("gc", name): "the garbage collector" for name in ("get_count", "get_stats", "get_objects", "get_referrers")},
     **{("_locale", name): "the locale" for name in _LOCALES},
+    **{("decimal", name): "the context of decimal" for name in ("getcontext", "localcontext")},
 }
 #: Python's own functions, which keep what they were told, by their modules and names.
 _OF_PYTHON = {
