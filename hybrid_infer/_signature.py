@@ -115,7 +115,7 @@ class Signatures:
     ) -> tuple[Any, ...]:
         """An exact, hashable key of `values`; their tensors are appended to `tensors` in order.
 
-        And its lists, dicts and objects, each once and by their ids, to `boxes` (see `_given`).
+        And its lists, dicts, proxies of these and objects, each once and by their ids, to `boxes` (see `_given`).
         """
         parts: list[Any] = []
         add = parts.append
@@ -172,6 +172,7 @@ class Signatures:
             boxes[id(value)] = value
             return kind, value.maxlen, self.key(value, tensors, defaults, boxes)
         if kind is MappingProxyType and not _among(value, defaults):
+            boxes[id(value)] = value
             return kind, self._key(_told(_beside.behind, value, "an argument"), tensors, defaults, boxes)
         if self.objects and is_object(kind) and not _among(value, defaults):
             boxes[id(value)] = value
@@ -393,7 +394,7 @@ class Layout:
 
     def enter(self, value: Any, place: str) -> int | None:
         """Note that a structure is looked into; its number where that has been done. Raises Unsupported in a circle."""
-        if not isinstance(value, (tuple, MappingProxyType)):
+        if not isinstance(value, tuple):
             if id(value) in self.open:
                 raise Unsupported(f"{place}, which holds itself,", value)
             if self.told and id(value) in self.entered:

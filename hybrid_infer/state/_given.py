@@ -36,7 +36,7 @@ class Returned(tuple[Any, ...]):
 
 
 def objects(values: Sequence[Any], defaults: Sequence[Any] = ()) -> list[Any]:
-    """The lists, dicts and objects in the values of a call, each once, in the order in which these hold them.
+    """The lists, dicts, proxies and objects in the values of a call, each once, in the order in which these hold them.
 
     As ``Signatures.key`` finds them: an object among the `defaults` is a constant.
     """
@@ -51,6 +51,7 @@ def objects(values: Sequence[Any], defaults: Sequence[Any] = ()) -> list[Any]:
                 walk(value)
             elif kind is types.MappingProxyType:
                 if not any(value is default for default in defaults):
+                    found[id(value)] = value
                     walk([_beside.behind(value)])
             elif isinstance(value, (list, dict)) or kind is deque:
                 found[id(value)] = value
