@@ -222,6 +222,22 @@ def number_by_a_format_with_fields(x: Any) -> Any:
     return x * len("{:{}n}".format(NUMBER, 9))
 
 
+TEMPLATES = {"text": "{:n}"}
+TEMPLATE, SPECIFICATION = TEMPLATES["text"], "n"
+
+
+def number_by_a_template(x: Any) -> Any:
+    return x * len(TEMPLATE.format(NUMBER))
+
+
+def number_by_a_held_template(x: Any) -> Any:
+    return x * len(TEMPLATES["text"].format(NUMBER))
+
+
+def number_by_a_named_format(x: Any) -> Any:
+    return x * len(format(NUMBER, SPECIFICATION))
+
+
 def number_by_the_class(x: Any) -> Any:
     return x * len(str.format("{:n}", NUMBER))
 
@@ -244,7 +260,8 @@ def content_from_the_begin(x: Any) -> Any:
         (content_from_the_begin, "a stream"),
         (digits, "the context of decimal"), (quotient_in_a_copy, "the context of decimal"),
         (number_as_wide_as_told, "the locale"), (number_by_a_format_with_fields, "the locale"),
-        (number_by_the_class, "the locale"),
+        (number_by_the_class, "the locale"), (number_by_a_template, "the locale"),
+        (number_by_a_held_template, "the locale"), (number_by_a_named_format, "the locale"),
         (command_line, "the command line"), (command_line_imported_here, "the command line"),
         (command_line_by_another_name, "the command line"), (command_line_from_there, "the command line"),
         (command_line_behind_another, "the command line"),

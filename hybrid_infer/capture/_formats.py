@@ -6,6 +6,8 @@ import functools
 import re
 import string
 import types
+from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from hybrid_infer.fingerprint._steps import Steps
@@ -14,14 +16,27 @@ from hybrid_infer.fingerprint._steps import Steps
 _BY_LOCALE = re.compile(r".*%[aAbBcpxX].*|(?:.?[<>=^])?[-+ ]?z?#?0?\d*(?:\.\d+)?n", re.DOTALL)
 _FIELD = re.compile(r"\{[^{}]*\}")
 _WITH_FORMAT = 4
+_GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
+_LOADS = (*_GLOBALS, "LOAD_ATTR", "LOAD_METHOD")
 
 
-def suspected(code: types.CodeType) -> bool:
+def suspected(code: types.CodeType, scope: Mapping[str, Any]) -> bool:
     """May a piece of code ask for one that does?"""
-    texts = (each for each in code.co_consts if isinstance(each, str))
-    return of_texts(code) or (
-        "format" in code.co_names and (constants(code) or any("%" in each or "n}" in each for each in texts))
-    )
+    if of_texts(code):
+        return True
+    if "format" not in code.co_names:
+        return False
+    for before, step in pairwise(Steps(code)):
+        if step.argval != "format" or step.opname not in _LOADS:
+            continue
+        if step.opname in _GLOBALS:
+            found = _names(code, scope)
+        else:
+            text = before.argval if before.opname == "LOAD_CONST" else scope.get(str(before.argval))
+            found = not isinstance(text, str) or of_fields(text)
+        if found:
+            return True
+    return False
 
 
 def of_fields(text: str) -> bool:
@@ -32,12 +47,18 @@ def of_fields(text: str) -> bool:
         return False
 
 
-def given(code: types.CodeType, offset: int) -> bool:
-    """Does a piece of code give one to ``format()``, which it calls at this offset? It may, where none stands there."""
+def given(frame: Any) -> bool:
+    """Does a frame give one to ``format()``, which it is about to call? It may, where that is no constant."""
+    code = frame.f_code
     steps = Steps(code)
-    at = next((at for at, step in enumerate(steps) if step.offset == offset), 0)
+    at = next((at for at, step in enumerate(steps) if step.offset == frame.f_lasti), 0)
     before = steps[at - 1]
-    return _goes_by_it(before.argval) if before.opname == "LOAD_CONST" else constants(code)
+    return _goes_by_it(before.argval) if before.opname == "LOAD_CONST" else _names(code, frame.f_globals)
+
+
+def _names(code: types.CodeType, scope: Mapping[str, Any]) -> bool:
+    """Does a piece of code hold one, or name a global that is one?"""
+    return constants(code) or any(_goes_by_it(scope.get(name)) for name in code.co_names)
 
 
 def constants(code: types.CodeType) -> bool:

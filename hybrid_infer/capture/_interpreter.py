@@ -20,7 +20,7 @@ from hybrid_infer.objects import _origin
 #: What tells of which module a caller is, since Python 3.12.
 _NAMES_CALLER = "_getframemodulename"
 ERROR = "which error its callers handle"
-_ZONE, _COLLECTOR = "the time zone", "the garbage collector"
+_ZONE, _COLLECTOR, _SETTING = "the time zone", "the garbage collector", "a setting of the interpreter"
 _FRAMES, _LOCALE, _SEED = "the frames of its callers", "the locale", "the seed of the framework's random numbers"
 #: Attributes that another process, or the program itself, has other values in, by the modules that hold them.
 _ATTRIBUTES: dict[types.ModuleType, dict[str, str]] = {
@@ -30,7 +30,7 @@ _ATTRIBUTES: dict[types.ModuleType, dict[str, str]] = {
                         "the options of the interpreter"),
         **dict.fromkeys(("executable", "prefix", "exec_prefix", "base_prefix", "base_exec_prefix"),
                         "where Python is installed"),
-        "tracebacklimit": "a setting of the interpreter",
+        "tracebacklimit": _SETTING,
         "path": "the folders in which modules are looked for",
         "modules": "which modules are loaded",
     },
@@ -39,7 +39,6 @@ _ATTRIBUTES: dict[types.ModuleType, dict[str, str]] = {
 _READ = frozenset().union(*_ATTRIBUTES.values())
 #: Functions that give attributes by names which code may have computed.
 _BY_NAME = frozenset({"getattr", "hasattr", "vars", "dir"})
-_SETTING = "a setting of the interpreter"
 _MODULES = {module.__name__: module for module in _ATTRIBUTES}
 
 
@@ -102,7 +101,7 @@ def named(code: types.CodeType, scope: Mapping[str, Any]) -> bool:
     """May a piece of code ask for any of it?"""
     names = {*code.co_names}
     return (
-        _formats.suspected(code) or not names.isdisjoint(NAMES) or {"inspect", "stack"} <= names
+        _formats.suspected(code, scope) or not names.isdisjoint(NAMES) or {"inspect", "stack"} <= names
         or {"sys", "exception"} <= names or _climbs(code)
         or (not names.isdisjoint(_READ | _BY_NAME) and any(_module(name, scope) is not None for name in names))
     )  # fmt: skip
@@ -131,7 +130,7 @@ def of_builtin(frame: Any, called: Any, owner: Any) -> str | None:
     if called is sys._getframe or called.__name__ == _NAMES_CALLER:
         return _FRAMES if _looks_up(frame) else None
     if called is format or (called.__name__ == "format" and isinstance(owner, str)):
-        by_locale = _formats.given(frame.f_code, frame.f_lasti) if called is format else _formats.of_fields(owner)
+        by_locale = _formats.given(frame) if called is format else _formats.of_fields(owner)
         return _LOCALE if by_locale and is_of_user(frame) else None
     if called in _HANDLED:
         return None if handles(frame) or not is_of_user(frame) else ERROR
