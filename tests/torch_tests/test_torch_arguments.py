@@ -7,7 +7,7 @@ import decimal
 import math
 import time
 from array import array
-from collections import ChainMap, OrderedDict, UserList, defaultdict, deque
+from collections import ChainMap, OrderedDict, UserDict, UserList, defaultdict, deque
 from datetime import date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from types import MappingProxyType
@@ -374,6 +374,10 @@ def test_a_parameter_as_an_argument_is_served() -> None:
     served(captures=1)
 
 
+class Recent(deque[float]):
+    pass
+
+
 class Moved(tzinfo):
     def utcoffset(self, moment: datetime | None) -> timedelta:
         return timedelta(hours=moment.hour if moment else 0)
@@ -381,9 +385,9 @@ class Moved(tzinfo):
 
 @pytest.mark.parametrize(
     "value, words",
-    [(defaultdict(list, a=2.0), r"collections.defaultdict.*plain dict of it, dict\(...\)"),
-     (MappingProxyType({"a": 2.0}), r"mappingproxy.*plain dict of it, dict\(...\)"),
-     (deque([2.0]), r"collections.deque.*a list of it"),
+    [(defaultdict(lambda: 0.0, a=2.0), r"collections.defaultdict.*plain dict of it, dict\(...\)"),
+     (MappingProxyType(UserDict(a=2.0)), r"mappingproxy.*plain dict of it, dict\(...\)"),
+     (Recent([2.0]), r"Recent.*a list of it"),
      (UserList([2.0]), r"collections.UserList.*a list of it, list\(...\)"),
      ({"a": 2.0}.values(), r"builtins.dict_values.*a list of it, list\(...\)"),
      (ChainMap({"a": 2.0}), r"collections.ChainMap.*plain dict of it"),
