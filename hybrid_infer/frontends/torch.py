@@ -242,7 +242,9 @@ class TorchFrontend:
     def packs(self) -> bool:
         import torch
 
-        return _later(torch._C._autograd, "_top_saved_tensors_default_hooks")(True) is not None
+        # at each call that records gradients, so without a function in between (see `_later`)
+        top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+        return top is not None and top(True) is not None
 
     def hooked(self, weights: Sequence[Any]) -> bool:
         return any(map(_HOOKS, weights))
