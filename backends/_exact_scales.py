@@ -1,12 +1,13 @@
 """Products of matrices in float64 that are scaled by a constant (`x @ y * 0.1`) to the last digit.
 
 ONNX Runtime 1.31 makes one operation of a product and its scale, which is a number of float32 there: 0.1 became
-0.10000000149. A scale that it does not know to be a constant is left where it stands.
+0.10000000149. A scale that it does not know to be a constant is left where it stands. It knows
+what it can compute before the first call, too: the root of a constant, or of a size that does not vary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from hybrid_infer.backends._source import replace_nodes, subgraphs
@@ -15,20 +16,46 @@ from hybrid_infer.backends._source import replace_nodes, subgraphs
 _BETWEEN = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Cast", "Mul", "Div"})
 
 
-def keep(model: Any, kinds: Mapping[str, int]) -> None:
-    """Rewrite `model` (an onnx.ModelProto), and the graphs inside, in place. ``kinds``: element types, by name."""
+def keep(model: Any, kinds: Mapping[str, int], weights: Collection[str] = ()) -> None:
+    """Rewrite `model` (an onnx.ModelProto), and the graphs inside, in place.
+
+    ``kinds``: element types, by name. ``weights``: those of its inputs that are bound as constants.
+    """
     graphs = [model.graph, *subgraphs(model.graph.node)]
-    scales = _single_numbers(graphs)
+    scales, computed = _single_numbers(graphs), _computed_before(graphs, kinds, weights)
     for graph in graphs:
         near = _near_products(graph, kinds)
         nodes: list[Any] = []
         for node in graph.node:
             found = None
             if node.op_type in ("Mul", "Div") and not node.domain and near.intersection((*node.input, *node.output)):
-                found = next((at for at, name in enumerate(node.input) if name in scales), None)
+                several = (at for names in (scales, computed) for at, name in enumerate(node.input) if name in names)
+                found = next(several, None)
             nodes += [node] if found is None else _hidden(node, found)
         if len(nodes) > len(graph.node):
             replace_nodes(graph, nodes)
+
+
+def _computed_before(graphs: list[Any], kinds: Mapping[str, int], weights: Collection[str]) -> set[str]:
+    """Results of float64, or of a type that cannot be told, that follow from constants and sizes alone.
+
+    How many elements they have is not asked: to hide a scale changes no result.
+    """
+    from onnx import TensorProto
+
+    known = {*weights, *(tensor.name for graph in graphs for tensor in graph.initializer)}
+    found: set[str] = set()
+    for graph in graphs:
+        for node in graph.node:
+            if node.op_type in ("Shape", "Size") or (known.issuperset(filter(None, node.input)) and not _holds(node)):
+                known.update(node.output)
+                if node.op_type != "Constant":
+                    found.update(node.output)
+    return {name for name in found if kinds.get(name, TensorProto.DOUBLE) == TensorProto.DOUBLE}
+
+
+def _holds(node: Any) -> bool:
+    return any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
 
 
 def _single_numbers(graphs: list[Any]) -> set[str]:

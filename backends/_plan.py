@@ -43,7 +43,7 @@ def prepare(graph: Graph, optimise: bool) -> dict[str, bytes]:
     if _exact_integers.spell(model, kinds):
         kinds = _nonfinite.types(model)
     spell_log_sigmoids(model, kinds)
-    _exact_scales.keep(model, kinds)
+    _exact_scales.keep(model, kinds, weights)
     _nonfinite.open_clips(model, kinds)
     _nonfinite.keep(model, kinds)
     files = {}

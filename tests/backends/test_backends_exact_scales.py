@@ -15,6 +15,8 @@ from hybrid_infer.backends import _exact_scales, _nonfinite, engine
 
 _TENTH = onnx.helper.make_tensor("tenth", onnx.TensorProto.DOUBLE, [], [0.1])
 _THIRD = onnx.helper.make_tensor("third", onnx.TensorProto.DOUBLE, [1], [0.3])
+_BOTH = onnx.helper.make_tensor("both", onnx.TensorProto.DOUBLE, [2], [0.1, 0.3])
+_LAST = onnx.helper.make_tensor("last", onnx.TensorProto.INT64, [], [1])
 _product = node("MatMul", ["x", "w"], ["p"])
 _FORMS: dict[str, Sequence[Any]] = {
     "multiplied": [_product, node("Mul", ["p", "tenth"], ["y"])],
@@ -28,12 +30,23 @@ _FORMS: dict[str, Sequence[Any]] = {
         node("MatMul", ["b", "w"], ["y"]),
     ],
     "by a weight": [_product, node("Mul", ["p", "scale"], ["y"])],
+    "by the exponential of a weight": [_product, node("Exp", ["scale"], ["e"]), node("Mul", ["p", "e"], ["y"])],
+    "by a root": [_product, node("Sqrt", ["tenth"], ["r"]), node("Mul", ["p", "r"], ["y"])],
+    "by a product": [_product, node("Mul", ["tenth", "third"], ["r"]), node("Mul", ["p", "r"], ["y"])],
+    "by another name": [_product, node("Identity", ["tenth"], ["r"]), node("Mul", ["p", "r"], ["y"])],
+    "by one of several": [_product, node("Gather", ["both", "last"], ["r"]), node("Mul", ["p", "r"], ["y"])],
+    "by the root of a size": [
+        _product, node("Shape", ["w"], ["s"]), node("Gather", ["s", "last"], ["n"]), node("Cast", ["n"], ["d"], to=11),
+        node("Sqrt", ["d"], ["r"]), node("Sqrt", ["r"], ["q"]), node("Div", ["p", "q"], ["y"]),
+    ],
 }  # fmt: skip
 
 
 def _expected(form: str, x: Any, w: Any) -> Any:
     return {
         "divided": x @ w / 0.3, "twice": x @ w * 0.1 / 0.3, "turned": (x @ w).T * 0.1, "by a weight": x @ w * 0.7,
+        "by the exponential of a weight": x @ w * np.exp(0.7), "by a root": x @ w * 0.1**0.5,
+        "by a product": x @ w * (0.1 * 0.3), "by one of several": x @ w * 0.3, "by the root of a size": x @ w / 4**0.25,
     }.get(form, x @ w * 0.1)  # fmt: skip
 
 
@@ -42,7 +55,7 @@ def test_scaled_products(form: str) -> None:
     sizes = ("m", "n") if form == "turned" else ("n", "m")
     made = graph(
         _FORMS[form], {"w": ("float64", (4, 4)), "scale": ("float64", (1,))}, {"x": ("float64", ("n", 4))},
-        {"y": ("float64", sizes)}, initializers=[_TENTH, _THIRD],
+        {"y": ("float64", sizes)}, initializers=[_TENTH, _THIRD, _BOTH, _LAST],
     )  # fmt: skip
     rng = np.random.default_rng(0)
     w = rng.normal(size=(4, 4))
