@@ -24,6 +24,9 @@ from hybrid_infer.backends.native._window import whole, windows
 
 _log = logging.getLogger("hybrid_infer")
 
+#: Moves whenever a step is described to the library, or a plan chosen, in another way: what was kept is of no use then.
+_FORMAT = 1
+
 #: The steps that it computes.
 OPS = ("attention", "Conv")
 
@@ -123,16 +126,15 @@ class Graphs:
         if any(0 in shape for shape in shapes):
             return None
         kept = self._kept
-        what = [step.op, dtype, wide, encode(dict(step.attributes)), shapes, strides, tf32.convolutions]
+        what = [_FORMAT, step.op, dtype, wide, encode(dict(step.attributes)), shapes, strides, tf32.convolutions]
         key = "" if kept is None else kept.key(what)
 
         def build() -> Any:
             return self._build(describe, dtype, wide, step.attributes, shapes, strides, tf32.convolutions)
 
-        def renewed() -> Any:
+        def forget() -> None:
             if kept is not None:
                 kept.put(key, b"")
-            return build()
 
         with self._lock:
             data = None if kept is None else kept.get(key)
@@ -152,7 +154,7 @@ class Graphs:
                     again = self._restored(dtype, data) if data else None
                     kept.put(key, b"" if again is None else data)
                     graph, back = (graph, False) if again is None else (again, True)
-            found = _Built(self._cudnn, self._handle, self._lock, graph, len(names), renewed if back else None)
+            found = _Built(self._cudnn, self._handle, self._lock, graph, len(names), (build, forget) if back else None)
         return found.run, found.workspace
 
     def _restored(self, dtype: str, data: bytes) -> Any:
@@ -203,14 +205,16 @@ class Graphs:
 class _Built:
     """A graph of the library, ready to run; ``workspace``: the bytes that it wants.
 
-    `renewed` builds it anew: one that was had back, and does not run, is.
+    `otherwise`: what builds it anew, and what has it kept no more. One that was had back, and does not run, is built;
+    where that does no better, it is not the plan that is at fault.
     """
 
     def __init__(
-        self, cudnn: Any, handle: Any, lock: _fork_safe.Lock, graph: Any, count: int, renewed: Callable[[], Any] | None
-    ) -> None:
+        self, cudnn: Any, handle: Any, lock: _fork_safe.Lock, graph: Any, count: int,
+        otherwise: tuple[Callable[[], Any], Callable[[], None]] | None,
+    ) -> None:  # fmt: skip
         self._cudnn, self._handle, self._lock, self._graph, self._count = cudnn, handle, lock, graph, count
-        self._renewed = renewed
+        self._otherwise = otherwise
         self.workspace = int(graph.get_workspace_size())
 
     def run(self, pointers: Sequence[int], workspace: int, stream: int) -> None:
@@ -221,19 +225,18 @@ class _Built:
             try:
                 self._graph.execute(given, workspace, handle=self._handle)
             except Exception as error:
-                if self._renewed is None:
+                if self._otherwise is None:
                     raise
-                self._graph = self._anew(self._renewed, error)
-                self._graph.execute(given, workspace, handle=self._handle)
-            self._renewed = None
-
-    def _anew(self, renewed: Callable[[], Any], fault: Exception) -> Any:
-        _log.info("%s: a plan that cuDNN took back does not run, and is built: %s", NAME, fault)
-        self._renewed = None
-        graph = renewed()
-        if int(graph.get_workspace_size()) > self.workspace:  # there is room for the other's
-            raise fault
-        return graph
+                _log.info("%s: a plan that cuDNN took back does not run, and is built: %s", NAME, error)
+                (build, forget), self._otherwise = self._otherwise, None
+                graph = build()
+                if int(graph.get_workspace_size()) > self.workspace:  # there is room for the other's
+                    forget()
+                    raise
+                graph.execute(given, workspace, handle=self._handle)
+                forget()
+                self._graph = graph
+            self._otherwise = None
 
 
 class _Description(NamedTuple):

@@ -19,8 +19,8 @@ from hybrid_infer.backends.native._shelf import Shelf
 
 _log = logging.getLogger("hybrid_infer")
 
-#: Bytes that the shelf holds at most.
-LIMIT = 16 << 20
+#: Bytes that the shelf, or a process, holds at most, and plans, those among them that are known not to be taken back.
+LIMIT, ROWS = 16 << 20, 4000
 
 
 class Kept:
@@ -55,9 +55,9 @@ class Kept:
         with self._lock:
             new, self._new = self._new, {}
             if new and self._known is not None:
-                self._known = {**self._known, **{key: _row(data) for key, data in new.items()}}
+                self._known = _newest(new, self._known)
         if new:
-            self._shelf.update(lambda data: _written({**{k: _row(v) for k, v in new.items()}, **_others(data, new)}))
+            self._shelf.update(lambda data: _written(_newest(new, _read(data))))
 
 
 def restored(cudnn: Any, handle: Any, graph: Any, data: bytes, most: int) -> Any:
@@ -92,22 +92,26 @@ def _row(data: bytes) -> tuple[str, memoryview]:
     return hashlib.sha256(data).hexdigest(), memoryview(data)
 
 
-def _others(data: bytes, new: Mapping[str, bytes]) -> dict[str, tuple[str, memoryview]]:
-    return {key: row for key, row in _read(data).items() if key not in new}
+def _newest(
+    new: Mapping[str, bytes], others: Mapping[str, tuple[str, memoryview]]
+) -> dict[str, tuple[str, memoryview]]:  # fmt: skip
+    """Those in `new` and of `others`, the newest first, as many as are held."""
+    rows = {key: _row(data) for key, data in new.items()}
+    rows.update({key: row for key, row in others.items() if key not in new})
+    found: dict[str, tuple[str, memoryview]] = {}
+    total = 0
+    for key, row in rows.items():
+        total += len(row[1])
+        if total > LIMIT or len(found) >= ROWS:
+            break
+        found[key] = row
+    return found
 
 
 def _written(rows: Mapping[str, tuple[str, memoryview]]) -> bytes:
-    """A line of JSON, ``[[key, SHA-256, length], ...]``, and the plans in that order: the first, as many as fit."""
-    head: list[tuple[str, str, int]] = []
-    parts: list[memoryview] = []
-    total = 0
-    for key, (digest, data) in rows.items():
-        total += len(data)
-        if total > LIMIT:
-            break
-        head.append((key, digest, len(data)))
-        parts.append(data)
-    return b"".join([json.dumps(head).encode(), b"\n", *parts])
+    """A line of JSON, ``[[key, SHA-256, length], ...]``, and the plans in that order."""
+    head = [(key, digest, len(data)) for key, (digest, data) in rows.items()]
+    return b"".join([json.dumps(head).encode(), b"\n", *(data for _, data in rows.values())])
 
 
 def _read(data: bytes) -> dict[str, tuple[str, memoryview]]:
@@ -119,7 +123,7 @@ def _read(data: bytes) -> dict[str, tuple[str, memoryview]]:
         for key, digest, length in json.loads(head) if head else ():
             found[str(key)] = str(digest), whole[at : at + length]
             at += length
-    except (ValueError, TypeError) as fault:
+    except (ValueError, TypeError, RecursionError) as fault:
         _log.debug("%s: plans of cuDNN's that were kept cannot be read: %s", NAME, fault)
         return {}
     return found

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fake_cuda import FakeCuda, HostMemory
-from fake_cudnn import FakeCudnn
+from fake_cudnn import FakeCudnn, _Graph
 from kernel_cases import _held
 from native_support import model, node, sample
 from test_native_gpu import check, graph_of, options
@@ -17,7 +17,7 @@ from test_native_late import Shelf
 
 import hybrid_infer
 from hybrid_infer._errors import EngineError
-from hybrid_infer.backends.native import _cudnn_plans, _libraries, _passes, gpu
+from hybrid_infer.backends.native import _cudnn, _cudnn_plans, _libraries, _passes, gpu
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -64,7 +64,7 @@ def test_what_a_process_built_the_next_one_has_back(
     assert (second.built, second.back, shelf.updates) == (0, 1, 1)
 
 
-@pytest.mark.parametrize("what", ["release", "GPU", "driver", "multiprocessors", "TF32"])
+@pytest.mark.parametrize("what", ["release", "GPU", "driver", "multiprocessors", "TF32", "description"])
 def test_a_plan_is_for_what_it_was_built_for(
     what: str, cudnn: FakeCudnn, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -79,6 +79,8 @@ def test_a_plan_is_for_what_it_was_built_for(
         cuda.version = 14000
     elif what == "multiprocessors":
         cuda.attributes[16] += 1
+    elif what == "description":
+        monkeypatch.setattr(_cudnn, "_FORMAT", 0)
     else:
         kept = _cudnn_plans.Kept(shelf, "")
         assert kept.key([1, True]) != kept.key([1, False])
@@ -139,9 +141,27 @@ def test_a_plan_that_is_built_anew_and_wants_more_workspace_does_not_run(
     assert not cudnn.count["execute"]
 
 
+def test_a_plan_is_kept_where_one_that_is_built_does_not_run_either(
+    cudnn: FakeCudnn, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not the plan: what the GPU computed earlier failed, or a graph that is captured is spoilt."""
+    shelf = Shelf()
+    Process(cudnn, monkeypatch, shelf)
+    with monkeypatch.context() as patch:
+
+        def fail(*_: Any, **__: Any) -> None:
+            raise RuntimeError("CUDNN_STATUS_EXECUTION_FAILED")
+
+        with pytest.raises(EngineError, match="CUDNN_STATUS_EXECUTION_FAILED"):
+            Process(cudnn, monkeypatch, shelf, lambda: patch.setattr(_Graph, "execute", fail))
+        _libraries.flush_plans(0)
+    made = Process(cudnn, monkeypatch, shelf)
+    assert (made.built, made.back) == (0, 1)
+
+
 @pytest.mark.parametrize("spoil", [
     lambda data: data[:-1], lambda data: data[:-1] + b"?", lambda data: b"\xff\n", lambda data: b"nothing",
-    lambda data: b"[[1, 2]]\n", lambda data: b"\n", lambda data: b"",
+    lambda data: b"[[1, 2]]\n", lambda data: b"[" * 100_000 + b"\n", lambda data: b"\n", lambda data: b"",
 ])  # fmt: skip
 def test_a_shelf_that_is_damaged_costs_the_plans_alone(
     spoil: Callable[[bytes], bytes], cudnn: FakeCudnn, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
@@ -173,6 +193,22 @@ def test_a_shelf_keeps_the_newest_and_what_others_wrote_meanwhile(monkeypatch: p
     for _ in range(2):
         plans.flush()
     assert kept.updates == 3
+
+
+def test_a_process_holds_no_more_than_the_shelf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans of ever other sizes, and the names of ever other plans that are not taken back, would fill both."""
+    monkeypatch.setattr(_cudnn_plans, "LIMIT", 12)
+    monkeypatch.setattr(_cudnn_plans, "ROWS", 3)
+    for data, last in ((b"123456", 2), (b"", 3)):
+        kept = Shelf()
+        plans = _cudnn_plans.Kept(kept, "")
+        for name in "abcdef":
+            assert plans.get(name) is None
+            plans.put(name, data)
+            plans.flush()
+        for each in (plans, _cudnn_plans.Kept(kept, "")):
+            held = [name for name in "abcdef" if each.get(name) is not None]
+            assert held == list("abcdef"[-last:])
 
 
 def attend(q: Any, k: Any, v: Any) -> Any:
