@@ -12,6 +12,6 @@
 - ``_kernels``, ``_cuda_*``, ``_nvrtc``, ``_build``: CUDA C for the steps, and cubins of it, kept with the plan;
 - ``gpu``: the engine on a GPU. ``_device`` is what it asks of one, ``_driver`` gives it; ``_schedule`` (with
   ``_geometry``) is a plan for the sizes of one call, ``_bound`` that on an ``_arena``, beside its ``_weights``;
-  ``_gpu_program`` is what is called;
+  ``_gpu_program`` is what is called, and ``_keys`` what a call is known by;
 - ``_cublaslt``, ``_cudnn``, opened by ``_libraries``: what computes steps in the place of our own kernels.
 """

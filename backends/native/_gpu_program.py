@@ -6,15 +6,14 @@ than what would have to be copied into and out of it (see `_graph_costs`).
 
 from __future__ import annotations
 
-import math
 import traceback
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from hybrid_infer import _fork_safe
-from hybrid_infer._errors import ArgumentsRefused, EngineError
+from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions, Graph, Memory
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends._cuda import _checks
@@ -22,25 +21,24 @@ from hybrid_infer.backends._cuda._driver import Driver, DriverError
 from hybrid_infer.backends._cuda._graphs import Buffer, Graphs
 from hybrid_infer.backends._cuda._memory import block
 from hybrid_infer.backends.native import (
-    _conditions,
     _constants,
     _graph_costs,
+    _keys,
     _late,
     _libraries,
     _modules,
     _no_clusters,
     _schedule,
-    _size,
 )
 from hybrid_infer.backends.native._apart import apart
 from hybrid_infer.backends.native._arena import Arena, Arenas, Lane, place
 from hybrid_infer.backends.native._bound import Bound
 from hybrid_infer.backends.native._build import Kernels
 from hybrid_infer.backends.native._device import Device, Properties
-from hybrid_infer.backends.native._plan import BYTES, FLOATS, NAME, Plan, Step, refuse
+from hybrid_infer.backends.native._keys import Key
+from hybrid_infer.backends.native._plan import FLOATS, NAME, Plan, Step, refuse
 from hybrid_infer.backends.native._recorded import Recorded
 from hybrid_infer.backends.native._schedule import Offer, Schedule
-from hybrid_infer.backends.native._size import Atom
 from hybrid_infer.backends.native._weights import Weights, aligned
 
 #: Sizes for which a program keeps what is to be launched.
@@ -51,13 +49,6 @@ _GRAPHS, _AFTER = 8, 2
 
 #: Decisions about calls that are kept for `explain()`.
 _TOLD = 16
-
-
-class Key(NamedTuple):
-    """What decides the schedule of a call: the shapes of its arguments, and those of them that are integers."""
-
-    shapes: tuple[tuple[int, ...], ...]
-    numbers: tuple[int | None, ...]
 
 
 class Program:
@@ -90,7 +81,8 @@ class Program:
         names = [name for name in (*graph.weights, *graph.inputs) if name is not None]
         if names != plan.inputs:
             raise refuse(f"the plan takes {plan.inputs[:4]} where the graph gives {names[:4]}")
-        self._weight_count, self._read = len(kept), set(plan.uses()) | set(plan.outputs)
+        #: What the plan calls the arguments of a call; what its kernels read, or it gives as it is.
+        self._names, self._read = plan.inputs[len(kept) :], set(plan.uses()) | set(plan.outputs)
         self._lock = _fork_safe.Lock()
         self._schedules: OrderedDict[Key, Schedule] = OrderedDict()
         #: Bytes of the arguments and results of a call that a graph would copy, and whether it is worth that.
@@ -175,7 +167,7 @@ class Program:
             weights = self._bind(arrays[: self._fed])
         fresh = weights.refresh(stream)
         tensors, shapes, numbers = [], [], []
-        for name, i in zip(plan.inputs[self._weight_count :], self._argument_places, strict=True):
+        for name, i in zip(self._names, self._argument_places, strict=True):
             tensor, shape, number = self._argument(name, arrays[i], stream)
             tensors.append(tensor)
             shapes.append(shape)
@@ -194,7 +186,7 @@ class Program:
             if not capturing and self._replay(lane, weights, stream, key, schedule, (given, results)):
                 return outputs
             written = []
-            for i, dtype, data in self._numbers(key):
+            for i, dtype, data in _keys.numbers(plan, self._names, self._read, key):
                 written.append(memory.empty((), dtype))
                 given[i] = memory.pointer(written[-1])
                 self._device.write(given[i], data, stream)
@@ -229,15 +221,6 @@ class Program:
             each for each, given in pairs
             if each is not None and each is not given and (_on_host(given) or pointer(each) != pointer(given))
         ]  # fmt: skip
-
-    def _numbers(self, key: Key) -> list[tuple[int, str, bytes]]:
-        """The integers of a call whose values kernels read: place among the arguments, element type and bytes."""
-        found = []
-        for i, (name, number) in enumerate(zip(self._plan.inputs[self._weight_count :], key.numbers, strict=True)):
-            if number is not None and name in self._read:
-                dtype = self._plan.values[name].dtype
-                found.append((i, dtype, number.to_bytes(BYTES[dtype], "little", signed=dtype.startswith("int"))))
-        return found
 
     def _argument(self, name: str, tensor: Any, stream: int) -> tuple[Any, tuple[int, ...], int | None]:
         """A tensor that kernels can read, its shape, and the number that it is, if it is an integer of the call."""
@@ -277,7 +260,7 @@ class Program:
             if found is not None:
                 self._schedules.move_to_end(key)
                 return found
-        symbols = self._symbols(key)
+        symbols = _keys.symbols(self._plan, self._names, key)
         with self._device.relaxed():  # a library may load code
             found = _schedule.schedule(self._plan, self._kernels, symbols, self._gpu, self._offers, self._more)
             _libraries.flush_plans(self._memory.index)
@@ -329,22 +312,6 @@ class Program:
                     self._added[name] = len(self._modules) - 1
             return self._added
 
-    def _symbols(self, key: Key) -> dict[Atom, int]:
-        """What the sizes of a call are. Raises EngineError where they contradict the plan."""
-        plan, found = self._plan, dict[Atom, int]()
-        names = plan.inputs[self._weight_count :]
-        for name, shape, number in zip(names, key.shapes, key.numbers, strict=True):
-            found.update({("dim", name, axis): size for axis, size in enumerate(shape)})
-            if number is not None:
-                found["int", name] = number
-        for name, shape in zip(names, key.shapes, strict=True):
-            wanted = plan.values[name].shape
-            if wanted is not None and tuple(_size.evaluate(size, found) for size in wanted) != shape:
-                raise ArgumentsRefused(NAME, f"{name!r} has the shape {shape} where the plan takes {wanted}")
-        if reason := _conditions.broken(plan.conditions, found):
-            raise ArgumentsRefused(NAME, reason)
-        return found
-
     def _bound(self, lane: Lane, key: Key, schedule: Schedule) -> Bound:
         start = lane.fit(self._memory, schedule.total).pointer
         constants = self._memory.pointer(self._constants)
@@ -375,7 +342,7 @@ class Program:
             return False
 
     def _weigh(self, schedule: Schedule, key: Key) -> tuple[tuple[list[int], list[int]], bool]:
-        sizes = self._sizes(schedule, key)
+        sizes = _keys.copied(self._plan, self._names, self._read, key, schedule)
         worth, why = _graph_costs.verdict(schedule, [*sizes[0], *sizes[1]])
         with self._lock:
             self._decide("cuda graph", "", why)
@@ -383,22 +350,12 @@ class Program:
                 self._costs[key] = sizes, worth
         return sizes, worth
 
-    def _sizes(self, schedule: Schedule, key: Key) -> tuple[list[int], list[int]]:
-        """Bytes of the arguments and of the results that are copied: integers are written by the graph itself."""
-        plan = self._plan
-        names = plan.inputs[self._weight_count :]
-        pairs = [(plan.values[n].dtype, s) for n, s in zip(names, key.shapes, strict=True)]
-        made = [(plan.values[n].dtype, s) for n, s in zip(plan.outputs, schedule.shapes, strict=True)]
-        inputs, outputs = ([math.prod(s) * BYTES[dtype] for dtype, s in part] for part in (pairs, made))
-        copied = [name in self._read and number is None for name, number in zip(names, key.numbers, strict=True)]
-        return [nbytes if each else 0 for nbytes, each in zip(inputs, copied, strict=True)], outputs
-
     def _capture(
         self, lane: Lane, weights: Weights, key: Key, schedule: Schedule, sizes: tuple[list[int], list[int]]
     ) -> Recorded:
         """Record one run as a graph, on a stream apart, between buffers that stay where they are."""
         memory, device = self._memory, self._device
-        numbers = {i: data for i, _, data in self._numbers(key)}
+        numbers = {i: data for i, _, data in _keys.numbers(self._plan, self._names, self._read, key)}
         inputs = [block(memory, max(nbytes, len(numbers.get(i, b"")))) for i, nbytes in enumerate(sizes[0])]
         outputs = [block(memory, nbytes) for nbytes in sizes[1]]
         bound = self._bound(lane, key, schedule)
