@@ -47,7 +47,7 @@ _SIZES = 64
 #: Graphs that a program keeps, and the call of some sizes at which one is made.
 _GRAPHS, _AFTER = 8, 2
 
-#: Decisions about calls that are kept for `explain()`.
+#: Decisions about calls that are kept for `explain()`, by each rule.
 _TOLD = 16
 
 
@@ -204,7 +204,10 @@ class Program:
         except _no_clusters.ClusterRefused as refusal:
             _no_clusters.note(self._device, self._memory.index, refusal)
             self._spare_clusters()
-            self._bound(lane, key, self._schedule(key)).run(bases, stream)
+            other = self._schedule(key)
+            if self._memory.capturing():
+                self._outlive(other)
+            self._bound(lane, key, other).run(bases, stream)
 
     def _outlive(self, *things: object) -> None:
         """The caller's graph has these in it, and may outlive this program: they stay for good."""
@@ -298,7 +301,7 @@ class Program:
 
     def _decide(self, rule: str, step: str, why: str) -> None:
         made = {"rule": rule, "step": step, "why": why}
-        if len(self.decided) < _TOLD and made not in self.decided:
+        if made not in self.decided and sum(each["rule"] == rule for each in self.decided) < _TOLD:
             self.decided.append(made)
 
     def _more(self, steps: Mapping[str, Step]) -> Mapping[str, int]:

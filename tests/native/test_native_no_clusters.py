@@ -123,6 +123,16 @@ def test_where_nothing_compiles_the_call_is_refused_and_the_next_one_too(
         gpu.ENGINE.load(graph, [], options(HostMemory(numpy=True)), files)
 
 
+def test_a_refusal_behind_calls_of_many_sizes_is_told(cuda: FakeCuda, short: int) -> None:
+    made = norm(short)
+    program = gpu.ENGINE.load(graph_of(made), [], options(HostMemory(numpy=True)))
+    for number in range(20):
+        program._decide("cuda graph", "", f"of other sizes: {number}")
+    cuda.largest_cluster = 1
+    answers(made, program, short, (2,))
+    assert len(said(program)) == 1 and len(program.decided) == 16 + 1
+
+
 def test_a_refusal_that_tells_of_earlier_work_is_none_of_clusters(cuda: FakeCuda, short: int) -> None:
     made = norm(short)
     program = gpu.ENGINE.load(graph_of(made), [], options(HostMemory(numpy=True)))
