@@ -26,38 +26,49 @@ _PER_THREAD = 2
 
 
 class Arena:
-    """A block. Hold ``lock`` while work is enqueued on it."""
+    """A block. Hold ``lock`` while work is enqueued on it. ``turn`` moves with each other block."""
 
     def __init__(self) -> None:
         self.lock = _fork_safe.Lock()
         self.block: Block | None = None
+        self.turn = 0
 
     def fit(self, memory: Memory, nbytes: int) -> Block:
         """The block, which is made larger where it is too small; a graph that was captured on the old one keeps it."""
         if self.block is None or self.block.nbytes < nbytes:
-            self.block = None  # the pool has it back before more is asked for
+            self.let_go()  # the pool has it back before more is asked for: both would count as in use
             self.block = block(memory, nbytes)
         return self.block
 
+    def let_go(self) -> None:
+        self.block = None
+        self.turn += 1
+
 
 class Lane:
-    """A program's use of an arena: what it has bound to the block."""
+    """A program's use of an arena, whose block it does not hold: what it has bound to it."""
 
     def __init__(self, arena: Arena) -> None:
         self._arena, self.lock = arena, arena.lock
-        self.block: Block | None = None
+        self._turn = arena.turn
         self._bound: OrderedDict[Hashable, Bound] = OrderedDict()
 
-    def fit(self, memory: Memory, nbytes: int) -> Block:
-        """The arena's block; where it is another one than before, what was bound is forgotten.
+    @property
+    def block(self) -> Block | None:
+        return self._arena.block
 
-        What is too small goes first: both would count as in use.
-        """
-        if self.block is not None and (self.block is not self._arena.block or self.block.nbytes < nbytes):
+    def fit(self, memory: Memory, nbytes: int) -> Block:
+        """The arena's block; where it is another one than before, what was bound is forgotten."""
+        found = self._arena.fit(memory, nbytes)
+        if self._turn != self._arena.turn:
             self._bound.clear()
-            self.block = None
-        self.block = self._arena.fit(memory, nbytes)
-        return self.block
+            self._turn = self._arena.turn
+        return found
+
+    def let_go(self) -> None:
+        """Of the block, for all who share it: whoever comes next has another one made."""
+        with self.lock:
+            self._arena.let_go()
 
     def bound(self, key: Hashable, make: Callable[[], Bound]) -> Bound:
         found = self._bound.get(key)
@@ -117,6 +128,13 @@ class Arenas:
         """Bytes of all blocks."""
         with self._lock:
             return sum(each.nbytes() for each in self._found.values())
+
+    def let_go(self) -> None:
+        """Of all blocks, which other programs share."""
+        with self._lock:
+            found = list(self._found.values())
+        for each in found:
+            each.let_go()
 
     def clear(self) -> None:
         with self._lock:

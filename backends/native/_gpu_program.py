@@ -157,6 +157,7 @@ class Program:
             held = list(self._captured)
         for graphs in held:
             graphs.clear()
+        self._arenas.let_go()
         self._arenas.clear()
 
     def _run(self, arrays: Sequence[Any]) -> list[Any]:

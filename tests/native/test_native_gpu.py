@@ -278,6 +278,25 @@ def test_an_arena_that_is_too_small_goes_before_a_larger_one_is_asked_for(
     check(plan, program, graph, {"x": sample((2, 3, WIDTH), 1), **weights})
 
 
+def test_a_block_that_programs_share_goes_for_all_of_them(cuda: FakeCuda) -> None:
+    """Where another one needs a larger one, and where another one has no memory for a call."""
+    memory = HostMemory(numpy=True)
+    (plan, program, graph, weights), (plan2, other, graph2, weights2) = (loaded(memory) for _ in range(2))
+    check(plan, program, graph, {"x": sample((2, 3, WIDTH)), **weights})
+    small = weakref.ref(program._arenas.on(memory.current).block.owner)
+    check(plan2, other, graph2, {"x": sample((2, 9, WIDTH)), **weights2})
+    assert small() is None
+    larger = weakref.ref(other._arenas.on(memory.current).block.owner)
+    check(plan, program, graph, {"x": sample((2, 4, WIDTH), 1), **weights})
+    memory.limit = 0
+    with pytest.raises(EngineError, match="out of memory"):
+        check(plan2, other, graph2, {"x": sample((2, 9, WIDTH)), **weights2})
+    assert larger() is None
+    memory.limit = 1 << 30
+    for n in (3, 3, 9):
+        check(plan, program, graph, {"x": sample((2, n, WIDTH), n), **weights})
+
+
 def test_a_call_for_which_there_is_no_memory_leaves_none_taken(
     cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
