@@ -10,7 +10,9 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from paddle_support import right, served  # noqa: E402
+from paddle_support import right, same, served  # noqa: E402
+
+from hybrid_infer import inference  # noqa: E402
 
 pytestmark = pytest.mark.paddle
 
@@ -76,3 +78,41 @@ def test_what_was_written_counts(method: Any) -> None:
 def test_on_a_side_of_a_branch() -> None:
     x = examples(2, 4)
     right(of_values, (x,), (-x,))
+
+
+def while_its_holder_changes(x: Any) -> Any:
+    outer = SimpleNamespace(inner=SimpleNamespace(y=x * 1))
+    before = outer.inner
+
+    def another() -> Any:
+        outer.inner = SimpleNamespace(y=x * 5)
+        return x
+
+    outer.inner.y += another()
+    return before.y, outer.inner.y
+
+
+def while_its_place_changes(x: Any) -> Any:
+    rows, i = [x * 1, x * 2], 0
+    rows[i] += x * (i := 1)
+    return rows
+
+
+def while_its_name_changes(x: Any) -> Any:
+    rows = before = [x * 1]
+
+    def another() -> Any:
+        nonlocal rows
+        rows = [x * 5]
+        return x
+
+    rows[0] += another()
+    return before, rows
+
+
+@pytest.mark.parametrize("method", [while_its_holder_changes, while_its_place_changes, while_its_name_changes])
+def test_it_is_the_target_from_before_that_gets_the_value(method: Any) -> None:
+    mine = inference(method, verify="off")
+    with paddle.no_grad():
+        for x in (examples(2, 4), examples(3, 4), examples(2, 4)):
+            same(mine(x), method(x))
