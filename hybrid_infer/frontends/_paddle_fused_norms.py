@@ -23,13 +23,16 @@ def _norm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
         return None
     if (added or centred) and not (scale.initialized() and (bias.initialized() or not centred)):
         return None  # of which there may be the sum alone
+    begin = attributes["begin_norm_axis"]
+    if begin < 0 and centred:
+        return None  # of which eager code raises
+    begin %= len(value.shape)
+    axes, tail = list(range(begin, len(value.shape))), list(value.shape[begin:])
     if added:
         alpha = attributes.get("residual_alpha", 1.0)
-        value = value + before if before.initialized() else value
+        value = value + paddle.reshape(before, tail) if before.initialized() else value
         value = value + (residual if alpha == 1.0 else residual * number(alpha, residual))
         op.result(1).replace_all_uses_with(value)
-    begin = attributes["begin_norm_axis"] % len(value.shape)
-    axes, tail = list(range(begin, len(value.shape))), list(value.shape[begin:])
     if centred:
         value = value - paddle.mean(value, axis=axes, keepdim=True)
     result = value * paddle.rsqrt(paddle.mean(value * value, axis=axes, keepdim=True) + attributes["epsilon"])

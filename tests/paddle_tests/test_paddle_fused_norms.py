@@ -55,3 +55,23 @@ def test_a_bias_that_is_added_to_no_residual_is_left_to_eager() -> None:
     with paddle.no_grad():
         inference(method)(drawn(2, 3, 8))
     eagerly("no form of fused_bias_residual_layernorm")
+
+
+def test_an_axis_that_eager_code_refuses_is_refused() -> None:
+    def method(x: Any, residual: Any) -> Any:
+        return fused.fused_layer_norm(x, SCALE, SHIFT, 1e-5, begin_norm_axis=-1, residual=residual)[0]
+
+    x = drawn(2, 3, 8)
+    with paddle.no_grad():
+        for answer in (method, inference(method, verify="off")):
+            with pytest.raises(ValueError, match="normalized size"):
+                answer(x, x)
+
+
+def test_a_bias_is_of_all_that_is_normalised() -> None:
+    scale, shift, bias = (drawn(24, seed=n) for n in range(3))
+
+    def method(x: Any, residual: Any) -> Any:
+        return fused.fused_rms_norm(x, scale, shift, 1e-5, begin_norm_axis=1, bias=bias, residual=residual)[0]
+
+    right(method, *[(drawn(n, 3, 8), drawn(n, 3, 8, seed=1)) for n in (2, 4, 5)], tolerance=1e-5)
