@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 import functools
 import types
-from collections.abc import Collection, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from hybrid_infer import _keys
@@ -18,6 +19,7 @@ from hybrid_infer.state._census import Census, has_state
 from hybrid_infer.state._roots import undecorated
 
 CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 #: A model's configuration, and its entry that lists the others that were not given, in an order of each process's own.
 _DIFFUSERS, _MADE_OF_A_SET = "diffusers.configuration_utils:FrozenDict", "_use_default_values"
 
@@ -64,6 +66,8 @@ class Values:
             if code.opaque:
                 raise Opaque(f"{where}: {code.opaque[0]}")
             found = ["code", code.digest, [self._known_as(each, where) for each in code.sentinels]]
+            if bound := list(_bound(value, census)):
+                found.append(["bound", bound])
             more = [name for name in sorted(getattr(value, "__dict__", ())) if name in self.named]
             if more:
                 found.append([[k, self.data(vars(value)[k], f"{where}.{k}", inside, census)] for k in more])
@@ -80,27 +84,47 @@ class Values:
             kind = type(value).__name__
             return ["sequence", kind, [self.data(v, f"{where}[{i}]", inside, census) for i, v in enumerate(value)]]
         try:
-            return ["plain", _keys.digest(value)] if not isinstance(value, enum.Enum) else self._walked(value, where)
+            if isinstance(value, enum.Enum):
+                return self._walked(value, where, census)
+            return ["plain", _keys.digest(value)]
         except _keys.Unhashable:
             pass
         if has_state(value) and _state.native_base(type(value)) is None and not any(_state.slots(value, type(value))):
             kind = class_path(type(value))
             state = sorted(vars(value).items())
             return ["object", kind, [[k, self.data(v, f"{where}.{k}", inside, census)] for k, v in state]]
-        return self._walked(value, where)
+        return self._walked(value, where, census)
 
-    def _walked(self, value: Any, where: str) -> Any:
+    def _walked(self, value: Any, where: str, census: Census) -> Any:
         """Of an object that keeps more than attributes: all that a fingerprint finds in it."""
         found = _code_of(self.frontend, value, self._among)
         if found.opaque:
             raise Opaque(f"{where} is of class {class_path(type(value))}")
-        return ["walked", found.digest, [self._known_as(each, where) for each in found.sentinels]]
+        told = ["walked", found.digest, [self._known_as(each, where) for each in found.sentinels]]
+        bound = list(_bound(value, census)) if type(value) in _CONTAINERS else []
+        return [*told, ["bound", bound]] if bound else told
 
     def _known_as(self, sentinel: object, where: str) -> int:
         """Which it is of those that the code reaches. Raises Opaque for one that it may have from anywhere else."""
         if sentinel not in self.sentinels:
             raise Opaque(f"{where} is a bare object()")
         return self.sentinels[sentinel]
+
+
+def _bound(value: Any, census: Census, above: tuple[int, ...] = ()) -> Iterator[str]:
+    """On which of what is in sight a method or partial function works: the code of those of one class is the same."""
+    parts: Iterable[Any] = ()
+    if isinstance(value, types.MethodType):
+        parts = value.__self__, value.__func__
+    elif isinstance(value, functools.partial):
+        parts = value.func, *value.args, *value.keywords.values()
+    elif type(value) in _CONTAINERS:
+        parts = list(value.values() if type(value) is dict else value)
+    elif id(value) in census.paths:
+        yield which(value, census)
+    if id(value) not in above:
+        found = [name for each in parts for name in _bound(each, census, (*above, id(value)))]
+        yield from sorted(found) if isinstance(value, (set, frozenset)) else found
 
 
 def _code_of(frontend: Any, value: Any, among: Collection[str] | None) -> Fingerprint:
