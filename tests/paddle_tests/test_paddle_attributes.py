@@ -311,3 +311,19 @@ def test_a_sublayer_under_to_static_costs_no_capture_of_its_own() -> None:
         layer.part.linear.forward = lambda x: x
         same(layer(X), X * 2 + 1)
     assert counts()["captures"] == 3
+
+
+def test_what_to_static_puts_on_a_layer_has_a_remedy_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    class Hot(paddle.nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = paddle.jit.to_static(Block())
+
+        @inference
+        def forward(self, x: Any) -> Any:
+            return self.part(x) + 1
+
+    layer = Hot().eval()
+    with paddle.no_grad():
+        same(layer(X), layer.part(X) + 1)
+    assert counts()["eager_calls"] == 1 and "put @paddle.jit.to_static above the method in its class" in caplog.text
