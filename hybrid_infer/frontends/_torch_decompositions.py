@@ -31,13 +31,24 @@ def known(program: Any) -> Iterator[None]:
     plain = _torch_complex.decompositions() | _plain()
     plain.update((kind, form) for kind, form in _values_alone().items() if _places_unused(program, kind))
 
-    taken_apart = _torch_autocast.composite(program)
+    taken_apart = _torch_autocast.composite(program) | _smoothed(program)
 
     def table(made: Callable[[Any], dict[Any, _Operator]], registered: Any) -> dict[Any, _Operator]:
         return _torch_doubles.over(program, made(set(registered) - taken_apart) | plain)
 
     with replaced(_decomp, "create_onnx_friendly_decomposition_table", table), _torch_autocast.once():
         yield
+
+
+def _smoothed(program: Any) -> frozenset[Any]:
+    """The cross entropy, where labels are smoothed or are probabilities, which the exporter's form of it leaves out."""
+    whole = torch.ops.aten.cross_entropy_loss.default
+    graphs = (each.graph for each in program.graph_module.modules() if isinstance(each, torch.fx.GraphModule))
+    for node in (node for graph in graphs for node in graph.nodes if node.target is whole):
+        smoothing = node.args[5] if len(node.args) > 5 else node.kwargs.get("label_smoothing", 0.0)
+        if smoothing != 0 or node.args[1].meta["val"].is_floating_point():
+            return frozenset((whole,))
+    return frozenset()
 
 
 def _plain() -> dict[Any, _Operator]:

@@ -164,6 +164,25 @@ def test_of_single_numbers() -> None:
         same(hot(torch.tensor(2.5)), method(torch.tensor(2.5)))
 
 
+def _smoothed(x: Any) -> Any:
+    labels, weight = torch.tensor([0, 3, -100, 5]), torch.arange(1.0, 7.0)
+    loss = torch.nn.functional.cross_entropy
+    return [loss(x, labels, weight, reduction=each, label_smoothing=0.3) for each in ("none", "mean", "sum")]
+
+
+def _probable(x: Any) -> Any:
+    return torch.nn.functional.cross_entropy(x, x.softmax(1))
+
+
+@pytest.mark.parametrize("method", [_smoothed, _probable])
+def test_labels_of_a_cross_entropy_that_are_smoothed_or_probabilities(method: Callable[..., Any]) -> None:
+    hot = inference(method, verify="off")
+    with torch.no_grad():
+        for x in (torch.randn(4, 6), torch.randn(4, 6)):
+            same(hot(x), method(x))
+    assert counts()["captures"] == 1 and counts()["hits"] >= 1 and not counts()["fallbacks"]
+
+
 @pytest.mark.parametrize("method", [torch.special.erfcx, lambda x: torch.logdet(x * 1e-20)], ids=["erfcx", "logdet"])
 def test_a_form_that_holds_for_some_numbers_alone_is_not_used(method: Callable[..., Any]) -> None:
     twice(inference(lambda x: method(x), backend="onnxruntime"), method, torch.eye(6).expand(2, 6, 6) * 3.0)
