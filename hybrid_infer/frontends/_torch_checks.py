@@ -28,6 +28,7 @@ from hybrid_infer._own_thread import replaced
 from hybrid_infer.frontends._torch_reasons import line_of
 
 _ATEN = torch.ops.aten
+_OF_TORCH = os.path.dirname(torch.__file__) + os.sep
 #: In the tracer's message.
 _TOLD = re.compile(r"expression (.*) on node '")
 
@@ -54,10 +55,12 @@ def noted() -> Iterator[list[Any]]:
 
     def checked(plain: Any, kind: Any, condition: Any, *message: Any) -> Any:
         environment = getattr(getattr(condition, "node", None), "shape_env", None)
+        if environment is None or _called_by_torch():  # which checks thousands of sizes as it traces
+            plain(kind, condition, *message)
+            return
         before = {id(each) for each in _deferred(environment)}
         plain(kind, condition, *message)
-        if not _called_by_torch():
-            found.extend(each for each in _deferred(environment) if id(each) not in before)
+        found.extend(each for each in _deferred(environment) if id(each) not in before)
 
     with replaced(torch, "_check_with", checked):
         yield found
@@ -67,7 +70,7 @@ def _called_by_torch() -> bool:
     frame: Any = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename in (torch.__file__, _own_thread.__file__):
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(os.path.dirname(torch.__file__) + os.sep)
+    return frame is not None and frame.f_code.co_filename.startswith(_OF_TORCH)
 
 
 def as_result(program: Any, made: Sequence[Any]) -> bool:
