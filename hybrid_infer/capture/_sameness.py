@@ -6,6 +6,7 @@ neither. A static model tells apart which arguments are one, and so does it obje
 
 from __future__ import annotations
 
+import enum
 import functools
 import opcode
 import types
@@ -49,6 +50,8 @@ def asked(frame: Any) -> str | None:
 
 def _has_content(value: Any) -> bool:
     kind = type(value)
+    if issubclass(kind, enum.Enum):  # of which there is one by each name
+        return False
     if issubclass(kind, tuple):
         return len(value) > 0
     return issubclass(kind, _CONTAINERS) or (hasattr(kind, "dtype") and hasattr(kind, "__setitem__"))

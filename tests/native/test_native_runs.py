@@ -105,7 +105,7 @@ def test_other_turns_go_through_square_tiles(
 def test_blocks_have_no_threads_without_work(shape: tuple[int, ...], grid: int, threads: int) -> None:
     [kernel] = kernels_of([("", turn_plan(shape, WEIGHTS, "float16"), [])]).values()
     short = 3 if shape[1] == 3 else 9
-    assert geometry(kernel, {}, H100)[1:] == (grid, threads, threads * 2 * short * 2, False)
+    assert geometry(kernel, {}, H100)[1:] == (grid, threads, threads * 2 * short * 2, False, 1)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -88,7 +88,7 @@ def test_a_tile_has_whole_lines_where_an_axis_is_long_enough() -> None:
     assert _tile(size, 640, 2) == _tile(640, size, 2) == (64, 32)
     plan = turn_plan((640, 635, 3, 3), [0, 2, 3, 1], "float16")  # of an even number, see `_cuda_runs`
     [kernel] = kernels_of([("", plan, [])]).values()
-    assert geometry(kernel, {}, H100)[1:] == (640 * 3, 256, 227 * 11 * 2, False)
+    assert geometry(kernel, {}, H100)[1:] == (640 * 3, 256, 227 * 11 * 2, False, 1)
     assert kernel.source.count("#pragma unroll") == 3 and "EACH = 8;" in kernel.source
 
 
