@@ -230,8 +230,7 @@ MACHINE, RANDOM, ZONE, LOCALE = "the machine", "the system's random numbers", "t
         (process, PROCESS), (group, PROCESS), (load, MACHINE), (memory, "what the process has used"),
         (garbage, "garbage"), (references, "referred to"),
         (host, MACHINE), (node, MACHINE), (name_of_system, MACHINE), (cores, MACHINE),
-        pytest.param(cores_of_process, MACHINE, marks=pytest.mark.skipif(not hasattr(os, "process_cpu_count"),
-                                                                         reason="Python has it from 3.13 on")),
+        *([(cores_of_process, MACHINE)] if hasattr(os, "process_cpu_count") else ()),  # from Python 3.13 on
         (variables, "the environment as a whole"), (stamped, "the clock"), (card, MACHINE),
         (drawn_by_the_system, RANDOM), (drawn_by_one_that_is_held, RANDOM), (drawn_by_a_new_one, RANDOM),
         (drawn_by_numpy, ""), (chosen, RANDOM), (sampled, RANDOM), (in_this_zone, ZONE),
