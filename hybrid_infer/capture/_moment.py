@@ -7,6 +7,7 @@ import datetime
 import dis
 import functools
 import io
+import itertools
 import os
 import random
 import sys
@@ -29,7 +30,7 @@ _FILES = ("stat", "lstat", "listdir", "scandir", "access", "readlink", "getcwd",
 _PROCESS, _THREAD, _ZONE = "the number of the process", "the thread that it runs on", "the time zone"
 _MODULE, _HELD = "a module by its name", "a stream that it has not made itself"
 _MACHINE, _SYSTEM = "the machine that it runs on", "the system's random numbers"
-_ENVIRONMENT = "the environment as a whole"
+_ENVIRONMENT, _CONTEXT = "the environment as a whole", "the context of decimal"
 #: The last one is Python 3.10's name for ``getencoding``.
 _LOCALES = ("setlocale", "localeconv", "nl_langinfo", "getencoding", "_get_locale_encoding")
 _SOURCES: dict[str, tuple[Any, ...]] = {
@@ -49,14 +50,14 @@ _SOURCES: dict[str, tuple[Any, ...]] = {
 _ANSWERS = {
     **{function: what for what, functions in _SOURCES.items() for function in functions}, **_interpreter.ANSWERS,
 }  # fmt: skip
-#: The same of modules that may not have been imported, by their names.
+#: The same of modules that may not have been imported, by their names (of decimal the second, from Python 3.13 on).
 _OF_MODULES = {
     ("_uuid", "generate_time_safe"): "the clock",
     ("_socket", "gethostname"): _MACHINE,
     ("resource", "getrusage"): "what the process has used",
     **{("gc", name): "the garbage collector" for name in ("get_count", "get_stats", "get_objects", "get_referrers")},
     **{("_locale", name): "the locale" for name in _LOCALES},
-    **{("decimal", name): "the context of decimal" for name in ("getcontext", "localcontext")},
+    **dict.fromkeys(itertools.product(("decimal", "_decimal"), ("getcontext", "localcontext")), _CONTEXT),
 }
 #: Python's own functions, which keep what they were told, by their modules and names.
 _OF_PYTHON = {
