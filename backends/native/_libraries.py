@@ -49,8 +49,14 @@ def offers(index: int, tf32: TF32) -> tuple[Offer, ...]:
 
 def products(index: int) -> _cublaslt.Products | None:
     """What computes products on the GPU of that number, once its `offers` were asked for; None where none does."""
+    found: _cublaslt.Products | None = _of(index, _cublaslt)
+    return found
+
+
+def _of(index: int, library: Any) -> Any:
+    """What was opened of a library for the GPU of that number; None where nothing was."""
     with _opening:
-        return next((opened for _, library, opened in _opened.get(index, ()) if library is _cublaslt), None)
+        return next((opened for _, kind, opened in _opened.get(index, ()) if kind is library), None)
 
 
 def measured(opened: _cublaslt.Products, device: Device, index: int) -> str:
@@ -64,19 +70,17 @@ def keep_plans(device: Device, index: int, shelf: Shelf | None) -> None:
 
     Raises DriverError.
     """
-    with _opening:
-        opened = [opened for _, library, opened in _opened.get(index, ()) if library is _cudnn]
-    if opened and shelf is not None:
+    graphs = _of(index, _cudnn)
+    if graphs is not None and shelf is not None:
         count = device.properties(index).multiprocessors
-        opened[0].keep(shelf, f"{device.gpu(index)}, {count} multiprocessors, a driver of CUDA {device.cuda()}")
+        graphs.keep(shelf, f"{device.gpu(index)}, {count} multiprocessors, a driver of CUDA {device.cuda()}")
 
 
 def flush_plans(index: int) -> None:
     """Write the plans that were built since."""
-    with _opening:
-        opened = [opened for _, library, opened in _opened.get(index, ()) if library is _cudnn]
-    for each in opened:
-        each.flush()
+    graphs = _of(index, _cudnn)
+    if graphs is not None:
+        graphs.flush()
 
 
 def check_algorithms(plan: Plan, device: Device, index: int) -> None:

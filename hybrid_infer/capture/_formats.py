@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from hybrid_infer.fingerprint._steps import Steps
+from hybrid_infer.fingerprint._steps import GLOBALS, Steps
 
 #: Directives of dates, and the type of numbers whose digits are grouped as in the country.
 _BY_LOCALE = re.compile(r".*%[aAbBcpxX].*|(?:.?[<>=^])?[-+ ]?z?#?0?\d*(?:\.\d+)?n", re.DOTALL)
 _FIELD = re.compile(r"\{[^{}]*\}")
 _WITH_FORMAT = 4
-_GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
-_LOADS = (*_GLOBALS, "LOAD_ATTR", "LOAD_METHOD")
+_LOADS = (*GLOBALS, "LOAD_ATTR", "LOAD_METHOD")
 
 
 def suspected(code: types.CodeType, scope: Mapping[str, Any]) -> bool:
@@ -29,7 +28,7 @@ def suspected(code: types.CodeType, scope: Mapping[str, Any]) -> bool:
     for before, step in pairwise(Steps(code)):
         if step.argval != "format" or step.opname not in _LOADS:
             continue
-        if step.opname in _GLOBALS:
+        if step.opname in GLOBALS:
             found = _names(code, scope)
         else:
             text = before.argval if before.opname == "LOAD_CONST" else scope.get(str(before.argval))

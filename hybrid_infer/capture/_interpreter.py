@@ -14,7 +14,7 @@ from typing import Any
 
 from hybrid_infer.capture import _formats
 from hybrid_infer.fingerprint._iteration import CALLS
-from hybrid_infer.fingerprint._steps import Steps
+from hybrid_infer.fingerprint._steps import GLOBALS, Steps, paddle_passes
 from hybrid_infer.objects import _origin
 
 #: What tells of which module a caller is, since Python 3.12.
@@ -86,7 +86,6 @@ NAMES = frozenset(
 CALLED = NAMES | {"format"}
 #: What stands between a name and its attribute: in code that Paddle has rewritten, a call that passes the value on.
 _BETWEEN = frozenset({"PUSH_NULL", *CALLS})
-_NAMED = ("LOAD_GLOBAL", "LOAD_NAME")
 _CALLS = frozenset({*CALLS, "CALL_FUNCTION_KW", "CALL_KW"})
 #: Files of libraries.
 _LIBRARIES: set[str] = set()
@@ -203,9 +202,8 @@ def _reads(code: types.CodeType) -> tuple[tuple[str, str | None], ...]:
     """
     found, imported, module = list[tuple[str, str | None]](), dict[str, str](), ""
     steps = [step for step in Steps(code) if step.opname not in _BETWEEN]
-    passes = [at for at, step in enumerate(steps) if step.argval == "Ld" and steps[at - 1].argval == "_jst"]
-    for at in reversed(passes):
-        del steps[at - 1 : at + 1]
+    passes = paddle_passes(steps)
+    steps = [step for at, step in enumerate(steps) if at not in passes]
     for at, step in enumerate(steps):
         before = steps[at - 1]
         if step.opname == "IMPORT_NAME":
@@ -219,7 +217,7 @@ def _reads(code: types.CodeType) -> tuple[tuple[str, str | None], ...]:
             if step.argval != "modules" or after.isdisjoint(("__name__", "__module__")):
                 holder = str(before.argval)
                 found.append((imported.get(holder, holder), step.argval))
-        elif step.opname in _NAMED and step.argval in _BY_NAME and at + 2 < len(steps):
+        elif step.opname in GLOBALS and step.argval in _BY_NAME and at + 2 < len(steps):
             holder, name = str(steps[at + 1].argval), steps[at + 2]
             of_constant = step.argval.endswith("attr") and name.opname == "LOAD_CONST"
             found.append((imported.get(holder, holder), name.argval if of_constant else None))

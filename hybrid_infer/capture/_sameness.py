@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 
 from hybrid_infer.capture import _interpreter
 from hybrid_infer.fingerprint import _iteration
-from hybrid_infer.fingerprint._steps import Steps
+from hybrid_infer.fingerprint._steps import GLOBALS, Steps, paddle_passes
 
 _VARIABLES = ("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_DEREF", "LOAD_CLOSURE")
-_GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 _IS = opcode.opmap["IS_OP"]
 _CONTAINERS = (list, dict, set, bytearray, deque, types.MappingProxyType)
@@ -117,12 +116,11 @@ def _comparisons(code: types.CodeType) -> tuple[_Comparison, ...]:
 def _written(operand: list[Any]) -> list[Any]:
     """An operand without the calls in which Paddle passes on each variable of code that it has rewritten."""
     steps = [step for step in operand if step.opname != "PUSH_NULL"]
-    passes = [at for at, step in enumerate(steps) if step.argval == "Ld" and steps[at - 1].argval == "_jst"]
-    calls = [at for at, step in enumerate(steps) if step.opname in _iteration.CALLS]
-    if len(passes) != len(calls):
+    passes = paddle_passes(steps)
+    calls = {at for at, step in enumerate(steps) if step.opname in _iteration.CALLS}
+    if len(passes) != 2 * len(calls):
         return operand
-    left_out = {*passes, *(at - 1 for at in passes), *calls}
-    return [step for at, step in enumerate(steps) if at not in left_out]
+    return [step for at, step in enumerate(steps) if at not in passes | calls]
 
 
 def _path(operand: list[Any], code: types.CodeType, steps: Steps) -> tuple[str, ...] | None:
@@ -133,9 +131,9 @@ def _path(operand: list[Any], code: types.CodeType, steps: Steps) -> tuple[str, 
     first, last = operand[0], operand[-1]
     if len(operand) == 1 and first.opname in _VARIABLES:
         return (first.argval,) if first.argval in code.co_freevars else None
-    if last.opname not in (*_GLOBALS, *_ATTRIBUTES) and not _iteration.is_subscript(last):
+    if last.opname not in (*GLOBALS, *_ATTRIBUTES) and not _iteration.is_subscript(last):
         return None
-    stays = first.opname in _GLOBALS or (
+    stays = first.opname in GLOBALS or (
         first.opname in _VARIABLES
         and not any(step.opname.startswith("STORE_") and step.argval == first.argval for step in steps)
     )

@@ -10,10 +10,13 @@ from __future__ import annotations
 import dis
 import opcode
 import re
+from collections.abc import Sequence
 from types import CodeType
 
 _SKIPPED = frozenset({"CACHE", "EXTENDED_ARG", "PRECALL", "NOP", "RESUME", "NOT_TAKEN", "COPY_FREE_VARS", "MAKE_CELL"})
 _CLEARS = "LOAD_FAST_AND_CLEAR"
+#: By which a global is loaded.
+GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
 _LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_BORROW"})
 #: What the instructions for two variables do, one after the other.
 _PAIRS: dict[str, list[str]] = {
@@ -84,6 +87,12 @@ class Steps(list[dis.Instruction]):
             self.inlined[at] = stores[-1] if swapped else end
             self._restoring.update(stores)
             self._variables.append((at, end, own))
+
+
+def paddle_passes(steps: Sequence[dis.Instruction]) -> set[int]:
+    """The places of what names the function by which Paddle passes on each variable of code that it has rewritten."""
+    found = (at for at, step in enumerate(steps) if step.argval == "Ld" and steps[at - 1].argval == "_jst")
+    return {place for at in found for place in (at - 1, at)}
 
 
 def _apart(step: dis.Instruction) -> list[dis.Instruction]:

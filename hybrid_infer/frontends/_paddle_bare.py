@@ -29,24 +29,18 @@ def without_decorators(function: Callable[..., Any]) -> Callable[..., Any]:
     file = f"<hybrid_infer {code.co_filename}:{code.co_firstlineno + tree.lineno - 1}>"
     source = [line if line.endswith("\n") else line + "\n" for line in lines[tree.lineno - 1 :]]
     linecache.cache[file] = (sum(map(len, source)), None, source, file)
-    bare = types.FunctionType(
-        code.replace(co_filename=file, co_firstlineno=1),
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
-    )
-    bare.__kwdefaults__, bare.__qualname__ = function.__kwdefaults__, function.__qualname__
-    bare.__module__ = function.__module__
-    return bare
+    return _of_code(function, code.replace(co_filename=file, co_firstlineno=1), function.__name__)
 
 
 def as_written(function: Any) -> Any:
     """By the name in its source, where the program has given it another one."""
     if not isinstance(function, types.FunctionType) or function.__name__ == function.__code__.co_name:
         return function
-    code = function.__code__
-    made = types.FunctionType(code, function.__globals__, code.co_name, function.__defaults__, function.__closure__)
+    return _of_code(function, function.__code__, function.__code__.co_name)
+
+
+def _of_code(function: types.FunctionType, code: types.CodeType, name: str) -> types.FunctionType:
+    made = types.FunctionType(code, function.__globals__, name, function.__defaults__, function.__closure__)
     made.__kwdefaults__, made.__qualname__ = function.__kwdefaults__, function.__qualname__
     made.__module__ = function.__module__
     return made
