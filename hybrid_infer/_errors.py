@@ -148,6 +148,15 @@ class CacheWarning(UserWarning):
     """The store could not be read or written; the call was answered all the same."""
 
 
+#: Characters of what an error is told by; the error itself is the cause of ours, or in the log.
+_LONGEST = 300
+
+
+def summary(error: BaseException) -> str:
+    """What an error says, on one line; the name of its class where it says nothing."""
+    return " ".join(str(error).split())[:_LONGEST] or type(error).__name__
+
+
 _BETWEEN = frozenset({"hybrid_infer", "torch", "paddle", "contextlib", "functools"})
 
 

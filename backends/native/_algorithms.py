@@ -18,6 +18,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from hybrid_infer import _fork_safe
+from hybrid_infer._errors import summary
 from hybrid_infer._types import TF32, Memory
 from hybrid_infer.backends.native import _kernels, _libraries
 from hybrid_infer.backends.native._cublaslt import OPS, WORKSPACE, Products, Run, rounds
@@ -85,7 +86,7 @@ def choose(plan: Plan, device: Device, memory: Memory, tf32: TF32, shelf: Shelf 
         with _measuring:  # the work of another thread's would take time too
             found = _rows(plan, products, measured, (device, memory), wanted, shelf)
     except Exception as error:  # of the driver, the framework's pool or the binding
-        _log.info("%s: cuBLASLt's proposals were not timed: %s", NAME, " ".join(str(error).split())[:300])
+        _log.info("%s: cuBLASLt's proposals were not timed: %s", NAME, summary(error))
         return
     plan.measured = measured if found else ""
     for each in wanted:

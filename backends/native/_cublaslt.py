@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from hybrid_infer import _fork_safe
+from hybrid_infer._errors import summary
 from hybrid_infer._types import TF32
 from hybrid_infer.backends.native import _kernels, _size
 from hybrid_infer.backends.native._module_alone import module_alone
@@ -52,7 +53,7 @@ def missing() -> str:
     try:
         _bindings().get_version()
     except Exception as error:
-        return f"cuBLASLt cannot be loaded: {' '.join(str(error).split())}"
+        return f"cuBLASLt cannot be loaded: {summary(error)}"
     return ""
 
 

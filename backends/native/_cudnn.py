@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from hybrid_infer import _fork_safe
+from hybrid_infer._errors import summary
 from hybrid_infer._types import TF32
 from hybrid_infer.backends.native import _cudnn_plans, _size
 from hybrid_infer.backends.native._plan import NAME, Plan, Step, encode
@@ -54,7 +55,7 @@ def missing() -> str:
     try:
         _binding().backend_version()
     except Exception as error:
-        return f"cuDNN cannot be loaded: {' '.join(str(error).split())}"
+        return f"cuDNN cannot be loaded: {summary(error)}"
     return ""
 
 
@@ -144,8 +145,7 @@ class Graphs:
                 try:
                     graph = build()
                 except self._declines as error:
-                    words = " ".join(str(error).split())[:300]
-                    _log.info("%s: cuDNN has no %s of %s for %s: %s", NAME, step.op, dtype, shapes, words)
+                    _log.info("%s: cuDNN has no %s of %s for %s: %s", NAME, step.op, dtype, shapes, summary(error))
                     return None
                 if graph is None:
                     return None

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hybrid_infer import _fork_safe
+from hybrid_infer._errors import summary
 from hybrid_infer.backends.native._plan import NAME
 from hybrid_infer.backends.native._shelf import Shelf
 
@@ -71,7 +72,7 @@ def restored(cudnn: Any, handle: Any, graph: Any, data: bytes, most: int) -> Any
             return graph
         why = "it wants more workspace"
     except Exception as error:  # of any kind: the binding's, of a release that writes something else
-        why = " ".join(str(error).split())[:300]
+        why = summary(error)
     _log.debug("%s: cuDNN does not take back a plan, and builds it: %s", NAME, why)
     return None
 
@@ -84,7 +85,7 @@ def serialised(graph: Any) -> bytes:
         except TypeError:  # an older frontend, which gives a list of numbers
             return bytes(graph.serialize())
     except Exception as error:
-        _log.debug("%s: cuDNN does not write a plan: %s", NAME, " ".join(str(error).split())[:300])
+        _log.debug("%s: cuDNN does not write a plan: %s", NAME, summary(error))
         return b""
 
 

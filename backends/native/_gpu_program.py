@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from hybrid_infer import _fork_safe
-from hybrid_infer._errors import EngineError
+from hybrid_infer._errors import EngineError, summary
 from hybrid_infer._types import EngineOptions, Graph, Memory
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends._cuda import _checks
@@ -149,7 +149,7 @@ class Program:
             traceback.clear_frames(error.__traceback__)
             if "out of memory" in str(error).lower():
                 self._give_back()
-            raise EngineError(NAME, " ".join(str(error).split())[:300] or type(error).__name__) from error
+            raise EngineError(NAME, summary(error)) from error
 
     def _give_back(self) -> None:
         """What no call has under way: graphs with their buffers, and scratch memory."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hybrid_infer._errors import EngineError, PassingFault
+from hybrid_infer._errors import EngineError, PassingFault, summary
 from hybrid_infer._types import TF32, EngineOptions, Graph, Memory
 from hybrid_infer.backends import _precision, _source
 from hybrid_infer.backends._cuda import _memory
@@ -183,7 +183,7 @@ ENGINE = NativeGpu()
 
 
 def _passing(error: Exception) -> PassingFault:
-    return PassingFault(NAME, " ".join(str(error).split())[:300] or type(error).__name__)
+    return PassingFault(NAME, summary(error))
 
 
 def _lowered(model: Any, graph: Graph, precision: str) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybrid_infer import _fork_safe
-from hybrid_infer._errors import EngineError, PassingFault
+from hybrid_infer._errors import EngineError, PassingFault, summary
 from hybrid_infer._types import Graph, Memory
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends._cuda import _aside, _checks, _driver, _graphs, _memory
@@ -205,7 +205,7 @@ class Program:
         except EngineError:
             raise
         except Exception as error:  # of the framework: out of memory
-            raise PassingFault(NAME, " ".join(str(error).split())[:300] or type(error).__name__) from error
+            raise PassingFault(NAME, summary(error)) from error
 
     def _compared(self, loaded: Loaded, arrays: Sequence[Any]) -> list[Any]:
         capturing = self._memory.capturing()

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hybrid_infer._errors import EngineError, GraphRefused, PassingFault
+from hybrid_infer._errors import EngineError, GraphRefused, PassingFault, summary
 from hybrid_infer._types import EngineOptions, Graph, Memory
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends._cuda import _driver, _memory
@@ -177,7 +177,7 @@ def _faults() -> Iterator[None]:
     except EngineError:
         raise
     except Exception as fault:  # a framework out of memory, a constructor of TensorRT's that gives nothing
-        raise PassingFault(NAME, " ".join(str(fault).split())[:300] or type(fault).__name__) from fault
+        raise PassingFault(NAME, summary(fault)) from fault
 
 
 def _by_name(graph: Graph, weights: Sequence[Any]) -> dict[str, Any]:

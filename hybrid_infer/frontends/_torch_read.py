@@ -9,7 +9,7 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree
 
-from hybrid_infer._errors import StaticModelError
+from hybrid_infer._errors import StaticModelError, summary
 from hybrid_infer.frontends._torch_capture import _quiet
 
 
@@ -105,7 +105,7 @@ def open_program(path: str) -> tuple[Any, inspect.Signature, list[Any], list[tup
 
 def _unread(fault: Exception) -> tuple[str, str]:
     """Reason and remedy, of an archive that is sound. What torch says itself may refer to warnings that it gave."""
-    why = "" if "warnings above" in str(fault) else f": {' '.join(str(fault).split())[:300]}"
+    why = "" if "warnings above" in str(fault) else f": {summary(fault)}"
     reason = f"torch {torch.__version__} cannot read the program in it, which another release of torch may have written"
     return reason + why, "Export the module with this release, and save that by torch.export.save()"
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from hybrid_infer import _engines, _fork_safe, _rewriting
-from hybrid_infer._errors import EngineError, PassingFault, StaticModelError
+from hybrid_infer._errors import EngineError, PassingFault, StaticModelError, summary
 from hybrid_infer._options import Options
 from hybrid_infer._signature import Layout
 from hybrid_infer._types import TF32, EngineOptions, Graph, Program
@@ -185,8 +185,7 @@ class Programs:
                 dtype, array = self.model.tensors[name]
                 found = uploaded(array, dtype, memory)
             except Exception as error:  # of the framework: out of memory
-                why = " ".join(str(error).split())[:300]
-                raise PassingFault(memory.device, f"the weight {name}: {why}") from error
+                raise PassingFault(memory.device, f"the weight {name}: {summary(error)}") from error
             if keep:
                 self._arrays[key] = found
         return found
