@@ -10,18 +10,19 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 from hybrid_infer import _fork_safe
 from hybrid_infer._errors import summary
+from hybrid_infer.backends.native import _parts
+from hybrid_infer.backends.native._parts import Part
 from hybrid_infer.backends.native._plan import NAME
 from hybrid_infer.backends.native._shelf import Shelf
 
 _log = logging.getLogger("hybrid_infer")
 
-#: Bytes that the shelf, or a process, holds at most, and plans, those among them that are known not to be taken back.
-LIMIT, ROWS = 16 << 20, 4000
+#: Bytes that the shelf, or a process, holds at most.
+LIMIT = 16 << 20
 
 
 class Kept:
@@ -30,7 +31,7 @@ class Kept:
     def __init__(self, shelf: Shelf, made_for: str) -> None:
         self._shelf, self._made_for = shelf, made_for
         self._lock = _fork_safe.Lock()
-        self._known: dict[str, tuple[str, memoryview]] | None = None
+        self._known: dict[str, Part] | None = None
         self._new: dict[str, bytes] = {}
 
     def key(self, what: object) -> str:
@@ -43,9 +44,9 @@ class Kept:
             if key in self._new:
                 return self._new[key]
             if self._known is None:
-                self._known = _read(self._shelf.read())
-            digest, data = self._known.get(key, ("", memoryview(b"")))
-        return bytes(data) if digest and hashlib.sha256(data).hexdigest() == digest else None
+                self._known = _parts.read(self._shelf.read())
+            found = self._known.get(key)
+        return None if found is None else found.whole()
 
     def put(self, key: str, data: bytes) -> None:
         """To be written by the next `flush`. Nothing in place of a plan: it is not to be tried again."""
@@ -56,9 +57,9 @@ class Kept:
         with self._lock:
             new, self._new = self._new, {}
             if new and self._known is not None:
-                self._known = _newest(new, self._known)
+                self._known = _parts.newest(new, self._known, LIMIT)
         if new:
-            self._shelf.update(lambda data: _written(_newest(new, _read(data))))
+            self._shelf.update(lambda data: _parts.written(_parts.newest(new, _parts.read(data), LIMIT)))
 
 
 def restored(cudnn: Any, handle: Any, graph: Any, data: bytes, most: int) -> Any:
@@ -87,44 +88,3 @@ def serialised(graph: Any) -> bytes:
     except Exception as error:
         _log.debug("%s: cuDNN does not write a plan: %s", NAME, summary(error))
         return b""
-
-
-def _row(data: bytes) -> tuple[str, memoryview]:
-    return hashlib.sha256(data).hexdigest(), memoryview(data)
-
-
-def _newest(
-    new: Mapping[str, bytes], others: Mapping[str, tuple[str, memoryview]]
-) -> dict[str, tuple[str, memoryview]]:  # fmt: skip
-    """Those in `new` and of `others`, the newest first, as many as are held."""
-    rows = {key: _row(data) for key, data in new.items()}
-    rows.update({key: row for key, row in others.items() if key not in new})
-    found: dict[str, tuple[str, memoryview]] = {}
-    total = 0
-    for key, row in rows.items():
-        total += len(row[1])
-        if total > LIMIT or len(found) >= ROWS:
-            break
-        found[key] = row
-    return found
-
-
-def _written(rows: Mapping[str, tuple[str, memoryview]]) -> bytes:
-    """A line of JSON, ``[[key, SHA-256, length], ...]``, and the plans in that order."""
-    head = [(key, digest, len(data)) for key, (digest, data) in rows.items()]
-    return b"".join([json.dumps(head).encode(), b"\n", *(data for _, data in rows.values())])
-
-
-def _read(data: bytes) -> dict[str, tuple[str, memoryview]]:
-    """What `_written` wrote; nothing of anything else. Whoever takes a plan checks its digest."""
-    head, _, _ = data.partition(b"\n")
-    found: dict[str, tuple[str, memoryview]] = {}
-    at, whole = len(head) + 1, memoryview(data)
-    try:
-        for key, digest, length in json.loads(head) if head else ():
-            found[str(key)] = str(digest), whole[at : at + length]
-            at += length
-    except (ValueError, TypeError, RecursionError) as fault:
-        _log.debug("%s: plans of cuDNN's that were kept cannot be read: %s", NAME, fault)
-        return {}
-    return found

@@ -2,19 +2,17 @@
 
 They are compiled when it shows: as a program is loaded, where the library is absent or refuses; at a call, where it
 refuses its sizes. They are kept on a shelf, one file that processes and plans share, so that the next process compiles
-nothing: a line of JSON, ``[[key, SHA-256, length], ...]``, the newest first, and the cubins in that order. Whoever
-reads it checks what it holds; what was lost is compiled again.
+nothing; what was lost there is compiled again.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 from collections.abc import Mapping, Sequence
 
 from hybrid_infer._errors import PassingFault
-from hybrid_infer.backends.native import _build, _kernels, _libraries, _nvrtc, _size
+from hybrid_infer.backends.native import _build, _kernels, _libraries, _nvrtc, _parts, _size
 from hybrid_infer.backends.native._build import ABSENT, FREE, Kernels
 from hybrid_infer.backends.native._cuda_access import Kernel
 from hybrid_infer.backends.native._plan import NAME, Plan, Step, refuse
@@ -81,10 +79,11 @@ def _cubins(
     kernels: Mapping[str, Kernel], architecture: str, shelf: Shelf | None, driver: int, why: str
 ) -> dict[str, bytes]:
     sources = {name: _kernels.unit([kernel]) for name, kernel in kernels.items()}
-    kept, found = {} if shelf is None else _read(shelf.read()), dict[str, bytes]()
+    kept, found = {} if shelf is None else _parts.read(shelf.read()), dict[str, bytes]()
     for release in range(_OLDEST, driver + 1):
         keys = {name: _key(architecture, release, source) for name, source in sources.items()}
-        found |= {name: kept[key] for name, key in keys.items() if key in kept}
+        taken = {name: kept[key].whole() for name, key in keys.items() if key in kept}
+        found |= {name: cubin for name, cubin in taken.items() if cubin is not None}
     missing = [name for name in kernels if name not in found]
     if not missing:
         return found
@@ -95,7 +94,8 @@ def _cubins(
     _log.info("%s: %d kernels are compiled that the plan lacks: %s", NAME, len(missing), why)
     made = dict(zip(missing, _build.compiled([sources[name] for name in missing], architecture), strict=True))
     if shelf is not None:
-        shelf.update(lambda data: _written({**{keys[name]: cubin for name, cubin in made.items()}, **_read(data)}))
+        new = {keys[name]: cubin for name, cubin in made.items()}
+        shelf.update(lambda data: _parts.written(_parts.newest(new, _parts.read(data), LIMIT)))
     return {**found, **made}
 
 
@@ -108,29 +108,3 @@ def _kernel(plan: Plan, step: Step, name: str, architecture: str, clusters: bool
     if kernel is None:
         raise refuse(f"has no kernel for {step.op}")
     return kernel
-
-
-def _written(cubins: Mapping[str, bytes]) -> bytes:
-    """The first of `cubins`, as many as the shelf holds."""
-    rows: list[tuple[str, str, int]] = []
-    parts: list[bytes] = []
-    for key, cubin in cubins.items():
-        if sum(map(len, parts)) + len(cubin) > LIMIT:
-            break
-        rows.append((key, hashlib.sha256(cubin).hexdigest(), len(cubin)))
-        parts.append(cubin)
-    return b"".join([json.dumps(rows).encode(), b"\n", *parts])
-
-
-def _read(data: bytes) -> dict[str, bytes]:
-    """What is whole of what `_written` wrote."""
-    head, _, rest = data.partition(b"\n")
-    found: dict[str, bytes] = {}
-    try:
-        for key, digest, length in json.loads(head) if head else ():
-            cubin, rest = rest[:length], rest[length:]
-            if hashlib.sha256(cubin).hexdigest() == digest:
-                found[str(key)] = cubin
-    except (ValueError, TypeError) as fault:
-        _log.debug("%s: kernels that were kept cannot be read: %s", NAME, fault)
-    return found

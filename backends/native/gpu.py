@@ -3,7 +3,7 @@
 A plan is kept as JSON and cubins, so that a process that finds one compiles nothing. It needs the driver; a compiler
 (``cuda-bindings`` and ``nvidia-cuda-nvrtc``) only to make a plan. ``extra["memory_pool_init_size_mb"]``: how much of
 the framework's pool is reserved at the first program on a device. ``extra["kernels"]``: a
-`hybrid_infer.backends.native._late.Shelf`; with one, a plan is made without the kernels of steps that a library
+`hybrid_infer.backends.native._shelf.Shelf`; with one, a plan is made without the kernels of steps that a library
 computes, and those that are needed after all, by this process or the next, are compiled then and kept there.
 ``extra["products"]``: another one, for the algorithms that were the fastest (see `_algorithms`); ``extra["cudnn"]``:
 one for cuDNN's plans (see `_cudnn_plans`).

@@ -17,7 +17,7 @@ from test_native_late import Shelf
 
 import hybrid_infer
 from hybrid_infer._errors import EngineError
-from hybrid_infer.backends.native import _cudnn, _cudnn_plans, _libraries, _passes, gpu
+from hybrid_infer.backends.native import _cudnn, _cudnn_plans, _libraries, _parts, _passes, gpu
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -198,7 +198,7 @@ def test_a_shelf_keeps_the_newest_and_what_others_wrote_meanwhile(monkeypatch: p
 def test_a_process_holds_no_more_than_the_shelf(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans of ever other sizes, and the names of ever other plans that are not taken back, would fill both."""
     monkeypatch.setattr(_cudnn_plans, "LIMIT", 12)
-    monkeypatch.setattr(_cudnn_plans, "ROWS", 3)
+    monkeypatch.setattr(_parts, "COUNT", 3)
     for data, last in ((b"123456", 2), (b"", 3)):
         kept = Shelf()
         plans = _cudnn_plans.Kept(kept, "")

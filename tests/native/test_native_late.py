@@ -5,6 +5,8 @@ Kernels that the compiler was given, on the doubles of a GPU and of cuBLASLt.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +19,7 @@ from native_support import model, node, sample
 from test_native_gpu import check, graph_of, options
 
 from hybrid_infer._errors import EngineError, PassingFault
-from hybrid_infer.backends.native import _cublaslt, _kernels, _late, _libraries, _nvrtc, _passes, _plan, gpu
+from hybrid_infer.backends.native import _cublaslt, _kernels, _libraries, _nvrtc, _parts, _passes, _plan, gpu
 
 
 class Shelf:
@@ -180,15 +182,24 @@ def test_a_shelf_that_is_damaged_costs_time_alone(
         program = gpu.ENGINE.load(graph, [], told, files)
         assert taken(compiled) == ["gemm"]
         check(_passes.plan(chain()), program, graph, feeds())
-        assert len(_late._read(shelf.data)) == 1
+        (kept,) = _parts.read(shelf.data).values()
+        assert kept.whole() is not None
 
 
-def test_a_shelf_keeps_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_late, "LIMIT", 10)
+def test_a_shelf_keeps_the_newest() -> None:
     data = b""
     for i in range(5):
-        data = _late._written({str(i): bytes([i]) * 4, **_late._read(data)})
-    assert _late._read(data) == {"4": b"\4" * 4, "3": b"\3" * 4}
+        data = _parts.written(_parts.newest({str(i): bytes([i]) * 4}, _parts.read(data), 10))
+    assert {key: part.whole() for key, part in _parts.read(data).items()} == {"4": b"\4" * 4, "3": b"\3" * 4}
+
+
+def test_parts_that_were_kept_are_read_by_later_releases() -> None:
+    """The bytes on the disk, written out: whoever changes them changes the name of the file too."""
+    head = [[name, hashlib.sha256(name.encode()).hexdigest(), 1] for name in "ab"]
+    data = json.dumps(head).encode() + b"\nab"
+    parts = _parts.read(data)
+    assert {key: part.whole() for key, part in parts.items()} == {"a": b"a", "b": b"b"}
+    assert _parts.written(parts) == data
 
 
 def test_a_decorated_layer_finds_them_in_the_store(
