@@ -14,6 +14,7 @@ from collections.abc import Collection
 from hybrid_infer import _fork_safe
 from hybrid_infer.fingerprint import _iteration
 from hybrid_infer.fingerprint._iteration import CALLS, Body
+from hybrid_infer.fingerprint._steps import GLOBALS
 
 _STACK = frozenset({"COPY", "SWAP", "DUP_TOP", "DUP_TOP_TWO", "ROT_TWO", "ROT_THREE", "ROT_FOUR"})
 #: How far below the top of the stack a set or dict and the key lie.
@@ -33,7 +34,7 @@ def handed_on(code: types.CodeType, names: Collection[str]) -> str | None:
     """Which of these builtins a piece of code gives to another function, or keeps, instead of calling it."""
     numbers = _Numbers(code)
     for at, step in enumerate(numbers.steps):
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in names and not numbers.called(at):
+        if step.opname in GLOBALS and step.argval in names and not numbers.called(at):
             return str(step.argval)
     return None
 

@@ -16,7 +16,7 @@ from types import CodeType
 from typing import Any
 
 from hybrid_infer import _fork_safe
-from hybrid_infer.fingerprint._steps import Steps
+from hybrid_infer.fingerprint._steps import GLOBALS, Steps
 
 
 class Use(enum.IntEnum):
@@ -32,14 +32,13 @@ CELLS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
 _CELLS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE"})
 #: By which code has the value of a global, or of an attribute of anything.
 NAMES = frozenset(
-    {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM", "LOAD_SUPER_ATTR",
-     "LOAD_FROM_DICT_OR_GLOBALS"}
-)  # fmt: skip
+    {*GLOBALS, "LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM", "LOAD_SUPER_ATTR", "LOAD_FROM_DICT_OR_GLOBALS"}
+)
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 
 #: How many values instructions take from the stack.
 _NOTHING = frozenset(
-    {*LOCALS, *_CELLS, "LOAD_FAST_AND_CLEAR", "LOAD_CONST", "RETURN_CONST", "LOAD_GLOBAL", "LOAD_NAME",
+    {*LOCALS, *_CELLS, "LOAD_FAST_AND_CLEAR", "LOAD_CONST", "RETURN_CONST", *GLOBALS,
      "LOAD_SMALL_INT", "LOAD_COMMON_CONSTANT", "PUSH_NULL", "LOAD_ASSERTION_ERROR", "LOAD_BUILD_CLASS", "KW_NAMES",
      "IMPORT_FROM", "POP_BLOCK"}
 )  # fmt: skip
@@ -294,7 +293,7 @@ class Follower:
         if self.steps[before].opname == "PUSH_NULL":
             before -= 1
         step = self.steps[before]
-        if before < 0 or step.opname not in ("LOAD_GLOBAL", "LOAD_NAME"):
+        if before < 0 or step.opname not in GLOBALS:
             return ""
         name = str(step.argval)
         value = self._body.scope.get(name, getattr(builtins, name, None))

@@ -6,8 +6,10 @@ import dis
 import types
 from collections.abc import Iterable, Iterator
 
+from hybrid_infer.fingerprint._steps import GLOBALS
+
 _STORES = frozenset({"STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL"})
-_LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME"})
+_LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD", *GLOBALS})
 
 
 def written(functions: Iterable[types.FunctionType], name: str) -> str:

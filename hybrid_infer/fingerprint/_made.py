@@ -14,7 +14,7 @@ from typing import Any
 
 from hybrid_infer.fingerprint import _iteration
 from hybrid_infer.fingerprint._iteration import Body, Use
-from hybrid_infer.fingerprint._steps import Steps
+from hybrid_infer.fingerprint._steps import GLOBALS, Steps
 
 _SETS = frozenset({"set", "frozenset"})
 #: Builtins that give what they are given, and those that give numbers.
@@ -177,7 +177,7 @@ def _view(steps: Sequence[dis.Instruction], at: int) -> bool:
 
 def _value(body: Body, step: dis.Instruction) -> Any:
     """What a name of a global stands for now."""
-    if step.opname not in ("LOAD_GLOBAL", "LOAD_NAME"):
+    if step.opname not in GLOBALS:
         return None
     return body.scope.get(step.argval, getattr(builtins, str(step.argval), None))
 
@@ -201,7 +201,7 @@ def _names(
                 return None
             if not called and name not in _SIZES:
                 found.add(name)
-        elif step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+        elif step.opname in GLOBALS:
             value = _value(body, step)
             if name in _SAME | _NUMBERS and value is getattr(builtins, name, ...):
                 continue

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from types import CodeType, ModuleType
 from typing import Any
 
+from hybrid_infer.fingerprint._steps import GLOBALS
+
 _SKIPPED = ("CACHE", "EXTENDED_ARG", "PRECALL", "PUSH_NULL")
 #: Loads of one value by its name, which an argument may consist of, with attributes behind.
-_LOADS = frozenset(
-    {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"}
-)
+_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", *GLOBALS, "LOAD_DEREF", "LOAD_CLASSDEREF"})
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 _CALLS = ("CALL", "CALL_FUNCTION", "CALL_METHOD")
 #: What a frozen dataclass is given, which looks whether to raise.
@@ -95,7 +95,7 @@ def looks_up_on(kind: type, code: CodeType, scope: Mapping[str, Any] = vars(buil
 
 def _loaded(steps: Sequence[dis.Instruction], place: int, scope: Mapping[str, Any]) -> tuple[Any, int]:
     """The global that is loaded at a place, with the attributes of modules behind it, and the place after; or None."""
-    if place >= len(steps) or steps[place].opname not in ("LOAD_GLOBAL", "LOAD_NAME"):
+    if place >= len(steps) or steps[place].opname not in GLOBALS:
         return None, place
     name = steps[place].argval
     value = scope[name] if name in scope else vars(builtins).get(name)
