@@ -5,18 +5,23 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _compile, _engines, _one_side
+from hybrid_infer import _compile, _engines, _one_side, _ranges, _sides
 from hybrid_infer._busy import NOTHING
+from hybrid_infer._compile import Built
+from hybrid_infer._errors import ArgumentsRefused, CheckFailed
 from hybrid_infer._family import Family, Held
+from hybrid_infer._pauses import before
 from hybrid_infer._request import Outcome, Request
 from hybrid_infer._route import Eager
 from hybrid_infer._version import Version
+from hybrid_infer.checks import _comparison, _verified, _verify
 from hybrid_infer.state._arming import arm
 
 
@@ -88,6 +93,100 @@ def later(
     if result is not NOTHING and not request.errand.ahead:
         state.note(reason, "", "build")
     return Eager(reason, waiting, kind="build"), result
+
+
+#: The kind of a program, as `State.routes` has it, and the magnitudes of a call's sizes.
+At = tuple[str, tuple[int, ...]]
+
+
+class Another(Exception):
+    """An engine was refused, and another one is left; ``result``: the eager method's, if it was run."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__()
+        self.result = result
+
+
+def unused(
+    state: Any, request: Request, family: Family, held: Held, built: Built, unlike: Exception, result: Any,
+    outcome: Outcome | None, at: At,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Where a call goes that was not found to be computed as the eager method does."""
+    if of_another_side(unlike, held, outcome):
+        if outcome is not None:
+            held.forget_untold()  # the engines before this one were given the wrong side as well
+            publish(request, family, held, outcome)
+        if state.sides.another_way(held, unlike):
+            state.changes += 1
+        told = _sides.told(held.version, unlike)
+        if result is NOTHING:
+            return Eager(told, lambda: False, kind="busy"), result
+        if not request.errand.ahead:
+            state.note(told, "", "busy")
+        return None, result
+    if isinstance(unlike, _verify.Inconclusive):
+        if outcome is not None:
+            publish(request, family, held, outcome)
+        rest = _comparison.rest(request, held, built) if isinstance(unlike, _comparison.Moved) else None
+        if rest is None:
+            return None, result
+        held.resting[at] = Eager(str(unlike), rest, kind="busy")
+        return held.resting[at], result
+    if is_odd(held, unlike) and outcome is None:  # it has served others
+        told = _sides.told(held.version, unlike)
+        held.resting[at] = Eager(told, _one_side.apart(held), kind="busy")
+        if result is not NOTHING and not request.errand.ahead:
+            state.note(told, "", "busy")
+        return held.resting[at], result
+    if _comparison.wrong(request, held, built, unlike):
+        return _without(state, request, family, held, built, unlike, result, outcome)
+    pause = _comparison.pause(request, held, built)
+    route, result = later(state, request, family, held, str(unlike), pause, result, outcome)
+    if not isinstance(unlike, ArgumentsRefused):  # which says nothing about other values of such sizes
+        held.resting[at] = route
+    return route, result
+
+
+def of_another_side(fault: Exception, held: Held, outcome: Outcome | None) -> bool:
+    """Is a call at fault, which takes another side of a branch? Not the one that was captured just now.
+
+    But for what an engine rounds, so that its check fails there.
+    """
+    return _sides.of_another_side(fault, held.version) and (outcome is None or isinstance(fault, CheckFailed))
+
+
+def is_odd(held: Held, fault: Exception) -> bool:
+    """May the eager method have taken another side than the trace and the program, which round otherwise?"""
+    return bool(held.version.sides) and isinstance(fault, _verify.Disagreement)
+
+
+def _without(
+    state: Any, request: Request, family: Family, held: Held, built: Built, fault: Exception, result: Any,
+    outcome: Outcome | None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """An engine computes something else than the eager method: the next one is tried; with none left, none serves."""
+    if isinstance(fault, _verify.Unlike):
+        narrows = not isinstance(fault, _verify.Unseen)
+        return unserved(state, request, family, held, str(fault), result, narrows=narrows, odd=is_odd(held, fault))
+    level = logging.WARNING if request.options.backend else logging.INFO
+    _verified.leave_out(request, held, built.engine, built.plan, fault, level)
+    if built.profile is not None and _ranges.rejected(request, held, built.profile):
+        _verified.leave_out(request, held, built.engine, _engines.plan_key(request, built.engine), fault)
+    reasons, ends = [], []
+    for engine in _engines.engines(request):
+        key = _engines.plan_key(request, engine)
+        reason, failed = _verified.refusal(request, held, engine, key), _verified.postponed(request, held, key)
+        if not reason and failed is not None:
+            ends.append(failed.until)
+        reasons.append((engine.name, reason or ("" if failed is None else failed.reason)))
+    if not all(reason for _, reason in reasons):
+        raise Another(result)
+    if ends:
+        if is_odd(held, fault):
+            held.forget_untold()
+        reason = _verified.together(reasons)
+        return later(state, request, family, held, reason, before(min(ends)), result, outcome)
+    return unserved(state, request, family, held, _verified.together(reasons), result, odd=is_odd(held, fault))
 
 
 #: Of failures that say something about this process, not about the method: a stack that was nearly full, an import that

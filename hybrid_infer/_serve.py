@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,6 @@ from hybrid_infer import (
     _chosen,
     _compile,
     _engines,
-    _gradients,
     _one_side,
     _ranges,
     _router,
@@ -26,21 +24,31 @@ from hybrid_infer import (
     _stance,
     _trt,
 )  # fmt: skip
-from hybrid_infer._busy import NOTHING, transparent
+from hybrid_infer._busy import NOTHING
 from hybrid_infer._choice import EAGER
-from hybrid_infer._compile import Built
-from hybrid_infer._errors import ArgumentsRefused, CheckFailed, EngineError, PassingFault
+from hybrid_infer._errors import ArgumentsRefused, EngineError, PassingFault
 from hybrid_infer._family import Family, Held
 from hybrid_infer._log import tell
-from hybrid_infer._outcomes import later, publish, publish_refusals, refused, unchanged, unserved
+from hybrid_infer._outcomes import (
+    Another,
+    At,
+    is_odd,
+    later,
+    of_another_side,
+    publish,
+    publish_refusals,
+    refused,
+    unchanged,
+    unserved,
+    unused,
+)
 from hybrid_infer._pauses import before, for_a_while
 from hybrid_infer._request import Outcome, Request
 from hybrid_infer._route import Compiled, Eager
 from hybrid_infer._types import OVERLAP
-from hybrid_infer.checks import _comparison, _magnitudes, _verified, _verify
-from hybrid_infer.checks._invocation import Answer, Invocation
-from hybrid_infer.checks._unheard import unheard
-from hybrid_infer.state import _carry, _given, _ran_eagerly
+from hybrid_infer.checks import _comparison, _magnitudes, _verified
+from hybrid_infer.checks._invocation import Invocation
+from hybrid_infer.state import _carry, _ran_eagerly
 from hybrid_infer.state._ran import Trail
 from hybrid_infer.state._ran_eagerly import MoreRan
 
@@ -49,18 +57,6 @@ _log = logging.getLogger("hybrid_infer")
 _WAIT = 1.0  # seconds for which a call waits for another thread that binds, or measures what was captured just now
 _AHEAD = 60.0  # the same where no call waits
 _RETRY = 0.2  # seconds after which a call that the eager method answered meanwhile looks again
-
-
-#: The kind of a program, as `State.routes` has it, and the magnitudes of a call's sizes.
-_At = tuple[str, tuple[int, ...]]
-
-
-class _Another(Exception):
-    """An engine was refused, and another one is left; ``result``: the eager method's, if it was run."""
-
-    def __init__(self, result: Any) -> None:
-        super().__init__()
-        self.result = result
 
 
 def use(
@@ -79,7 +75,7 @@ def use(
     while True:
         try:
             return _use_alone(state, request, family, held, call, outcome, result)
-        except _Another as again:
+        except Another as again:
             result = again.result
 
 
@@ -148,7 +144,7 @@ def _use(
     asks = (compares or (request.chooses and choice is None and not request.frozen)) and outcome is None
     if asks and (unfit := _sides.other_side(route, call.before, request.layout.ints)) is not None:
         route.close()
-        return _unused(state, request, family, held, built, unfit, result, outcome, (place, magnitudes))
+        return unused(state, request, family, held, built, unfit, result, outcome, (place, magnitudes))
     trail = Trail(request.subject.caches()) if outcome is not None and held.version.ran is not None else None
     if compares or trail is not None:
         result, comparable = _comparison.eager(request, held, built, call, result, trail)
@@ -159,16 +155,18 @@ def _use(
     unlike = _comparison.fault(request, held, built, route, call, result) if compares and comparable else None
     if unlike is not None:
         route.close()
-        return _unused(state, request, family, held, built, unlike, result, outcome, (place, magnitudes))
+        return unused(state, request, family, held, built, unlike, result, outcome, (place, magnitudes))
     if built.fresh:
         state.counters.count("builds")
     if request.chooses and choice is None and comparable and not request.frozen:
+        from hybrid_infer import _candidates
+
         try:
-            choice, built, route = _choose(state, request, held, family, built, route, graph, call, result)
+            choice, built, route = _candidates.choose(state, request, held, family, built, route, graph, call, result)
         except EngineError as fault:
             route.close()
-            if isinstance(fault, ArgumentsRefused) or _of_another_side(fault, held, outcome):
-                return _unused(state, request, family, held, built, fault, result, outcome, (place, magnitudes))
+            if isinstance(fault, ArgumentsRefused) or of_another_side(fault, held, outcome):
+                return unused(state, request, family, held, built, fault, result, outcome, (place, magnitudes))
             return unserved(state, request, family, held, str(fault), result)
         except DamagedEntry:
             route.close()
@@ -275,72 +273,6 @@ def _drop_covered(state: Any, by: Held) -> None:
             state.changes += 1
 
 
-def _choose(
-    state: Any, request: Request, held: Held, family: Family, built: Built, route: Compiled, graph: Any,
-    call: Invocation, result: Any,
-) -> tuple[Any, Built, Compiled]:  # fmt: skip
-    """What to answer calls of this size with, by measurement; no choice where the eager method fails."""
-    answer = None if result is NOTHING else Answer(result, request.given, call.tensors)
-
-    def verify(other: _router.Candidate) -> None:
-        nonlocal answer
-        if not _comparison.due(request, held, other.built, True):
-            other.route.compute(call.before, request.layout.ints)  # if it fails, then here
-            return
-        if answer is None:  # the first engine's plan is known to be right, which says nothing about this one's
-            with unheard():
-                answer = call.anew()
-        try:
-            _comparison.check(request, other.route, answer, call)
-        except _verify.Inconclusive:
-            if not _comparison.tied(request, held, other.built):
-                raise
-            return
-        except _verify.Disagreement as fault:
-            if not call.moved():
-                raise
-            answer = None
-            raise _verify.Inconclusive("another thread changed a weight meanwhile") from fault
-        other.built.verified = True
-
-    def doubt(other: Compiled) -> str:
-        from hybrid_infer.checks import _probes
-
-        if request.parameters.carries:
-            return "what the method carries from call to call may be a NaN"
-        endless = _probes.endless((graph or held.graph()).model)
-        if endless:
-            return endless
-        tensors, ints = call.before, request.layout.ints
-        style = (len(call.args), call.kwargs)
-        again = _gradients.Eagerly(state, call.owner, call.copied(tensors), style, call.stage).again(other)
-        with state.frontend.no_grad(), unheard():
-            return _probes.difference(state.frontend, other, again, tensors, ints)
-
-    def as_called(other: Compiled) -> Callable[[], Any]:
-        """What answers a call through a route, with all that is looked at before."""
-
-        def answer() -> Any:
-            state.key(call.values)
-            other.valid()
-            tensors = call.scratch()
-            given = _given.objects(call.copied(tensors), request.parameters.defaults) if other.objects else ()
-            return _given.applied(other.run(tensors, request.layout.ints, given), state.frontend.write)
-
-        return answer
-
-    try:
-        with transparent():
-            choice, best = _router.choose(
-                request, held, family, _router.Candidate(built, route), graph, call.again, as_called, verify, doubt
-            )
-    except RuntimeError as fault:
-        if not _comparison.lacks_kernel(request, fault):
-            raise
-        return None, built, route
-    return choice, best.built, best.route
-
-
 def _by_choice(state: Any, request: Request, family: Family, held: Held, choice: _choice.Choice) -> Eager:
     """The eager method is right whatever changes; but an engine may be faster once what was read has changed.
 
@@ -362,7 +294,7 @@ def _by_choice(state: Any, request: Request, family: Family, held: Held, choice:
 
 
 def _further(
-    state: Any, request: Request, family: Family, held: Held, route: Compiled, call: Invocation, result: Any, at: _At
+    state: Any, request: Request, family: Family, held: Held, route: Compiled, call: Invocation, result: Any, at: At
 ) -> tuple[Any, Any]:
     """A route that serves calls already, for one of whose sizes nobody knows yet that it is right there."""
     built, (_, magnitudes) = route.built, at
@@ -375,64 +307,16 @@ def _further(
             return later(state, request, family, held, OVERLAP, _comparison.pause(request, held, built), result, None)
         unfit = _sides.other_side(route, call.before, request.layout.ints)
         if unfit is not None:
-            return _unused(state, request, family, held, built, unfit, result, None, at)
+            return unused(state, request, family, held, built, unfit, result, None, at)
         result, comparable = _comparison.eager(request, held, built, call, result)
         unlike = _comparison.fault(request, held, built, route, call, result) if comparable else None
         if unlike is not None:
-            if _comparison.wrong(request, held, built, unlike) and not _odd(held, unlike):
+            if _comparison.wrong(request, held, built, unlike) and not is_odd(held, unlike):
                 _drop(state, route)
-            return _unused(state, request, family, held, built, unlike, result, None, at)
+            return unused(state, request, family, held, built, unlike, result, None, at)
         _verified.publish(request, held, built)
     route.magnitudes.add(magnitudes)
     return route, result
-
-
-def _unused(
-    state: Any, request: Request, family: Family, held: Held, built: Built, unlike: Exception, result: Any,
-    outcome: Outcome | None, at: _At,
-) -> tuple[Any, Any]:  # fmt: skip
-    """Where a call goes that was not found to be computed as the eager method does."""
-    if _of_another_side(unlike, held, outcome):
-        if outcome is not None:
-            held.forget_untold()  # the engines before this one were given the wrong side as well
-            publish(request, family, held, outcome)
-        if state.sides.another_way(held, unlike):
-            state.changes += 1
-        told = _sides.told(held.version, unlike)
-        if result is NOTHING:
-            return Eager(told, lambda: False, kind="busy"), result
-        if not request.errand.ahead:
-            state.note(told, "", "busy")
-        return None, result
-    if isinstance(unlike, _verify.Inconclusive):
-        if outcome is not None:
-            publish(request, family, held, outcome)
-        rest = _comparison.rest(request, held, built) if isinstance(unlike, _comparison.Moved) else None
-        if rest is None:
-            return None, result
-        held.resting[at] = Eager(str(unlike), rest, kind="busy")
-        return held.resting[at], result
-    if _odd(held, unlike) and outcome is None:  # it has served others
-        told = _sides.told(held.version, unlike)
-        held.resting[at] = Eager(told, _one_side.apart(held), kind="busy")
-        if result is not NOTHING and not request.errand.ahead:
-            state.note(told, "", "busy")
-        return held.resting[at], result
-    if _comparison.wrong(request, held, built, unlike):
-        return _without(state, request, family, held, built, unlike, result, outcome)
-    pause = _comparison.pause(request, held, built)
-    route, result = later(state, request, family, held, str(unlike), pause, result, outcome)
-    if not isinstance(unlike, ArgumentsRefused):  # which says nothing about other values of such sizes
-        held.resting[at] = route
-    return route, result
-
-
-def _of_another_side(fault: Exception, held: Held, outcome: Outcome | None) -> bool:
-    """Is a call at fault, which takes another side of a branch? Not the one that was captured just now.
-
-    But for what an engine rounds, so that its check fails there.
-    """
-    return _sides.of_another_side(fault, held.version) and (outcome is None or isinstance(fault, CheckFailed))
 
 
 def takes(request: Request, family: Family, held: Held) -> bool:
@@ -464,40 +348,6 @@ def takes(request: Request, family: Family, held: Held) -> bool:
     finally:
         route.close()
     return True
-
-
-def _odd(held: Held, fault: Exception) -> bool:
-    """May the eager method have taken another side than the trace and the program, which round otherwise?"""
-    return bool(held.version.sides) and isinstance(fault, _verify.Disagreement)
-
-
-def _without(
-    state: Any, request: Request, family: Family, held: Held, built: Built, fault: Exception, result: Any,
-    outcome: Outcome | None,
-) -> tuple[Any, Any]:  # fmt: skip
-    """An engine computes something else than the eager method: the next one is tried; with none left, none serves."""
-    if isinstance(fault, _verify.Unlike):
-        narrows = not isinstance(fault, _verify.Unseen)
-        return unserved(state, request, family, held, str(fault), result, narrows=narrows, odd=_odd(held, fault))
-    level = logging.WARNING if request.options.backend else logging.INFO
-    _verified.leave_out(request, held, built.engine, built.plan, fault, level)
-    if built.profile is not None and _ranges.rejected(request, held, built.profile):
-        _verified.leave_out(request, held, built.engine, _engines.plan_key(request, built.engine), fault)
-    reasons, ends = [], []
-    for engine in _engines.engines(request):
-        key = _engines.plan_key(request, engine)
-        reason, failed = _verified.refusal(request, held, engine, key), _verified.postponed(request, held, key)
-        if not reason and failed is not None:
-            ends.append(failed.until)
-        reasons.append((engine.name, reason or ("" if failed is None else failed.reason)))
-    if not all(reason for _, reason in reasons):
-        raise _Another(result)
-    if ends:
-        if _odd(held, fault):
-            held.forget_untold()
-        reason = _verified.together(reasons)
-        return later(state, request, family, held, reason, before(min(ends)), result, outcome)
-    return unserved(state, request, family, held, _verified.together(reasons), result, odd=_odd(held, fault))
 
 
 def leave(state: Any, route: Compiled, fault: Exception) -> None:

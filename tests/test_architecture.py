@@ -30,7 +30,8 @@ GROUND = {
 DOORS = ("__init__", "cli", "_warmup")
 #: From the outside in: a module imports those further right, never those further left.
 ORDERS = (
-    ("_api", "_method", "_dispatch", "_miss", "_resolve", "_serve", "_router", "_compile"),
+    ("_api", "_method", "_dispatch", "_miss", "_resolve", "_serve", "_candidates", "_router", "_compile"),
+    ("_serve", "_outcomes", "_compile"),
     ("_serve", "_gradients", "_signature"),
     ("_compile", "_engines", "_request", "_subject", "_reach", "_undo", "_state"),
     ("_resolve", "_tracing", "_request"),

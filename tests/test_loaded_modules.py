@@ -13,9 +13,9 @@ IMPORTED, WARM = 125, 157
 
 #: The work of a first call ever, and what it is told by.
 _COLD = {
-    "_background", "_differences", "_recurring", "_spec", "_troubleshooting", "_warmup", "backends._nonfinite",
-    "backends._plan", "capture._forked", "capture._tracing", "capture._twin", "checks._understudy", "state._reach",
-    "static._model",
+    "_background", "_candidates", "_differences", "_recurring", "_spec", "_troubleshooting", "_warmup",
+    "backends._nonfinite", "backends._plan", "capture._forked", "capture._tracing", "capture._twin",
+    "checks._understudy", "state._reach", "static._model",
 }  # fmt: skip
 
 _IMPORT = """
