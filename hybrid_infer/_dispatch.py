@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import operator
 import os
 import weakref
 from collections import Counter, OrderedDict
@@ -25,8 +24,8 @@ from hybrid_infer import (
     _stance,
     _stumbles,
 )
-from hybrid_infer._asking import Asked, Askings
 from hybrid_infer._busy import NOTHING, capturing
+from hybrid_infer._call_keys import ATTRIBUTES, CallKeys
 from hybrid_infer._crowds import Crowds
 from hybrid_infer._errors import BackendError, CaptureError
 from hybrid_infer._family import Family, Held
@@ -35,15 +34,13 @@ from hybrid_infer._miss import Stores, met, miss, subject_of
 from hybrid_infer._pace import Pace
 from hybrid_infer._request import Errand, specs
 from hybrid_infer._route import Compiled, Eager
-from hybrid_infer._signature import OfKind, OfLayer, Signatures, Unsupported
-from hybrid_infer._style import Styled
+from hybrid_infer._signature import Unsupported
 from hybrid_infer._subject import Subject
 from hybrid_infer._turnover import Turnover
 from hybrid_infer._types import OVERLAP
 from hybrid_infer._version import Call, Version
 from hybrid_infer.fingerprint._walked import Walked
 from hybrid_infer.state import _given, _written  # fmt: skip
-from hybrid_infer.state._carry import Boxes, Carries
 
 if TYPE_CHECKING:
     from hybrid_infer import _background
@@ -53,16 +50,15 @@ _log = logging.getLogger("hybrid_infer")
 _MEMO = 256  # signatures of one instance that are kept ready
 _REST = 64  # calls of a method that no engine makes faster, for which it is left alone
 
-_ATTRIBUTES = operator.attrgetter("__dict__")
 _chosen, _look_up, _STANCE, _EAGERLY = _stance.chosen, _stance.look_up, _stance.STANCE, _stance.EAGERLY
 _FAILING = _stance.FAILING
 
 
-class State:
+class State(CallKeys):
     """What a method knows about one instance. ``owner`` is passed to each call and never kept."""
 
     def __init__(self, method: Any, frontend: Any) -> None:
-        self.method, self.frontend = method, frontend
+        super().__init__(method, frontend)
         self.counters = method.counters
         self.memo: OrderedDict[Any, Compiled | Eager] = OrderedDict()
         self.routes: dict[tuple[int, str], Compiled] = {}  # by version and chosen engine
@@ -80,9 +76,6 @@ class State:
         #: How often each route was bound anew: a changed weight costs one of each, whatever their number.
         self.rebinds: Counter[tuple[int, str]] = Counter()
         self.fired: Counter[str] = Counter()  # what had changed where a program could no longer be used
-        #: What the method asks for: whether gradients are on, settings, what a tensor is like.
-        self.askings = Askings(frontend)
-        self._turn_to(self.askings.nothing)
         self.failures = 0
         self.turnover = Turnover()
         self.moved = 0  # captures that another thread spoiled
@@ -94,23 +87,9 @@ class State:
         self.crowds, self.pace, self.stumbles = Crowds(), Pace(), _stumbles.Stumbles()
         self.found: Any = None  # see ``_miss._Found``
         self.stores, self.walked, self.sides = Stores(method), Walked(), _sides.Sides()
-        #: Ids of objects that the layer and the code hold, once a call was given an object.
-        self.holds: frozenset[int] = frozenset()
-        self.signatures = Signatures(frontend, objects=True)
-        self._key = self.signatures.key
-        self.adopt_parameters()
         self._transparent, self._grad = frontend.transparent, frontend.grad_enabled
         self._always = method.options.verify == "always"
         _STATES.add(self)
-
-    def adopt_parameters(self) -> None:
-        self.own_parameters = own = self.method.parameters
-        #: With what counts of a call beside its arguments; those of `parameters` have the carries behind them as well.
-        self._called: Any = Styled(own) if own.looked_at else own
-        self.parameters = self._called
-        self._bind, self._defaults = self._called.bind, self._called.defaults
-        #: Where the instance holds what the method carries from call to call (see `_carry`), once it is known to.
-        self.boxes = Boxes((), {})
 
     def call(self, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer one call; `owner` is (instance,) or ()."""
@@ -144,7 +123,7 @@ class State:
                 key = (*key, tuple(map(list(map(id, tensors)).index, map(id, tensors))))
             if self.facts is not None:
                 key = (*key, *map(self.facts, tensors))
-            if any(map(_ATTRIBUTES, tensors)):
+            if any(map(ATTRIBUTES, tensors)):
                 key = (*key, self.carried(tensors))
             if boxes and not self.holds.isdisjoint(boxes):
                 key = (*key, "held")
@@ -286,39 +265,6 @@ class State:
         losers = [held.version for (_, at), (held, _) in list(self.slower.items()) if at == scale]
         return all((each.tree, [t.dtype for t in each.tensors]) != kind for each in losers)
 
-    def carries_in(self, subject: Subject) -> bool:
-        """Is all that the method carries from call to call part of each call (see `_carry`)? From now on it is."""
-        objects = subject.census.objects
-        boxes = Boxes([carry for carry in self.method.carries if carry.path in objects], objects)
-        if boxes.same(self.boxes):
-            return True
-        bind = self._called.bind
-
-        def bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-            values = bind(args, kwargs)
-            return None if values is None else (*values, *boxes.values())
-
-        self.parameters, self.boxes = Carries(self._called, boxes.carries), boxes
-        self._bind, self._defaults = bound, self.parameters.defaults
-        return False
-
-    def with_carries(self, values: Sequence[Any]) -> Sequence[Any]:
-        """The values of a call that nobody has made, with what is carried now behind them."""
-        called = self._called
-        return *called.complete(values[: len(called.names)]), *self.boxes.values()
-
-    def _named(self, values: Any, fault: Exception) -> tuple[str, str]:
-        """What cannot be part of a signature, by the name of its parameter, which no key has, and what to do."""
-        try:
-            self.servable(values)
-        except Unsupported as named:
-            if isinstance(named, OfLayer) and values:
-                self.method.look_again(values[0])
-            return str(named), named.remedy
-        except RecursionError:
-            return "its arguments are nested too deeply", Unsupported.remedy
-        return str(fault), Unsupported.remedy
-
     def eagerly(
         self, owner: tuple[Any, ...], args: Any, kwargs: Any, reason: str, remedy: str, kind: str = "capture"
     ) -> Any:
@@ -368,16 +314,6 @@ class State:
             if held:
                 lock.release()
 
-    def ask(self, subject: Subject) -> bool:
-        """Does the code ask for something else than was known? From now on each answer makes a version of its own."""
-        if subject.asks == self.asked.names:
-            return False
-        self._turn_to(self.askings.of(subject))
-        return True
-
-    def _turn_to(self, asked: Asked) -> None:
-        self.asked, self._ambient, self.facts = asked, asked.ambient, asked.facts
-
     def known_otherwise(self, values: Sequence[Any], key: Any) -> Any:
         """The route for a call of which another static model of the instance is known to ask for something else."""
         for asked in self.askings.others(self.asked):
@@ -390,13 +326,6 @@ class State:
                 self._turn_to(asked)
             return route
         return None
-
-    def _placed(self) -> bool:
-        """Is a default device all that a method has to step aside for? From now on each makes a version of its own."""
-        if self.frontend.default_device() is None:
-            return False
-        self._turn_to(self.askings.with_a_device(self.asked))
-        return True
 
     def compile(
         self, owner: tuple[Any, ...], args: Any, kwargs: Any, values: Any, key: Any, errand: Errand,
@@ -413,46 +342,6 @@ class State:
         if ambient not in (None, self._ambient):  # meanwhile the code was found to ask for more
             key = self.key(values)
         return miss(self, owner, args, kwargs, values, key, errand)[0]
-
-    def key(self, values: Sequence[Any], asked: Asked | None = None) -> Any:
-        """What the memo looks for in a call with these values. Raises Unsupported."""
-        tensors: list[Any] = []
-        boxes: dict[int, Any] = {}
-        _, ambient, facts = self.asked if asked is None else asked
-        key: tuple[Any, ...] = (self._key(values, tensors, self._defaults, boxes), ambient())
-        numbers = list(map(id, tensors))
-        if len(set(numbers)) < len(numbers):
-            key = (*key, tuple(map(numbers.index, numbers)))
-        if facts is not None:
-            key = (*key, *map(facts, tensors))
-        if any(map(_ATTRIBUTES, tensors)):
-            key = (*key, self.carried(tensors))
-        return key if self.holds.isdisjoint(boxes) else (*key, "held")
-
-    def carried(self, tensors: Sequence[Any]) -> tuple[str, ...]:
-        """The names of attributes that the program has given to tensors."""
-        return tuple(sorted({name for tensor in tensors for name in tensor.__dict__} - self.frontend.own_attributes))
-
-    def keyed(self, values: Sequence[Any]) -> tuple[Any, Callable[[], Any]]:
-        """The same, and what the ambient state in it was read with, which another thread may replace meanwhile."""
-        asked = self.asked
-        return self.key(values, asked), asked.ambient
-
-    def layout(self, values: Sequence[Any]) -> Any:
-        """The structure and leaves of the values of a call. Raises Unsupported."""
-        parameters = self.parameters
-        if len(values) != len(parameters.names):  # taken before another thread found that something is carried
-            parameters = self._called if len(values) == len(self._called.names) else self.own_parameters
-        return self.signatures.layout(values, parameters.names, parameters.defaults)
-
-    def servable(self, values: Sequence[Any]) -> Any:
-        """The same. Raises Unsupported for tensors of a kind that no graph takes as well."""
-        layout = self.layout(values)
-        for tensor, place in zip(layout.tensors, layout.places, strict=True):
-            refused = self.frontend.refuse(tensor)
-            if refused:
-                raise OfKind(place, tensor, refused)
-        return layout
 
     def subject(self, owner: tuple[Any, ...], layout: Any) -> Subject:
         """What the method works on now."""
