@@ -36,7 +36,7 @@ ORDERS = (
     ("_serve", "_gradients", "_signature"),
     ("_compile", "_engines", "_request", "_subject", "_reach", "_undo", "_state"),
     ("_resolve", "_tracing", "_request"),
-    ("_tracing", "_twin", "_reads"),
+    ("_tracing", "_twin", "_assigned", "_reads"),
     ("_subject", "_fingerprint", "_walk", "_classes", "_objects", "_namespaces"),
     ("_walk", "_outline", "_code", "_keys"),
     ("_objects", "_state", "_origin"),

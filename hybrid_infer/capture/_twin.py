@@ -17,7 +17,7 @@ from hybrid_infer import _profiler
 from hybrid_infer._errors import TraceError
 from hybrid_infer._parameters import Parameters
 from hybrid_infer._signature import Layout, OfValues, Signatures, Unsupported
-from hybrid_infer.capture import _outside, _rounding
+from hybrid_infer.capture import _assigned, _outside, _rounding
 from hybrid_infer.capture._copies import with_same_tensors
 from hybrid_infer.capture._since import Since
 from hybrid_infer.objects import _beside, _left_out, _origin
@@ -34,9 +34,9 @@ from hybrid_infer.state import (
     _tensor_attributes,
     _written,
 )
-from hybrid_infer.state._carry import Boxes, Carry, constant, simple
+from hybrid_infer.state._carry import Boxes, Carry
 from hybrid_infer.state._census import Census, Path, Place, rebuilt
-from hybrid_infer.state._described import box_of, boxes, described, differing, memories
+from hybrid_infer.state._described import described, differing, memories
 from hybrid_infer.state._ran import Trail
 from hybrid_infer.state._reach import Reach
 from hybrid_infer.state._reads import Recorder
@@ -125,8 +125,8 @@ class Twin:
         #: The arguments that the method has require a gradient, among the tensors of the call.
         self.requiring: set[int] = set()
         self.names: dict[Path, set[str]] = {}
-        self._changed: defaultdict[Path, set[str]] = defaultdict(set)
-        self._first: dict[Path, set[str]] = {}  # of these, what was looked at before the method assigned it
+        self.changed: defaultdict[Path, set[str]] = defaultdict(set)
+        self.first: dict[Path, set[str]] = {}  # of these, what was looked at before the method assigned it
         self.whole: set[int] = set()
         self.wholly: set[int] = set()  # ids of dicts of which no single entries were noted
         self._rebuilt = layout.rebuilder(frontend, parameters.defaults)
@@ -234,7 +234,7 @@ class Twin:
         watched = self._recorded()
         as_they_are = {id(value) for value in watched.values() if not self.watched or self.compared(value)}
         objects = _given.objects(values, self.parameters.defaults)
-        partly = _mappings.Watched(objects, recorder, lambda value: self._looked_past() or self.compared(value))
+        partly = _mappings.Watched(objects, recorder, lambda value: self.looked_past() or self.compared(value))
         forms, entries = [*map(_beside.form, objects)], _entries.Notes(self.census.objects, self.watched)
         settings = _omegaconf.Notes(self.census.objects, self.watched)
         unwatched = recorder.watch(value for value in watched.values() if id(value) not in as_they_are)
@@ -261,7 +261,7 @@ class Twin:
                     )
             value = entries.plain(value)
             self.writes, self.carries = [*outside.reasons, *rounding.reasons], ()
-            assigned = self._compare(places, before)
+            assigned = _assigned.compare(self, places, before)
             for i, (tensor, required) in enumerate(zip(passed, requires, strict=True), start=-len(weights)):
                 if self.frontend.requires_grad(tensor) == required:
                     continue
@@ -305,12 +305,12 @@ class Twin:
         self.writes += [f"it changes {name}, which is outside of the layer" for name in written]
         mine = {id(obj) for obj in (*self.census.objects.values(), *self.live.objects.values())}
         self.names = self._looked_up(recorder, watched, outside, self._depends)
-        self._first = {path: recorder.first(obj) for path, obj in watched.items()}
+        self.first = {path: recorder.first(obj) for path, obj in watched.items()}
         self.names.update((path, self._every(obj)) for path, obj in watched.items() if id(obj) in as_they_are)
         firsts = [slots[0].path for slots in groups.values()]
         self.names.update((firsts[i], names) for i, names in looked.names.items())
         left = {id(v) for v in unwatched} | (as_they_are if self.watched else set())
-        self._settle(assigned, value, left)
+        _assigned.settle(self, assigned, value, left)
         missed = {path: {"__dict__"} for path, obj in watched.items() if id(obj) in left}
         self.writes += _left_out.read(self.live.left_out, {**self.names, **missed})
         self.whole = {id(self.live.objects[path]) for path, obj in watched.items() if id(obj) in left}
@@ -378,7 +378,7 @@ class Twin:
 
         With another value there, the method would have changed it.
         """
-        unchanged: set[str] = note.assigned - self._changed[path] - self.frontend.ignored_writes
+        unchanged: set[str] = note.assigned - self.changed[path] - self.frontend.ignored_writes
         found: set[str] = note.names | unchanged
         return found
 
@@ -405,44 +405,6 @@ class Twin:
                 found[path] = obj
         return found
 
-    def _settle(
-        self, assigned: dict[str, tuple[Carry | None, Any]], value: Any, unwatched: Collection[int]
-    ) -> None:
-        """Which of the places that the method was seen to assign can be carried, if that is all that it does.
-
-        `assigned` are the reasons that follow from each, with what is there then. Of the carries that it has, some may
-        turn out to be read, or to be given a value (a part of the result `value`) that cannot be carried.
-        """
-        for number, carry in enumerate(self.parameters.carries):
-            read = self.names.get(carry.path, set())
-            if self._looked_into(carry):
-                self.writes.append(f"it replaces {carry.name}")
-            if not carry.read and self._looked_at(carry, unwatched):
-                self.writes.append(f"it replaces {carry.name}")
-                assigned[self.writes[-1]] = carry._replace(read=True), None
-            if carry.read and any(map(self._constant, _given.assigned(value, number))):
-                self.writes.append(f"it changes {carry.name}")
-            read.discard(carry.key)
-        carries: dict[Carry, None] = {}
-        for carry, after in (assigned.get(reason, (None, None)) for reason in self.writes):
-            if carry is None or self._looked_into(carry):
-                return
-            carry = carry._replace(read=carry.read or self._looked_at(carry, unwatched))
-            if carry.read and self._constant(after):
-                return
-            carries[carry] = None
-        live = zip(carries, Boxes([*carries], self.live.objects).held(), strict=True)
-        kinds = (self.frontend.tensor_type, *self.frontend.constant_types)
-        if all(simple(held, lambda value: isinstance(value, kinds), containers=not carry.read) for carry, held in live):
-            self.carries = (*carries,)
-
-    def _constant(self, value: Any) -> bool:
-        return constant(value) or isinstance(value, self.frontend.constant_types)
-
-    def _looked_into(self, carry: Carry) -> bool:
-        """Did the method look at the dict of the object that holds it, so that what it read there is not known?"""
-        return not carry.entry and "__dict__" in self.names.get(carry.path, ())
-
     def _add_entries(self, entries: _entries.Notes) -> None:
         looked = {path: names for path, names, every in entries.names() if not every}
         whole = (value for path, value in self.live.objects.items() if path not in looked)
@@ -450,79 +412,9 @@ class Twin:
         self.unsuited |= entries.unsuited()
         self.names.update(looked)
 
-    def _looked_past(self) -> bool:
+    def looked_past(self) -> bool:
         """May the code look at objects of which a recorder notes nothing?"""
         return not self.watched or self.past_notes
-
-    def _looked_at(self, carry: Carry, unwatched: Collection[int]) -> bool:
-        """May the method have read what an earlier call left there?"""
-        names, holder = self.names.get(carry.path, ()), self.live.objects[carry.path]
-        if self._looked_past() or id(self.census.objects[carry.path]) in unwatched:
-            return True
-        if carry.key in self._first.get(carry.path, ()):
-            return True
-        buffers = None if carry.entry else vars(holder).get("_buffers")
-        return "_buffers" in names and isinstance(buffers, dict) and carry.key in buffers
-
-    def _carry(self, box: Any, key: Any) -> Carry | None:
-        """The carry that assigning to a place of the twin would be, if it can be one; not known to be read."""
-        if type(key) is not str:
-            return None
-        for path, holder in self.census.objects.items():
-            if holder is box and path and type(holder) is dict and id(holder) not in self.census.grouped:
-                return Carry(path, True, key, True)
-            if isinstance(holder, (dict, list)) or not hasattr(holder, "__dict__") or _omegaconf.part(holder):
-                continue
-            layer = isinstance(holder, self.frontend.layer_type)
-            if vars(holder) is box or (layer and vars(holder).get("_buffers") is box):
-                kind = type(holder)
-                set_by_class = hasattr(getattr(kind, key, None), "__set__") or _assigns_itself(kind)
-                return Carry(path, False, key, False) if kind.__weakrefoffset__ and not set_by_class else None
-        return None
-
-    def _compare(
-        self, places: Sequence[tuple[Any, Any]], before: dict[Path, Any]
-    ) -> dict[str, tuple[Carry | None, Any]]:
-        """Add to ``writes`` what is not as it was; such reasons as would be none if it were carried, and the value."""
-        assigned: dict[str, tuple[Carry | None, Any]] = {}
-
-        kinds = (*self.frontend.traced_types, *self.frontend.constant_types)
-
-        def leaf(value: Any) -> bool:
-            return isinstance(value, kinds) or self.frontend.is_symbolic(value)
-
-        def note(reason: str, box: Any, key: Any) -> None:
-            self.writes.append(reason)
-            carry = None if box is None else self._carry(box, key)
-            fits = carry is not None and key in box and simple(box[key], leaf, containers=True)
-            assigned[reason] = (carry, box[key]) if fits else (None, None)
-
-        for place, value in places:
-            try:
-                same = place.box[place.key] is value
-            except (KeyError, IndexError):
-                same = False
-            if not same:
-                self._changed[place.path[:-1]].add(place.path[-1])
-                note(f"it replaces the {place.kind} {place.name}", place.box, place.key)
-        after = described(self.census, self.frontend)
-        for path, held in before.items():
-            if after.get(path) != held:
-                changed = self._in_order(path, differing(held, after.get(path)))
-                self._changed[path] |= {str(key) for _, key in changed}
-                if isinstance(self.census.objects[path], (dict, list)):  # each call may write to another place
-                    note(f"it changes {'.'.join(path)}", None, None)
-                else:
-                    for place in changed:
-                        box = box_of(self.census.objects[path], place, self.frontend)
-                        note(f"it changes {'.'.join((*path, str(place[1])))}", box, place[1])
-        return assigned
-
-    def _in_order(self, path: Path, places: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-        """Places of an object in the order in which it came to hold them: the program's own assignments leave that."""
-        value = self.census.objects[path]
-        held = {key: n for box in boxes(value, self.frontend) if isinstance(box, dict) for n, key in enumerate(box)}
-        return sorted(places, key=lambda place: (held.get(place[1], -1), str(place[1])))
 
     def _collect(
         self, value: Any, weights: Sequence[Any], tensors: Sequence[Any], kept: Callable[[Any], bool],
@@ -550,9 +442,3 @@ class Twin:
             sources.append(known[token])
         self.results, self.sources = layout, sources
         return computed
-
-
-def _assigns_itself(kind: type) -> bool:
-    """Has a class a ``__setattr__`` of its own? What that makes of a value, it would make of the result once more."""
-    base = next(base for base in kind.__mro__ if "__setattr__" in vars(base) and not _reads.notes(base))
-    return base is not object and base.__module__.partition(".")[0] not in ("torch", "paddle")
