@@ -11,9 +11,9 @@ from hybrid_infer._errors import BackendError, CaptureError, SpecError
 from hybrid_infer._pauses import for_a_while
 from hybrid_infer._request import Errand
 from hybrid_infer._route import Eager
-from hybrid_infer._signature import Unsupported
 from hybrid_infer._spec import InputSpec
 from hybrid_infer._types import carrier
+from hybrid_infer._unsupported import Unsupported
 
 _log = logging.getLogger("hybrid_infer")
 

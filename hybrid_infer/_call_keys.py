@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hybrid_infer._asking import Asked, Askings
-from hybrid_infer._signature import OfKind, OfLayer, Signatures, Unsupported
+from hybrid_infer._signature import Signatures
 from hybrid_infer._style import Styled
 from hybrid_infer._subject import Subject
+from hybrid_infer._unsupported import OfKind, OfLayer, Unsupported
 from hybrid_infer.state._carry import Boxes, Carries
 
 ATTRIBUTES = operator.attrgetter("__dict__")

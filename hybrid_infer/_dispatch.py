@@ -34,10 +34,10 @@ from hybrid_infer._miss import Stores, met, miss, subject_of
 from hybrid_infer._pace import Pace
 from hybrid_infer._request import Errand, specs
 from hybrid_infer._route import Compiled, Eager
-from hybrid_infer._signature import Unsupported
 from hybrid_infer._subject import Subject
 from hybrid_infer._turnover import Turnover
 from hybrid_infer._types import OVERLAP
+from hybrid_infer._unsupported import Unsupported
 from hybrid_infer._version import Call, Version
 from hybrid_infer.fingerprint._walked import Walked
 from hybrid_infer.state import _given, _written  # fmt: skip

@@ -27,7 +27,7 @@ from hybrid_infer._fleeting import Fleeting
 from hybrid_infer._log import tell
 from hybrid_infer._options import Options
 from hybrid_infer._parameters import OF_INSTANCES, Parameters
-from hybrid_infer._signature import Unsupported
+from hybrid_infer._unsupported import Unsupported
 from hybrid_infer.objects import _origin
 from hybrid_infer.state._carry import Carry
 

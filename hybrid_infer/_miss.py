@@ -21,8 +21,9 @@ from hybrid_infer._pauses import ever_longer, for_a_while
 from hybrid_infer._request import Errand, Request, described, specs
 from hybrid_infer._resolve import resolve
 from hybrid_infer._route import Eager
-from hybrid_infer._signature import Layout, Signatures, Unsupported
+from hybrid_infer._signature import Layout, Signatures
 from hybrid_infer._subject import Subject, Unformed
+from hybrid_infer._unsupported import Unsupported
 from hybrid_infer._version import Call
 from hybrid_infer.checks import _magnitudes
 from hybrid_infer.checks._invocation import Invocation

@@ -33,7 +33,7 @@ ORDERS = (
     ("_api", "_method", "_dispatch", "_miss", "_resolve", "_serve", "_candidates", "_router", "_compile"),
     ("_serve", "_outcomes", "_compile"),
     ("_dispatch", "_call_keys", "_signature"),
-    ("_serve", "_gradients", "_signature"),
+    ("_serve", "_gradients", "_signature", "_unsupported"),
     ("_compile", "_engines", "_request", "_subject", "_reach", "_undo", "_state"),
     ("_resolve", "_tracing", "_request"),
     ("_tracing", "_twin", "_assigned", "_reads"),

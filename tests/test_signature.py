@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybrid_infer._parameters import Parameters
-from hybrid_infer._signature import Signatures, Unsupported
+from hybrid_infer._signature import Signatures
 from hybrid_infer._structure import builder
+from hybrid_infer._unsupported import Unsupported
 
 KINDS = list(inspect._ParameterKind)
 

@@ -16,7 +16,8 @@ from typing import Any
 from hybrid_infer import _profiler
 from hybrid_infer._errors import TraceError
 from hybrid_infer._parameters import Parameters
-from hybrid_infer._signature import Layout, OfValues, Signatures, Unsupported
+from hybrid_infer._signature import Layout, Signatures
+from hybrid_infer._unsupported import OfValues, Unsupported
 from hybrid_infer.capture import _assigned, _outside, _rounding
 from hybrid_infer.capture._copies import with_same_tensors
 from hybrid_infer.capture._since import Since

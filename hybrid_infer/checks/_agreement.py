@@ -11,8 +11,9 @@ from hybrid_infer import _rewriting
 from hybrid_infer._log import tell
 from hybrid_infer._options import Options
 from hybrid_infer._route import Compiled
-from hybrid_infer._signature import Signatures, Unsupported
+from hybrid_infer._signature import Signatures
 from hybrid_infer._types import carrier
+from hybrid_infer._unsupported import Unsupported
 from hybrid_infer.checks import _halves, _verify
 from hybrid_infer.state import _given
 from hybrid_infer.state._carry import ASSIGNED, Carry

@@ -14,9 +14,10 @@ from typing import Any
 
 from hybrid_infer import _busy, _served_sizes
 from hybrid_infer._errors import BackendError, CaptureError, EngineError, StaticModelError, TraceError
-from hybrid_infer._signature import Signatures, Unsupported
+from hybrid_infer._signature import Signatures
 from hybrid_infer._structure import class_of, inlined
 from hybrid_infer._subject import Subject
+from hybrid_infer._unsupported import Unsupported
 from hybrid_infer._version import Call, Version, Weight
 from hybrid_infer.capture import _tracing
 from hybrid_infer.checks import _verify

@@ -10,10 +10,11 @@ from typing import Any
 
 from hybrid_infer import _engines
 from hybrid_infer._errors import EngineError
-from hybrid_infer._signature import Signatures, Unsupported
+from hybrid_infer._signature import Signatures
 from hybrid_infer._structure import leaf_kinds
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import Condition, carrier
+from hybrid_infer._unsupported import Unsupported
 from hybrid_infer._version import Call
 from hybrid_infer.checks import _agreement, _halves, _verify
 from hybrid_infer.static import _saved_sizes, _static_programs

@@ -12,9 +12,10 @@ from hybrid_infer._errors import CaptureError, SpecError, TraceError
 from hybrid_infer._met import Style
 from hybrid_infer._options import Options
 from hybrid_infer._request import Request
-from hybrid_infer._signature import Signatures, Unsupported
+from hybrid_infer._signature import Signatures
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import TensorSpec
+from hybrid_infer._unsupported import Unsupported
 from hybrid_infer._version import Call, Version
 from hybrid_infer.capture._copies import copied
 from hybrid_infer.state import _census, _roots

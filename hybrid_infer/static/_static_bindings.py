@@ -11,10 +11,11 @@ from typing import Any
 from hybrid_infer import _guards, _spec
 from hybrid_infer._errors import SpecError
 from hybrid_infer._parameters import Parameters
-from hybrid_infer._signature import Layout, Signatures, Unsupported
+from hybrid_infer._signature import Layout, Signatures
 from hybrid_infer._spec import InputSpec
 from hybrid_infer._structure import builder, leaf_kinds
 from hybrid_infer._types import TensorSpec
+from hybrid_infer._unsupported import Unsupported
 from hybrid_infer._version import Call
 from hybrid_infer.static._model import Method, Model, Saved, resolved
 

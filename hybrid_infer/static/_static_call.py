@@ -10,8 +10,9 @@ from typing import Any
 
 from hybrid_infer import _frontends
 from hybrid_infer._errors import EngineError, StaticModelError
-from hybrid_infer._signature import Signatures, Unsupported
+from hybrid_infer._signature import Signatures
 from hybrid_infer._structure import builder, constants, leaf_kinds
+from hybrid_infer._unsupported import Unsupported
 from hybrid_infer.static import _tensors
 from hybrid_infer.static._model import Method, Saved, resolved
 from hybrid_infer.static._static_bindings import Bindings
