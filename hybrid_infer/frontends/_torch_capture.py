@@ -41,6 +41,7 @@ from hybrid_infer.frontends import (
     _torch_groups,
     _torch_guards,
     _torch_layouts,
+    _torch_lengths,
     _torch_lookup,
     _torch_mixed_types,
     _torch_numbers,
@@ -220,7 +221,10 @@ def _memory(tensor: Any) -> Any:
     return _torch_layouts.storage(tensor) or object()
 
 
-def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int]) -> Captured:
+def _capture(
+    tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int], lengths: bool = True
+) -> Captured:
+    """`lengths`: is a ``len()`` that fixes a size to be looked into?"""
     arguments, shapes = given(tracee, dynamic)
     if not any(arguments):  # which the tracer has no words for
         raise TraceError("it computes nothing from its arguments")
@@ -230,7 +234,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
     with (
         _quiet(), mode, _torch_compiling.here(), _torch_builtins.here(), _torch_switches.kept(),
         _torch_composites.quick(), _torch_views.by_shape(), _torch_conversions.here(),
-        _torch_spaced.of_any_count(), _torch_writes.noted() as counted,
+        _torch_spaced.of_any_count(), _torch_writes.noted() as counted, _torch_lengths.noted() as numbers,
     ):  # fmt: skip
         try:
             with _torch_collectors.by_context(), _torch_fixed.noted() as lines, _torch_checks.noted() as made:
@@ -246,7 +250,7 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
         if written or state:
             tracee.written |= written
             tracee.state |= state
-            return _capture(tracee, dynamic, dynamic_ints)
+            return _capture(tracee, dynamic, dynamic_ints, lengths)
         if impure:
             return Captured(Graph(b"", (), (), (), (), ()), impure=impure)
         if lost:
@@ -255,6 +259,8 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
             raise TraceError(*unlike)
         checked = _torch_checks.as_result(program, made)
         captured, sizes = _described(program, tracee, dynamic, dynamic_ints, lines)
+        if lengths and numbers and captured.specialised:
+            return _with_lengths(tracee, dynamic, dynamic_ints, captured.specialised)
         if sides and not checked:
             raise TraceError("a branch depends on the values of a tensor, of which the tracer keeps no check")
         results = captured.graph.outputs[:-1] if checked else captured.graph.outputs
@@ -291,6 +297,20 @@ def _capture(tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: 
     assert exported is not None
     captured = replace(captured, conditions=tuple(sizes.with_late(captured.conditions, late)))
     return _with_model(captured, exported.model_proto)
+
+
+def _with_lengths(
+    tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int], fixed: frozenset[tuple[int, int]]
+) -> Captured:
+    """Traced with what ``len()`` gives as a size, if that leaves more sizes open than `fixed` tells; else as before."""
+    try:
+        with _torch_lengths.as_sizes() as told:
+            found = _capture(tracee, dynamic, dynamic_ints, lengths=False)
+        if not told and not found.impure and found.specialised < fixed:
+            return found
+    except TraceError as fault:
+        _log.debug("%s: what len() gives is a number: %s", tracee.name, fault)
+    return _capture(tracee, dynamic, dynamic_ints, lengths=False)
 
 
 def _translations() -> dict[Any, Any]:
