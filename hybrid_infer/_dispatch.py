@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hybrid_infer")
 
 _MEMO = 256  # signatures of one instance that are kept ready
+_ASIDE = 4  # routes of one signature that are kept beside the one that answered last
 _REST = 64  # calls of a method that no engine makes faster, for which it is left alone
 
 _chosen, _look_up, _STANCE, _EAGERLY = _stance.chosen, _stance.look_up, _stance.STANCE, _stance.EAGERLY
@@ -61,6 +62,8 @@ class State(CallKeys):
         super().__init__(method, frontend)
         self.counters = method.counters
         self.memo: OrderedDict[Any, Compiled | Eager] = OrderedDict()
+        #: Routes that answered before those of `memo`, whose conditions may hold again: the last ones first.
+        self.aside: dict[Any, tuple[Compiled | Eager, ...]] = {}
         self.routes: dict[tuple[int, str], Compiled] = {}  # by version and chosen engine
         #: Versions that lose to the eager method, by scale of the call, and how such calls are answered.
         self.slower: dict[tuple[int, int], tuple[Held, Eager]] = {}
@@ -135,11 +138,13 @@ class State(CallKeys):
         if route is None or not route.valid():
             if route is not None and not route.eager:
                 self.fired[route.broken()] += 1  # type: ignore[union-attr]
-            route, result = miss(self, owner, args, kwargs, values, key)
-            if result is not NOTHING:
-                if route is not None and route.eager and route.kind == "slower":
-                    self._leave_alone()
-                return result
+            route = None if route is None else self.switched(key, route)
+            if route is None:
+                route, result = miss(self, owner, args, kwargs, values, key)
+                if result is not NOTHING:
+                    if route is not None and route.eager and route.kind == "slower":
+                        self._leave_alone()
+                    return result
         else:
             try:
                 self.memo.move_to_end(key)
@@ -350,13 +355,38 @@ class State(CallKeys):
     def remember(self, key: Any, route: Any) -> None:
         """Have the calls with this key answered by `route`."""
         memo = self.memo
-        memo.pop(key, None)
+        before = memo.pop(key, None)
+        if before is not None and before is not route:
+            self._put_aside(key, before)
         memo[key] = route
         if len(memo) > _MEMO:
             try:
-                memo.popitem(last=False)
+                self.aside.pop(memo.popitem(last=False)[0], None)
             except KeyError:  # another thread emptied it
                 _log.debug("%s: routes were dropped while one was added", self.method.name)
+
+    def _put_aside(self, key: Any, route: Compiled | Eager) -> None:
+        """Keep a route for the time when its conditions hold again, as they do for `training` after each epoch."""
+        if route.kind == "busy" if route.eager else not self._in_use(route):  # type: ignore[union-attr]
+            return
+        aside = self.aside
+        others = (each for each in aside.get(key, ()) if each is not route)
+        aside[key] = (route, *others)[:_ASIDE]
+        while len(aside) > _MEMO:
+            aside.pop(next(iter(aside), None), None)
+
+    def _in_use(self, route: Any) -> bool:
+        """Is it the one that its instance has of a program? And it is known which side of branches a call takes."""
+        return not route.held.version.sides and any(each is route for each in list(self.routes.values()))
+
+    def switched(self, key: Any, former: Any) -> Any:
+        """A route that answered such calls before, and does again where `former` does no longer; None: there is none.
+        """
+        for route in self.aside.get(key, ()):
+            if route is not former and (route.eager or self._in_use(route)) and route.valid():
+                self.remember(key, route)
+                return route
+        return None
 
     def release(self) -> None:
         """Let go of every program and of what is known of versions: the next call takes them from the store.
@@ -364,6 +394,7 @@ class State(CallKeys):
         Calls in flight keep theirs until they end. Versions that are in no store stay known.
         """
         self.memo, self.routes, self.seen, self.slower, self.rest = OrderedDict(), {}, {}, {}, 0
+        self.aside = {}
         self.walked, self.crowds, self.pace, self.stumbles = Walked(), Crowds(), Pace(), _stumbles.Stumbles()
         self.sides = _sides.Sides()
         self.changes += 1
@@ -381,8 +412,8 @@ def _enter_child() -> None:
     _family.renew_after_fork()
     _written.Turn.renew_after_fork()
     for state in list(_STATES):
-        _INHERITED.append((state.memo, state.routes))
-        state.memo, state.routes, state.job = OrderedDict(), {}, None
+        _INHERITED.append((state.memo, state.routes, state.aside))
+        state.memo, state.routes, state.aside, state.job = OrderedDict(), {}, {}, None
 
 
 if hasattr(os, "register_at_fork"):

@@ -366,3 +366,7 @@ def _drop(state: Any, route: Compiled) -> None:
     for key, kept in list(state.memo.items()):
         if isinstance(kept, Compiled) and kept.program is route.program:
             state.memo.pop(key, None)
+    for key, several in list(state.aside.items()):
+        left = tuple(kept for kept in several if kept.eager or kept.program is not route.program)
+        if len(left) < len(several):
+            state.aside[key] = left

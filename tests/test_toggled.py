@@ -1,0 +1,106 @@
+"""What a program switches back and forth between calls costs a look-up for each value, not for each switch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support import counts, layer_class
+
+from hybrid_infer import _dispatch, inference, release
+
+
+@pytest.fixture
+def lookups(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The keys of calls that had to be looked up, in turn."""
+    found: list[Any] = []
+    miss = _dispatch.miss
+
+    def noted(state: Any, owner: Any, args: Any, kwargs: Any, values: Any, key: Any, *more: Any) -> Any:
+        found.append(key)
+        return miss(state, owner, args, kwargs, values, key, *more)
+
+    monkeypatch.setattr(_dispatch, "miss", noted)
+    return found
+
+
+def merged(framework: Any) -> Any:
+    class Adapted(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.base, self.more, self.merged = framework.nn.Linear(4, 4), framework.nn.Linear(4, 4), False
+
+        def forward(self, x: Any) -> Any:
+            return self.base(x) if self.merged else self.base(x) + self.more(x)
+
+    layer = Adapted()
+    layer.eval()
+    return inference(layer)
+
+
+def alike(layer: Any, x: Any) -> None:
+    expected = layer.base(x) if layer.merged else layer.base(x) + layer.more(x)
+    assert abs((layer(x) - expected).numpy()).max() < 1e-5
+
+
+def written(weight: Any) -> None:
+    more = weight + 1
+    weight.set_value(more) if hasattr(weight, "set_value") else weight.copy_(more)
+
+
+def test_a_switch_to_what_was_there_before_looks_nothing_up(framework: Any, lookups: list[Any]) -> None:
+    layer, x = merged(framework), framework.ones([2, 4])
+    with framework.no_grad():
+        for layer.merged in (False, True, False, True):
+            alike(layer, x)
+        known = len(lookups)
+        for _ in range(6):
+            for layer.merged in (False, True):
+                alike(layer, x)
+    assert counts()["captures"] == 2 and counts()["eager_calls"] == 0
+    assert len(lookups) == known
+
+
+def test_weights_that_changed_meanwhile_are_seen_after_a_switch(framework: Any) -> None:
+    layer, x = merged(framework), framework.ones([2, 4])
+    with framework.no_grad():
+        for number in range(6):
+            layer.merged = bool(number % 2)
+            alike(layer, x)
+            written(layer.base.weight)
+    assert counts()["eager_calls"] == 0
+
+
+def test_training_between_evaluations_looks_nothing_up(framework: Any, lookups: list[Any]) -> None:
+    """In training it draws random numbers, which keeps it eager; that too is known from the epoch before."""
+
+    class Dropped(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.drop = framework.nn.Linear(4, 4), framework.nn.Dropout(0.5)
+
+        def forward(self, x: Any) -> Any:
+            return self.drop(self.linear(x))
+
+    layer, x = inference(Dropped()), framework.ones([2, 4])
+    with framework.no_grad():
+        for epoch in range(6):
+            if epoch == 2:
+                known = len(lookups)
+            layer.train()
+            layer(x)
+            layer.eval()
+            assert abs((layer(x) - layer.linear(x)).numpy()).max() < 1e-5
+    assert len(lookups) == known
+    assert counts()["hits"] + counts()["captures"] + counts()["eager_calls"] >= 12
+
+
+def test_what_is_released_is_not_kept_for_a_switch(framework: Any) -> None:
+    layer, x = merged(framework), framework.ones([2, 4])
+    with framework.no_grad():
+        for layer.merged in (False, True):
+            alike(layer, x)
+    _, state = layer.forward.__hybrid_infer__.states[id(layer)]
+    assert state.aside
+    release(layer)
+    assert not state.aside
