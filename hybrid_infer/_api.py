@@ -39,9 +39,24 @@ def _as_given(function: Callable[Concatenate[Any, _Options], Any]) -> Decorator[
         def decorate(target: Any) -> Any:
             return target if is_inference_mode(target) else decorator(target)
 
-        return decorate if target is None else decorate(target)
+        return _of_one(decorate) if target is None else decorate(target)
 
     return cast("Decorator[_Options]", given)
+
+
+def _of_one(decorate: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A decorator that says itself what it takes: Python would name what is written here, of which nobody knows."""
+
+    def decorator(*args: Any, **kwargs: Any) -> Any:
+        if len(args) != 1 or kwargs:
+            more = "" if not kwargs else f" and {', '.join(map(repr, kwargs))}"
+            raise TypeError(
+                f"What inference() made of its options was given {len(args)} arguments{more}; it takes one: a function "
+                "written in Python, a bound method, a torch.nn.Module or a paddle.nn.Layer, as in `inference()(layer)`"
+            )
+        return decorate(args[0])
+
+    return decorator
 
 
 @_as_given
@@ -158,7 +173,7 @@ def inference(
     given = {name: value for name, value in locals().items() if name != "function"}
     options = _options.make(given)
     if function is None:
-        return lambda target: wrap(target, options)
+        return _of_one(lambda target: wrap(target, options))
     return wrap(function, options)
 
 
@@ -178,7 +193,7 @@ def wrap(target: Any, options: _options.Options, asked: str = "inference") -> An
         return _wrap_layer(target, options)
     raise TypeError(
         f"{asked}() was given {_described(target)}; it takes a function written in Python, a bound method, a "
-        "torch.nn.Module or a paddle.nn.Layer" + _hint(target)
+        "torch.nn.Module or a paddle.nn.Layer" + (_one_by_one(target, asked) or _hint(target))
     )
 
 
@@ -215,6 +230,15 @@ def _described(target: Any) -> str:
     kind = target if isinstance(target, type) else type(target)
     what = "the class" if isinstance(target, type) else "an object of class"
     return f"{what} {kind.__module__}.{kind.__qualname__}"
+
+
+def _one_by_one(target: Any, asked: str) -> str:
+    """What to do with several layers that were given at once."""
+    if isinstance(target, dict) and target:
+        return f". Go through its values: `for each in layers.values(): {asked}(each)`"
+    if isinstance(target, (list, tuple, set, frozenset)) and target:
+        return f". Go through it: `for each in layers: {asked}(each)`"
+    return ""
 
 
 def _hint(target: Any) -> str:
@@ -288,6 +312,13 @@ def _ready(bound: Bound) -> Bound:
     return bound
 
 
+#: What no decorated method has for its instance.
+_NO_OWNERS = (
+    type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType, functools.partial,
+    bytes, set, frozenset,
+)  # fmt: skip
+
+
 def release(target: Any) -> None:
     """Give back the sessions, and the memory that engines hold, of a layer or of a decorated method.
 
@@ -302,7 +333,8 @@ def release(target: Any) -> None:
     Raises
     ------
     TypeError
-        `target` is a function or a class that is not decorated, which holds nothing to give back.
+        `target` is a function or a class that is not decorated, or a value, such as None, a list or a tensor: nothing
+        that could have been served.
 
     Examples
     --------
@@ -318,8 +350,9 @@ def release(target: Any) -> None:
         (method if owner is None else method.owned).release(None if owner is None else {id(owner)})
         _trim()
         return
-    if isinstance(target, (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType)):
-        raise TypeError(f"release() was given {_described(target)}; it takes a layer or what inference() returned")
+    if isinstance(target, _NO_OWNERS) or not HotMethod.can_own(target):
+        taken = "it takes a layer or what inference() returned" + _one_by_one(target, "release")
+        raise TypeError(f"release() was given {_described(target)}; {taken}")
     frontend = _frontends.of(target)
     owners = {id(target)}
     if frontend is not None:

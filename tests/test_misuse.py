@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import hybrid_infer
-from hybrid_infer import InputSpec, OptionError, SpecError, _options, inference, load, save, to_static
+from hybrid_infer import InputSpec, OptionError, SpecError, _options, inference, load, release, save, to_static
 
 
 def test_a_misspelled_engine_in_the_environment_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,3 +255,34 @@ def test_a_file_of_weights_is_no_static_model(tmp_path: Path, name: str) -> None
     (tmp_path / name).write_bytes(b"weights")
     with pytest.raises(hybrid_infer.StaticModelError, match=r"hold weights.*framework's own load\(\), weights into"):
         load(tmp_path / name)
+
+
+@pytest.mark.parametrize("target", [None, "x", 3, b"x", [object()], (), {}, set(), functools, functools.partial(len)])
+def test_what_holds_nothing_to_release(target: Any) -> None:
+    words = r"release\(\) was given .*; it takes a layer or what inference\(\) returned"
+    with pytest.raises(TypeError, match=words):
+        release(target)
+
+
+def test_layers_are_released_one_by_one() -> None:
+    with pytest.raises(TypeError, match=r"builtins.list; .*Go through it: `for each in layers: release\(each\)`"):
+        release([object(), object()])
+    release(object())  # of any class: it may be what a decorated function was given
+
+
+def test_layers_are_decorated_one_by_one() -> None:
+    for several in ([object()], (object(),)):
+        with pytest.raises(TypeError, match=r"Go through it: `for each in layers: inference\(each\)`"):
+            inference(several)
+    with pytest.raises(TypeError, match=r"Go through its values: `for each in layers\.values\(\): inference\(each\)`"):
+        inference({"a": object()})
+
+
+@pytest.mark.parametrize("options", [{}, {"backend": "onnxruntime"}])
+@pytest.mark.parametrize("given", [(), (len, 3)], ids=["nothing", "two"])
+def test_a_decorator_that_is_called_with_anything_but_a_function(options: Any, given: Any) -> None:
+    words = rf"What inference\(\) made of its options was given {len(given)} arguments; it takes one: a function"
+    with pytest.raises(TypeError, match=words):
+        inference(**options)(*given)
+    with pytest.raises(TypeError, match="it takes one: a function"):
+        inference(**options)(lambda x: x, backend="openvino")
