@@ -22,6 +22,7 @@ from hybrid_infer import (
     _serve,
     _sides,
     _stance,
+    _stats,
     _stumbles,
 )
 from hybrid_infer._busy import NOTHING, capturing
@@ -106,8 +107,12 @@ class State(CallKeys):
                 if self.meet(args, kwargs):
                     self.rest = 0
                     return self.call(owner, args, kwargs)
-            self.counters.left_alone += 1
-            return self.method.function(*owner, *args, **kwargs)
+            result = self.method.function(*owner, *args, **kwargs)
+            if self._records(result):
+                self.counters.left_recorded += 1
+            else:
+                self.counters.left_alone += 1
+            return result
         if self._transparent() and not self._placed():
             reason = self.frontend.aside()
             if reason:
@@ -274,7 +279,12 @@ class State(CallKeys):
         self, owner: tuple[Any, ...], args: Any, kwargs: Any, reason: str, remedy: str, kind: str = "capture"
     ) -> Any:
         """The answer of the eager method. Where that raises an error, the call is at fault, and no reason is logged."""
-        if kind in ("slower", "busy") or self.method.options.fallback == "error":
+        if kind == "slower":
+            self._leave_alone()
+            result = self.method.function(*owner, *args, **kwargs)
+            self.counters.fall_back(_stats.RECORDED if self._records(result) else reason)
+            return result
+        if kind == "busy" or self.method.options.fallback == "error":
             self.note(reason, remedy, kind)
             return self.method.function(*owner, *args, **kwargs)
         self.counters.fall_back(reason)
@@ -285,15 +295,22 @@ class State(CallKeys):
     def note(self, reason: str, remedy: str, kind: str) -> None:
         """Count and log that the eager method answers. Raises CaptureError or BackendError under fallback="error"."""
         self.counters.fall_back(reason)
-        if kind == "slower":
-            self._leave_alone()
-        elif kind != "busy":
+        if kind != "busy":
             if self.method.options.fallback == "error":
                 from hybrid_infer import _troubleshooting
 
                 error = BackendError if kind == "build" else CaptureError
                 raise error(self.method.name, reason, _troubleshooting.remedy(reason, remedy))
             self.method.warn(reason, remedy)
+
+    def _records(self, result: Any) -> bool:
+        """Is a backward pass possible through a result of the eager method?"""
+        if not self._grad():
+            return False
+        several = result.values() if isinstance(result, dict) else result
+        several = several if isinstance(result, (dict, list, tuple)) else [result]
+        needs, tensor_type = self.frontend.requires_grad, self.frontend.tensor_type
+        return any(isinstance(each, tensor_type) and needs(each) for each in several)
 
     def _leave_alone(self) -> None:
         """Look at no call for a while, unless an engine serves calls of another scale."""

@@ -11,6 +11,8 @@ _REASONS = 64  # that are counted one by one; a reason that names what varies wo
 OTHERS = "other reasons"
 #: Why a method stays eager by choice; the figures are in the log, since a reason has to be the same for every call.
 SLOWER = "no engine makes it faster than the eager method"
+#: The same for calls that record gradients, as those of a training loop do.
+RECORDED = "gradients are recorded, and even without them no engine makes it faster than the eager method"
 _ALL: dict[str, Counters] = {}
 
 
@@ -20,10 +22,11 @@ class Counters:
     Plain integers that are bumped without a lock: under contention a hit may go uncounted, which is worth less than
     a lock on every call. The rare events are counted under one. ``left_alone``: calls of a method that is eager by
     choice, which are to cost next to nothing; they are among the eager calls, for the reason `SLOWER`.
+    ``left_recorded``: those of them that recorded gradients, for the reason `RECORDED`.
     """
 
     _NUMBERS = ("bindings", "builds", "captures", "disk_loads", "eager_calls", "hits")
-    __slots__ = (*_NUMBERS, "_told", "fallbacks", "left_alone", "name")
+    __slots__ = (*_NUMBERS, "_told", "fallbacks", "left_alone", "left_recorded", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -31,7 +34,7 @@ class Counters:
 
     def clear(self) -> None:
         self.captures = self.builds = self.disk_loads = self.bindings = self.hits = self.eager_calls = 0
-        self.left_alone = 0
+        self.left_alone = self.left_recorded = 0
         self.fallbacks: dict[str, int] = {}
         self._told: set[str] = set()
 
@@ -58,9 +61,10 @@ class Counters:
             self.fallbacks[reason] = self.fallbacks.get(reason, 0) + 1
 
     def as_dict(self) -> dict[str, Any]:
-        alone, reasons = self.left_alone, dict(self.fallbacks)
-        if alone:
-            reasons[SLOWER] = reasons.get(SLOWER, 0) + alone
+        reasons, alone = dict(self.fallbacks), self.left_alone + self.left_recorded
+        for reason, calls in ((SLOWER, self.left_alone), (RECORDED, self.left_recorded)):
+            if calls:
+                reasons[reason] = reasons.get(reason, 0) + calls
         return {name: getattr(self, name) for name in self._NUMBERS} | {
             "eager_calls": self.eager_calls + alone, "fallbacks": reasons,
         }  # fmt: skip

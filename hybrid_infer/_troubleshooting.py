@@ -20,7 +20,11 @@ class Section(NamedTuple):
 
 #: The first whose pattern is found in a reason is the one. A remedy stands here where the reason brings none along.
 SECTIONS: tuple[Section, ...] = (
-    Section("slower", r"^no engine makes it faster|^while gradients are recorded, the eager|through a backward pass"),
+    Section(
+        "slower",
+        r"^no engine makes it faster|^gradients are recorded, and even without|"
+        r"^while gradients are recorded, the eager|through a backward pass",
+    ),
     Section("look-ups", r"^most of its calls have to be looked up"),
     Section("defects", r"^a defect of hybrid_infer"),
     Section("nested", r"^what it holds is nested too deeply"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from router_support import X, decided
 from torch_support import Block, counts, same, twice
 
 import hybrid_infer
-from hybrid_infer import _dispatch, _router, inference, load, save, stance
+from hybrid_infer import _dispatch, _router, _stats, _troubleshooting, inference, load, save, stance
 
 pytestmark = pytest.mark.torch
 
@@ -211,3 +212,31 @@ def test_an_eager_choice_is_about_the_attributes_that_were_read(monkeypatch: pyt
         for _ in range(70):
             same(layer(X), layer.linear(layer.linear(layer.linear(X))))
     assert counts()["hits"] > 0
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
+def test_calls_that_train_are_told_apart_from_those_that_no_engine_makes_faster(
+    several: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Hot(Block):
+        @inference
+        def forward(self, x: torch.Tensor) -> Any:
+            found = Block.forward(self, x)
+            return (found, found.detach()) if several else found
+
+    decided(monkeypatch, eager=1.0)
+    layer = Hot()
+    for _ in range(2):
+        with torch.no_grad():
+            for _ in range(10):
+                layer(X)
+        for _ in range(90):
+            layer.zero_grad()
+            found = layer(X)
+            (found[0] if several else found).sum().backward()
+    layer.requires_grad_(False)
+    for _ in range(5):
+        layer(X)  # gradients are on, and none is recorded
+    told = counts()["fallbacks"]
+    assert told == {_router.SLOWER: 19 + 5, _stats.RECORDED: 180}
+    assert _troubleshooting.section(_stats.RECORDED).name == "slower"
