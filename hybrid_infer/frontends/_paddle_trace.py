@@ -19,6 +19,7 @@ from hybrid_infer.frontends import _paddle_autocast, _paddle_complex_numbers, _p
 from hybrid_infer.frontends._paddle_eager import Mode, forwards_alone
 from hybrid_infer.frontends._paddle_images import of_any_size
 from hybrid_infer.frontends._paddle_in_place import followed
+from hybrid_infer.frontends._paddle_inferred import put_right
 from hybrid_infer.frontends._paddle_literals import of_any_type
 from hybrid_infer.frontends._paddle_loops import program_key, watched
 from hybrid_infer.frontends._paddle_mode import recording
@@ -184,6 +185,7 @@ def _traced(
         stack.enter_context(of_any_size())
         stack.enter_context(of_any_type())
         stack.enter_context(by_computed_widths())
+        stack.enter_context(put_right())
         stack.enter_context(of_any_image())
         if not gradients:
             stack.enter_context(forwards_alone())

@@ -1,0 +1,97 @@
+"""Sizes of results that Paddle infers wrongly where sizes are left open, put right as an operator is traced.
+
+It takes the larger of -1 and 1 for what a product is broadcast to, half of -1 for the length of a spectrum, and -1
+times -1 for a number of elements. What a method makes of such a size (``y.shape[0]``) would be a number of the program,
+the same in each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from hybrid_infer._own_thread import replaced
+from hybrid_infer.frontends._paddle_watch import recorded
+
+
+@contextmanager
+def put_right() -> Iterator[None]:
+    """While a method is traced on this thread."""
+    import paddle
+
+    with ExitStack() as stack:
+        for name, sizes in _RULES.items():
+            stack.enter_context(replaced(paddle._C_ops, name, _corrected(sizes)))
+        stack.enter_context(replaced(paddle.pir.Value, "__matmul__", _corrected(_matmul)))
+        yield
+
+
+def _corrected(sizes: Callable[..., list[int]]) -> Callable[..., Any]:
+    import paddle
+
+    def computed(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        results = operator(*args, **kwargs)
+        result = results[0] if isinstance(results, (list, tuple)) else results
+        if isinstance(result, paddle.pir.Value):
+            inferred = recorded(result)
+            found = sizes(inferred, *args, **kwargs)
+            if found != inferred:
+                result.set_shape(found)
+        return results
+
+    return computed
+
+
+def _broadcast(*shapes: Sequence[int]) -> list[int]:
+    """A size that is left open gives way to one that is more than 1, and stays open beside 1."""
+    rank = max(map(len, shapes))
+    columns = zip(*([1] * (rank - len(shape)) + list(shape) for shape in shapes), strict=True)
+    return [max(column) if max(column) > 1 else min(column) for column in columns]
+
+
+def _matmul(inferred: list[int], x: Any, y: Any, *_: Any, **__: Any) -> list[int]:
+    left, right = recorded(x), recorded(y)
+    if min(len(left), len(right)) < 2:
+        return inferred
+    batch = _broadcast(left[:-2], right[:-2])
+    return [*batch, *inferred[len(batch) :]]
+
+
+def _einsum(inferred: list[int], values: Sequence[Any], equation: str) -> list[int]:
+    given, arrow, wanted = equation.replace(" ", "").partition("->")
+    if not arrow:
+        return inferred
+    sizes: dict[str, list[int]] = {}
+    for term, value in zip(given.split(","), values, strict=True):
+        shape = recorded(value)
+        for label, size in zip(_labels(term, len(shape)), shape, strict=True):
+            sizes.setdefault(label, []).append(size)
+    return [_broadcast(*([size] for size in sizes[label]))[0] for label in _labels(wanted, len(inferred))]
+
+
+def _labels(term: str, rank: int) -> list[str]:
+    """Of each axis of an operand; those that an ellipsis stands for are counted from the last."""
+    before, dots, after = term.partition("...")
+    between = rank - len(before) - len(after) if dots else 0
+    return [*before, *(f"...{place}" for place in reversed(range(between))), *after]
+
+
+def _half(inferred: list[int], x: Any, axes: Sequence[int], *_: Any, **__: Any) -> list[int]:
+    """Of the last of the axes about half of the frequencies are kept."""
+    last = axes[-1] % len(inferred)
+    return [-1 if place == last and recorded(x)[last] < 0 else size for place, size in enumerate(inferred)]
+
+
+def _sums(inferred: list[int], x: Any, axis: Any, flatten: bool, *_: Any, **__: Any) -> list[int]:
+    """Along all elements in a row, where no axis is given."""
+    return [-1] if flatten and -1 in recorded(x) else inferred
+
+
+def _elementwise(_: list[int], x: Any, y: Any) -> list[int]:
+    return _broadcast(recorded(x), recorded(y))
+
+
+_RULES: dict[str, Callable[..., list[int]]] = {
+    "atan2": _elementwise, "cumsum": _sums, "einsum": _einsum, "fft_r2c": _half, "matmul": _matmul,
+}  # fmt: skip

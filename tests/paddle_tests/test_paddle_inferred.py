@@ -1,0 +1,68 @@
+"""Sizes of results that Paddle infers wrongly where sizes vary: what is made of them is right for every size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+paddle = pytest.importorskip("paddle")
+
+from paddle_support import grid, right_when_captured  # noqa: E402
+
+pytestmark = pytest.mark.paddle
+PRODUCTS: dict[str, Callable[[Any, Any], Any]] = {
+    "matmul": lambda x, y: paddle.matmul(x, y, transpose_y=True),
+    "operator": lambda x, y: x @ y.transpose([0, 2, 1]),
+    "einsum": lambda x, y: paddle.einsum("bij,bkj->bik", x, y),
+    "ellipsis": lambda x, y: paddle.einsum("...ij,...kj->...ik", x, y),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_the_batch_of_a_product_with_a_matrix_for_all_of_it(name: str) -> None:
+    product = PRODUCTS[name]
+
+    def method(x: Any, y: Any) -> Any:
+        count = product(x, y).shape[0]
+        return x.reshape([x.shape[0], -1]) * count + x.sum() * paddle.ones([1])
+
+    calls = [(grid(batch, 2, 3), grid(1, 2, 3)) for batch in (2, 3, 4)]
+    right_when_captured(method, *calls, captures=2)
+
+
+def test_the_batch_of_a_product_of_tensors_with_different_numbers_of_axes() -> None:
+    def method(x: Any, y: Any) -> Any:
+        product = paddle.matmul(x, y)
+        return x.reshape([x.shape[0], -1]) * product.shape[1] + x.sum() * paddle.ones([1])
+
+    calls = [(grid(batch, 1, 2, 3), grid(5, 3, 2)) for batch in (2, 3, 4)]
+    right_when_captured(method, *calls, captures=2)
+
+
+def test_the_number_of_all_elements() -> None:
+    def method(x: Any) -> Any:
+        return x.reshape([x.shape[0], -1]) * paddle.cumsum(x).shape[0] + x.sum() * paddle.ones([1])
+
+    right_when_captured(method, *[(grid(size, size + 1),) for size in (2, 3, 4)], captures=2)
+
+
+def test_an_angle_of_a_column_and_a_row() -> None:
+    def method(x: Any, y: Any) -> Any:
+        angles = paddle.atan2(x, y)
+        return angles, x.reshape([x.shape[0], -1]) * angles.shape[1] + x.sum() * paddle.ones([1])
+
+    right_when_captured(method, *[(grid(size, 1), grid(1, size + 1)) for size in (2, 3, 4)], captures=2)
+
+
+def test_scores_that_are_shifted_to_relative_positions() -> None:
+    def method(queries: Any, positions: Any) -> Any:
+        scores = paddle.matmul(queries, positions)
+        batch, heads, rows, columns = scores.shape
+        wide = paddle.concat([paddle.zeros([batch, heads, rows, 1]), scores], axis=-1)
+        wide = wide.reshape([batch, heads, columns + 1, rows])
+        return wide[:, :, 1:].reshape(paddle.shape(scores))
+
+    calls = [(grid(batch, 2, rows, 4), grid(1, 2, 4, rows)) for batch, rows in ((2, 5), (3, 6), (4, 7))]
+    right_when_captured(method, *calls, captures=2)
