@@ -14,6 +14,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 _made: weakref.WeakSet[Lock] = weakref.WeakSet()
+#: Python's own locks of modules that are being imported, weakly held, by their names.
+_MODULE_LOCKS: dict[str, Callable[[], Any]] = getattr(sys.modules.get("_frozen_importlib"), "_module_locks", {})
 
 
 class Lock:
@@ -57,23 +59,30 @@ class Lock:
         self._lock = self._make()
 
 
-_PATIENCE = 1.0  # seconds for which a fork waits for imports
-_OURS = "hybrid_infer."
+_PATIENCE = 10.0  # seconds for which a fork waits for imports, of which that of an exporter takes some
+#: What a first call imports, by the first part of its name: what these import in turn is there once they are.
+_OURS = frozenset({
+    "hybrid_infer", "torch", "functorch", "paddle", "paddle2onnx", "onnx", "onnx_ir", "onnxscript", "onnxruntime", "openvino",
+    "tensorrt", "cupy", "sympy",
+})  # fmt: skip
 
 
 def _before_fork() -> None:
     """Wait for threads that import modules of ours: they would stay half imported in the child, and hang it."""
     deadline = time.monotonic() + _PATIENCE
-    while any(map(_half_imported, _our_modules())) and time.monotonic() < deadline:
+    while _imported_elsewhere() and time.monotonic() < deadline:
         time.sleep(0.001)
 
 
-def _our_modules() -> list[Any]:
-    return [module for name, module in sys.modules.copy().items() if name.startswith(_OURS)]
-
-
-def _half_imported(module: Any) -> bool:
-    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+def _imported_elsewhere() -> bool:
+    """Does another thread hold the lock of a module of ours, from before it looks for it until it is whole?"""
+    here = threading.get_ident()
+    for name, known in _MODULE_LOCKS.copy().items():
+        if name.partition(".")[0] in _OURS:
+            owner = getattr(known(), "owner", None)
+            if owner is not None and owner != here:
+                return True
+    return False
 
 
 def _enter_child() -> None:

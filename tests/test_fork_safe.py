@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 import time
+import types
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -152,3 +153,38 @@ def test_a_module_that_another_thread_imports_is_whole_in_a_child(
         thread.join()
         sys.modules.pop(name, None)
         vars(hybrid_infer).pop("_imported_late", None)
+
+
+@pytest.mark.parametrize("name", ["onnxscript", "onnxruntime"])
+def test_a_package_that_another_thread_imports_for_a_first_call_is_whole_in_a_child(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / name  # of the same name as what a first call imports, as its parts are
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "_imported_late.py").write_text("import time\nentered.set()\ntime.sleep(0.3)\nNAME = 1\n")
+    inside = threading.Event()
+    monkeypatch.setattr(builtins, "entered", inside, raising=False)
+    parent = types.ModuleType(name)
+    parent.__path__ = [str(package)]
+    monkeypatch.setitem(sys.modules, name, parent)
+    wanted = f"{name}._imported_late"
+    thread = threading.Thread(target=importlib.import_module, args=(wanted,))
+    thread.start()
+    try:
+        assert inside.wait(20)
+        assert in_child(lambda: importlib.import_module(wanted).NAME == 1, seconds=5)
+    finally:
+        thread.join()
+        sys.modules.pop(wanted, None)
+
+
+def test_a_fork_within_an_import_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "_forks_inside.py").write_text("FINE = forks()\n")
+    monkeypatch.setattr(hybrid_infer, "__path__", [*hybrid_infer.__path__, str(tmp_path)])
+    monkeypatch.setattr(builtins, "forks", lambda: not _fork_safe._imported_elsewhere(), raising=False)
+    try:
+        assert importlib.import_module("hybrid_infer._forks_inside").FINE
+    finally:
+        sys.modules.pop("hybrid_infer._forks_inside", None)
+        vars(hybrid_infer).pop("_forks_inside", None)
