@@ -158,7 +158,8 @@ class _Session(_program.Session):
                 if name not in copied:
                     settings.add_initializer(name, value)
         try:
-            session = runtime.InferenceSession(model[0], settings, providers=["CPUExecutionProvider"])
+            with _fork_safe.Unforked():
+                session = runtime.InferenceSession(model[0], settings, providers=["CPUExecutionProvider"])
         except Exception as error:
             if lease is not None:
                 lease.release()
@@ -209,7 +210,10 @@ class _Watched:
             if self._session is None:
                 runtime = _import()
                 settings = _settings(runtime, self._options, 1)
-                self._session = runtime.InferenceSession(self._mended, settings, providers=["CPUExecutionProvider"])
+                with _fork_safe.Unforked():
+                    self._session = runtime.InferenceSession(
+                        self._mended, settings, providers=["CPUExecutionProvider"]
+                    )
             return self._session
 
 

@@ -62,16 +62,39 @@ class Lock:
 _PATIENCE = 10.0  # seconds for which a fork waits for imports, of which that of an exporter takes some
 #: What a first call imports, by the first part of its name: what these import in turn is there once they are.
 _OURS = frozenset({
-    "hybrid_infer", "torch", "functorch", "paddle", "paddle2onnx", "onnx", "onnx_ir", "onnxscript", "onnxruntime", "openvino",
-    "tensorrt", "cupy", "sympy",
+    "hybrid_infer", "torch", "functorch", "paddle", "paddle2onnx", "onnx", "onnx_ir", "onnxscript", "onnxruntime",
+    "openvino", "tensorrt", "cupy", "sympy",
 })  # fmt: skip
 
 
+_within: list[int] = []  # the threads that are in what no fork is to fall into
+
+
+class Unforked:
+    """A ``with`` block for whose end forks in other threads wait: for C code that holds locks of its own in it."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        _within.append(threading.get_ident())
+
+    def __exit__(self, *fault: object) -> None:
+        _within.remove(threading.get_ident())
+
+
 def _before_fork() -> None:
-    """Wait for threads that import modules of ours: they would stay half imported in the child, and hang it."""
+    """Wait for threads that import modules of ours: they would stay half imported in the child, and hang it.
+
+    So do the locks of C code.
+    """
     deadline = time.monotonic() + _PATIENCE
-    while _imported_elsewhere() and time.monotonic() < deadline:
+    while (_elsewhere(_within) or _imported_elsewhere()) and time.monotonic() < deadline:
         time.sleep(0.001)
+
+
+def _elsewhere(threads: list[int]) -> bool:
+    here = threading.get_ident()
+    return any(each != here for each in threads)
 
 
 def _imported_elsewhere() -> bool:
@@ -88,6 +111,8 @@ def _imported_elsewhere() -> bool:
 def _enter_child() -> None:
     for each in list(_made):
         each._renew()
+    here = threading.get_ident()
+    _within[:] = [each for each in _within if each == here]
 
 
 if hasattr(os, "register_at_fork"):
@@ -118,4 +143,4 @@ else:
             return value
 
 
-__all__ = ["Lock", "cached_property"]
+__all__ = ["Lock", "Unforked", "cached_property"]

@@ -179,6 +179,24 @@ def test_a_package_that_another_thread_imports_for_a_first_call_is_whole_in_a_ch
         sys.modules.pop(wanted, None)
 
 
+def test_a_fork_waits_for_what_it_must_not_fall_into() -> None:
+    inside, lock = threading.Event(), threading.Lock()
+
+    def holds() -> None:
+        with _fork_safe.Unforked(), lock:
+            inside.set()
+            time.sleep(0.3)
+
+    thread = threading.Thread(target=holds)
+    thread.start()
+    assert inside.wait(20)
+    assert in_child(lambda: lock.acquire(timeout=2))
+    thread.join()
+    with _fork_safe.Unforked():  # whoever forks in it waits for nobody
+        assert in_child(lambda: _fork_safe._within == [threading.get_ident()])
+    assert not _fork_safe._within
+
+
 def test_a_fork_within_an_import_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "_forks_inside.py").write_text("FINE = forks()\n")
     monkeypatch.setattr(hybrid_infer, "__path__", [*hybrid_infer.__path__, str(tmp_path)])

@@ -179,3 +179,30 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
     )
     assert done.stdout == "7\n", done.stderr
+
+
+def test_a_child_is_not_forked_while_another_thread_makes_a_session() -> None:
+    """The engine's own locks, of which Python knows nothing, would stay locked in the child."""
+    done = run(
+        """
+import threading, time, onnxruntime
+inside, lock, make = threading.Event(), threading.Lock(), onnxruntime.InferenceSession
+
+def slow(*args, **kwargs):
+    with lock:
+        inside.set()
+        time.sleep(0.3)
+        return make(*args, **kwargs)
+
+onnxruntime.InferenceSession = slow
+thread = threading.Thread(target=load)
+thread.start()
+assert inside.wait(20)
+child = os.fork()
+if not child:
+    os._exit(0 if lock.acquire(timeout=2) else 1)
+print("status", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+thread.join()
+"""
+    )
+    assert (done.returncode, done.stdout) == (0, "status 0\n"), done.stderr
