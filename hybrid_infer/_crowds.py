@@ -17,6 +17,7 @@ from hybrid_infer._route import Eager
 from hybrid_infer._version import Call, Version
 
 _KEPT = 64  # kinds of calls, the last ones
+_RECURRING = 256  # calls of which it is known that they are among them, the last ones
 _FAILURES = 3  # captures that failed for calls of a kind, of which none was served
 
 
@@ -26,6 +27,9 @@ class Crowds:
     def __init__(self) -> None:
         self._known: OrderedDict[Hashable, tuple[Eager, int]] = OrderedDict()
         self._failed: Counter[Hashable] = Counter()
+        #: By what the memo looks for, as steps of a schedule come back; as long as the versions in sight are `_among`.
+        self._recurring: OrderedDict[Hashable, Eager] = OrderedDict()
+        self._among: list[Any] = []
 
     def add(self, call: Call, route: Eager) -> None:
         """Have calls like this one answered by `route`: for a minute, and ever longer, then one is looked up again.
@@ -52,15 +56,37 @@ class Crowds:
         if self._failed[kind] >= _FAILURES:
             self.add(call, route)
 
-    def of(self, call: Call, family: Family | None) -> Eager | None:
-        """The route of a call for which no version in sight was made; None where it has to be looked up."""
+    def again(self, key: Hashable, family: Family | None) -> Eager | None:
+        """The route that ``of`` gave for such a call before."""
+        route = self._recurring.get(key)
+        if route is None:
+            return None
+        if family is not None and family.held == self._among and route.valid():
+            return route
+        self._recurring.clear()
+        return None
+
+    def of(self, call: Call, family: Family | None, key: Hashable) -> Eager | None:
+        """The route of a call for which no version in sight was made; None where it has to be looked up.
+
+        `key`: what the memo looks for in it.
+        """
         if not self._known:
             return None
         found = self._known.get(_kind(call))
         if found is None or family is None or any(held.version.fits(call) for held in list(family.held)):
             return None
         route, _ = found
-        return route if route.valid() else None
+        if not route.valid():
+            return None
+        among = list(family.held)
+        if among != self._among:
+            self._recurring.clear()
+            self._among = among
+        self._recurring[key] = route
+        if len(self._recurring) > _RECURRING:
+            self._recurring.popitem(last=False)
+        return route
 
 
 def _kind(call: Call | Version) -> Hashable:

@@ -60,6 +60,9 @@ def miss(
 def _missed(
     state: Any, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: Any, values: Any, key: Any, errand: Errand
 ) -> tuple[Any, Any]:  # fmt: skip
+    recurring = None if errand.ahead else state.crowds.again(key, state.family)
+    if recurring is not None:
+        return recurring, NOTHING
     if state.method.redefined() or state.own_parameters is not state.method.parameters:
         state.adopt_parameters()
         return None, NOTHING if errand.ahead else state.call(owner, args, kwargs)
@@ -101,7 +104,7 @@ def _missed(
     if ready is not None:
         state.remember(key, ready)
         return ready, NOTHING
-    crowd = None if errand.ahead else state.crowds.of(call, state.family)
+    crowd = None if errand.ahead else state.crowds.of(call, state.family, key)
     if crowd is not None:  # which is not kept for the value at hand: the next one is another
         return crowd, NOTHING
     method = state.method
