@@ -17,7 +17,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statica
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._own_thread import replaced
-from hybrid_infer.frontends import _torch_autocast, _torch_complex, _torch_doubles, _torch_elementwise
+from hybrid_infer.frontends import _torch_autocast, _torch_complex, _torch_doubles, _torch_elementwise, _torch_strided
 
 _Operator = Callable[..., Any]
 _ENDLESS = 40  # halvings of a table whose length varies
@@ -61,6 +61,7 @@ def _plain() -> dict[Any, _Operator]:
         aten.adaptive_avg_pool1d.default: functools.partial(_averaged, 1),
         aten.adaptive_avg_pool2d.default: functools.partial(_averaged, 2),
         aten.adaptive_avg_pool3d.default: functools.partial(_averaged, 3),
+        aten.as_strided.default: _torch_strided.strided,
         aten.cumprod.default: _products,
         aten.hypot.default: _hypotenuse,
         aten.logcumsumexp.default: _log_sums,
