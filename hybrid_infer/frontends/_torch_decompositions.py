@@ -17,7 +17,9 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statica
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._own_thread import replaced
-from hybrid_infer.frontends import _torch_autocast, _torch_complex, _torch_doubles, _torch_elementwise, _torch_strided
+from hybrid_infer.frontends import (
+    _torch_autocast, _torch_complex, _torch_doubles, _torch_elementwise, _torch_images, _torch_strided,
+)  # fmt: skip
 
 _Operator = Callable[..., Any]
 _ENDLESS = 40  # halvings of a table whose length varies
@@ -55,6 +57,7 @@ def _plain() -> dict[Any, _Operator]:
     aten = torch.ops.aten
     return {
         **_torch_elementwise.decompositions(),
+        **_torch_images.decompositions(),
         aten._adaptive_avg_pool2d.default: functools.partial(_averaged, 2),
         aten._adaptive_avg_pool3d.default: functools.partial(_averaged, 3),
         aten.abs.default: _size,
@@ -108,9 +111,14 @@ def _with_no_places(form: _Operator, *args: Any, **kwargs: Any) -> tuple[Any, An
     return values, torch.zeros_like(values, dtype=torch.int64)
 
 
+#: What is made of another operator while a graph is decomposed, and hands its places on.
+_MADE_OF = {torch.ops.aten.adaptive_max_pool2d.default: torch.ops.aten.adaptive_max_pool1d.default}
+
+
 def _places_unused(program: Any, kind: Any) -> bool:
     modules = [each for each in program.graph_module.modules() if isinstance(each, torch.fx.GraphModule)]
-    users = (user for each in modules for node in each.graph.nodes if node.target is kind for user in node.users)
+    nodes = [node for each in modules for node in each.graph.nodes if node.target in (kind, _MADE_OF.get(kind, kind))]
+    users = (user for node in nodes for user in node.users)
     return all((user.target is operator.getitem and user.args[1] == 0) or not user.users for user in users)
 
 

@@ -30,10 +30,12 @@ def found(program: Any, tracee: Tracee, counted: _torch_writes.Counted) -> Effec
         if _torch_writes.apart(tracee.weights):
             raise
         return (OVERLAP,), frozenset(), frozenset()  # past that pass
+    if training:
+        mutated += [each for each in _statistics(program) if each not in mutated]
     places, first = [place for place, _ in mutated], len(tracee.weights)
     tensors = frozenset(place - first for place in places if place >= first)
     state = frozenset(place for place in places if place < first)
-    if places and min(places) >= 0 and not (state and training) and tracee.may_write(tensors, state):
+    if places and min(places) >= 0 and not training and tracee.may_write(tensors, state):
         return (), tensors, state
     if places and len(set(map(id, tracee.tensors))) < len(tracee.tensors):
         return ("it writes to an argument in place, and is given it twice",), frozenset(), frozenset()
@@ -42,6 +44,19 @@ def found(program: Any, tracee: Tracee, counted: _torch_writes.Counted) -> Effec
         written = labels[place] if 0 <= place < len(labels) else name
         reasons.append(f"it writes to {written} in place{writers.get(name, '')}")
     return tuple(dict.fromkeys(reasons)), frozenset(), frozenset()
+
+
+def _statistics(program: Any) -> list[tuple[int, str]]:
+    """What normalisations in training keep their statistics in, as ``places`` says it, which tells of some alone."""
+    inputs, found = list(program.graph_signature.user_inputs), []
+    for node in program.graph.nodes:
+        named = _torch_values.named(node) if node.op == "call_function" else {}
+        if named.get("training") or named.get("use_input_stats"):
+            for kept in (named.get("running_mean"), named.get("running_var")):
+                if kept is not None:
+                    known = kept.name in inputs
+                    found.append((inputs.index(kept.name), kept.name) if known else (-1, "statistics that it makes"))
+    return found
 
 
 def _by_node(program: Any, tracee: Tracee) -> tuple[list[str], bool, bool]:

@@ -1,0 +1,59 @@
+"""Pools and resampling with arguments that the exporter's forms leave out, at any size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from support import SERVED, answered
+from torch_support import same
+
+from hybrid_infer import inference
+
+F = torch.nn.functional
+NO_CORNERS = ("no form of torch's interpolate with antialias and align_corners",)
+
+METHODS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "a sum": (lambda x: F.avg_pool2d(x, 3, 2, 1, divisor_override=1), SERVED),
+    "uneven": (lambda x: F.avg_pool2d(x, (3, 2), (1, 2), (1, 0), count_include_pad=False, divisor_override=5), SERVED),
+    "in space": (lambda x: F.avg_pool3d(x, 2, padding=1, divisor_override=3), SERVED),
+    "smoothed": (lambda x: F.interpolate(x, (4, 3), mode="bilinear", antialias=True), SERVED),
+    "corners": (
+        lambda x: F.interpolate(x, (4, 3), mode="bilinear", antialias=True, align_corners=True), NO_CORNERS
+    ),
+    "cubic": (
+        lambda x: F.interpolate(x, (4, 3), mode="bicubic", antialias=True, align_corners=True), NO_CORNERS
+    ),
+    "places": (
+        lambda x: F.adaptive_max_pool1d(x[0], 3, return_indices=True),
+        ("ONNX has no form of torch's operator adaptive_max_pool2d",),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_it_gives_is_eagers(name: str) -> None:
+    method, words = METHODS[name]
+    hot = inference(method, backend="onnxruntime", verify="off")
+    torch.manual_seed(6)
+    sizes = ((1, 3, 9, 8), (1, 3, 11, 6), (1, 3, 10, 17))
+    for size in sizes:
+        x = torch.randn(size)
+        with torch.no_grad():
+            same(hot(x), method(x))
+    answered(words, calls=len(sizes))
+
+
+@pytest.mark.parametrize("size", [(7, 9), (8, 8), (6, 11)])
+@pytest.mark.parametrize("pad", [0, 1])
+def test_the_last_window_of_a_sum(size: tuple[int, int], pad: int) -> None:
+    def method(x: Any) -> Any:
+        return F.avg_pool2d(x, 3, 2, pad, ceil_mode=True, divisor_override=2)
+
+    hot = inference(lambda x: method(x), backend="onnxruntime", verify="off")
+    x = torch.randn(1, 2, *size)
+    with torch.no_grad():
+        same(hot(x), method(x))
+    answered(SERVED, calls=1)
