@@ -1,6 +1,9 @@
-"""Einstein sums of arrays without elements, with which ONNX Runtime 1.31 ends the process: it divides by their size.
+"""Products and Einstein sums of arrays without elements, of which ONNX Runtime 1.31 makes something else than zeros.
 
-A batch, a mask or a slice may be empty at one call and not at another. What such a sum gives is zeros, if anything.
+A batch, a mask or a slice may be empty at one call and not at another. An Einstein sum of nothing ends the process,
+which divides by its size. The product of a matrix and a vector leaves its result as the memory was before, and so does
+one whose right side has axes that the left one lacks; where the left one is stretched along such an axis, it gives too
+few results. ``Gemm`` does not scale what it adds.
 """
 
 from __future__ import annotations
@@ -13,32 +16,80 @@ from hybrid_infer.backends._source import kinds_of, replace_nodes, subgraphs
 
 def spare(model: Any) -> None:
     """Rewrite `model` (an onnx.ModelProto) in place, graphs inside too, where sizes do not tell that there are any."""
-    graphs = [graph for graph in (model.graph, *subgraphs(model.graph.node)) if any(map(_sums, graph.node))]
+    graphs = [graph for graph in (model.graph, *subgraphs(model.graph.node)) if any(map(_multiplies, graph.node))]
     if not graphs:
         return
     kinds = kinds_of(model)
     for graph in graphs:
         nodes: list[Any] = []
         for node in graph.node:
-            known = [kinds.get(name) for name in node.input] if _sums(node) else [None]
+            known = [kinds.get(name) for name in node.input] if _multiplies(node) else [None]
             nodes += [node] if None in known else _spared(node, known)
-        replace_nodes(graph, nodes)
+        if len(nodes) > len(graph.node):
+            replace_nodes(graph, nodes)
 
 
-def _sums(node: Any) -> bool:
-    return node.op_type == "Einsum" and not node.domain and len(node.input) > 1
+def _multiplies(node: Any) -> bool:
+    if node.domain or len(node.input) < 2:
+        return False
+    if node.op_type == "Gemm":
+        return len(node.input) == 3 and _number(node, "beta", 1.0) != 1.0
+    return node.op_type in ("Einsum", "MatMul")
+
+
+def _number(node: Any, name: str, otherwise: float) -> float:
+    return next((float(each.f or each.i) for each in node.attribute if each.name == name), otherwise)
 
 
 def _spared(node: Any, kinds: Sequence[Any]) -> list[Any]:
+    if node.op_type == "Gemm":
+        return _scaled(node, kinds)
+    if all(kind.HasField("shape") and all(dim.dim_value > 0 for dim in kind.shape.dim) for kind in kinds):
+        return [node]
+    equation = node.attribute[0].s.decode() if node.op_type == "Einsum" else _equation(kinds)
+    ranks = [len(kind.shape.dim) if kind.HasField("shape") else None for kind in kinds]
+    axes = None if equation is None else _axes(equation, ranks)
+    return [node] if axes is None else _branched(node, kinds, axes)
+
+
+def _equation(kinds: Sequence[Any]) -> str | None:
+    """Of a product that may be one of nothing, and would not be zeros then."""
+    if not all(kind.HasField("shape") for kind in kinds):
+        return None
+    left, right = ([*kind.shape.dim] for kind in kinds)
+    if not left or not right or left[-1].dim_value > 0 or right[max(len(right) - 2, 0)].dim_value > 0:
+        return None
+    if len(right) == 1:
+        return None if len(left) == 1 else "...ij,j->...i"
+    if len(left) == 1:
+        return None if len(right) == 2 else "j,...jk->...k"
+    batches = zip(reversed(left[:-2]), reversed(right[:-2]), strict=False)
+    stretched = any(mine.dim_value == 1 and other.dim_value != 1 for mine, other in batches)
+    return "...ij,...jk->...ik" if stretched or len(left) < len(right) else None
+
+
+def _scaled(node: Any, kinds: Sequence[Any]) -> list[Any]:
+    """What is added is scaled before, where there may be nothing to multiply."""
+    from onnx import helper
+
+    for kind, name, plain, turned in ((kinds[0], "transA", 1, 0), (kinds[1], "transB", 0, 1)):
+        axis = turned if _number(node, name, 0) else plain
+        if kind.HasField("shape") and kind.shape.dim[axis].dim_value > 0:
+            return [node]
+    factor, scaled = (f"{node.output[0]}::{part}" for part in ("factor", "scaled"))
+    number = helper.make_tensor(factor, kinds[2].elem_type, [], [_number(node, "beta", 1.0)])
+    product = type(node).FromString(node.SerializeToString())
+    product.input[2] = scaled
+    del product.attribute[:]
+    product.attribute.extend(each for each in node.attribute if each.name != "beta")
+    constant = helper.make_node("Constant", [], [factor], value=number)
+    return [constant, helper.make_node("Mul", [node.input[2], factor], [scaled]), product]
+
+
+def _branched(node: Any, kinds: Sequence[Any], axes: Sequence[Sequence[tuple[int, int]]]) -> list[Any]:
     """The node in a branch that is taken where there are elements; zeros of the result's sizes in the other one."""
     from onnx import TensorProto, helper
 
-    if all(kind.HasField("shape") and all(dim.dim_value > 0 for dim in kind.shape.dim) for kind in kinds):
-        return [node]
-    ranks = [len(kind.shape.dim) if kind.HasField("shape") else None for kind in kinds]
-    axes = _axes(node.attribute[0].s.decode(), ranks)
-    if axes is None:
-        return [node]
     result = node.output[0]
 
     def name(part: str) -> str:

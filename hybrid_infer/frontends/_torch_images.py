@@ -32,7 +32,7 @@ def _divided(
     if divisor_override is None:
         return NotImplemented
     kernel, step, pad = (_each(given, axes) for given in (kernel_size, stride or kernel_size, padding))
-    around = []
+    around: list[int] = []
     for size, width, by, before in zip(x.shape[-axes:], kernel, step, pad, strict=True):
         behind = before
         if ceil_mode:

@@ -1,4 +1,4 @@
-"""Einstein sums of arrays that may be empty; ONNX Runtime ends the process where it is given such ones."""
+"""Products and Einstein sums of arrays that may be empty: zeros, where ONNX Runtime would end the process or guess."""
 
 from __future__ import annotations
 
@@ -44,6 +44,50 @@ def test_a_product_of_nothing(equation: str, shapes: Sequence[Sequence[int]]) ->
         expected = np.einsum(equation, *arrays)
         assert found.shape == expected.shape
         np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        pytest.param([(5, 0), (0,)], id="vector"),
+        pytest.param([(2, 5, 0), (0,)], id="matrices-and-vector"),
+        pytest.param([(0,), (3, 0, 4)], id="vector-first"),
+        pytest.param([(5, 0), (3, 0, 4)], id="lacks-an-axis"),
+        pytest.param([(1, 5, 0), (3, 0, 4)], id="stretched"),
+        pytest.param([(3, 1, 5, 0), (3, 2, 0, 4)], id="stretched-inside"),
+        pytest.param([(3, 5, 0), (3, 0, 4)], id="plain"),
+        pytest.param([(5, 0), (0, 4)], id="matrices"),
+        pytest.param([(2, 5, 0), (1, 0, 4)], id="second-stretched"),
+    ],
+)
+@pytest.mark.parametrize("open_", [True, False], ids=["open", "fixed"])
+def test_a_product_of_matrices_without_elements(shapes: Sequence[Sequence[int]], dtype: str, open_: bool) -> None:
+    ones = [[size if size == 1 or not open_ else f"n{at}_{size}" for size in shape] for at, shape in enumerate(shapes)]
+    rank = np.matmul(*map(np.zeros, shapes)).ndim
+    result = {"y": (dtype, tuple(f"r{axis}" for axis in range(rank)))}
+    given = {f"x{at}": (dtype, tuple(shape)) for at, shape in enumerate(ones)}
+    loaded = engine("onnxruntime").load(
+        graph([node("MatMul", list(given), ["y"])], {}, given, result), [], EngineOptions()
+    )
+    for fill in (7, 0, 7, 0) if open_ else (0, 0):
+        arrays = [np.full([size or fill for size in shape], 3, dtype) for shape in shapes]
+        (found,) = loaded.run(arrays)
+        expected = np.matmul(*arrays)
+        assert found.shape == expected.shape and (found == expected).all()
+
+
+@pytest.mark.parametrize("turned", [0, 1])
+@pytest.mark.parametrize("inner", ["k", 0, 6])
+def test_what_is_added_to_a_product_of_nothing_is_scaled(inner: int | str, turned: int) -> None:
+    left = (inner, 5) if turned else (5, inner)
+    given = {"a": ("float32", left), "b": ("float32", (inner, 4)), "c": ("float32", (4,))}
+    made = node("Gemm", list(given), ["y"], alpha=0.5, beta=0.25, transA=turned)
+    loaded = engine("onnxruntime").load(graph([made], {}, given, {"y": ("float32", (5, 4))}), [], EngineOptions())
+    for size in (6, 0, 6) if inner == "k" else (inner,):
+        a, b = np.ones((size, 5) if turned else (5, size), np.float32), np.ones((size, 4), np.float32)
+        (found,) = loaded.run([a, b, np.arange(4, dtype=np.float32)])
+        np.testing.assert_allclose(found, np.tile(0.5 * size + 0.25 * np.arange(4), (5, 1)), rtol=1e-6)
 
 
 def test_a_product_inside_of_a_branch() -> None:
