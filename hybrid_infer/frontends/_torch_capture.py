@@ -49,6 +49,7 @@ from hybrid_infer.frontends import (
     _torch_recurrent,
     _torch_registry,
     _torch_repeat,
+    _torch_result_types,
     _torch_rules,
     _torch_spaced,
     _torch_special,
@@ -357,6 +358,7 @@ def _with_model(captured: Captured, model: Any) -> Captured:
     if names != expected or [v.name for v in model.graph.output] != list(graph.outputs):
         raise TraceError("the exporter did not keep the inputs and outputs of the call in place")
     distinct(model.graph)
+    _torch_result_types.keep(model.graph, graph.output_specs)
     for inner in (model.graph, *model.functions):
         for node in inner.node:
             del node.metadata_props[:]  # stack traces and module paths: they hold positions in the user's files

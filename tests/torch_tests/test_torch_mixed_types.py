@@ -1,4 +1,4 @@
-"""Norms with weights of float32 beside numbers in half precision, as autocast makes them on a CPU."""
+"""Norms with weights of float32 beside numbers in half precision, as autocast makes them on a CPU; results in it."""
 
 from __future__ import annotations
 
@@ -54,4 +54,20 @@ def test_of_half_precision_without_autocast() -> None:
             x = torch.randn(rows, 8, dtype=torch.float16)
             expected = nn.LayerNorm.forward(norm, x)
             torch.testing.assert_close(hot(x), expected, rtol=1e-2, atol=1e-2)
+    served(captures=2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_results_of_what_is_computed_in_float32(dtype: torch.dtype) -> None:
+    def method(x: torch.Tensor) -> Any:
+        total = x.sum(0)
+        return x.abs(), total, total * 2, x.cumsum(-1), x.mean(1), x.abs().view(-1), x.sum_to_size(1, 8)
+
+    hot = inference(method, backend="onnxruntime", verify="off")
+    with torch.no_grad():
+        for rows in (2, 3, 5):
+            x = torch.randn(rows, 8, dtype=dtype)
+            for found, expected in zip(hot(x), method(x), strict=True):
+                assert found.dtype is dtype
+                torch.testing.assert_close(found, expected, rtol=4e-2, atol=4e-2)
     served(captures=2)
