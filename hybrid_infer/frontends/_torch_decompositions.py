@@ -65,6 +65,7 @@ def _plain() -> dict[Any, _Operator]:
         aten.adaptive_avg_pool2d.default: functools.partial(_averaged, 2),
         aten.adaptive_avg_pool3d.default: functools.partial(_averaged, 3),
         aten.as_strided.default: _torch_strided.strided,
+        aten.as_strided_copy.default: _torch_strided.strided,
         aten.cumprod.default: _products,
         aten.hypot.default: _hypotenuse,
         aten.logcumsumexp.default: _log_sums,

@@ -14,7 +14,9 @@ from typing import Any
 
 import torch
 
-_LAYOUT = frozenset({"as_strided", "dim_order", "storage", "storage_offset", "stride", "untyped_storage"})
+_LAYOUT = frozenset(
+    {"as_strided", "as_strided_copy", "dim_order", "storage", "storage_offset", "stride", "untyped_storage"}
+)  # fmt: skip
 _DENSITY = frozenset({"is_contiguous", "is_non_overlapping_and_dense", "view", "view_as"})
 #: What a tensor says of its gradients, by the name under which code asks for it, beside whether it requires one.
 _RECORDED: dict[str, Callable[[Any], Hashable]] = {

@@ -1,7 +1,7 @@
 """Element types of results as the method has them, where the exporter hands on what it computes them from.
 
-It computes `abs`, sums and others of half precision in float32 and rounds what later operators are given; results of the
-graph it gives as they were before that.
+It computes `abs`, sums and others of half precision in float32 and rounds what later operators are given; results of
+the graph it gives as they were before that.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ METHODS: dict[str, _Method] = {
     "a part": lambda x: (x * 2)[2:].as_strided((3, 2), (3, 2)) + 0,
     "a part by the whole's start": lambda x: (x * 2)[2:].as_strided((3, 2), (3, 2), x.stride(0) * 3) + 0,
     "repeated": lambda x: (x[:1] * 2).expand(5, -1, -1).as_strided((2, 3), (3, 2)) + 0,
+    "copied": lambda x: torch.as_strided_copy((x * 2).mT, (2, 3), (2, 1), 5) + 0,
     "contiguous": lambda x: (x * 2).as_strided((2, 3, 4), (3, 2, 1)) + 0,
 }
 
@@ -77,4 +78,15 @@ def test_a_write_by_places_in_memory_is_made() -> None:
     x = torch.randn(4, 6)
     with torch.no_grad():
         for _ in range(2):
+            same(hot(x), method(x))
+
+
+def test_an_argument_of_other_strides() -> None:
+    def method(x: torch.Tensor) -> torch.Tensor:
+        return x.as_strided((3, 2), (1, 2)) * 2
+
+    hot = inference(method, backend="onnxruntime", verify="off")
+    plain = torch.randn(4, 4)
+    for x in (plain, plain.t(), plain):
+        with torch.no_grad():
             same(hot(x), method(x))
