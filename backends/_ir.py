@@ -185,6 +185,10 @@ def _faults(model: Any) -> Iterator[str]:
             yield f"goes on where {kind} is told that a sequence ends"
         elif kind == "Result" and _there_and_back(operation.input_value(0)):
             yield "spoils the heap where an argument of varying size is converted and back, and is a result"
+        elif kind == "Interpolate" and operation.get_attributes().get("antialias"):
+            yield "overlooks that a resampling is to be smoothed (antialias)"
+        elif kind == "AvgPool" and _counts_beyond(operation.get_attributes()):
+            yield "counts what is beyond the padding where the last window of a pool reaches there"
         elif kind.startswith("Gather") and any(map(_empty, (*operation.inputs(), *operation.outputs()))):
             yield f"divides by zero where {kind} has no elements"  # while it compiles, which ends the process
         elif _unchecked(operation, kind) and not _in_range(operation.input_value(1)):
@@ -200,6 +204,10 @@ def _there_and_back(value: Any) -> bool:
         value = node.input_value(0)
         node = value.get_node()
     return node.get_type_name() == "Parameter" and bool(value.get_element_type() == kind)
+
+
+def _counts_beyond(pool: dict[str, Any]) -> bool:
+    return str(pool.get("rounding_type")).startswith("ceil") and not pool.get("exclude-pad", pool.get("exclude_pad"))
 
 
 def _empty(port: Any) -> bool:

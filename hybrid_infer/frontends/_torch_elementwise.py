@@ -19,6 +19,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.angle.default: _angle,
         aten.atan2.default: _angle_of_sides,
         aten.clamp.default: _between,
+        aten.copysign.Scalar: _with_sign,
+        aten.copysign.Tensor: _with_sign,
         aten.heaviside.default: _step,
         aten.logdet.default: _without_form("logdet", "a determinant is beyond the range of numbers of which it is not"),
         aten.logit.default: _logit,
@@ -57,6 +59,17 @@ def _between(x: Any, low: Any = None, high: Any = None) -> Any:
         return NotImplemented
     kind = torch.result_type(x, 0.5)
     return torch.ops.aten.clamp.default(x.to(kind), float(low), float(high))
+
+
+def _with_sign(x: Any, sign: Any) -> Any:
+    """By a product, as engines lose the sign of a zero that is one of two choices."""
+    dtype = torch.result_type(x, sign)
+    if not dtype.is_floating_point:
+        dtype = torch.get_default_dtype()
+    if not isinstance(sign, torch.Tensor):
+        return x.to(dtype).abs() * math.copysign(1.0, sign)
+    one = torch.ones((), dtype=dtype, device=x.device)
+    return x.to(dtype).abs() * torch.where(sign.signbit(), -one, one)
 
 
 def _power(x: Any, exponent: Any) -> Any:

@@ -67,6 +67,26 @@ def test_constants_beyond_int32_are_refused_where_they_are_not_bounds() -> None:
         load(built("Add", 2**40))
 
 
+def test_arguments_of_images_that_the_plugin_overlooks_are_refused() -> None:
+    def built(operator: str, *given: str, **attributes: Any) -> Any:
+        scales = [helper.make_tensor(name, TensorProto.FLOAT, [4], [1, 1, 0.5, 0.5]) for name in given if name]
+        spec: Spec = ("float32", (1, 1, "n", "m"))
+        made = node(operator, ["x", *given], ["y"], **attributes)
+        return graph([made], {}, {"x": spec}, {"y": ("float32", (1, 1, "k", "l"))}, initializers=scales)
+
+    x = np.arange(64, dtype=np.float32).reshape(1, 1, 8, 8)
+    with pytest.raises(EngineError, match="smoothed"):
+        load(built("Resize", "", "s", mode="linear", antialias=1))
+    (y,) = load(built("Resize", "", "s", mode="linear")).run([x])
+    np.testing.assert_allclose(y[0, 0, 0], [4.5, 6.5, 8.5, 10.5])
+    windows: dict[str, Any] = {"kernel_shape": [4, 4], "strides": [3, 3], "pads": [1, 1, 1, 1], "ceil_mode": 1}
+    with pytest.raises(EngineError, match="beyond the padding"):
+        load(built("AveragePool", count_include_pad=1, **windows))
+    (y,) = load(built("AveragePool", **windows)).run([x])
+    last = [x[0, 0, rows, 5:].mean() for rows in (slice(3), slice(2, 6), slice(5, 8))]
+    np.testing.assert_allclose(y[0, 0, :, -1], last)
+
+
 def test_float64_inside_a_graph_is_refused() -> None:
     spec: Spec = ("float32", ("n",))
     wide = graph(

@@ -32,6 +32,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "atan2 of zeros": lambda x: torch.atan2(x.nan_to_num(0, 1, -1) * 0.0, x.flip(-1)),
     "atan2 over zeros": lambda x: torch.atan2(x, x.flip(1).nan_to_num(0, 1, -1) * 0.0),
     "atan2 of whole numbers": lambda x: torch.atan2(x.nan_to_num(0, 3, -3).int(), x.flip(-1)),
+    "copysign": lambda x: 1 / torch.copysign(x.nan_to_num(0, 1, -1) * 0.0, x.nan_to_num(0, INF, -INF)),
+    "copysign of whole numbers": lambda x: 1 / torch.copysign(x.nan_to_num(0, 3, -3).clamp(-9, 9).int(), -0.0),
     "diagonal": lambda x: x.diagonal(dim1=1, dim2=2).clone(),
     "diagonal above": lambda x: x.diagonal(1, -1, 0).clone(),
     "diagonal below": lambda x: x.diagonal(-2, 1, 2).clone(),
