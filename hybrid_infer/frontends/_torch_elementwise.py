@@ -24,6 +24,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.heaviside.default: _step,
         aten.logdet.default: _without_form("logdet", "a determinant is beyond the range of numbers of which it is not"),
         aten.logit.default: _logit,
+        aten.nonzero.default: _places,
         aten.special_erfcx.default: _without_form("special_erfcx", "erfc is 0 where its scaled value is not"),
         aten.pow.Tensor_Scalar: _power,
         aten.threshold.default: _above,
@@ -61,15 +62,21 @@ def _between(x: Any, low: Any = None, high: Any = None) -> Any:
     return torch.ops.aten.clamp.default(x.to(kind), float(low), float(high))
 
 
+def _places(x: Any) -> Any:
+    """That of a single number has no axis."""
+    if x.dim() == 0:
+        raise TraceError("ONNX has no form of torch's nonzero of a tensor without axes")
+    return NotImplemented
+
+
 def _with_sign(x: Any, sign: Any) -> Any:
-    """By a product, as engines lose the sign of a zero that is one of two choices."""
+    """Of a zero by a product, since engines lose its sign in a choice; of a NaN by a choice."""
     dtype = torch.result_type(x, sign)
-    if not dtype.is_floating_point:
-        dtype = torch.get_default_dtype()
+    size = x.to(dtype if dtype.is_floating_point else torch.get_default_dtype()).abs()
     if not isinstance(sign, torch.Tensor):
-        return x.to(dtype).abs() * math.copysign(1.0, sign)
-    one = torch.ones((), dtype=dtype, device=x.device)
-    return x.to(dtype).abs() * torch.where(sign.signbit(), -one, one)
+        return size * -1.0 if math.copysign(1.0, sign) < 0 else size
+    below, one = sign.signbit(), _number(1.0, size)
+    return torch.where(below, -size, size) * torch.where(below & (size == 0), -one, one)
 
 
 def _power(x: Any, exponent: Any) -> Any:

@@ -50,8 +50,15 @@ def _each(given: Sequence[int], axes: int) -> list[int]:
     return [*given] * axes if len(given) == 1 else [*given]
 
 
-def _smoothed(x: Any, size: Any, align_corners: bool, *_: Any) -> Any:
-    """With the corners in place, torch takes other pixels together than ONNX does."""
+def _smoothed(x: Any, size: Any, align_corners: bool, *scales: float | None) -> Any:
+    """With the corners in place, torch takes other pixels together than ONNX does; and it goes by a scale it is given.
+
+    ONNX goes by the sizes, of which that of the result is rounded.
+    """
     if align_corners:
         raise TraceError("ONNX has no form of torch's interpolate with antialias and align_corners")
+    for before, after, scale in zip(x.shape[-2:], size, scales, strict=False):
+        exact = scale is None or float(scale).is_integer() or (isinstance(before, int) and before * scale == after)
+        if not exact:
+            raise TraceError("ONNX has no form of torch's interpolate with antialias and a scale that is rounded")
     return NotImplemented

@@ -191,6 +191,13 @@ def test_a_form_that_holds_for_some_numbers_alone_is_not_used(method: Callable[.
     eagerly("for all numbers")
 
 
+def test_places_of_a_single_number() -> None:
+    hot = inference(lambda x: torch.nonzero(x), backend="onnxruntime", verify="off")
+    for x in (torch.tensor(1.0), torch.tensor(0.0)):
+        assert hot(x).shape == torch.nonzero(x).shape
+    eagerly("nonzero of a tensor without axes")
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 def test_numbers_of_the_forms_have_the_type_of_the_tensor(dtype: torch.dtype) -> None:
     """Where the first call meets none of them."""

@@ -26,6 +26,11 @@ METHODS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "cubic": (
         lambda x: F.interpolate(x, (4, 3), mode="bicubic", antialias=True, align_corners=True), NO_CORNERS
     ),
+    "scaled up": (lambda x: F.interpolate(x, scale_factor=2.0, mode="bicubic", antialias=True), SERVED),
+    "scaled down": (
+        lambda x: F.interpolate(x, scale_factor=0.47, mode="bilinear", antialias=True),
+        ("interpolate with antialias and a scale",),
+    ),
     "places": (
         lambda x: F.adaptive_max_pool1d(x[0], 3, return_indices=True),
         ("ONNX has no form of torch's operator adaptive_max_pool2d",),
