@@ -55,6 +55,7 @@ from hybrid_infer.frontends import (
     _torch_special,
     _torch_swallowed,
     _torch_switches,
+    _torch_texts,
     _torch_views,
     _torch_writes,
     _torch_written_out,
@@ -236,6 +237,7 @@ def _capture(
         _quiet(), mode, _torch_compiling.here(), _torch_builtins.here(), _torch_switches.kept(),
         _torch_composites.quick(), _torch_views.by_shape(), _torch_conversions.here(),
         _torch_spaced.of_any_count(), _torch_writes.noted() as counted, _torch_lengths.noted() as numbers,
+        _torch_texts.as_numbers(),
     ):  # fmt: skip
         try:
             with _torch_collectors.by_context(), _torch_fixed.noted() as lines, _torch_checks.noted() as made:
@@ -305,9 +307,9 @@ def _with_lengths(
 ) -> Captured:
     """Traced with what ``len()`` gives as a size, if that leaves more sizes open than `fixed` tells; else as before."""
     try:
-        with _torch_lengths.as_sizes() as told:
+        with _torch_lengths.as_sizes():
             found = _capture(tracee, dynamic, dynamic_ints, lengths=False)
-        if not told and not found.impure and found.specialised < fixed:
+        if not found.impure and found.specialised < fixed:
             return found
     except TraceError as fault:
         _log.debug("%s: what len() gives is a number: %s", tracee.name, fault)

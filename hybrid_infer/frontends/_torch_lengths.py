@@ -1,7 +1,7 @@
 """``len(tensor)`` of a size that is to vary: Python makes a number of what it is told, by which torch fixes the size.
 
 Where a trace met that, the method is traced once more with another ``len`` on that thread, which gives the size as
-``tensor.shape[0]`` does. What becomes a text then is no number's, so that such a trace is not used.
+``tensor.shape[0]`` does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def noted() -> Iterator[list[Any]]:
 
     def length(method: Callable[..., Any], tensor: Any) -> Any:
         size = method(tensor)
-        if type(size) is torch.SymInt and not _by_tracer():
+        if type(size) is torch.SymInt and not by_tracer():
             found.append(size)
         return size
 
@@ -33,27 +33,21 @@ def noted() -> Iterator[list[Any]]:
 
 
 @contextlib.contextmanager
-def as_sizes() -> Iterator[list[Any]]:
-    """``len(tensor)`` in the program's code is ``tensor.shape[0]`` on this thread; and sizes that became texts."""
-    told: list[Any] = []
+def as_sizes() -> Iterator[None]:
+    """``len(tensor)`` in the program's code is ``tensor.shape[0]`` on this thread."""
 
     def length(method: Callable[..., Any], value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and value.dim() and not _by_tracer():
+        if isinstance(value, torch.Tensor) and value.dim() and not by_tracer():
             return value.shape[0]
         return method(value)
 
-    def text(method: Callable[..., Any], size: Any) -> Any:
-        if not _by_tracer():
-            told.append(size)
-        return method(size)
-
-    with replaced(builtins, "len", length), replaced(torch.SymInt, "__repr__", text):
-        yield told
+    with replaced(builtins, "len", length):
+        yield
 
 
-def _by_tracer() -> bool:
-    """Is it code of the tracer or the exporter that asks? Of the frames before this one, two are those of a change."""
+def by_tracer() -> bool:
+    """Is it the tracer, the exporter or a log that asks? Two of the frames before this one are those of an exchange."""
     return str(sys._getframe(3).f_globals.get("__name__")).partition(".")[0] in _TRACERS
 
 
-_TRACERS = frozenset({"torch", "sympy", "onnxscript", "onnx_ir", "hybrid_infer"})
+_TRACERS = frozenset({"torch", "sympy", "onnxscript", "onnx_ir", "hybrid_infer", "logging"})

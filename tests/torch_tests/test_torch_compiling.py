@@ -14,7 +14,7 @@ import torch
 from torch_support import Block, counts, same
 
 from hybrid_infer import inference, stats
-from hybrid_infer.frontends import _torch_builtins, _torch_compiling
+from hybrid_infer.frontends import _torch_builtins, _torch_compiling, _torch_lengths
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
@@ -119,10 +119,10 @@ def test_a_trace_of_the_program_is_told_as_before() -> None:
 
 
 class Counting(Block):
-    """Mentions all that torch exchanges."""
+    """Mentions all that torch exchanges, and what the library does."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x) * math.pow(max(x.shape[0], 2), min(1, x.shape[1]))
+        return super().forward(x) * math.pow(max(len(x), 2), min(1, x.shape[1]))
 
 
 def computed() -> tuple[Any, ...]:
@@ -137,7 +137,7 @@ def exchanged() -> Iterator[list[bool]]:
     found: list[bool] = []
 
     def hold(begun: threading.Event, done: threading.Event) -> None:
-        with _torch_builtins.here(), torch.export._trace._override_builtin_ops():
+        with _torch_lengths.as_sizes(), _torch_builtins.here(), torch.export._trace._override_builtin_ops():
             found.append(type(math.pow(2, 3)) is int)
             found.append(torch.equal(max(X, X + 1), X + 1))
             begun.set()
@@ -148,11 +148,11 @@ def exchanged() -> Iterator[list[bool]]:
 
 
 def test_python_s_own_functions_stay_those_of_other_threads() -> None:
-    own = builtins.max, builtins.min, math.pow
+    own = builtins.max, builtins.min, builtins.len, math.pow
     with exchanged() as there:
         assert computed() == ("8.0", "b", 7, True)
     assert there == [True, True]
-    assert (builtins.max, builtins.min, math.pow) == own
+    assert (builtins.max, builtins.min, builtins.len, math.pow) == own
 
 
 def test_code_counts_the_same_meanwhile() -> None:
