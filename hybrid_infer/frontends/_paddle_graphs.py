@@ -55,17 +55,27 @@ def _extremes(rows: Any, places: Any, count: Any, largest: bool) -> Any:
     return unless(paddle.isnan(rows), found)
 
 
+def _count(value: Any, size: Any) -> Any:
+    """How many nodes messages go to: as many as is asked for, or as there are, where that is no positive number."""
+    import paddle
+
+    wanted = constant(size)
+    if wanted is not None:
+        known = int(wanted[0]) if wanted and wanted[0] > 0 else value.shape[0]
+        return known if known >= 0 else paddle.shape(value)[0]
+    asked, there = (paddle.cast(paddle.reshape(each, []), "int64") for each in (size, paddle.shape(value)[0]))
+    return paddle.where(asked > 0, asked, there)
+
+
 def _send_u_recv(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """Rows of nodes, gathered along edges from their source and collected at their destination."""
     import paddle
 
     value, source, destination, size = inputs
-    wanted, reduce = constant(size), attributes["reduce_op"]
-    if reduce not in _REDUCES or wanted is None or not op.result(1).use_empty() or not is_float(value):
+    reduce = attributes["reduce_op"]
+    if reduce not in _REDUCES or not op.result(1).use_empty() or not is_float(value):
         return None
-    count = int(wanted[0]) if wanted and wanted[0] > 0 else value.shape[0]
-    count = paddle.shape(value)[0] if count < 0 else count
-    return _collected(paddle.gather(value, source), destination, count, reduce)
+    return _collected(paddle.gather(value, source), destination, _count(value, size), reduce)
 
 
 def _message(values: Any, others: Any, kind: str) -> Any:
@@ -79,17 +89,15 @@ def _send_ue_recv(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any
     import paddle
 
     value, edges, source, destination, size = inputs
-    wanted, reduce = constant(size), attributes["reduce_op"]
-    if reduce not in _REDUCES or wanted is None or not op.result(1).use_empty() or not is_float(value):
+    reduce = attributes["reduce_op"]
+    if reduce not in _REDUCES or not op.result(1).use_empty() or not is_float(value):
         return None
     if len(edges.shape) == 1:
         edges = paddle.unsqueeze(edges, 1)
     if len(edges.shape) != len(value.shape):
         return None
-    count = int(wanted[0]) if wanted and wanted[0] > 0 else value.shape[0]
-    count = paddle.shape(value)[0] if count < 0 else count
     sent = _message(paddle.gather(value, source), edges, attributes["message_op"])
-    return _collected(sent, destination, count, reduce)
+    return _collected(sent, destination, _count(value, size), reduce)
 
 
 def _send_uv(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:

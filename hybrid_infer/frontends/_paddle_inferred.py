@@ -2,11 +2,12 @@
 
 It takes the larger of -1 and 1 for what a product is broadcast to, half of -1 for the length of a spectrum, and -1
 times -1 for a number of elements. What a method makes of such a size (``y.shape[0]``) would be a number of the program,
-the same in each call.
+the same in each call. What it leaves open though it is known, Paddle's own code takes for -1.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -92,6 +93,21 @@ def _elementwise(_: list[int], x: Any, y: Any) -> list[int]:
     return _broadcast(recorded(x), recorded(y))
 
 
+def _reshaped(inferred: list[int], x: Any, wanted: Any, *_: Any, **__: Any) -> list[int]:
+    """What is left for -1 where each size that is open stays as it is, by a 0."""
+    given = recorded(x)
+    if not isinstance(wanted, (list, tuple)) or not all(type(size) is int for size in wanted) or -1 not in wanted:
+        return inferred
+    place = wanted.index(-1)
+    kept = {axis for axis, size in enumerate(wanted) if size == 0}
+    rest = [size for axis, size in enumerate(given) if axis not in kept]
+    known = math.prod(size for size in wanted if size > 0)
+    if inferred[place] >= 0 or min(rest, default=1) < 0 or math.prod(rest) % known:
+        return inferred
+    return [*inferred[:place], math.prod(rest) // known, *inferred[place + 1 :]]
+
+
 _RULES: dict[str, Callable[..., list[int]]] = {
     "atan2": _elementwise, "cumsum": _sums, "einsum": _einsum, "fft_r2c": _half, "matmul": _matmul,
+    "reshape": _reshaped,
 }  # fmt: skip

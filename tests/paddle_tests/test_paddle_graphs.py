@@ -10,7 +10,7 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from paddle_support import counts, right, same  # noqa: E402
+from paddle_support import counts, right, right_when_captured, same  # noqa: E402
 
 from hybrid_infer import inference  # noqa: E402
 
@@ -43,6 +43,19 @@ def method(rows: Any, ends: Any, groups: Any, values: Any) -> Any:
 @kinds
 def test_extremes_of_messages_and_segments(dtype: str) -> None:
     right(method, graph(5, 4, dtype), graph(5, 4, dtype), graph(7, 9, dtype), graph(4, 12, dtype))
+
+
+def test_as_many_nodes_as_a_size_that_varies() -> None:
+    def sums(rows: Any, ends: Any, values: Any, more: Any) -> Any:
+        count = rows.shape[0]
+        found = geometric.send_u_recv(rows, ends[0], ends[1], "sum", out_size=count)
+        return found, geometric.send_ue_recv(rows, values, ends[0], ends[1], "add", "mean", more)
+
+    calls = []
+    for nodes, edges, more in ((5, 4, 7), (6, 9, -1), (7, 5, 0), (8, 12, 8)):
+        rows, ends, _, values = graph(nodes, edges, "float32")
+        calls.append((paddle.clip(rows, -9.0), ends, values, paddle.to_tensor(more)))
+    right_when_captured(sums, *calls, captures=2)
 
 
 def test_of_what_is_no_number_eager_code_answers() -> None:

@@ -66,3 +66,12 @@ def test_scores_that_are_shifted_to_relative_positions() -> None:
 
     calls = [(grid(batch, 2, rows, 4), grid(1, 2, 4, rows)) for batch, rows in ((2, 5), (3, 6), (4, 7))]
     right_when_captured(method, *calls, captures=2)
+
+
+def test_a_width_of_heads_that_is_left_over_when_a_tensor_is_reshaped() -> None:
+    def method(x: Any) -> Any:
+        heads = x.reshape([0, 0, 2, -1])
+        return paddle.nn.functional.scaled_dot_product_attention(heads, heads, heads).reshape([0, 0, -1])
+
+    calls = [(grid(batch, rows, 8),) for batch, rows in ((2, 5), (3, 6), (4, 7))]
+    right_when_captured(method, *calls, captures=2)
