@@ -92,6 +92,14 @@ def _set(value: Any, content: Any) -> None:
     _write(value, given)
 
 
+def _cpu(value: Any) -> Any:
+    """Itself, as eagerly, where tensors are nowhere else."""
+    import paddle
+
+    elsewhere = paddle.is_compiled_with_cuda() or paddle.get_device() != "cpu"
+    return paddle._C_ops.memcpy(value, 0) if elsewhere else value
+
+
 def _unfold(value: Any, axis: int, size: int, step: int, name: str | None = None) -> Any:
     """Windows along an axis, whose elements come last: frames, which are marked as the view that they are eagerly."""
     import paddle
@@ -153,6 +161,7 @@ def _quotient(value: Any) -> tuple[Any, int] | None:
 _METHODS: dict[str, Callable[..., Any]] = {
     "__ceil__": _ceil,
     "__floor__": _floor,
+    "cpu": _cpu,
     "unfold": _unfold,
     "view": _view,
     "view_as": _view_as,
