@@ -118,7 +118,8 @@ SECTIONS: tuple[Section, ...] = (
     Section("tensors-out-of-sight", r"no layer, closure or global|neither an argument nor held"),
     Section("torchscript", r"is a module of TorchScript", "Hold the module that it was made of"),
     Section(
-        "held-static-functions", r"\._class_instance, which holds it out of sight",
+        "held-static-functions",
+        r"\._class_instance, which holds it out of sight|^it calls what paddle\.jit\.to_static made",
         "Leave the layer without to_static, or put @paddle.jit.to_static above the method in its class",
     ),
     Section(

@@ -24,6 +24,8 @@ _EAGER = re.compile(r"only support '(\w+)\(\)' in dynamic graph mode")
 _APART = re.compile(r"Your if/else have different (return type|number of return value)(?s:.*?)`(\w+)`")
 _TYPES_APART = re.compile(r"The dtype in output\[\d+\] of true_block&false_block must be equal")
 _ARRAY = ("received input == `object`", "__array__", "setting an array element with a sequence")
+_HELD = "decorated by '@paddle.jit.to_static', because it is NOT in dynamic mode"
+_DECORATED = "Leave the layer without to_static, or put @paddle.jit.to_static above the method in its class"
 _UNTIL = "python while pred change from bool to variable"
 _TURNS = "Compute all turns and choose among what they give (paddle.where)"
 _ALIKE = "Have both sides give values of one kind, as many and of one element type, or decide outside of the method"
@@ -87,6 +89,8 @@ def explained(error: BaseException) -> tuple[str, str]:
     eager = _EAGER.search(text)
     if eager:
         return named(f"Paddle has no {eager[1]}() where a program is made", place), _OUTSIDE
+    if _HELD in text:
+        return named("it calls what paddle.jit.to_static made, held by a layer", place), _DECORATED
     sides = _sides_apart(text)
     if sides:
         return named(f"a branch depends on the values of a tensor, and {sides}", place), _ALIKE

@@ -100,6 +100,9 @@ class Attributes:
                 found += [Read(path, name, *_environment.state(name)) for name in sorted(names[path])]
                 continue
             value = census.at(path)
+            if value is None:  # met by the trace, and not in the program: a change of it could not be told
+                opaque.append(f"{'.'.join(path)} cannot be found again")
+                continue
             if _entries.contains(value) or _omegaconf.settings(value):
                 for name in sorted(names[path]):
                     add(path, name, functools.partial(self._state, value, name, census, whole))

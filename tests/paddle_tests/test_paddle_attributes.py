@@ -327,3 +327,21 @@ def test_what_to_static_puts_on_a_layer_has_a_remedy_of_its_own(caplog: pytest.L
     with paddle.no_grad():
         same(layer(X), layer.part(X) + 1)
     assert counts()["eager_calls"] == 1 and "put @paddle.jit.to_static above the method in its class" in caplog.text
+
+
+def test_a_layer_of_paddle_under_to_static_has_that_remedy_at_each_call(caplog: pytest.LogCaptureFixture) -> None:
+    class Hot(paddle.nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = paddle.jit.to_static(paddle.nn.Linear(4, 4))
+
+        @inference
+        def forward(self, x: Any) -> Any:
+            return self.part(x) + 1
+
+    layer = Hot().eval()
+    with paddle.no_grad():
+        for rows in (2, 3, 3):
+            same(layer(grid(rows, 4)), layer.part(grid(rows, 4)) + 1)
+    assert counts()["eager_calls"] == 3 and "defect" not in caplog.text
+    assert "it calls what paddle.jit.to_static made" in caplog.text and "above the method in its class" in caplog.text
