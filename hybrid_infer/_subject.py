@@ -237,7 +237,7 @@ class Subject:
             "weights of other kinds": self._refused(),
         }
         if self.census.carries:
-            found["carries"] = [[list(c.path), c.entry, c.key, c.read] for c in self.census.carries]
+            found["what it assigns"] = [[list(c.path), c.entry, c.key, c.read] for c in self.census.carries]
         if self._cache_key is not None:
             found["cache_key"] = self._cache_key
         return found
