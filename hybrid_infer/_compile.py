@@ -69,6 +69,9 @@ def build(request: Request, held: Held, graph: Graph | None, chosen: str = "") -
                 outgrown = _ranges.Meanwhile(error, widen(request, held, graph, engine, error.profile))
             reasons.append(str(error))
         except EngineError as error:
+            from hybrid_infer import _interrupts
+
+            _interrupts.let_through(error)
             reasons.append(str(error))
             _trt.passed_over(request, held, engine, str(error))
             _cinn.passed_over(request, engine, str(error))

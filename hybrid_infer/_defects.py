@@ -32,6 +32,10 @@ def ours(fault: Exception, function: Any) -> bool:
     code = getattr(function, "__code__", None)
     if code is None or isinstance(fault, (*_MEANT, Warning)):  # a warning that is an error was wished for
         return False
+    from hybrid_infer import _interrupts
+
+    if _interrupts.raised(fault) is not None:
+        return False
     theirs = (code, Turn.written.__code__)
     return all(frame.f_code not in theirs for frame, _ in traceback.walk_tb(fault.__traceback__))
 

@@ -240,6 +240,9 @@ class State(CallKeys):
 
     def _instead(self, owner: tuple[Any, ...], args: Any, kwargs: Any, key: Any, route: Any, fault: Exception) -> Any:
         """The answer to a call at which a program failed."""
+        from hybrid_infer import _interrupts
+
+        _interrupts.let_through(fault)
         if _sides.went_another_way(fault, route) and self.sides.last(route.held):
             _serve.leave(self, route, fault)
             return self.call(owner, args, kwargs)

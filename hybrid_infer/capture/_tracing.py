@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _located, _profiler, _troubleshooting
+from hybrid_infer import _interrupts, _located, _profiler, _troubleshooting
 from hybrid_infer._errors import TraceError
 from hybrid_infer._family import Held
 from hybrid_infer._request import Outcome, Request, Wish
@@ -155,10 +155,12 @@ def _trace(
             # In a copy of the context: what the trace sets in a ContextVar is not seen by the program.
             captured = contextvars.copy_context().run(request.frontend.capture, twin, dims, numbers)
         except TraceError as error:
+            _interrupts.let_through(error)
             fault = error
             _log.debug("%s: capture with dynamic %s, %s failed: %s", request.name, sorted(dims), sorted(numbers), error)
             continue
         except Exception as error:  # a defect of the tracer, which must not become one of the program
+            _interrupts.let_through(error)
             fault = TraceError(f"it could not be traced: {type(error).__name__}: {error}")
             _log.debug("%s: %s", request.name, fault, exc_info=True)
             continue

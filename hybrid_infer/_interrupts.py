@@ -1,0 +1,44 @@
+"""Errors that a handler of signals raises, such as a limit of time that a server sets for a request.
+
+They are meant for the program, wherever in this library the signal has met it. A leaf module, which imports nothing of
+ours.
+"""
+
+from __future__ import annotations
+
+import functools
+import signal
+import traceback
+from types import CodeType
+from typing import Any
+
+
+def let_through(fault: BaseException | None) -> None:
+    """Raise an error that a handler of signals has raised, if `fault` is or comes of one."""
+    found = raised(fault)
+    if found is not None:
+        raise found
+
+
+def raised(fault: BaseException | None) -> BaseException | None:
+    """The error of a handler among those that `fault` comes of."""
+    handlers = {code for number in signal.valid_signals() if (code := _code(signal.getsignal(number))) is not None}
+    chain, seen = [fault], set()
+    while handlers and chain:
+        each = chain.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        if any(frame.f_code in handlers for frame, _ in traceback.walk_tb(each.__traceback__)):
+            return each
+        chain += [each.__context__, each.__cause__]
+    return None
+
+
+def _code(handler: Any) -> CodeType | None:
+    """The code of a handler in Python: a function, a method, a partial function or an object that is called."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    handler = getattr(handler, "__func__", handler)
+    found = getattr(handler, "__code__", None) or getattr(getattr(type(handler), "__call__", None), "__code__", None)
+    return found if isinstance(found, CodeType) else None

@@ -1,0 +1,99 @@
+"""An error that a handler of signals raises, as a server's limit of time does, reaches the program, wherever it falls."""
+
+from __future__ import annotations
+
+import functools
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import hybrid_infer
+from hybrid_infer import _compile, _interrupts, inference
+from hybrid_infer._errors import EngineError, TraceError
+from hybrid_infer.backends import _program
+from hybrid_infer.capture import _tracing
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="needs signals of POSIX")
+
+
+class OverTime(Exception):
+    pass
+
+
+class Limit:
+    def method(self, *_: Any) -> None:
+        raise OverTime
+
+    __call__ = method
+
+
+def over(*_: Any) -> None:
+    raise OverTime("of a call")
+
+
+@pytest.fixture
+def handler() -> Iterator[Callable[[Any], None]]:
+    before = signal.getsignal(signal.SIGUSR1)
+    yield lambda function: signal.signal(signal.SIGUSR1, function)  # type: ignore[misc, func-returns-value]
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("kind", ["function", "method", "partial", "object"])
+def test_what_a_handler_raised_is_found_behind_other_errors(kind: str, handler: Callable[[Any], None]) -> None:
+    kinds = {"function": over, "method": Limit().method, "partial": functools.partial(over, 1), "object": Limit()}
+    handler(kinds[kind])
+    try:
+        try:
+            signal.raise_signal(signal.SIGUSR1)
+        except OverTime as fault:
+            raise TraceError(str(fault)) from None
+    except TraceError as fault:
+        assert isinstance(_interrupts.raised(fault), OverTime)
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    assert _interrupts.raised(OverTime()) is None
+
+
+@pytest.mark.parametrize("place", ["traced", "wrapped", "built", "run"])
+def test_a_limit_of_time_ends_a_call_and_no_more(
+    place: str, framework: Any, handler: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler(over)
+    layer = framework.nn.Linear(3, 3)
+    layer.eval()
+    served = inference(layer, backend="onnxruntime")
+    x = framework.ones([2, 3])
+    armed: list[bool] = []
+
+    def interrupted(function: Callable[..., Any], wrap: type[Exception] | None = None) -> Callable[..., Any]:
+        def instead(*args: Any, **kwargs: Any) -> Any:
+            if armed and armed.pop():
+                try:
+                    signal.raise_signal(signal.SIGUSR1)
+                except OverTime as fault:
+                    if wrap is None:
+                        raise
+                    raise wrap("it failed", str(fault)) from fault
+            return function(*args, **kwargs)
+
+        return instead
+
+    if place in ("traced", "wrapped"):
+        wrap = TraceError if place == "wrapped" else None
+        monkeypatch.setattr(_tracing, "twin_of", interrupted(_tracing.twin_of, wrap))
+    elif place == "built":
+        monkeypatch.setattr(_compile, "build_with", interrupted(_compile.build_with, EngineError))
+    else:
+        monkeypatch.setattr(_program.Program, "run", interrupted(_program.Program.run, EngineError))
+    with framework.no_grad():
+        if place == "run":
+            served(x)
+        armed.append(True)
+        with pytest.raises(OverTime):
+            served(x)
+        assert not armed
+        for _ in range(3):
+            served(x)
+    (found,) = hybrid_infer.stats().values()
+    assert found["hits"] >= 2 and not found["fallbacks"], found
