@@ -12,6 +12,13 @@ import traceback
 from types import CodeType
 from typing import Any
 
+_MET: set[bool] = set()
+
+
+def met() -> bool:
+    """Has there been such an error in this process? It may have left modules half imported, of the tracer's too."""
+    return bool(_MET)
+
 
 def let_through(fault: BaseException | None) -> None:
     """Raise an error that a handler of signals has raised, if `fault` is or comes of one."""
@@ -30,6 +37,7 @@ def raised(fault: BaseException | None) -> BaseException | None:
             continue
         seen.add(id(each))
         if any(frame.f_code in handlers for frame, _ in traceback.walk_tb(each.__traceback__)):
+            _MET.add(True)
             return each
         chain += [each.__context__, each.__cause__]
     return None
@@ -40,5 +48,7 @@ def _code(handler: Any) -> CodeType | None:
     while isinstance(handler, functools.partial):
         handler = handler.func
     handler = getattr(handler, "__func__", handler)
-    found = getattr(handler, "__code__", None) or getattr(getattr(type(handler), "__call__", None), "__code__", None)
+    if not hasattr(handler, "__code__"):
+        handler = vars(type(handler)).get("__call__")
+    found = getattr(handler, "__code__", None)
     return found if isinstance(found, CodeType) else None

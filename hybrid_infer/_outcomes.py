@@ -201,8 +201,11 @@ _OF_THE_MOMENT = (
 
 def of_the_moment(version: Version) -> bool:
     """Did a capture fail for a cause that passes? Then it is tried again, and nobody else is told."""
-    if version.kind == "capture" and re.search(_OF_THE_MOMENT, version.reason):
-        return True
+    if version.kind == "capture":
+        from hybrid_infer import _interrupts
+
+        if _interrupts.met() or re.search(_OF_THE_MOMENT, version.reason):
+            return True
     # Where no line of the method's is known that draws, another thread may have been the one that did.
     drawn = version.kind == "writes" and threading.active_count() > 1
     return drawn and re.fullmatch(_DRAWN, version.reason) is not None

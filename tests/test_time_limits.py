@@ -1,4 +1,4 @@
-"""An error that a handler of signals raises, as a server's limit of time does, reaches the program, wherever it falls."""
+"""An error that a handler of signals raises, such as a limit of time, reaches the program, wherever it falls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import hybrid_infer
-from hybrid_infer import _compile, _interrupts, inference
+from hybrid_infer import _compile, _frontends, _interrupts, _outcomes, inference
 from hybrid_infer._errors import EngineError, TraceError
 from hybrid_infer.backends import _program
 from hybrid_infer.capture import _tracing
@@ -31,6 +31,11 @@ class Limit:
 
 def over(*_: Any) -> None:
     raise OverTime("of a call")
+
+
+@pytest.fixture(autouse=True)
+def none_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_interrupts, "_MET", set())
 
 
 @pytest.fixture
@@ -97,3 +102,33 @@ def test_a_limit_of_time_ends_a_call_and_no_more(
             served(x)
     (found,) = hybrid_infer.stats().values()
     assert found["hits"] >= 2 and not found["fallbacks"], found
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_what_cannot_be_traced_after_such_an_error_is_kept_for_no_other_process(
+    interrupted: bool, framework: Any, handler: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error may have fallen into an import, after which the tracer's own modules are not whole."""
+    handler(over)
+    layer = framework.nn.Linear(3, 3)
+    layer.eval()
+    served = inference(layer, backend="onnxruntime")
+    failures = [lambda: signal.raise_signal(signal.SIGUSR1)] if interrupted else []
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        if failures:
+            failures.pop()()
+        raise KeyError("sympy.printing")
+
+    x = framework.ones([2, 3])
+    monkeypatch.setattr(type(_frontends.of(x)), "capture", broken)
+    kept: list[Any] = []
+    monkeypatch.setattr(_outcomes, "remember", lambda *what: kept.append(what))
+    with framework.no_grad():
+        if interrupted:
+            with pytest.raises(OverTime):
+                served(x)
+        served(x)
+    (found,) = hybrid_infer.stats().values()
+    assert found["eager_calls"] == 1 and "sympy" in next(iter(found["fallbacks"])), found
+    assert bool(kept) is not interrupted, kept
