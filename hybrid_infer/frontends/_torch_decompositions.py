@@ -18,8 +18,13 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statica
 from hybrid_infer._errors import TraceError
 from hybrid_infer._own_thread import replaced
 from hybrid_infer.frontends import (
-    _torch_autocast, _torch_complex, _torch_doubles, _torch_elementwise, _torch_images, _torch_strided,
-)  # fmt: skip
+    _torch_autocast,
+    _torch_complex,
+    _torch_doubles,
+    _torch_elementwise,
+    _torch_images,
+    _torch_strided,
+)
 
 _Operator = Callable[..., Any]
 _ENDLESS = 40  # halvings of a table whose length varies
