@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends._paddle_in_place import from_now_on
 from hybrid_infer.frontends._paddle_watch import is_number, recorded
+from hybrid_infer.frontends._paddle_windows import constant
 
 _WIDER = {"float16": "float32", "uint8": "int32", "int8": "int32"}
 
@@ -38,6 +40,14 @@ def _full(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
         return None
     found = _nan(shape, dtype) if gone else paddle.full(shape, attributes["value"], dtype)
     return paddle.cast(found, result.dtype) if half else found
+
+
+def _full_like(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """The program holds the number in single precision, in which large ones are infinite."""
+    known = constant(inputs[1])
+    if op.result(0).dtype.name == "FLOAT64" and known is not None and math.isinf(known):
+        remedy = "Use paddle.full(), which keeps it"
+        raise TraceError(f"{op.name()} of float64 with a number that is, or may have become, infinite", remedy)
 
 
 def _assign_value(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -160,5 +170,5 @@ def assigning(function: Any) -> Any:
 
 
 RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
-    "full": _full, "assign_value_": _assign_value, "assign_value": _assign_value,
+    "full": _full, "full_like": _full_like, "assign_value_": _assign_value, "assign_value": _assign_value,
 }  # fmt: skip

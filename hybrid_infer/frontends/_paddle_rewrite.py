@@ -7,7 +7,7 @@ found by comparison of converted graphs with the eager results at several shapes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from hybrid_infer._errors import TraceError
@@ -35,7 +35,9 @@ from hybrid_infer.frontends import (
 )
 from hybrid_infer.frontends._paddle_folded import fold
 from hybrid_infer.frontends._paddle_purity import needed, operators
-from hybrid_infer.frontends._paddle_terms import in_place_of, log1p
+from hybrid_infer.frontends._paddle_terms import in_place_of, log1p, number
+
+_Rule = Callable[[Any, list[Any], dict[str, Any]], Any]
 
 
 def rewrite(program: Any, results: Sequence[Any]) -> None:
@@ -48,18 +50,27 @@ def rewrite(program: Any, results: Sequence[Any]) -> None:
             block.remove_op(op)
     with paddle.static.program_guard(program, paddle.static.Program()):
         fold(program)
-        replaced = set()
-        for op in list(operators(program.global_block())):
-            rule = _RULES.get(op.name().removeprefix("pd_op."))
-            if rule is None:
-                continue
-            with in_place_of(op, op.name()):
-                value = rule(op, op.operands_source(), op.attrs())
-            # The operator stays, without uses: pruning drops it, but for those in branches and loops.
-            if value is not None:
-                op.result(0).replace_all_uses_with(value)
-                replaced.add(op.id())
+        given = {op.id() for op in operators(program.global_block())}
+        replaced = _replaced(program, _RULES)
+        # Rules write as the framework does, which has forms of double precision that the converter has not.
+        replaced |= _replaced(program, {name: _RULES[name] for name in ("clip", "mean", "pow", "scale")}, given)
     _drop_unused(program.global_block(), replaced)
+
+
+def _replaced(program: Any, rules: Mapping[str, _Rule], but: Set[int] = frozenset()) -> set[int]:
+    """Apply rules; the operators, by their numbers, for which others stand now."""
+    replaced = set()
+    for op in list(operators(program.global_block())):
+        rule = rules.get(op.name().removeprefix("pd_op."))
+        if rule is None or op.id() in but:
+            continue
+        with in_place_of(op, op.name()):
+            value = rule(op, op.operands_source(), op.attrs())
+        # The operator stays, without uses: pruning drops it, but for those in branches and loops.
+        if value is not None:
+            op.result(0).replace_all_uses_with(value)
+            replaced.add(op.id())
+    return replaced
 
 
 def _drop_unused(block: Any, replaced: Set[int], inner: bool = False) -> None:
@@ -84,7 +95,9 @@ def _mean(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
     _paddle_whole.refuse_mean(inputs[0])
-    source = inputs[1].get_defining_op()
+    source, given = inputs[1].get_defining_op(), _paddle_windows.constant(inputs[1])
+    if inputs[0].dtype == paddle.float64 and given is not None and _axes(inputs[0]):
+        return _paddle_whole.mean_of_doubles(inputs[0], given or _axes(inputs[0]), bool(attributes["keepdim"]))
     if source is None or source.name() != "pd_op.full_int_array" or source.attrs().get("value") or not _axes(inputs[0]):
         return None
     return paddle.mean(inputs[0], axis=_axes(inputs[0]), keepdim=bool(attributes["keepdim"]))
@@ -94,7 +107,11 @@ def _mean_all(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
     _paddle_whole.refuse_mean(inputs[0])
-    return paddle.mean(inputs[0], axis=_axes(inputs[0])) if _axes(inputs[0]) else paddle.assign(inputs[0])
+    if not _axes(inputs[0]):
+        return paddle.assign(inputs[0])
+    if inputs[0].dtype == paddle.float64:
+        return _paddle_whole.mean_of_doubles(inputs[0], _axes(inputs[0]), False)
+    return paddle.mean(inputs[0], axis=_axes(inputs[0]))
 
 
 def _expand_as(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -120,7 +137,7 @@ def _p_norm(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     if math.isinf(order):
         return (paddle.max if order > 0 else paddle.min)(size, axis=axes, keepdim=keep)
     if order == 0.0:
-        return paddle.sum(paddle.cast(size > 0, inputs[0].dtype), axis=axes, keepdim=keep)
+        return paddle.sum(paddle.cast(size != number(0, size), inputs[0].dtype), axis=axes, keepdim=keep)
     return paddle.pow(paddle.sum(paddle.pow(size, order), axis=axes, keepdim=keep), 1.0 / order)
 
 
@@ -221,12 +238,15 @@ def _repeat_interleave(op: Any, inputs: list[Any], attributes: dict[str, Any]) -
 
 
 def _gelu(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """The converter takes the approximation by tanh for the exact function."""
+    """The converter takes the approximation by tanh for the exact function, and computes that in single precision."""
     import paddle
 
-    if not attributes.get("approximate"):
-        return None
     value = inputs[0]
+    if not attributes.get("approximate"):
+        if value.dtype != paddle.float64:
+            return None
+        part = paddle.erf(paddle.cast(value * math.sqrt(0.5), "float32"))
+        return value * 0.5 * (1.0 + paddle.cast(part, "float64"))
     return value * 0.5 * (1.0 + paddle.tanh(_GELU_SCALE * (value + 0.044715 * value * value * value)))
 
 
@@ -320,7 +340,7 @@ def _end_with_its_own(block: Any) -> None:
             end.operand(place).set_source(paddle.assign(value))
 
 
-_RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
+_RULES: dict[str, _Rule] = {
     "mean": _mean,
     "mean_all": _mean_all,
     "expand_as": _expand_as,

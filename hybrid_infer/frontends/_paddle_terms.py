@@ -14,6 +14,8 @@ from typing import Any
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import NOWHERE
 
+CLOSE = 1e-15  # what Paddle takes for no difference
+
 
 @contextmanager
 def in_place_of(op: Any, what: str) -> Iterator[None]:
@@ -45,6 +47,16 @@ def number(given: float, like: Any) -> Any:
     return paddle.full([], given, like.dtype)
 
 
+def alike(value: Any, other: Any) -> Any:
+    """Where numbers are equal to Paddle: of fractions, where they differ by next to nothing."""
+    import paddle
+
+    same = value == other
+    if not is_float(value):
+        return same
+    return paddle.logical_or(same, paddle.abs(paddle.subtract(value, other)) < number(CLOSE, value))
+
+
 def negative(value: Any) -> Any:
     import paddle
 
@@ -68,7 +80,7 @@ def unless(wrong: Any, value: Any) -> Any:
     """A value; where some element is wrong, an engine is asked for one that is not there: eager code raises as well."""
     import paddle
 
-    count = paddle.sum(paddle.cast(wrong, "int64"), axis=list(range(wrong.ndim)))
+    count = paddle.sum(paddle.cast(paddle.reshape(wrong, [-1]), "int64"), axis=0)
     place = paddle.minimum(count, paddle.full([], 1, "int64")) * paddle.full([], NOWHERE, "int64")
     row = paddle.index_select(paddle.unsqueeze(value, 0), paddle.reshape(place, [1]), 0)
     return paddle.squeeze(row, [0])

@@ -1,18 +1,23 @@
 """Whole numbers, and float64, of which paddle2onnx would compute in types that do not hold them.
 
 It bounds, raises to powers and averages int64 in float32, and looks for the place of the largest int64 among int32
-numbers, of the largest float64 among float32 ones.
+numbers, of the largest float64 among float32 ones. It bounds, averages, turns and raises to powers float64 in float32,
+and adds several tensors at once in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import sys
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from hybrid_infer._errors import TraceError
-from hybrid_infer.frontends._paddle_windows import constant
+from hybrid_infer.frontends._paddle_recurrent import parts
+from hybrid_infer.frontends._paddle_windows import constant, lengths
 
 _MOST_POWER = 64
 _EXACT = 2**24  # up to which float32 holds every whole number
@@ -34,6 +39,9 @@ def _clip(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
     value, bounds = inputs[0], inputs[1:3]
+    if value.dtype == paddle.float64:
+        low, high = (_as_double(each) for each in bounds)
+        return paddle.minimum(paddle.maximum(value, low), high)
     if not _is_wide(value):
         return None
     # What Paddle takes where no bound is given: the ends of the type, or just within.
@@ -53,6 +61,16 @@ def _clip(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return found
 
 
+def _as_double(bound: Any) -> Any:
+    """The ends of the type are infinite in the single precision of the program."""
+    import paddle
+
+    known, most = constant(bound), sys.float_info.max
+    if known is None:
+        return paddle.cast(bound, "float64")
+    return paddle.full([], min(max(known, -most), most), "float64")
+
+
 def _scale(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """Of integers: floats lose digits, and stop at the limits of the type. Of float64: they lose digits. Scalars become
     vectors of one element.
@@ -66,6 +84,9 @@ def _scale(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     if not whole and not scalar and value.dtype != paddle.float64:
         return None
 
+    if any(known is not None and math.isinf(known) for known in (factor, bias)) and value.dtype == paddle.float64:
+        raise TraceError("the program holds a number beside float64 in single precision, in which it is infinite")
+
     def number(given: float) -> Any:
         return paddle.full([], int(given) if whole else given, value.dtype)
 
@@ -76,10 +97,12 @@ def _scale(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
 
 
 def _pow(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """By squares."""
+    """By squares; of float64, by an exponent of that type."""
     import paddle
 
     value, exponent = inputs[0], float(attributes["y"])
+    if value.dtype == paddle.float64:
+        return paddle.pow(value, paddle.full([], exponent, "float64"))
     if not _is_wide(value):
         return None
     if not exponent.is_integer() or not 0 <= exponent <= _MOST_POWER:
@@ -116,7 +139,36 @@ def _place(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return found if dtype == paddle.int64 else paddle.cast(found, dtype)
 
 
+def _add_n(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """The converter adds all of them in float32."""
+    import paddle
+
+    given = parts(inputs[0])
+    if given[0].dtype == paddle.float32:
+        return None
+    return reduce(paddle.add, given) if len(given) > 1 else paddle.assign(given[0])
+
+
+def _matmul(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Of float64: the converter turns one of the two in float32."""
+    import paddle
+
+    turned = attributes["transpose_x"], attributes["transpose_y"]
+    if inputs[0].dtype != paddle.float64 or not any(turned):
+        return None
+    pairs = zip(inputs, turned, strict=True)
+    return paddle.matmul(*(_turned(value) if turn and value.ndim > 1 else value for value, turn in pairs))
+
+
+def _turned(value: Any) -> Any:
+    import paddle
+
+    return paddle.transpose(value, [*range(value.ndim - 2), value.ndim - 1, value.ndim - 2])
+
+
 RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
+    "add_n": _add_n,
+    "matmul": _matmul,
     "argmax": _place,
     "argmin": _place,
     "clip": _clip,
@@ -124,6 +176,17 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "scale": _scale,
     "scale_": _scale,
 }
+
+
+def mean_of_doubles(value: Any, axes: Sequence[int], keep: bool) -> Any:
+    import paddle
+
+    sizes = lengths(value)
+    count = paddle.full([], math.prod(n for axis in axes if isinstance(n := sizes[axis], int)), "float64")
+    for axis in axes:
+        if not isinstance(sizes[axis], int):
+            count = paddle.multiply(count, paddle.cast(sizes[axis], "float64"))
+    return paddle.divide(paddle.sum(value, axis=list(axes), keepdim=keep), count)
 
 
 def refuse_mean(value: Any) -> None:

@@ -1,0 +1,67 @@
+"""Numbers of double precision keep their digits, and may be larger than those of single precision, as eagerly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+paddle = pytest.importorskip("paddle")
+
+from paddle_support import eagerly, right  # noqa: E402
+
+from hybrid_infer import inference  # noqa: E402
+
+pytestmark = pytest.mark.paddle
+F = paddle.nn.functional
+
+
+def doubles(*sizes: int, size: float = 1.0) -> Any:
+    return paddle.to_tensor(np.random.default_rng(sizes).standard_normal(sizes) * size)
+
+
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "mean": lambda x: (x.mean(), x.mean(1), x.mean([0, -1], keepdim=True), paddle.mean(x, axis=0)),
+    "spread": lambda x: (paddle.var(x, 1), paddle.std(x, [1, 2], unbiased=False)),
+    "clip": lambda x: (x.clip(-0.5, 2), x.clip(min=0), x.clip(max=2.0**100), x.clip(x.min(), x[0, 0, 0])),
+    "sums": lambda x: (paddle.add_n([x, x * 2, x]), paddle.add_n([x])),
+    "products": lambda x: (x.matmul(x, transpose_y=True), x.matmul(x, True), x[0, :, 0].matmul(x[0], True)),
+    "powers": lambda x: (x**2, paddle.pow(x, 3), (x * x) ** 0.5, (x * x + 1) ** -1.5, paddle.square(x)),
+    "functions": lambda x: (F.softplus(x), F.log_sigmoid(x), paddle.expm1(x.clip(-4, 4)), paddle.hypot(x, x)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_digits(way: str) -> None:
+    right(WAYS[way], *((doubles(n, 4, 5),) for n in (2, 2, 3)), tolerance=1e-12)
+
+
+@pytest.mark.parametrize("way", ["mean", "clip", "sums"])
+def test_large_and_small_numbers(way: str) -> None:
+    right(WAYS[way], *((doubles(2, 4, 5, size=size),) for size in (1.0, 1.0, 1e200, 1e-200)), tolerance=1e-12)
+
+
+def test_a_time_in_seconds_keeps_its_fractions() -> None:
+    times = [paddle.to_tensor(1.7e9 + np.arange(n * 4).reshape(n, 4) / 3) for n in (3, 3, 5)]
+    right(lambda x: (x.mean(1), x.clip(min=0.0), x - x.mean()), *((each,) for each in times), tolerance=1e-14)
+
+
+def test_the_exact_gelu_of_large_numbers() -> None:
+    right(F.gelu, *((x,) for x in (doubles(5), doubles(5), doubles(9, size=1e200))), tolerance=1e-6)
+
+
+TOO_LARGE: dict[str, Callable[[Any], Any]] = {
+    "full_like": lambda x: paddle.full_like(x, 1e300),
+    "nan_to_num": lambda x: paddle.nan_to_num(x),
+    "factor": lambda x: x * 1e300,
+}
+
+
+@pytest.mark.parametrize("way", TOO_LARGE)
+def test_a_number_that_single_precision_does_not_hold_is_left_to_eager(way: str) -> None:
+    method, x = inference(TOO_LARGE[way], backend="onnxruntime"), paddle.to_tensor([1.0, np.inf], "float64")
+    with paddle.no_grad():
+        assert method(x).tolist() == TOO_LARGE[way](x).tolist()
+    eagerly("infinite")
