@@ -7,31 +7,47 @@ from collections.abc import Callable
 from typing import Any
 
 from hybrid_infer._errors import TraceError
-from hybrid_infer.frontends._paddle_terms import is_float, log1p, negative, number, unless
+from hybrid_infer.frontends._paddle_terms import CLOSE, alike, is_float, log1p, negative, number, unless
 from hybrid_infer.frontends._paddle_windows import constant
 
 _SUMS = 256  # that are written out one after the other
 _LARGE = 1e9  # from which on the square of a number is all that counts beside 1
-_CLOSE = 1e-15  # what Paddle takes for no difference from the tolerance
 
 
 def _is_signed(value: Any) -> bool:
     return value.dtype.name in ("FLOAT32", "FLOAT64", "INT32", "INT64")
 
 
+def _equal(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Of fractions, those too that are hardly apart."""
+    import paddle
+
+    value, other = inputs
+    if not is_float(value) or value.dtype != other.dtype:
+        return None
+    found = alike(value, other)
+    return found if op.name() == "pd_op.equal" else paddle.logical_not(found)
+
+
 def _extreme(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """The larger or the smaller of two numbers, or the one that is a number; the second of equal ones."""
+    """The larger or the smaller of two numbers, or the one that is a number; the second of equal ones.
+
+    Paddle makes fractions of whole numbers, which lose digits.
+    """
     import paddle
 
     value, other = inputs
     if not _is_signed(value):
         return None
+    if not is_float(value):
+        wide = "float32" if value.dtype == paddle.int32 else "float64"
+        value, other = (paddle.cast(each, wide) for each in inputs)
     first = value > other if op.name() == "pd_op.fmax" else value < other
     if is_float(value):
         # To OpenVINO, what is no number is more than any.
         first = paddle.logical_and(first, paddle.logical_not(paddle.isnan(value)))
         first = paddle.logical_or(first, paddle.isnan(other))
-    return paddle.where(first, value, other)
+    return paddle.cast(paddle.where(first, value, other), op.result(0).dtype)
 
 
 def _heaviside(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -92,7 +108,7 @@ def _close(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     wide = paddle.multiply(paddle.abs(paddle.cast(other, "float64")), relative)
     right = paddle.cast(paddle.add(wide, absolute), value.dtype)
     left = paddle.abs(value - other)
-    beside = paddle.cast(paddle.abs(left - right), "float64") <= paddle.full([], _CLOSE, "float64")
+    beside = paddle.cast(paddle.abs(left - right), "float64") <= paddle.full([], CLOSE, "float64")
     found = paddle.logical_or(paddle.logical_or(value == other, left <= right), beside)
     if attributes["equal_nan"]:
         found = paddle.logical_or(found, paddle.logical_and(paddle.isnan(value), paddle.isnan(other)))
@@ -214,6 +230,8 @@ def _rrelu(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
 
 
 RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
+    "equal": _equal,
+    "not_equal": _equal,
     "fmax": _extreme,
     "fmin": _extreme,
     "heaviside": _heaviside,

@@ -85,7 +85,7 @@ def _size_of(value: Any, at: Lowering) -> Any:
     least = paddle.finfo(getattr(paddle, part_type(value))).smallest_normal
     more = a > b
     large, small = paddle.where(more, a, b), paddle.where(more, b, a)
-    ratio = paddle.where(small == large, paddle.ones_like(large), small / (large + least))
+    ratio = paddle.where(small >= large, paddle.ones_like(large), small / (large + least))
     return large * paddle.sqrt(ratio * ratio + 1.0)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from hybrid_infer._types import NOWHERE
 from hybrid_infer.frontends._paddle_graphs import added
-from hybrid_infer.frontends._paddle_terms import is_float, number
+from hybrid_infer.frontends._paddle_terms import alike, is_float, number
 from hybrid_infer.frontends._paddle_windows import constant
 
 _NUMBERS = ("FLOAT32", "FLOAT64", "INT32", "INT64")
@@ -41,17 +41,17 @@ def _equal_all(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
         return paddle.full([], False, "bool")
     value, other = (paddle.cast(each, "int32") if each.dtype == paddle.bool else each for each in inputs)
     flat, others = (paddle.reshape(each, [-1]) for each in (value, other))
-    alike = None
+    tied = None
     if any(-1 in pair for pair in pairs):
         sizes = [paddle.cast(paddle.shape(each), "int64") for each in inputs]
-        tied = [_of(sizes[0][axis]) == _of(sizes[1][axis]) for axis, pair in enumerate(pairs) if -1 in pair]
-        alike = reduce(paddle.logical_and, tied)
+        same = [_of(sizes[0][axis]) == _of(sizes[1][axis]) for axis, pair in enumerate(pairs) if -1 in pair]
+        tied = reduce(paddle.logical_and, same)
         # Where sizes differ, all are compared with one that is there in any case.
-        places = paddle.cast(paddle.arange(_count(flat)), "int64") * paddle.cast(alike, "int64")
+        places = paddle.cast(paddle.arange(_count(flat)), "int64") * paddle.cast(tied, "int64")
         others = paddle.gather(paddle.concat([others, paddle.zeros([1], others.dtype)]), places)
-    differ = paddle.sum(paddle.cast(paddle.logical_not(flat == others), "int64"), axis=0)
+    differ = paddle.sum(paddle.cast(paddle.logical_not(alike(flat, others)), "int64"), axis=0)
     equal = differ == paddle.full([], 0, "int64")
-    return equal if alike is None else paddle.logical_and(alike, equal)
+    return equal if tied is None else paddle.logical_and(tied, equal)
 
 
 def _bincount(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:

@@ -224,9 +224,16 @@ class Watch:
             return run
 
         def filled(sizes: Any, content: Any, *rest: Any, **named: Any) -> Any:
-            """With a number that is written as text, such as "-inf", which only the eager operator reads."""
-            if threading.get_ident() == thread and isinstance(content, str) and _NUMBER.fullmatch(content):
-                content = number(content)
+            """With a number that is written as text, such as "-inf", which only the eager operator reads.
+
+            The framework ends the process where it is to take an array for a number.
+            """
+            if threading.get_ident() == thread:
+                if getattr(content, "ndim", 0) and type(content).__module__ == "numpy":
+                    remedy = "Make a tensor of it first: paddle.to_tensor(array)"
+                    raise TraceError("it computes with an array of NumPy beside a tensor", remedy)
+                if isinstance(content, str) and _NUMBER.fullmatch(content):
+                    content = number(content)
             return fill(sizes, content, *rest, **named)
 
         def alike(value: Any, other: Any, *rest: Any, **named: Any) -> Any:

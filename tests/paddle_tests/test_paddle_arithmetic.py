@@ -10,7 +10,7 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from paddle_support import counts, everything, right  # noqa: E402
+from paddle_support import counts, eagerly, everything, right  # noqa: E402
 
 from hybrid_infer import inference  # noqa: E402
 
@@ -46,6 +46,29 @@ def test_the_same_of_whole_numbers(dtype: str) -> None:
     right(method, *((integers(n, dtype=dtype), integers(n, dtype=dtype, seed=1)) for n in (5, 5, 9, 0)))
 
 
+@whole
+def test_the_same_of_whole_numbers_that_fractions_do_not_hold(dtype: str) -> None:
+    most = np.iinfo(dtype).max
+    x = paddle.to_tensor(np.array([2**24 + 1, most - 5, -most, most, 2**30 + 1, -7] * 3).astype(dtype))
+    y = paddle.to_tensor(np.repeat(np.array([0, 2**24 + 3, -(2**30) - 3]), 6).astype(dtype))
+
+    def method(x: Any, y: Any) -> Any:
+        return paddle.fmax(x, y), paddle.fmin(x, y), paddle.maximum(x, y)
+
+    right(method, *((each[:n], other[:n]) for n, each, other in ((5, x, y), (5, x, y), (18, x, y))), tolerance=0.0)
+
+
+@kinds
+def test_numbers_that_are_hardly_apart_are_equal(dtype: str) -> None:
+    def method(x: Any, y: Any) -> Any:
+        return x == y, x != y, x == 0.0, paddle.equal(x, y[:1]), paddle.equal_all(x, y), paddle.not_equal(x * 2, y)
+
+    near = np.array([0.0, 1e-30, 1e-16, 9.9e-16, 1e-15, 1.01e-15, -1e-16, -1e-14, 1e-9]).astype(dtype)
+    sums = (np.array([0.1 + 0.2, 1.0, 1e-3]).astype(dtype), np.array([0.3, 1.0 + 2e-16, 1e-3 + 1e-18]).astype(dtype))
+    pairs = [(near[:3], near[:3] * 2), (near[:3], near[:3] * 2), (near, near * 0), (near, near[::-1].copy()), sums]
+    right(method, *([paddle.to_tensor(each) for each in pair] for pair in pairs), everything(dtype))
+
+
 @kinds
 def test_signs_of_zeros_and_infinities(dtype: str) -> None:
     def method(x: Any, y: Any) -> Any:
@@ -63,6 +86,13 @@ def test_the_sign_of_what_is_no_number_is_told_eagerly() -> None:
         method(paddle.ones([3]), paddle.ones([3]))
         assert method(paddle.ones([3]), signs).tolist() == paddle.copysign(paddle.ones([3]), signs).tolist()
     assert counts()["eager_calls"] == 1 and "a check of values" in str(counts()["fallbacks"])
+
+
+def test_the_sign_of_a_single_number() -> None:
+    def method(x: Any) -> Any:
+        return paddle.copysign(x, paddle.full([], -2.0)), paddle.copysign(paddle.full([], 3.0), x[0])
+
+    right(method, *((rows(n),) for n in (5, 5, 9)))
 
 
 def test_questions_about_signs() -> None:
@@ -153,3 +183,14 @@ def test_of_what_is_not_finite_eager_code_answers() -> None:
     found = counts()
     assert found["eager_calls"] == 5 and found["hits"] == 1
     assert all("a check of values" in reason for reason in found["fallbacks"]), found
+
+
+@pytest.mark.parametrize("way", ["sum", "quotient", "comparison"])
+def test_an_array_of_numpy_beside_a_tensor_is_left_to_eager(way: str) -> None:
+    """The framework ends the process where it makes a program of that."""
+    array = np.arange(4, dtype="float32")
+    ways = {"sum": lambda x: x + array, "quotient": lambda x: x / array, "comparison": lambda x: x == array}
+    method, x = inference(ways[way], backend="onnxruntime"), rows(3, 4)
+    with paddle.no_grad():
+        np.testing.assert_array_equal(method(x).numpy(), ways[way](x).numpy())
+    eagerly("an array of NumPy")
