@@ -18,13 +18,17 @@ def _refuse(op: Any, what: str, remedy: str = "Leave that part outside") -> Trac
 
 
 def _sum(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """Of int32: Paddle adds in the type of the result, and past the end of int32 goes on at the other one."""
+    """Paddle adds in the type of the result, the converter in that of the value.
+
+    Past the end of int32, Paddle goes on at the other one.
+    """
     import paddle
 
     value, axes, kind = inputs[0], constant(inputs[1]), op.result(0).dtype
-    if value.dtype.name != "INT32" or axes is None:
+    if axes is None or (value.dtype == kind and kind != paddle.int32):
         return None
-    wide = paddle.cast(value, kind if kind.name in ("FLOAT32", "FLOAT64") else "int64")
+    wide = paddle.cast(value, kind)
+    wide = paddle.cast(wide, "int64") if kind == paddle.int32 else wide
     return paddle.cast(paddle.sum(wide, axis=list(axes) or None, keepdim=attributes["keepdim"]), kind)
 
 
@@ -104,9 +108,21 @@ def _hardshrink(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
 
 
 def _truth(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """Of numbers: Paddle's program says that the result has their element type, which the eager result has not."""
-    if inputs[0].dtype.name != "BOOL":
+    """Of numbers: Paddle's program says that the result has their element type, which the eager result has not.
+
+    Along what may be empty: counted, as the least number is what engines have for the largest of none.
+    """
+    import paddle
+
+    value, every = inputs[0], op.name() == "pd_op.all"
+    if value.dtype.name != "BOOL":
         raise TraceError(f"{op.name()} of numbers has another element type in a program", "Compare with zero first")
+    axes = [axis % value.ndim for axis in attributes["axis"]] or list(range(value.ndim))
+    if all(value.shape[axis] > 0 for axis in axes):
+        return None
+    counted = paddle.cast(paddle.logical_not(value) if every else value, "int64")
+    count, none = paddle.sum(counted, axis=axes, keepdim=attributes["keepdim"]), paddle.full([], 0, "int64")
+    return count == none if every else count > none
 
 
 def _cross_entropy(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:

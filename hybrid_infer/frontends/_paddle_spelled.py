@@ -89,6 +89,18 @@ def _index_add(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return paddle.transpose(added(paddle.transpose(value, order), places, paddle.transpose(rows, order)), order)
 
 
+def _scatter(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """Rows that are added to where they are to be: the converter keeps what was there where their sum is 0."""
+    import paddle
+
+    value, places, rows = inputs
+    if attributes["overwrite"]:
+        return None
+    places = paddle.reshape(places, [-1])
+    emptied = paddle._C_ops.scatter(value, places, paddle.zeros_like(rows), True)
+    return added(emptied, places, rows)
+
+
 def _affine_grid(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """Places in an image between -1 and 1, of pixels' centres or of corners, moved by a matrix each."""
     import paddle
@@ -223,6 +235,8 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "searchsorted": _searchsorted,
     "cumprod": _cumprod,
     "index_add": _index_add,
+    "scatter": _scatter,
+    "scatter_": _scatter,
     "affine_grid": _affine_grid,
     "full_batch_size_like": _full_like_batch,
     "flip": _flip,

@@ -232,3 +232,16 @@ def test_elements_put_at_places_without_what_was_there(reduce: str, dtype: str) 
         x, places, new = parts
         calls.append((*(paddle.to_tensor(each) for each in (x.astype(dtype), places, new.astype(dtype))),))
     right(method, *calls)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_rows_that_are_added_to_where_they_are_to_be(dtype: str) -> None:
+    """Where these sum up to 0, nothing is left of what was there."""
+    places = paddle.to_tensor([2, 0, 2])
+    given = paddle.to_tensor([[1, 0, 2], [0, 5, 0], [-1, 0, 3]]).astype(dtype)
+
+    def method(x: Any) -> Any:
+        found = paddle.scatter(x, places, given, overwrite=False), paddle.scatter(x, places[:2], given[:2])
+        return (*found, x[:, 0].scatter(places.unsqueeze(1), given[:, 0], overwrite=False))
+
+    right(method, *((rows(n, 3, dtype=dtype),) for n in (3, 3, 5)))

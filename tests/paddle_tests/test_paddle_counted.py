@@ -125,3 +125,26 @@ def test_norms_that_are_bounded(order: float, dtype: str) -> None:
     calls.append(row(math.nan, math.inf, -math.inf, 0, 0, 1, *[0] * 6).reshape([2, 3, 2]))
     right(method, *((x.astype(dtype),) for x in calls))
     served(captures=2)
+
+
+def test_whether_any_or_all_of_none_are_true() -> None:
+    def method(x: Any) -> Any:
+        kept = paddle.any(x, 0, keepdim=True), paddle.all(x, [0, -1], keepdim=True), paddle.all(x, -1)
+        return (paddle.any(x), paddle.all(x), paddle.any(x, [0, 1]), paddle.any(x[:, :0], 1), *kept)
+
+    masks = [paddle.to_tensor(np.arange(n * 12).reshape(n, 4, 3) % 5 > 0) for n in (2, 2, 3, 0)]
+    right(method, *((x,) for x in (*masks, paddle.zeros_like(masks[2]), paddle.ones_like(masks[2]))))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "bool"])
+def test_sums_of_another_element_type_add_in_that_type(dtype: str) -> None:
+    def method(x: Any) -> Any:
+        kinds = ("int32", "int64", "float32", "float64")
+        return [x.sum(dtype=kind) for kind in kinds] + [paddle.sum(x, [0, -1], kind, True) for kind in kinds]
+
+    right(method, *((grid(n, 4, 3).scale(2.7, 0.9).astype(dtype),) for n in (2, 2, 3)))
+
+
+def test_numbers_that_are_not_zero_are_counted_with_what_is_no_number() -> None:
+    x = paddle.to_tensor([[0.0, math.nan, 2.0], [-0.0, math.inf, 1e-20]])
+    right(lambda x: (paddle.norm(x, p=0, axis=1), paddle.norm(x, p=0, axis=0, keepdim=True)), (x,), (x,), (x[:1],))
