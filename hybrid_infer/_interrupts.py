@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import signal
+import sys
 import traceback
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 _MET: set[bool] = set()
@@ -28,19 +29,33 @@ def let_through(fault: BaseException | None) -> None:
 
 
 def raised(fault: BaseException | None) -> BaseException | None:
-    """The error of a handler among those that `fault` comes of."""
+    """The error of a handler among those that `fault` comes of, but for what the program was handling before."""
     handlers = {code for number in signal.valid_signals() if (code := _code(signal.getsignal(number))) is not None}
     chain, seen = [fault], set()
+    around = _around() if handlers else ()
     while handlers and chain:
         each = chain.pop()
         if each is None or id(each) in seen:
             continue
         seen.add(id(each))
+        if each.__traceback__ is not None and each.__traceback__.tb_frame in around:
+            continue
         if any(frame.f_code in handlers for frame, _ in traceback.walk_tb(each.__traceback__)):
             _MET.add(True)
             return each
         chain += [each.__context__, each.__cause__]
     return None
+
+
+def _around() -> tuple[FrameType, ...]:
+    """The frames of the program on this thread outside of the caller of `raised`: an error that one of them caught,
+    and handles by what it calls, is no news to it, though Python counts it among those that a later error comes of."""
+    found, frame = [], sys._getframe(2).f_back
+    while frame is not None:
+        if not str(frame.f_globals.get("__name__")).startswith("hybrid_infer."):
+            found.append(frame)
+        frame = frame.f_back
+    return tuple(found)
 
 
 def _code(handler: Any) -> CodeType | None:

@@ -60,6 +60,22 @@ def test_what_a_handler_raised_is_found_behind_other_errors(kind: str, handler: 
     assert _interrupts.raised(OverTime()) is None
 
 
+def test_a_limit_that_the_program_handles_is_over(framework: Any, handler: Callable[[Any], None]) -> None:
+    """What answers in place of the call that took too long fails to be traced: Python links the two errors."""
+    handler(over)
+
+    @inference(backend="onnxruntime")
+    def served(x: Any) -> Any:
+        return x + 1 if float(x.sum()) > 0 else list(iter(x.tolist, 0))
+
+    try:
+        signal.raise_signal(signal.SIGUSR1)
+    except OverTime:
+        for _ in range(2):
+            assert float(served(framework.ones([2, 3])).sum()) == 12
+    assert not _interrupts.met()
+
+
 @pytest.mark.parametrize("place", ["traced", "wrapped", "built", "run"])
 def test_a_limit_of_time_ends_a_call_and_no_more(
     place: str, framework: Any, handler: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
