@@ -1,8 +1,9 @@
 """Sizes of results that Paddle infers wrongly where sizes are left open, put right as an operator is traced.
 
-It takes the larger of -1 and 1 for what a product is broadcast to, half of -1 for the length of a spectrum, and -1
-times -1 for a number of elements. What a method makes of such a size (``y.shape[0]``) would be a number of the program,
-the same in each call. What it leaves open though it is known, Paddle's own code takes for -1.
+It takes the larger of -1 and 1 for what a product is broadcast to, half of -1 for the length of a spectrum, -1 times
+-1 for a number of elements, and one more than -1 for the rows of a matrix with a vector above its diagonal. What a
+method makes of such a size (``y.shape[0]``) would be a number of the program, the same in each call. What it leaves
+open though it is known, Paddle's own code takes for -1.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from hybrid_infer._errors import TraceError
 from hybrid_infer._own_thread import replaced
 from hybrid_infer.frontends._paddle_watch import recorded
 
@@ -89,6 +91,20 @@ def _sums(inferred: list[int], x: Any, axis: Any, flatten: bool, *_: Any, **__: 
     return [-1] if flatten and -1 in recorded(x) else inferred
 
 
+def _diag(inferred: list[int], x: Any, *_: Any, **__: Any) -> list[int]:
+    """Of a vector: as many rows and columns as it has elements, and more where it is beside the diagonal."""
+    return [-1, -1] if recorded(x) == [-1] else inferred
+
+
+def _expand(inferred: list[int], x: Any, *_: Any, **__: Any) -> list[int]:
+    """Raises TraceError where a size that is open would be 1: Paddle's own code has taken the larger of -1 and 1."""
+    given = recorded(x)
+    wanted = inferred[len(inferred) - len(given) :]
+    if any(before < 0 and after == 1 for before, after in zip(given, wanted, strict=True)):
+        raise TraceError("Paddle takes 1 for a size that varies, to which a tensor is broadcast")
+    return inferred
+
+
 def _elementwise(_: list[int], x: Any, y: Any) -> list[int]:
     return _broadcast(recorded(x), recorded(y))
 
@@ -108,6 +124,6 @@ def _reshaped(inferred: list[int], x: Any, wanted: Any, *_: Any, **__: Any) -> l
 
 
 _RULES: dict[str, Callable[..., list[int]]] = {
-    "atan2": _elementwise, "cumsum": _sums, "einsum": _einsum, "fft_r2c": _half, "matmul": _matmul,
-    "reshape": _reshaped,
+    "atan2": _elementwise, "cumsum": _sums, "diag": _diag, "einsum": _einsum, "expand": _expand, "fft_r2c": _half,
+    "logcumsumexp": _sums, "matmul": _matmul, "reshape": _reshaped,
 }  # fmt: skip

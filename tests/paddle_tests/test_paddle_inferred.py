@@ -48,6 +48,35 @@ def test_the_number_of_all_elements() -> None:
     right_when_captured(method, *[(grid(size, size + 1),) for size in (2, 3, 4)], captures=2)
 
 
+def test_the_number_of_logarithms_of_sums_of_all_elements() -> None:
+    def method(x: Any) -> Any:
+        count = paddle.logcumsumexp(x).shape[0]
+        return x.reshape([x.shape[0], -1]) * count + x.sum() * paddle.ones([1])
+
+    right_when_captured(method, *[(grid(size, size + 1),) for size in (2, 3, 4)], captures=3)
+
+
+@pytest.mark.parametrize("offset", [-2, 0, 1])
+def test_a_matrix_with_a_vector_beside_its_diagonal(offset: int) -> None:
+    def method(x: Any) -> Any:
+        rows, columns = paddle.diag(x, offset).shape
+        return x * rows + columns + x.sum() * paddle.ones([1])
+
+    right_when_captured(method, *[(grid(size),) for size in (2, 3, 4)], captures=2)
+
+
+@pytest.mark.parametrize("used", ["values", "size"])
+def test_places_that_are_the_same_in_each_column_are_captured_for_each_number_of_columns(used: str) -> None:
+    """Paddle's code takes the larger of -1 and 1 for what places are broadcast to."""
+
+    def method(x: Any, places: Any) -> Any:
+        found = paddle.take_along_axis(x, places, 0)
+        return x.sum() + (found.sum() if used == "values" else found.shape[1])
+
+    places = paddle.zeros([1, 1], "int64")
+    right_when_captured(method, *[(grid(rows, rows + 2), places) for rows in (4, 5, 6)], captures=3)
+
+
 def test_an_angle_of_a_column_and_a_row() -> None:
     def method(x: Any, y: Any) -> Any:
         angles = paddle.atan2(x, y)
