@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends._paddle_terms import CLOSE, alike, is_float, log1p, negative, number, unless
 from hybrid_infer.frontends._paddle_windows import constant
@@ -19,14 +21,21 @@ def _is_signed(value: Any) -> bool:
 
 
 def _equal(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """Of fractions, those too that are hardly apart."""
+    """Of fractions, those too that are hardly apart: none but themselves of numbers with digits enough before these."""
     import paddle
 
     value, other = inputs
-    if not is_float(value) or value.dtype != other.dtype:
+    known, kind = constant(other), value.dtype
+    if not is_float(value) or kind != other.dtype or (known is not None and _stands_apart(known, kind)):
         return None
-    found = alike(value, other)
+    found = paddle.abs(value) < number(CLOSE, value) if known == 0.0 and not other.shape else alike(value, other)
     return found if op.name() == "pd_op.equal" else paddle.logical_not(found)
+
+
+def _stands_apart(given: float, dtype: Any) -> bool:
+    """Is no other number of the element type closer than what Paddle takes for no difference?"""
+    size = np.abs(np.array(given, "float32" if dtype.name == "FLOAT32" else "float64"))
+    return not np.isfinite(size) or bool(size - np.nextafter(size, size.dtype.type(0)) >= CLOSE)
 
 
 def _extreme(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
+import exported
 import numpy as np
 import pytest
 
@@ -67,6 +69,28 @@ def test_numbers_that_are_hardly_apart_are_equal(dtype: str) -> None:
     sums = (np.array([0.1 + 0.2, 1.0, 1e-3]).astype(dtype), np.array([0.3, 1.0 + 2e-16, 1e-3 + 1e-18]).astype(dtype))
     pairs = [(near[:3], near[:3] * 2), (near[:3], near[:3] * 2), (near, near * 0), (near, near[::-1].copy()), sums]
     right(method, *([paddle.to_tensor(each) for each in pair] for pair in pairs), everything(dtype))
+
+
+@kinds
+def test_numbers_that_are_hardly_apart_from_one_of_the_program(dtype: str) -> None:
+    around = (0.0, 1e-15, -1e-9, 2.0**-25, 2.0**-24, 0.3, 1.0, 4.0, 8.0, -1e30, math.inf, -math.inf, math.nan)
+
+    def method(x: Any) -> Any:
+        return [answer for number in around for answer in (x == number, x != number, number == x)]
+
+    kind = np.dtype(dtype).type
+    numbers = np.array([kind(n) for n in around])
+    near = [numbers, np.nextafter(numbers, kind(0)), np.nextafter(numbers, kind(math.inf)), numbers + kind(9e-16)]
+    x = np.concatenate([*near, numbers - kind(2e-15)])
+    right(method, *((paddle.to_tensor(each),) for each in (x, x, x[5:9], x[:0])))
+
+
+@pytest.mark.parametrize(("number", "operator"), [(0.0, "Less"), (1.0, "Equal")])
+def test_a_comparison_with_a_number_stays_a_short_one(number: float, operator: str, store: Path) -> None:
+    """Written out as one of two tensors is, it took several times as long."""
+    right(lambda x: x == number, *((paddle.full([], each),) for each in (0.0, -1e-16, 1.0, math.nan)))
+    (graph,) = store.rglob("graph.onnx")
+    assert exported.operators(graph.read_bytes()) & {"Equal", "Less", "Or"} == {operator}
 
 
 @kinds
