@@ -27,6 +27,8 @@ def _sum(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     value, axes, kind = inputs[0], constant(inputs[1]), op.result(0).dtype
     if axes is None or (value.dtype == kind and kind != paddle.int32):
         return None
+    if value.dtype in (paddle.float16, paddle.bfloat16) and kind not in (paddle.float32, paddle.float64):
+        raise TraceError("it adds numbers of half precision up as whole ones", "Cast to float32 first")
     wide = paddle.cast(value, kind)
     wide = paddle.cast(wide, "int64") if kind == paddle.int32 else wide
     return paddle.cast(paddle.sum(wide, axis=list(axes) or None, keepdim=attributes["keepdim"]), kind)

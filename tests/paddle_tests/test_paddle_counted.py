@@ -145,6 +145,15 @@ def test_sums_of_another_element_type_add_in_that_type(dtype: str) -> None:
     right(method, *((grid(n, 4, 3).scale(2.7, 0.9).astype(dtype),) for n in (2, 2, 3)))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_sums_of_half_precision_as_whole_numbers_are_told_eagerly(dtype: str) -> None:
+    """Eager code on a CPU makes a whole number of the sum, where it makes one of each element in other precisions."""
+    method, x = inference(lambda x: x.sum(dtype="int64"), verify="off"), (grid(5, 4) * 2.7).astype(dtype)
+    with paddle.no_grad():
+        assert [method(x).item() for _ in range(2)] == [x.sum(dtype="int64").item()] * 2
+    eagerly("adds numbers of half precision up as whole ones")
+
+
 def test_numbers_that_are_not_zero_are_counted_with_what_is_no_number() -> None:
     x = paddle.to_tensor([[0.0, math.nan, 2.0], [-0.0, math.inf, 1e-20]])
     right(lambda x: (paddle.norm(x, p=0, axis=1), paddle.norm(x, p=0, axis=0, keepdim=True)), (x,), (x,), (x[:1],))
