@@ -7,9 +7,11 @@ ours.
 from __future__ import annotations
 
 import functools
+import inspect
 import signal
 import sys
 import traceback
+from collections.abc import Collection
 from types import CodeType, FrameType
 from typing import Any
 
@@ -40,7 +42,7 @@ def raised(fault: BaseException | None) -> BaseException | None:
         seen.add(id(each))
         if each.__traceback__ is not None and each.__traceback__.tb_frame in around:
             continue
-        if any(frame.f_code in handlers for frame, _ in traceback.walk_tb(each.__traceback__)):
+        if any(_handles(frame, handlers) for frame, _ in traceback.walk_tb(each.__traceback__)):
             _MET.add(True)
             return each
         chain += [each.__context__, each.__cause__]
@@ -56,6 +58,19 @@ def _around() -> tuple[FrameType, ...]:
             found.append(frame)
         frame = frame.f_back
     return tuple(found)
+
+
+def _handles(frame: FrameType, handlers: Collection[CodeType]) -> bool:
+    """Does a handler run in it? The code of a wrapper that a decorator makes is that of all that it is put on.
+
+    A handler is given the frame that the signal has met.
+    """
+    code = frame.f_code
+    if code not in handlers or not code.co_flags & inspect.CO_VARARGS:
+        return code in handlers
+    values = list(frame.f_locals.values())
+    given = [*values, *(each for value in values if type(value) is tuple for each in value)]
+    return any(isinstance(each, FrameType) for each in given)
 
 
 def _code(handler: Any) -> CodeType | None:

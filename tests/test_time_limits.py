@@ -76,6 +76,36 @@ def test_a_limit_that_the_program_handles_is_over(framework: Any, handler: Calla
     assert not _interrupts.met()
 
 
+def test_a_wrapper_that_handlers_share_with_methods_is_no_handler(
+    framework: Any, handler: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ``torch.no_grad()`` makes one, and decorators that log errors: each has one code for all that it is put on."""
+
+    def logged(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    @logged
+    def untraceable(*_: Any) -> None:
+        raise KeyError("of the tracer")
+
+    handler(logged(over))
+    layer = framework.nn.Linear(3, 3)
+    layer.eval()
+    served, x = inference(layer, backend="onnxruntime"), framework.ones([2, 3])
+    monkeypatch.setattr(type(_frontends.of(x)), "capture", untraceable)
+    with framework.no_grad():
+        served(x)
+    (found,) = hybrid_infer.stats().values()
+    assert found["eager_calls"] == 1 and "of the tracer" in next(iter(found["fallbacks"])), found
+    with pytest.raises(OverTime) as met:
+        signal.raise_signal(signal.SIGUSR1)
+    assert _interrupts.raised(met.value) is met.value
+
+
 @pytest.mark.parametrize("place", ["traced", "wrapped", "built", "run"])
 def test_a_limit_of_time_ends_a_call_and_no_more(
     place: str, framework: Any, handler: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
