@@ -67,6 +67,7 @@ _OURS = frozenset({
 })  # fmt: skip
 
 
+_lost: list[Any] = []  # locks of modules whose threads are left in the parent: nobody gives them back
 _within: list[int] = []  # the threads that are in what no fork is to fall into
 
 
@@ -99,13 +100,14 @@ def _elsewhere(threads: list[int]) -> bool:
 
 def _imported_elsewhere() -> bool:
     """Does another thread hold the lock of a module of ours, from before it looks for it until it is whole?"""
+    return any(all(lock is not lost for lost in _lost) for lock in _held_elsewhere())
+
+
+def _held_elsewhere() -> list[Any]:
+    """The locks of modules of ours that other threads hold."""
     here = threading.get_ident()
-    for name, known in _MODULE_LOCKS.copy().items():
-        if name.partition(".")[0] in _OURS:
-            owner = getattr(known(), "owner", None)
-            if owner is not None and owner != here:
-                return True
-    return False
+    ours = [known() for name, known in _MODULE_LOCKS.copy().items() if name.partition(".")[0] in _OURS]
+    return [lock for lock in ours if getattr(lock, "owner", None) not in (None, here)]
 
 
 def _enter_child() -> None:
@@ -113,6 +115,7 @@ def _enter_child() -> None:
         each._renew()
     here = threading.get_ident()
     _within[:] = [each for each in _within if each == here]
+    _lost[:] = _held_elsewhere()
 
 
 if hasattr(os, "register_at_fork"):

@@ -206,3 +206,25 @@ def test_a_fork_within_an_import_does_not_wait_for_it(monkeypatch: pytest.Monkey
     finally:
         sys.modules.pop("hybrid_infer._forks_inside", None)
         vars(hybrid_infer).pop("_forks_inside", None)
+
+
+def test_a_child_waits_for_no_import_that_stayed_in_its_parent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Else each fork of a child takes ten seconds that was forked while a thread imported for longer than that."""
+    (tmp_path / "_imported_long.py").write_text("entered.set()\nleave.wait(20)\n")
+    monkeypatch.setattr(hybrid_infer, "__path__", [*hybrid_infer.__path__, str(tmp_path)])
+    inside, leave = threading.Event(), threading.Event()
+    monkeypatch.setattr(builtins, "entered", inside, raising=False)
+    monkeypatch.setattr(builtins, "leave", leave, raising=False)
+    monkeypatch.setattr(_fork_safe, "_PATIENCE", 0.05)
+    name = "hybrid_infer._imported_long"
+    thread = threading.Thread(target=importlib.import_module, args=(name,))
+    thread.start()
+    try:
+        assert inside.wait(20)
+        assert _fork_safe._imported_elsewhere()
+        assert in_child(lambda: not _fork_safe._imported_elsewhere())
+    finally:
+        leave.set()
+        thread.join()
+        sys.modules.pop(name, None)
+        vars(hybrid_infer).pop("_imported_long", None)
