@@ -390,8 +390,9 @@ class State(CallKeys):
         if route.kind == "busy" if route.eager else not self._in_use(route):  # type: ignore[union-attr]
             return
         aside = self.aside
-        others = (each for each in aside.get(key, ()) if each is not route)
-        aside[key] = (route, *others)[:_ASIDE]
+        several = (route, *(each for each in aside.get(key, ()) if each is not route))
+        kept = (each for each in several if not (each.eager and each.keeps_former_weights()))  # type: ignore[union-attr]
+        aside[key] = tuple(kept)[:_ASIDE]
         while len(aside) > _MEMO:
             aside.pop(next(iter(aside), None), None)
 

@@ -228,7 +228,8 @@ def remember(request: Request, family: Family, held: Held, instead_of: Sequence[
 
 def refused(request: Request, held: Held) -> Eager:
     version = held.version
-    return Eager(version.reason, unchanged(request, held), remedy=version.remedy, kind=version.kind)
+    same = unchanged(request, held)
+    return Eager(version.reason, same, remedy=version.remedy, kind=version.kind, subject=request.subject)
 
 
 def unchanged(request: Request, held: Held) -> Callable[[], bool]:

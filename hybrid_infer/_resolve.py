@@ -403,7 +403,9 @@ def _too_many(state: Any, request: Request, families: Sequence[Family]) -> Eager
     reads = [read for family in families for read in family.reads(request.call, subject)]
     unread = arm(subject.attributes, reads, subject.census, set())
     code = subject.code_unchanged
-    route = Eager(reason, lambda: state.changes == before and unread() and code(), remedy=remedy)
+    route = Eager(
+        reason, lambda: state.changes == before and unread() and code(), remedy=remedy, subject=subject
+    )  # fmt: skip
     state.crowds.add(request.call, route)
     return route
 

@@ -23,13 +23,20 @@ class Eager:
     """Answers with the eager method, for a reason, as long as `valid` holds.
 
     ``kind``: which step failed ("copy", "capture", "impure", "writes", "build"), "busy" where nothing did, or "slower"
-    where that is the faster way.
+    where that is the faster way. ``subject``: what `valid` keeps alive, if anything.
     """
 
     eager = True
 
-    def __init__(self, reason: str, valid: Callable[[], bool], *, remedy: str = "", kind: str = "capture") -> None:
-        self.reason, self.valid, self.remedy, self.kind = reason, valid, remedy, kind
+    def __init__(
+        self, reason: str, valid: Callable[[], bool], *, remedy: str = "", kind: str = "capture",
+        subject: Subject | None = None,
+    ) -> None:  # fmt: skip
+        self.reason, self.valid, self.remedy, self.kind, self._subject = reason, valid, remedy, kind, subject
+
+    def keeps_former_weights(self) -> bool:
+        """Does it keep weights alive that its instance has no longer?"""
+        return self._subject is not None and not self._subject.in_place()
 
 
 class Compiled:

@@ -287,7 +287,7 @@ def _by_choice(state: Any, request: Request, family: Family, held: Held, choice:
         return choice.holds() and same() and _one_side.resting(held, scale, alone)
 
     holds()
-    loser = Eager(_router.SLOWER, holds, kind="slower")
+    loser = Eager(_router.SLOWER, holds, kind="slower", subject=request.subject)
     state.slower[id(held), scale] = held, loser
     state.seen[held.version.identity] = held.version
     return loser

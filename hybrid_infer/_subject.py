@@ -299,6 +299,18 @@ class Subject:
             parts.append([dtype, list(shape), _keys.digest(self.frontend.exporter(dtype, wire)(tensor))])
         return _keys.digest(parts)
 
+    def in_place(self) -> bool:
+        """Are the weights, and the layers that hold them, where they were found, as far as that is told at once?"""
+        census, group = self.census, self.frontend.groups[-1]
+        for path, layer in census.layers:
+            beside = getattr(census.objects.get(path[:-1]), "__dict__", {}).get(group)
+            if beside is not None and beside.get(path[-1], layer) is not layer:
+                return False
+        try:
+            return all(slot.box is None or slot.box[slot.key] is slot.tensor for slot in census.slots)
+        except (KeyError, IndexError):  # a container lost one
+            return False
+
     def lasting(self) -> list[Any]:
         """The tensors that no call brings."""
         return [slot.tensor for slot in self.census.slots] + [tensor for _, _, tensor in self.loose_tensors]

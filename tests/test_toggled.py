@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -93,6 +95,29 @@ def test_training_between_evaluations_looks_nothing_up(framework: Any, lookups: 
             assert abs((layer(x) - layer.linear(x)).numpy()).max() < 1e-5
     assert len(lookups) == known
     assert counts()["hits"] + counts()["captures"] + counts()["eager_calls"] >= 12
+
+
+def test_no_weights_of_former_rounds_are_kept_for_a_switch(framework: Any) -> None:
+    """A model whose weights are exchanged, as by ``load_state_dict(assign=True)``, would be held several times over."""
+
+    class Dropped(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.drop, self.scale = framework.nn.Linear(4, 4), framework.nn.Dropout(0.5), 1.0
+
+        def forward(self, x: Any) -> Any:
+            return self.drop(self.linear(x)) * self.scale
+
+    layer, x, former = inference(Dropped()), framework.ones([2, 4]), []
+    layer.train()
+    with framework.no_grad():
+        for number in range(6):
+            layer.linear, layer.scale = framework.nn.Linear(4, 4), 1.0 + number
+            former.append(weakref.ref(layer.linear.weight))
+            layer(x)
+    gc.collect()
+    assert counts()["eager_calls"] == 6
+    assert sum(each() is not None for each in former) <= 2
 
 
 def test_what_is_released_is_not_kept_for_a_switch(framework: Any) -> None:
