@@ -143,7 +143,7 @@ class State(CallKeys):
         if route is None or not route.valid():
             if route is not None and not route.eager:
                 self.fired[route.broken()] += 1  # type: ignore[union-attr]
-            route = None if route is None else self.switched(key, route)
+            route = None if route is None or boxes else self.switched(key, route)
             if route is None:
                 route, result = miss(self, owner, args, kwargs, values, key)
                 if result is not NOTHING:
@@ -397,12 +397,20 @@ class State(CallKeys):
             aside.pop(next(iter(aside), None), None)
 
     def _in_use(self, route: Any) -> bool:
-        """Is it the one that its instance has of a program? And it is known which side of branches a call takes."""
-        return not route.held.version.sides and any(each is route for each in list(self.routes.values()))
+        """Is it the one that its instance has of a program? And it is known which side of branches a call takes.
+
+        And its calls were told apart by what tells them apart now.
+        """
+        alike = not route.held.version.sides and route.asks == self.asked.names
+        return alike and any(each is route for each in list(self.routes.values()))
 
     def switched(self, key: Any, former: Any) -> Any:
         """A route that answered such calls before, and does again where `former` does no longer; None: there is none.
+
+        Or it has to be found out first what a call's values are, as where other defaults came back with the code.
         """
+        if self.boxes.carries or self.method.redefined() or self.own_parameters is not self.method.parameters:
+            return None
         for route in self.aside.get(key, ()):
             if route is not former and (route.eager or self._in_use(route)) and route.valid():
                 self.remember(key, route)

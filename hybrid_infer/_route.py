@@ -62,7 +62,7 @@ class Compiled:
         self._constant = subject.constants_unchanged
         self._attributes = arm(subject.attributes, version.reads, subject.census, sight.watched, forms=True)
         self._code = subject.code_unchanged
-        self.key = subject.key.hex
+        self.key, self.asks = subject.key.hex, subject.asks
         self._usable = program.usable
         self._terms: dict[str, Callable[[], bool]] = {}  # of what else it is valid only while it holds
         self.in_place = in_place = bool(getattr(program, "in_place", False))
@@ -232,7 +232,7 @@ class Compiled:
         watched = {id(tensor) for _, _, tensor in places}
         reads = self.held.version.reads
         route._attributes = arm(subject.attributes, reads, subject.census, watched, forms=True)
-        route._code, route.key = subject.code_unchanged, subject.key.hex
+        route._code, route.key, route.asks = subject.code_unchanged, subject.key.hex, subject.asks
         route.kept_elsewhere = subject.holds if self.objects else frozenset()
         return route
 

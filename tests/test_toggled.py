@@ -97,6 +97,29 @@ def test_training_between_evaluations_looks_nothing_up(framework: Any, lookups: 
     assert counts()["hits"] + counts()["captures"] + counts()["eager_calls"] >= 12
 
 
+def test_defaults_that_come_back_are_those_of_the_next_call(framework: Any) -> None:
+    """A call that leaves an argument out looks like an earlier one that gave what was the default in between."""
+
+    class Scaled(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = framework.nn.Linear(4, 4)
+
+        def forward(self, x: Any, by: float = 1.0) -> Any:
+            return self.linear(x) * by
+
+    function, x = Scaled.forward, framework.ones([2, 4])
+    Scaled.forward = inference(function, backend="onnxruntime")
+    layer = Scaled()
+    layer.eval()
+    with framework.no_grad():
+        former, other = function.__defaults__, (2.0,)
+        layer(x, by=2.0)
+        for default in (other, other, former, other, former):
+            function.__defaults__ = default
+            assert abs((layer(x) - layer.linear(x) * default[0]).numpy()).max() < 1e-5
+
+
 def test_no_weights_of_former_rounds_are_kept_for_a_switch(framework: Any) -> None:
     """A model whose weights are exchanged, as by ``load_state_dict(assign=True)``, would be held several times over."""
 
