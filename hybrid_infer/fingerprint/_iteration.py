@@ -132,6 +132,7 @@ def of_name(
     bodies = [*bodies]
     everywhere = bodies if others is None else [*others]
     found: Use | None = None
+    remade = False
     left, known = [(name, frozenset(loads), bodies)], {(name, frozenset(loads))}
     while left:
         wanted, by, among = left.pop()
@@ -143,6 +144,7 @@ def of_name(
             follower = Follower(body)
             for use in follower.of_loads(wanted, by):
                 found = max(found or Use.NONE, use)
+            remade |= follower.remade
             entry = body.code is everywhere[0].code
             if not entry and not all(_looked_up(each, everywhere) for each in follower.returned):
                 return Use.HASHES  # the function goes by another name, or by none
@@ -152,7 +154,7 @@ def of_name(
                 if (further, NAMES) not in known:
                     known.add((further, NAMES))
                     left.append((further, NAMES, everywhere))
-    return found
+    return Use.HASHES if found is Use.ORDER and remade else found
 
 
 def _by_text(name: str, bodies: Collection[Body]) -> bool:
@@ -185,7 +187,7 @@ class Follower:
     """Follows values through one piece of code.
 
     ``further``: names under which code has them then: of functions that give one back (``returned``), of attributes
-    that get one.
+    that get one. ``remade``: an attribute or a global gets a set that was made of one.
     """
 
     def __init__(self, body: Body) -> None:
@@ -193,6 +195,7 @@ class Follower:
         self.steps = body.steps
         self.further: set[str] = set()
         self.returned: set[str] = set()
+        self.remade = False
         self._variables: set[tuple[str, bool]] = set()
 
     def of_loads(self, name: str, loads: Collection[str]) -> Iterator[Use]:
@@ -218,6 +221,9 @@ class Follower:
                 continue
             if step.opname == "JUMP_FORWARD":  # behind the other side of ``a if c else b``
                 at = next(n for n, each in enumerate(self.steps) if each.offset >= step.argval) - 1
+                continue
+            if not depth and not other and (step.opname == "ROT_TWO" or (step.opname, step.arg) == ("SWAP", 2)):
+                depth = 1  # below the object to whose attribute it goes back: ``self.names |= more``
                 continue
             takes = taken(step)
             if takes is None:
@@ -278,6 +284,7 @@ class Follower:
             elif name in ("STORE_ATTR", "STORE_NAME", "STORE_GLOBAL"):
                 if name != "STORE_ATTR" or depth:  # else it is the object whose attribute is set
                     self.further.add(step.argval)
+                    self.remade |= made
                 return Use.NONE
             elif name in _HOLDING:
                 start, depth = None, 0

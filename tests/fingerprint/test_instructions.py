@@ -112,6 +112,30 @@ def test_what_is_asked_of_a_set_counts_behind_functions_that_have_variables_of_t
     assert _iteration.of_name("names", [Body(given.__code__, {})]) is Use.HASHES
 
 
+def test_a_set_that_an_attribute_gets_more_of_is_asked_or_gone_through_by_its_name() -> None:
+    def in_place(self: Any) -> None:
+        self.names |= {"a", "b"}
+
+    def another(self: Any) -> None:
+        self.others = self.names | {"a", "b"}
+
+    def asked(self: Any, x: Any) -> Any:
+        return x if "c" in self.names else -x
+
+    def through(self: Any, x: Any) -> Any:
+        return [x for _ in self.names]
+
+    def through_others(self: Any, x: Any) -> Any:
+        return [x for _ in self.others]
+
+    def use(*functions: Any) -> Use | None:
+        return _iteration.of_name("names", [Body(each.__code__, {}) for each in functions])
+
+    assert use(asked, in_place) is Use.NONE
+    # Where what is new stands goes by the hashes.
+    assert use(through, in_place) is use(through_others, another) is Use.HASHES
+
+
 def test_a_set_that_is_asked_inside_of_a_block_is_asked() -> None:
     def asked(self: Any, x: Any) -> Any:
         with self.lock:
