@@ -7,6 +7,7 @@ many times what the eager method takes.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, OrderedDict
 from collections.abc import Hashable
 from typing import Any
@@ -85,7 +86,8 @@ class Crowds:
             self._among = among
         self._recurring[key] = route
         if len(self._recurring) > _RECURRING:
-            self._recurring.popitem(last=False)
+            with contextlib.suppress(KeyError):  # another thread emptied it
+                self._recurring.popitem(last=False)
         return route
 
 

@@ -393,8 +393,8 @@ class State(CallKeys):
         several = (route, *(each for each in aside.get(key, ()) if each is not route))
         kept = (each for each in several if not (each.eager and each.keeps_former_weights()))  # type: ignore[union-attr]
         aside[key] = tuple(kept)[:_ASIDE]
-        while len(aside) > _MEMO:
-            aside.pop(next(iter(aside), None), None)
+        if len(aside) > _MEMO:
+            aside.pop(list(aside)[0], None)  # noqa: RUF015 - another thread may add one meanwhile
 
     def _in_use(self, route: Any) -> bool:
         """Is it the one that its instance has of a program? And it is known which side of branches a call takes.

@@ -30,16 +30,15 @@ class Part(NamedTuple):
 
 
 def newest(new: Mapping[str, bytes], others: Mapping[str, Part], most: int) -> dict[str, Part]:
-    """Those in `new` and of `others`, the newest first, as many as fit into `most` bytes."""
+    """Those in `new` and of `others`, the newest first, as far as they fit into `most` bytes."""
     parts = {key: Part(hashlib.sha256(data).hexdigest(), memoryview(data)) for key, data in new.items()}
     parts.update({key: part for key, part in others.items() if key not in new})
     found: dict[str, Part] = {}
     total = 0
     for key, part in parts.items():
-        total += len(part.data)
-        if total > most or len(found) >= COUNT:
-            break
-        found[key] = part
+        if len(found) < COUNT and total + len(part.data) <= most:
+            found[key] = part
+            total += len(part.data)
     return found
 
 

@@ -193,6 +193,11 @@ def test_a_shelf_keeps_the_newest() -> None:
     assert {key: part.whole() for key, part in _parts.read(data).items()} == {"4": b"\4" * 4, "3": b"\3" * 4}
 
 
+def test_a_part_that_is_too_large_leaves_the_others_where_they_are() -> None:
+    others = _parts.newest({"a": b"a", "b": b"bb"}, {}, 10)
+    assert _parts.newest({"c": b"c" * 11}, others, 10) == others
+
+
 def test_parts_that_were_kept_are_read_by_later_releases() -> None:
     """The bytes on the disk, written out: whoever changes them changes the name of the file too."""
     head = [[name, hashlib.sha256(name.encode()).hexdigest(), 1] for name in "ab"]
