@@ -224,9 +224,10 @@ def _memory(tensor: Any) -> Any:
 
 
 def _capture(
-    tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int], lengths: bool = True
-) -> Captured:
-    """`lengths`: is a ``len()`` that fixes a size to be looked into?"""
+    tracee: Tracee, dynamic: frozenset[tuple[int, int]], dynamic_ints: frozenset[int],
+    lengths: bool = True, fixed: frozenset[tuple[int, int]] | None = None,
+) -> Captured:  # fmt: skip
+    """`lengths`: is a ``len()`` that fixes a size to be looked into? `fixed`: sizes of which fewer are to be."""
     arguments, shapes = given(tracee, dynamic)
     if not any(arguments):  # which the tracer has no words for
         raise TraceError("it computes nothing from its arguments")
@@ -253,7 +254,7 @@ def _capture(
         if written or state:
             tracee.written |= written
             tracee.state |= state
-            return _capture(tracee, dynamic, dynamic_ints, lengths)
+            return _capture(tracee, dynamic, dynamic_ints, lengths, fixed)
         if impure:
             return Captured(Graph(b"", (), (), (), (), ()), impure=impure)
         if lost:
@@ -264,6 +265,8 @@ def _capture(
         captured, sizes = _described(program, tracee, dynamic, dynamic_ints, lines)
         if lengths and numbers and captured.specialised:
             return _with_lengths(tracee, dynamic, dynamic_ints, captured.specialised)
+        if fixed is not None and not captured.specialised < fixed:
+            raise TraceError("no other size varies")
         if sides and not checked:
             raise TraceError("a branch depends on the values of a tensor, of which the tracer keeps no check")
         results = captured.graph.outputs[:-1] if checked else captured.graph.outputs
@@ -308,8 +311,8 @@ def _with_lengths(
     """Traced with what ``len()`` gives as a size, if that leaves more sizes open than `fixed` tells; else as before."""
     try:
         with _torch_lengths.as_sizes():
-            found = _capture(tracee, dynamic, dynamic_ints, lengths=False)
-        if not found.impure and found.specialised < fixed:
+            found = _capture(tracee, dynamic, dynamic_ints, lengths=False, fixed=fixed)
+        if not found.impure:
             return found
     except TraceError as fault:
         _log.debug("%s: what len() gives is a number: %s", tracee.name, fault)

@@ -80,3 +80,18 @@ def test_len_is_pythons_own_afterwards() -> None:
     before, repr_of_sizes = len, torch.SymInt.__repr__
     test_a_length_varies("a bound")
     assert len is before and torch.SymInt.__repr__ is repr_of_sizes
+
+
+def _one_by_one(x: torch.Tensor) -> torch.Tensor:
+    return torch.stack([x[i] * i for i in range(len(x))])
+
+
+def test_where_no_length_can_vary_it_is_exported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    exports: list[Any] = []
+    export = torch.onnx.export
+    monkeypatch.setattr(torch.onnx, "export", lambda *args, **how: exports.append(args) or export(*args, **how))
+    hot = inference(backend="onnxruntime")(_one_by_one)
+    for n in (4, 5):
+        twice(hot, _one_by_one, torch.randn(n, 3))
+    assert len(exports) == 2
+    served(captures=2)
