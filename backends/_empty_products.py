@@ -76,12 +76,17 @@ def _scaled(node: Any, kinds: Sequence[Any]) -> list[Any]:
         axis = turned if _number(node, name, 0) else plain
         if kind.HasField("shape") and kind.shape.dim[axis].dim_value > 0:
             return [node]
-    factor, scaled = (f"{node.output[0]}::{part}" for part in ("factor", "scaled"))
-    number = helper.make_tensor(factor, kinds[2].elem_type, [], [_number(node, "beta", 1.0)])
+    factor, scaled, sizes = (f"{node.output[0]}::{part}" for part in ("factor", "scaled", "sizes"))
+    beta = _number(node, "beta", 1.0)
     product = type(node).FromString(node.SerializeToString())
     product.input[2] = scaled
     del product.attribute[:]
     product.attribute.extend(each for each in node.attribute if each.name != "beta")
+    if beta == 0.0:  # of what is no number, too
+        zero = helper.make_tensor(factor, kinds[2].elem_type, [1], [0.0])
+        zeros = helper.make_node("ConstantOfShape", [sizes], [scaled], value=zero)
+        return [helper.make_node("Shape", [node.input[2]], [sizes]), zeros, product]
+    number = helper.make_tensor(factor, kinds[2].elem_type, [], [beta])
     constant = helper.make_node("Constant", [], [factor], value=number)
     return [constant, helper.make_node("Mul", [node.input[2], factor], [scaled]), product]
 

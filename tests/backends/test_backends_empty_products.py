@@ -90,6 +90,16 @@ def test_what_is_added_to_a_product_of_nothing_is_scaled(inner: int | str, turne
         np.testing.assert_allclose(found, np.tile(0.5 * size + 0.25 * np.arange(4), (5, 1)), rtol=1e-6)
 
 
+def test_what_is_added_none_times_is_no_part_of_a_product() -> None:
+    given = {"x0": ("float32", (5, "k")), "x1": ("float32", ("k", 4)), "x2": ("float32", (4,))}
+    made = node("Gemm", list(given), ["y"], beta=0.0)
+    loaded = engine("onnxruntime").load(graph([made], {}, given, {"y": ("float32", (5, 4))}), [], EngineOptions())
+    for size in (6, 0):
+        a, b = np.ones((5, size), np.float32), np.ones((size, 4), np.float32)
+        (found,) = loaded.run([a, b, np.full(4, np.nan, np.float32)])
+        np.testing.assert_array_equal(found, np.full((5, 4), size, np.float32))
+
+
 def test_a_product_inside_of_a_branch() -> None:
     sums = [
         onnx.helper.make_graph(
