@@ -69,8 +69,12 @@ def _plain() -> dict[Any, _Operator]:
         aten.adaptive_avg_pool1d.default: functools.partial(_averaged, 1),
         aten.adaptive_avg_pool2d.default: functools.partial(_averaged, 2),
         aten.adaptive_avg_pool3d.default: functools.partial(_averaged, 3),
+        aten.addbmm.default: functools.partial(_product_alone, lambda a, b: torch.bmm(a, b).sum(0)),
+        aten.addmv.default: functools.partial(_product_alone, torch.mv),
+        aten.addr.default: functools.partial(_product_alone, torch.outer),
         aten.as_strided.default: _torch_strided.strided,
         aten.as_strided_copy.default: _torch_strided.strided,
+        aten.baddbmm.default: functools.partial(_product_alone, torch.bmm),
         aten.cumprod.default: _products,
         aten.hypot.default: _hypotenuse,
         aten.logcumsumexp.default: _log_sums,
@@ -84,6 +88,14 @@ def _plain() -> dict[Any, _Operator]:
         aten.squeeze.dims: _squeezed,
         aten.unfold_backward.default: _overlapped,
     }
+
+
+def _product_alone(product: _Operator, x: Any, one: Any, other: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """By a `beta` of 0 what a product is added to is no part of the result, also where it holds no numbers."""
+    if beta != 0:
+        return NotImplemented
+    found = product(one, other)
+    return found if alpha == 1 else found * alpha
 
 
 def _split(x: Any, size: Any, dim: int = 0) -> Any:

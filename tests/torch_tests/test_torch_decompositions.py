@@ -211,3 +211,25 @@ def test_numbers_of_the_forms_have_the_type_of_the_tensor(dtype: torch.dtype) ->
             for x in (first, later):
                 torch.testing.assert_close(hot(x), method(x))
     assert counts()["hits"] >= 3
+
+
+PRODUCTS: dict[str, Callable[..., Any]] = {
+    "addbmm": lambda x, a: torch.addbmm(x, a, a.mT, beta=0, alpha=0.5),
+    "addmm": lambda x, a: torch.addmm(x, a[0], a[0].mT, beta=0),
+    "addmv": lambda x, a: torch.addmv(x[0], a[0], a[0, 0], beta=0, alpha=2),
+    "addr": lambda x, a: torch.addr(x, a[0, :, 0], a[1, :, 0], beta=0),
+    "baddbmm": lambda x, a: torch.baddbmm(x[None], a, a.mT, beta=0, alpha=0.5),
+    "baddbmm of whole numbers": lambda x, a: torch.baddbmm(x[None].int(), a.int(), a.mT.int(), beta=0, alpha=2),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_what_a_product_is_added_to_does_not_count_by_a_beta_of_0(name: str) -> None:
+    method = PRODUCTS[name]
+    hot = inference(method, backend="onnxruntime", verify="off")
+    with torch.no_grad():
+        for rows in (4, 5, 4):
+            x = torch.tensor([NAN, INF, 1.0]).repeat(rows, rows)[:, :rows].contiguous()
+            a = torch.randn(3, rows, 6) * 3
+            same(hot(x, a), method(x, a))
+    served(captures=2)
