@@ -33,6 +33,8 @@ _LONGER = (
     "BUILD_", "FORMAT_", "BINARY_OP", "BINARY_ADD", "BINARY_MODULO", "CONVERT_VALUE", "INPLACE_ADD", "LIST_TO_TUPLE"
 )  # fmt: skip
 _MAKES = frozenset({"format", "join", "repr", "str"})
+#: What ends a statement.
+_ENDS = ("POP_TOP", "STORE_", "RETURN_", "RESUME")
 #: After which the text lies in more places than one, or elsewhere than here.
 _SPREADS = ("COPY", "DUP_", "ROT_", "SWAP", "STORE_FAST_", "UNPACK_", "YIELD_")
 
@@ -120,7 +122,3 @@ def _callee(step: dis.Instruction, names: list[str | None]) -> str:
         names.append(None)
     names += [str(step.argval) if loads else ""] * (height - len(names))
     return called or ""
-
-
-#: What ends a statement before this one.
-_ENDS = ("POP_TOP", "STORE_", "RETURN_", "RESUME")
