@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hybrid_infer import _guards, _style
-from hybrid_infer._keys import Key
+from hybrid_infer import _guards, _keys, _style
 from hybrid_infer._signature import place as in_words
 from hybrid_infer._structure import imported
 from hybrid_infer._types import TensorSpec
@@ -34,7 +34,7 @@ class Difference(NamedTuple):
 
 def of_keys(first: Iterable[tuple[str, str]], second: Iterable[tuple[str, str]]) -> list[Difference]:
     """Labels of the ingredients that differ, with the first digits of each digest."""
-    found = Key(tuple((label, digest) for label, digest in first)).differences(second)
+    found = _keys.Key(tuple((label, digest) for label, digest in first)).differences(second)
     return [Difference(label, _short(mine), _short(theirs)) for label, mine, theirs in found]
 
 
@@ -62,7 +62,8 @@ def guards(version: Version) -> dict[str, str]:
     found["ambient state"] = ", ".join(version.ambient)
     found |= {f"weight {w.name}": spec(TensorSpec(w.dtype, w.shape)) + _tied(w.paths) for w in version.weights}
     for read in version.reads:
-        found[in_code(read)] = f"{read.kind} {_short(read.digest)}".rstrip()
+        known = _common().get(read.digest) if read.kind == "value" else None
+        found[in_code(read)] = known or f"{read.kind} {_short(read.digest)}".rstrip()
     called = (tensors, ints) if version.names else ()
     found |= {f"condition {_guards.text(each, *called)}": "holds" for each in version.conditions}
     if version.scope:
@@ -211,6 +212,13 @@ def in_code(read: Read) -> str:
 
 def _tied(paths: tuple[str, ...]) -> str:
     return f", tied with {', '.join(paths[1:])}" if len(paths) > 1 else ""
+
+
+@functools.cache
+def _common() -> dict[str, str]:
+    """Values that attributes have often, by their digests: an entry holds no other sign of them."""
+    values = (None, False, True, "", 0.0, 0.5, 1.0, *range(-1, 2049))
+    return {_keys.digest(value): repr(value) for value in values}
 
 
 def _short(digest: str | None) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from hybrid_infer import _style, cli
+from hybrid_infer._keys import digest
 from hybrid_infer._types import Graph, TensorSpec
 from hybrid_infer._version import Version, Weight
 from hybrid_infer.cache import Store
@@ -215,6 +216,15 @@ def test_why_names_the_ingredients_and_the_guards_that_differ(run: Run, cache: S
     assert [each["what"] for each in found["ingredients"]] == ["weights", "code function app.Layer.forward"]
     assert {each["what"] for each in found["guards"]} == {"attribute self.scale", "condition 2 <= tensor 0 axis 0"}
     assert cli.main(["why", first, second]) == 0  # without "cache", too
+
+
+def test_why_shows_values_that_attributes_have_often(run: Run, cache: Store) -> None:
+    reads = [Read(("self",), name, "value", digest(value)) for name, value in (("slicing", False), ("rank", 8))]
+    first = put(cache, reads=tuple(reads))
+    second = put(cache, SECOND, reads=(Read(("self",), "slicing", "value", digest(True)),))
+    found = {each["what"]: each for each in loads(run("why", first, second, "--json"))["guards"]}
+    assert [found["attribute self.slicing"][side] for side in ("first", "second")] == ["False", "True"]
+    assert [found["attribute self.rank"][side] for side in ("first", "second")] == ["8", "absent"]
 
 
 def test_why_of_two_methods_says_so_first(run: Run, cache: Store) -> None:
