@@ -229,7 +229,8 @@ def remember(request: Request, family: Family, held: Held, instead_of: Sequence[
 def refused(request: Request, held: Held) -> Eager:
     version = held.version
     same = unchanged(request, held)
-    return Eager(version.reason, same, remedy=version.remedy, kind=version.kind, subject=request.subject)
+    kept = request.subject if version.reads else None  # else the instance would wait for the next garbage collection
+    return Eager(version.reason, same, remedy=version.remedy, kind=version.kind, subject=kept)
 
 
 def unchanged(request: Request, held: Held) -> Callable[[], bool]:

@@ -171,7 +171,8 @@ def _reduce(scope: Scope, step: Step) -> Any:
 
 
 def _spelled(scope: Scope, step: Step) -> Any:
-    return _array(step.attributes["elements"], tuple(step.attributes["shape"]))
+    elements, shape = step.attributes["elements"], tuple(step.attributes["shape"])
+    return _array(elements if shape else elements[0], shape)
 
 
 def _concat(step: Step, *parts: Any) -> Any:
