@@ -158,8 +158,7 @@ class _Session(_program.Session):
                 if name not in copied:
                     settings.add_initializer(name, value)
         try:
-            with _fork_safe.Unforked():
-                session = runtime.InferenceSession(model[0], settings, providers=["CPUExecutionProvider"])
+            session = _made(runtime, model[0], settings)
         except Exception as error:
             if lease is not None:
                 lease.release()
@@ -210,15 +209,18 @@ class _Watched:
             if self._session is None:
                 runtime = _import()
                 settings = _settings(runtime, self._options, 1)
-                with _fork_safe.Unforked():
-                    self._session = runtime.InferenceSession(
-                        self._mended, settings, providers=["CPUExecutionProvider"]
-                    )
+                self._session = _made(runtime, self._mended, settings)
             return self._session
 
 
 _sessions = _program.Sessions(_Session, threads=lambda width: width - 1)
 _importing = _fork_safe.Lock()
+
+
+def _made(runtime: Any, model: bytes, settings: Any) -> Any:
+    """A session, during which no other thread's fork falls: the runtime holds locks of its own meanwhile."""
+    with _fork_safe.Unforked():
+        return runtime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
 
 
 def _settings(runtime: Any, options: EngineOptions, width: int) -> Any:
@@ -281,7 +283,7 @@ def _shrink(runtime: Any) -> None:
     wish = runtime.RunOptions()
     wish.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     try:
-        session = runtime.InferenceSession(_IDENTITY, settings, providers=["CPUExecutionProvider"])
+        session = _made(runtime, _IDENTITY, settings)
         session.run(None, {"x": np.zeros(1, np.float32)}, wish)
     except Exception:
         _LOG.debug("onnxruntime: the arena could not be shrunk", exc_info=True)
