@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
+from contextlib import AbstractContextManager
 from operator import attrgetter
 from typing import Any
 
@@ -12,11 +11,6 @@ from hybrid_infer._fork_safe import cached_property
 from hybrid_infer._types import TF32, Captured, Tracee
 
 _HOOKS = attrgetter("_backward_hooks")
-
-
-def _later(module: Any, name: str) -> Callable[..., Any]:
-    """A function that releases lack which capture nothing (see `_releases`), so that no answer of it counts there."""
-    return getattr(module, name, lambda *given: None)
 
 
 class TorchFrontend:
@@ -113,17 +107,9 @@ class TorchFrontend:
 
     @cached_property
     def ambient(self) -> Callable[[], Hashable]:
-        import torch
+        from hybrid_infer.frontends import _torch_modes
 
-        default, enabled, dtype = torch.get_default_dtype, torch._C._is_any_autocast_enabled, torch.get_autocast_dtype
-        active = torch.is_autocast_enabled
-
-        def read() -> Hashable:
-            if enabled():
-                return default(), active("cpu"), dtype("cpu"), active("cuda"), dtype("cuda")
-            return default()
-
-        return read
+        return _torch_modes.ambient()
 
     def asked(self, kinds: Collection[type]) -> Set[str]:
         from torch import nn
@@ -157,68 +143,20 @@ class TorchFrontend:
 
     @cached_property
     def transparent(self) -> Callable[[], bool]:
-        import torch
+        from hybrid_infer.frontends import _torch_modes
 
-        return self._stepping_aside(torch._C._len_torch_function_stack)
+        return _torch_modes.transparent()
 
     @cached_property
     def default_device(self) -> Callable[[], Hashable]:
-        import torch
-        from torch.utils._device import DeviceContext
+        from hybrid_infer.frontends import _torch_modes
 
-        count, at = torch._C._len_torch_function_stack, torch._C._get_function_stack_at
-        others = self._stepping_aside(lambda: 0)
-
-        def read() -> Hashable:
-            if not count():
-                return None
-            modes = [at(i) for i in range(count())]
-            if any(type(mode) is not DeviceContext for mode in modes) or others():
-                return None
-            device = modes[-1].device  # the innermost is asked first
-            if device.type == "cuda" and device.index is None:
-                return f"{device}:{torch.cuda.current_device()}"
-            return str(device)
-
-        return read
+        return _torch_modes.default_device()
 
     def aside(self) -> str:
-        import torch
+        from hybrid_infer.frontends import _torch_modes
 
-        if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
-            return ""
-        count, at = torch._C._len_torch_function_stack, torch._C._get_function_stack_at
-        modes = [(type(at(i)).__name__, "function") for i in range(count())]
-        # Those of tracers and of autocast-like machinery are torch's own: where one of them is on, it is at work.
-        for i in range(torch._C._len_torch_dispatch_stack()):
-            mode = torch._C._get_dispatch_stack_at(i)
-            if mode.is_infra_mode():
-                return ""
-            modes.append((type(mode).__name__, "dispatch"))
-        if modes:
-            name, kind = modes[-1]
-            return f"the {kind} mode {name} is on, which is to see every operation"
-        if _later(torch.nn.modules.module, "_has_any_global_hook")():
-            return "hooks for every module are registered, which are to see those inside"
-        if torch.nn.utils.parametrize._cache_enabled:
-            return "torch.nn.utils.parametrize.cached() is on, in which weights stay as they were first computed"
-        return ""
-
-    def _stepping_aside(self, functions: Callable[[], int]) -> Callable[[], bool]:
-        import torch
-
-        modes = torch._C._len_torch_dispatch_stack
-        transforms, tracing = torch._C._functorch.peek_interpreter_stack, torch._C._get_tracing_state
-        compiling, hooked = torch.compiler.is_compiling, _later(torch.nn.modules.module, "_has_any_global_hook")
-        duals, computed = torch.autograd.forward_ad, torch.nn.utils.parametrize
-
-        def step_aside() -> bool:
-            return bool(
-                compiling() or modes() or functions() or transforms() is not None or tracing() is not None or hooked()
-                or duals._current_level >= 0 or computed._cache_enabled
-            )
-
-        return step_aside
+        return _torch_modes.aside()
 
     def tracing(self) -> bool:
         from torch.fx import _symbolic_trace
@@ -408,17 +346,9 @@ class TorchFrontend:
         return found.requires_grad_() if tensor.requires_grad else found
 
     def modes(self) -> Callable[[], AbstractContextManager[Any]]:
-        import torch
+        from hybrid_infer.frontends import _torch_modes
 
-        gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-        device = self.default_device()
-        autocast = [] if not torch._C._is_any_autocast_enabled() else [
-            (kind, torch.get_autocast_dtype(kind))
-            for kind in ("cpu", "cuda")
-            if torch.is_autocast_enabled(kind)
-        ]
-
-        return partial(_entered, gradients, inference, autocast, device)
+        return _torch_modes.kept(self.default_device())
 
     def forkable(self) -> bool:
         import torch
@@ -470,23 +400,6 @@ class TorchFrontend:
         from hybrid_infer.frontends._torch_program import TrainableLayer
 
         return TrainableLayer(core, tensors, state, parameters, frozen)
-
-
-@contextmanager
-def _entered(gradients: bool, inference: bool, autocast: Sequence[tuple[str, Any]], device: Any) -> Iterator[None]:
-    import torch
-
-    with ExitStack() as stack:
-        stack.enter_context(torch.inference_mode(inference))
-        stack.enter_context(torch.set_grad_enabled(gradients))
-        for kind in {"cpu", "cuda"}.difference(kind for kind, _ in autocast):
-            if torch.is_autocast_enabled(kind):  # where the modes are entered, as in a backward pass under autocast
-                stack.enter_context(torch.autocast(kind, enabled=False))
-        for kind, dtype in autocast:
-            stack.enter_context(torch.autocast(kind, dtype))
-        if device is not None:
-            stack.enter_context(torch.device(device))
-        yield
 
 
 FRONTEND = TorchFrontend()
