@@ -6,7 +6,6 @@ A trace gets rewrites of its own instead: it sees the program as it is now, and 
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 import linecache
@@ -14,13 +13,12 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import paddle
 from paddle.jit.dy2static import program_translator
 from paddle.jit.dy2static.utils import UndefinedVar
-from paddle.utils import gast
 
 from hybrid_infer import _wrapping
 from hybrid_infer.frontends import (
@@ -28,9 +26,7 @@ from hybrid_infer.frontends import (
     _paddle_bare,
     _paddle_builtins,
     _paddle_eager,
-    _paddle_handed_on,
     _paddle_literals,
-    _paddle_lost,
     _paddle_methods,
     _paddle_outdated,
     _paddle_reasons,
@@ -38,19 +34,13 @@ from hybrid_infer.frontends import (
     _paddle_turns,
     _paddle_ways_out,
 )
+from hybrid_infer.frontends._paddle_tree import REACHED, TYPE, Observing, Translator
 
-_Observing = Callable[[bool], AbstractContextManager[None]]
 #: Rewritten syntax trees by source. They hold no values, and take most of the time that a rewrite takes.
 _TREES: dict[str, Any] = {}
 #: The same of functions with returns of their own on each side.
 _TREES_APART: dict[str, Any] = {}
-#: In rewritten code, the name of what gives a function in its rewritten form.
-_REACHED = "_hybrid_infer_reached"
-#: And of what stands for ``type()`` of one value.
-_TYPE = "_hybrid_infer_type"
-#: And of the parts of a chain of comparisons.
-_LEFT, _BETWEEN = "_hybrid_infer_left", "_hybrid_infer_between"
-#: And what rewritten loops call, as it is.
+#: What rewritten loops call, as it is, by its name in rewritten code.
 _OURS: dict[str, Any] = {
     _paddle_ways_out.ITEMS: _paddle_turns.with_a_way_out, _paddle_returns.LISTED: _paddle_turns.by_number,
     _paddle_returns.OPEN: _paddle_turns.open_ended, _paddle_returns.UNBOUND: UndefinedVar, **_paddle_augmented.CALLED,
@@ -81,142 +71,6 @@ def convert(function: Callable[..., Any]) -> Callable[..., Any]:
         return program_translator.convert_to_static(_paddle_bare.without_decorators(function))
     except OSError:
         return function
-
-
-class _Translator(program_translator.DygraphToStaticAst):
-    """Paddle's rewriting of a syntax tree, after what it gets wrong has been spelled out."""
-
-    def __init__(self, observing: _Observing, apart: bool) -> None:
-        super().__init__()
-        self._observing, self._apart = observing, apart
-        #: Is it at work? Paddle evaluates parts of the source then, to see what they call, under a lock of its own.
-        self.busy = False
-
-    def get_static_ast(self, root: Any) -> Any:
-        function = root.body[0]
-        if lost := _paddle_lost.parts(function):
-            raise OSError(f"Paddle loses {lost}")  # and takes the function as it is then
-        arguments = function.args
-        first = [*arguments.posonlyargs, *arguments.args][:1]
-        if first:
-            _Super(first[0].id).visit(function)
-        _paddle_augmented.spelled_out(function)
-        _Conditions().visit(function)
-        _Called().visit(function)
-        if self._apart:
-            _paddle_returns.apart(function)
-        _paddle_ways_out.in_loops(function)
-        _paddle_handed_on.by_position(function)
-        # Defaults are values of the function; their source may name what the rewritten module does not have.
-        nothing = gast.parse("None").body[0].value
-        arguments.defaults = [nothing for _ in arguments.defaults]
-        arguments.kw_defaults = [default and nothing for default in arguments.kw_defaults]
-        self.busy = True
-        try:
-            with self._observing(False):
-                made = super().get_static_ast(root)
-                _paddle_handed_on.everything(made)
-                return made
-        finally:
-            self.busy = False
-
-
-class _Super(gast.NodeTransformer):
-    """``super()`` as ``super(__class__, self)``: Paddle takes the class of the instance, which may be a subclass."""
-
-    def __init__(self, first: str) -> None:
-        self.full, self.outermost = f"super(__class__, {first})", True
-
-    def visit_FunctionDef(self, node: Any) -> Any:
-        if not self.outermost:
-            return node
-        self.outermost = False
-        return self.generic_visit(node)
-
-    def visit_Call(self, node: Any) -> Any:
-        self.generic_visit(node)
-        if isinstance(node.func, gast.Name) and node.func.id == "super" and not node.args:
-            return gast.parse(self.full).body[0].value
-        return node
-
-
-class _Conditions(gast.NodeTransformer):
-    """In conditions, ``a and b`` as ``bool(a) and bool(b)``: elsewhere it gives one of its sides, which may differ.
-
-    And ``0 < a < 1`` as ``0 < a and a < 1``, of which Paddle would ask Python.
-    """
-
-    def visit_If(self, node: Any) -> Any:
-        self.generic_visit(node)
-        node.test = self._condition(node.test)
-        return node
-
-    visit_While = visit_IfExp = visit_If
-
-    def visit_UnaryOp(self, node: Any) -> Any:
-        self.generic_visit(node)
-        if isinstance(node.op, gast.Not):
-            node.operand = self._condition(node.operand)
-        return node
-
-    def _condition(self, node: Any) -> Any:
-        if isinstance(node, gast.Compare):
-            node = self._apart(node)
-        if not isinstance(node, gast.BoolOp):
-            return node
-        for place, side in enumerate(node.values):
-            made = self._condition(side)
-            if made is side and not isinstance(side, (gast.BoolOp, gast.Compare)):
-                made = gast.copy_location(gast.parse("bool(_)").body[0].value, side)
-                made.args = [side]
-            node.values[place] = made
-        return node
-
-    def _apart(self, node: Any) -> Any:
-        """Each comparison of a chain by itself; what stands between two is computed once, after what stands before."""
-        between = node.comparators[:-1]
-        if not between:
-            return node
-        if all(isinstance(each, (gast.Name, gast.Constant)) for each in between):
-            return _chain(node, [node.left, *copy.deepcopy(between)])
-        if len(between) > 1:
-            return node
-        made = gast.copy_location(gast.parse(f"(lambda {_LEFT}, {_BETWEEN}: _)(_, _)").body[0].value, node)
-        made.args = [node.left, *between]
-        node.comparators[0] = gast.parse(_BETWEEN).body[0].value
-        made.func.body = _chain(node, [gast.parse(name).body[0].value for name in (_LEFT, _BETWEEN)])
-        return made
-
-
-def _chain(node: Any, left: list[Any]) -> Any:
-    made = gast.copy_location(gast.parse("_ and _").body[0].value, node)
-    sides = zip(left, node.ops, node.comparators, strict=True)
-    made.values = [gast.copy_location(gast.Compare(one, [how], [other]), node) for one, how, other in sides]
-    return made
-
-
-class _Called(gast.NodeTransformer):
-    """``map(f, values)`` with a rewritten `f`: Paddle rewrites functions that are called by their name. ``type(value)``
-    and questions about the mode as what can tell which they are, as Paddle has its own functions called as they are.
-    """
-
-    def visit_Call(self, node: Any) -> Any:
-        self.generic_visit(node)
-        name = node.func.id if isinstance(node.func, gast.Name) else getattr(node.func, "attr", None)
-        alone = isinstance(node.func, gast.Name) and bool(node.args) and not isinstance(node.args[0], gast.Starred)
-        if alone and name in ("map", "filter"):
-            node.args[0] = self._by(f"{_REACHED}(_)", node.args[0])
-        elif alone and name == "type" and len(node.args) == 1 and not node.keywords:
-            node.args.insert(0, node.func)
-            node.func = gast.copy_location(gast.parse(_TYPE).body[0].value, node)
-        elif name in _paddle_eager.MODES:
-            node.func = self._by(f"{_REACHED}(_)", node.func)
-        return node
-
-    def _by(self, call: str, argument: Any) -> Any:
-        made = gast.parse(call).body[0].value
-        made.args = [argument]
-        return gast.copy_location(made, argument)
 
 
 def _left_out(name: str) -> bool:
@@ -274,7 +128,7 @@ class Rewrites(program_translator.FunctionCache):
     """
 
     def __init__(
-        self, observing: _Observing, rewritten: Callable[[types.FunctionType, types.CodeType], None],
+        self, observing: Observing, rewritten: Callable[[types.FunctionType, types.CodeType], None],
         standing_for: Callable[[Any], Any] = lambda value: None, mode: _paddle_eager.Mode | None = None,
         backward: bool = False, apart: bool = False,
     ) -> None:  # fmt: skip
@@ -283,7 +137,7 @@ class Rewrites(program_translator.FunctionCache):
         self._standing_for = standing_for
         self._observing, self._rewritten = observing, rewritten
         self._code_to_ast_caches = _TREES_APART if apart else _TREES
-        self._dygraph_to_static = _Translator(observing, apart)
+        self._dygraph_to_static = Translator(observing, apart)
         self._thread, self._shared = threading.get_ident(), program_translator._FUNCTION_CACHE
         self._scopes: list[tuple[dict[str, Any], dict[str, Any]]] = []
         #: The functions that were rewritten, while it is active: Paddle forgets those that nobody else holds, as one
@@ -328,7 +182,7 @@ class Rewrites(program_translator.FunctionCache):
         found.__kwdefaults__ = by_name and {name: self._default(value) for name, value in by_name.items()}
         for name, stands in (("isinstance", _paddle_eager.is_instance), *_paddle_builtins.EXTREMES.items()):
             scope.setdefault(name, stands)
-        scope[_REACHED], scope[_TYPE] = self._reached, _paddle_eager.TYPE
+        scope[REACHED], scope[TYPE] = self._reached, _paddle_eager.TYPE
         scope.update(_OURS)
         self._scopes.append((scope, dict(scope)))
         return self._observed(found) if _decorated(original) else found
@@ -452,7 +306,7 @@ class Rewrites(program_translator.FunctionCache):
 
     def _passed_over(self, func: Any) -> bool:
         """Has the framework taken a function for one that is rewritten, as the globals of its module lack it?"""
-        if type(func) is not types.FunctionType or _REACHED in func.__globals__ or inspect.isgeneratorfunction(func):
+        if type(func) is not types.FunctionType or REACHED in func.__globals__ or inspect.isgeneratorfunction(func):
             return False
         if func.__globals__.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]:
             return False  # what we have put in the place of the framework's own
