@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import json
 import logging
@@ -12,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hybrid_infer import _fork_safe
+from hybrid_infer import _fork_safe, _installed
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import CHECKED, EngineOptions, Graph
 from hybrid_infer.backends import _complex, _fork, _program, _threads
@@ -57,10 +56,8 @@ class OnnxRuntime:
 
     def version(self) -> str:
         for distribution in ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino"):
-            try:
-                return importlib.metadata.version(distribution)
-            except importlib.metadata.PackageNotFoundError:
-                continue
+            if number := _installed.version(distribution):
+                return number
         return str(_import().__version__)
 
     def plan_key(self, options: EngineOptions) -> str:

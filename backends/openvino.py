@@ -28,7 +28,6 @@ model that computes on more than one thread.
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import re
 import sys
@@ -37,7 +36,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hybrid_infer import _fork_safe
+from hybrid_infer import _fork_safe, _installed
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import EngineOptions, Graph
 from hybrid_infer.backends import _fork, _ir, _nans, _program, _threads
@@ -78,10 +77,7 @@ class OpenVino:
         return _inherited
 
     def version(self) -> str:
-        try:
-            return importlib.metadata.version("openvino")
-        except importlib.metadata.PackageNotFoundError:
-            return str(_import().__version__)
+        return _installed.version("openvino") or str(_import().__version__)
 
     def plan_key(self, options: EngineOptions) -> str:
         """Names the plans that `prepare` makes with how they compute, for which each is verified anew."""

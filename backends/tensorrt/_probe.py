@@ -7,11 +7,10 @@ nothing, which crash when they are dropped.
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import importlib.util
 from typing import Any
 
-from hybrid_infer import _fork_safe
+from hybrid_infer import _fork_safe, _installed
 from hybrid_infer._errors import EngineError
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends._cuda import _driver
@@ -60,10 +59,8 @@ def numbers(version: str) -> tuple[int, ...]:
 def version() -> str:
     """The version of the package, without importing it where that can be had."""
     for distribution in ("tensorrt", "tensorrt_cu13", "tensorrt_cu12"):
-        try:
-            return importlib.metadata.version(distribution)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+        if number := _installed.version(distribution):
+            return number
     return str(module().__version__)
 
 

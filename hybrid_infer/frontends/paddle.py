@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, S
 from contextlib import AbstractContextManager
 from typing import Any
 
+from hybrid_infer import _installed
 from hybrid_infer._fork_safe import cached_property
 from hybrid_infer._types import TF32, Captured, Tracee
 
@@ -123,16 +124,8 @@ class PaddleFrontend:
         return {name: vars(space) for name, space in spaces.items()}
 
     def versions(self) -> Mapping[str, str]:
-        from importlib.metadata import PackageNotFoundError, version
-
-        found = {}
-        for name in ("paddlepaddle", "paddlepaddle-gpu", "paddle2onnx"):
-            try:
-                found[name] = version(name)
-            except PackageNotFoundError:
-                if name == "paddle2onnx":
-                    found[name] = ""
-        return found
+        found = {name: _installed.version(name) for name in ("paddlepaddle", "paddlepaddle-gpu", "paddle2onnx")}
+        return {name: number for name, number in found.items() if number or name == "paddle2onnx"}
 
     @cached_property
     def _accelerated(self) -> bool:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from operator import attrgetter
 from typing import Any
 
+from hybrid_infer import _installed
 from hybrid_infer._fork_safe import cached_property
 from hybrid_infer._types import TF32, Captured, Tracee
 
@@ -94,16 +95,10 @@ class TorchFrontend:
         return {name: vars(space) for name, space in spaces.items()}
 
     def versions(self) -> Mapping[str, str]:
-        from importlib.metadata import PackageNotFoundError, version
-
         import torch
 
-        try:
-            exporter = version("onnxscript")
-        except PackageNotFoundError:
-            exporter = ""
         # torch's own metadata takes 6 ms to parse, and the layer at hand has imported it.
-        return {"torch": str(torch.__version__), "onnxscript": exporter}
+        return {"torch": str(torch.__version__), "onnxscript": _installed.version("onnxscript")}
 
     @cached_property
     def ambient(self) -> Callable[[], Hashable]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 import hybrid_infer
+from hybrid_infer import _installed
 from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends import _releases
 
@@ -42,17 +42,10 @@ def test_a_build_from_source_has_no_number() -> None:
 @pytest.fixture
 def release(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Sets what an installed distribution says of itself; None: it is not installed."""
-    told = importlib.metadata.version
+    told = _installed.version
 
     def set_to(name: str, number: str | None) -> None:
-        def version(asked: str) -> str:
-            if asked != name:
-                return told(asked)
-            if number is None:
-                raise importlib.metadata.PackageNotFoundError(asked)
-            return number
-
-        monkeypatch.setattr(importlib.metadata, "version", version)
+        monkeypatch.setattr(_installed, "version", lambda asked: (number or "") if asked == name else told(asked))
         if name == "torch":
             monkeypatch.setattr("torch.__version__", number)
 
