@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from hybrid_infer._own_thread import behind
 from hybrid_infer.fingerprint._fingerprint import Fingerprint
+from hybrid_infer.fingerprint._framework_spaces import strange
 from hybrid_infer.fingerprint._objects import library_of
 from hybrid_infer.fingerprint._walk import Walk
 from hybrid_infer.objects import _origin
@@ -48,10 +49,8 @@ def _told(value: Any, name: str, otherwise: str) -> Any:
 def replaced(frontend: Any) -> Iterator[Named]:
     """Functions of the program, or of another library, in the framework's namespaces."""
     for where, space in frontend.namespaces().items():
-        for name, held in sorted(space.items()):
-            value = behind(held)
-            if foreign(frontend, name, value):
-                yield Named(space, where, name, value)
+        for name, value in strange(where, space, functools.partial(foreign, frontend)):
+            yield Named(space, where, name, value)
 
 
 def foreign(frontend: Any, name: str, value: Any) -> bool:
