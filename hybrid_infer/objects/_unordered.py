@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import itertools
 import logging
 import types
 from collections.abc import Iterator
@@ -117,7 +118,7 @@ def copied(found: Any) -> Any:
     if type(found) is frozenset:
         return found
     order = [*found]
-    for made in (found.copy(), set(order), set(order[::-1]), *_shuffled(order)):
+    for made in itertools.chain((found.copy(), set(order), set(order[::-1])), _shuffled(order)):
         if [*made] == order:
             return made
     return set(order)

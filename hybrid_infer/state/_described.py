@@ -18,6 +18,7 @@ from hybrid_infer.state import _census
 from hybrid_infer.state._census import Census, Path
 
 _ITSELF, _ORDER = "its state", "its order"
+_EMPTY = "an empty set"
 #: What the program shares with its copies: it refuses to be copied.
 SHARED = (types.ModuleType, type(functools.lru_cache(lambda: None)))
 _SIMPLE = (int, float, str, bool, bytes, complex, type(None))
@@ -116,6 +117,8 @@ def _token(value: Any, frontend: Any, known: Collection[int]) -> Any:
     watched = isinstance(value, (dict, list, frontend.layer_type, *frontend.constant_types))
     if watched or _is_object(value) or isinstance(value, NO_STATE):
         return id(value)  # which either does not change or is compared place by place
+    if not value and type(value) is set:  # as most layers of torch have one, which needs no walk through code
+        return id(value), _EMPTY, []
     held = _held_in(value) if isinstance(value, (deque, set, frozenset)) else ()
     return id(value), _digest(value, frontend, known), held
 
