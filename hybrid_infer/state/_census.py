@@ -8,7 +8,7 @@ import functools
 import logging
 import types
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -30,6 +30,7 @@ _LEAVES = (
 _BUILTIN = frozenset(
     {dict, list, tuple, set, frozenset, deque, type, types.MethodType, types.FunctionType, types.BuiltinFunctionType}
 )
+_CONTAINERS = frozenset({dict, OrderedDict, list, tuple, set, frozenset})
 _HOLD_NO_FUNCTION = PLAIN | {type, types.ModuleType, types.BuiltinFunctionType}
 _NAMED = (logging.Logger, contextvars.ContextVar, types.ModuleType)
 _OBJECTS = 1 << 17
@@ -154,7 +155,7 @@ def caches(census: Census) -> list[Any]:
 
 
 def _values(census: Census) -> Iterator[Any]:
-    """All that the state holds but plain data, each once."""
+    """All that the state holds but plain data and empty containers, each once."""
     seen: set[int] = set()
     passed_by = {id(census.objects[path]): names for path, names in census.left_out.items()}
     queue: list[Any] = list(census.objects.values())
@@ -165,6 +166,8 @@ def _values(census: Census) -> Iterator[Any]:
         kind = type(value)
         if kind in PLAIN or id(value) in seen:
             continue
+        if kind in _CONTAINERS and not value and not getattr(value, "__dict__", None):
+            continue  # as most of what a layer holds is: dicts for hooks that it has not
         if kind not in ours:
             ours[kind] = str(kind.__module__).partition(".")[0] == _OURS
             slots[kind] = list(_state.members(kind))
@@ -207,7 +210,7 @@ def functions(census: Census) -> dict[str, dict[str, tuple[types.FunctionType, .
         state = getattr(value, "__dict__", None)
         attributes = list(state.items()) if isinstance(state, dict) else []
         for name, held in (*attributes, *_state.slots(value, type(value))):
-            if type(held) in _HOLD_NO_FUNCTION or (type(held) is dict and not held):
+            if type(held) in _HOLD_NO_FUNCTION or (type(held) in _CONTAINERS and not held):
                 continue
             for function in _functions(held, seen):
                 found.setdefault(_state.name_of(type(value)), {}).setdefault(name, {})[function] = None
