@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from hybrid_infer import _fork_safe
 from hybrid_infer._errors import summary
 from hybrid_infer._types import TF32
-from hybrid_infer.backends.native import _cudnn_plans, _size
+from hybrid_infer.backends.native import _cudnn_plans, _nvrtc, _size
 from hybrid_infer.backends.native._plan import NAME, Plan, Step, encode
 from hybrid_infer.backends.native._shelf import Shelf
 from hybrid_infer.backends.native._size import Atom
@@ -162,6 +162,7 @@ class Graphs:
         return _cudnn_plans.restored(self._cudnn, self._handle, self._empty(dtype), data, WORKSPACE)
 
     def _empty(self, dtype: str) -> Any:
+        _nvrtc.preload()  # the library compiles attention by it, and does not look for what it needs for that
         kinds = self._cudnn.data_type
         return self._cudnn.pygraph(
             io_data_type=getattr(kinds, _TYPES[dtype]), intermediate_data_type=kinds.FLOAT,

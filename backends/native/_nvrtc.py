@@ -98,7 +98,7 @@ def compile_cubin(source: str, architecture: str, *, flags: Sequence[str] = ()) 
         from cuda.bindings import nvrtc
     except ImportError as error:
         raise refuse(f"the CUDA compiler cannot be loaded: {error}") from error
-    _preload()
+    preload()
     program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(source.encode(), b"hybrid_infer.cu", 0, [], []))
     try:
         folders = {path.parent for path in _files("include/cuda_fp16.h")}
@@ -117,8 +117,8 @@ def compile_cubin(source: str, architecture: str, *, flags: Sequence[str] = ()) 
 
 
 @lru_cache(maxsize=1)
-def _preload() -> None:
-    """Load the compiler from where its package lies, wherever that was installed; else the binding looks for it.
+def preload() -> None:
+    """Load the compiler from where its package lies, wherever that was installed; else whoever wants it looks for it.
 
     First what it opens by name where it compiles: that of 13.0 looks for this everywhere but beside itself. What cannot
     be loaded may not be needed: the compiler will say so.

@@ -13,7 +13,7 @@ from native_support import node, sample
 from test_native_cublaslt import program_of
 from test_native_gpu import check
 
-from hybrid_infer.backends.native import _cudnn, _passes
+from hybrid_infer.backends.native import _cudnn, _libraries, _nvrtc, _passes
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -188,3 +188,20 @@ def test_the_binding_describes_what_is_asked_of_it(mask_kind: Any, rows: int) ->
     strides = [[240, 16, 48, 1], *(_cudnn._strides(shape) for shape in shapes[1:])]
     assert _cudnn._attention(of, at, shapes, strides)
     graph.validate()
+
+
+def test_the_compiler_that_it_asks_for_attention_is_loaded_before_a_graph_is_made(
+    cudnn: FakeCudnn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It finds NVRTC 13.0 by itself, but that finds its builtins in a process that has them loaded alone."""
+    pygraph, order = cudnn.pygraph, list[str]()
+
+    def noted(**given: Any) -> Any:
+        order.append("graph")
+        return pygraph(**given)
+
+    monkeypatch.setattr(_nvrtc, "preload", lambda: order.append("compiler"))
+    monkeypatch.setattr(cudnn, "pygraph", noted)
+    plan, _ = attention("float16", 16, masked=False)
+    assert _libraries.taken(plan, [_cudnn.Graphs().offer])
+    assert order[0] == "compiler" and "graph" in order
