@@ -65,7 +65,7 @@ def guards(version: Version) -> dict[str, str]:
         known = _common().get(read.digest) if read.kind == "value" else None
         found[in_code(read)] = known or f"{read.kind} {_short(read.digest)}".rstrip()
     called = (tensors, ints) if version.names else ()
-    found |= {f"condition {_guards.text(each, *called)}": "holds" for each in version.conditions}
+    found |= {f"condition {_guards.text(each, *called)}": "holds" for each in _guards.distinct(version.conditions)}
     if version.scope:
         found["engines and machine"] = _short(version.scope)
     return found

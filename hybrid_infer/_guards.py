@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from hybrid_infer._types import Condition, Expr
 
@@ -100,6 +100,41 @@ def text(condition: Condition, tensors: Sequence[str] = (), integers: Sequence[s
     if operator in ("and", "or"):
         return f" {operator} ".join(f"({p})" for p in parts)
     return f" {operator} ".join(parts)
+
+
+def distinct(conditions: Iterable[Condition]) -> list[Condition]:
+    """The conditions without those that another one of them implies, for ``explain()`` and the command line.
+
+    >>> x = ["dim", 0, 0]
+    >>> distinct([["<=", x, 63], ["<", x, 64], ["not", ["<", x, 2]], ["<=", 1, x], ["!=", x, 7], ["!=", x, 7]])
+    [['<=', ['dim', 0, 0], 63], ['<=', 2, ['dim', 0, 0]], ['!=', ['dim', 0, 0], 7]]
+    """
+    found: dict[str, Condition] = {}
+    for condition in map(_without_not, conditions):
+        about, least = _bound(condition)
+        known = found.setdefault(about, condition)
+        if least > _bound(known)[1]:
+            found[about] = condition
+    return list(found.values())
+
+
+def _without_not(condition: Condition) -> Condition:
+    match condition:
+        case ["not", ["<" | "<=" as operator, left, right]]:
+            return ["<=" if operator == "<" else "<", right, left]
+        case ["not", ["==" | "!=" as operator, left, right]]:
+            return ["!=" if operator == "==" else "==", left, right]
+    return condition
+
+
+def _bound(condition: Condition) -> tuple[str, int]:
+    """What an inequality with a number bounds, and from which side; and the number, greater where that is stricter."""
+    match condition:
+        case ["<" | "<=" as operator, int(number), expression]:
+            return f"least {expression}", number + (operator == "<")
+        case ["<" | "<=" as operator, expression, int(number)]:
+            return f"most {expression}", (operator == "<") - number
+    return str(condition), 0
 
 
 #: Of what is written around others, those that need brackets inside of it.

@@ -162,3 +162,20 @@ def test_the_translation_of_a_tracers_condition_agrees_with_sympy(data: Any) -> 
     found = True if rule is True else _guards.holds(rule, [numbers[:2]], [numbers[2]])
     assert found == bool(expected)
     assert rule is True or math.isfinite(len(json.dumps(rule)))
+
+
+bounds = st.tuples(st.sampled_from(["<", "<=", "==", "!="]), st.sampled_from(PLACES), st.integers(-2, 9), st.booleans())
+simple = bounds.map(lambda b: [b[0], *(b[1:3] if b[3] else b[2:0:-1])])
+
+
+@given(st.lists(st.one_of(simple, simple.map(lambda c: ["not", c])), max_size=8), shapes, ints)
+def test_what_is_left_of_conditions_means_the_same(found: list[Any], sizes: Any, numbers: Any) -> None:
+    left = _guards.distinct(found)
+    assert len(left) <= len(found)
+    assert all(_guards.holds(c, sizes, numbers) for c in left) == all(_guards.holds(c, sizes, numbers) for c in found)
+
+
+def test_a_bound_is_told_once() -> None:
+    rows = ["dim", 0, 0]
+    left = _guards.distinct([["<=", 2, rows], ["<=", rows, 63], ["<", rows, 64], ["not", ["<=", rows, 0]]])
+    assert [_guards.text(each) for each in left] == ["2 <= tensor 0 axis 0", "tensor 0 axis 0 <= 63"]

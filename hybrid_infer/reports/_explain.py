@@ -205,7 +205,7 @@ class _Group:
             "fixed_by_the_tracer": [
                 {"tensor": places[i], "axis": a, "why": why.get((i, a), "")} for i, a in sorted(version.specialised)
             ],
-            "conditions": [_guards.text(c, places, int_places) for c in version.conditions],
+            "conditions": [_guards.text(c, places, int_places) for c in _guards.distinct(version.conditions)],
             "branches": [f"{place}: {'true' if way else 'false'}" for place, way in dict.fromkeys(version.sides)],
             "reads": [".".join((*r.path, r.name)) for r in version.reads],
             "served_by": sorted({r.program.engine for r in routes} | ({"eager"} if slower else set())),
