@@ -13,7 +13,7 @@ from hybrid_infer._structure import imported
 from hybrid_infer._types import TensorSpec
 from hybrid_infer._version import Call, Version
 from hybrid_infer.objects import _constants
-from hybrid_infer.state import _carry, _orders
+from hybrid_infer.state import _carry, _orders, _values
 from hybrid_infer.state._attributes import Read
 from hybrid_infer.state._ran import Ran
 
@@ -217,8 +217,18 @@ def _tied(paths: tuple[str, ...]) -> str:
 @functools.cache
 def _common() -> dict[str, str]:
     """Values that attributes have often, by their digests: an entry holds no other sign of them."""
-    values = (None, False, True, "", 0.0, 0.5, 1.0, *range(-1, 2049))
-    return {_keys.digest(value): repr(value) for value in values}
+    hundredths = (n / 100 for n in range(1001))
+    small = (sign * float(f"{n}e-{e}") for e in range(3, 13) for n in (1, 2, 5) for sign in (1, -1))
+    numbers = (*range(-1, 2049), *range(2304, 65537, 256))
+    plain = (None, False, True, *_TEXTS, *hundredths, *small, *numbers)
+    pairs = [kind((a, b)) for kind in (tuple, list) for a in range(8) for b in range(8)]
+    sizes = [kind((n,)) for kind in (tuple, list) for n in (*range(257), *range(320, 16385, 64))]
+    found = {_keys.digest(value): repr(value) for value in plain}
+    return found | {_keys.digest(_values.of_sequence(value)): repr(value) for value in (*pairs, *sizes, (), [])}
+
+
+_TEXTS = ("", "zeros", "reflect", "circular", "same", "valid", "none", "mean", "gelu", "relu", "silu", "tanh", "eager",
+          "sdpa", "default", "NCHW", "NHWC", "SAME", "VALID", "EXPLICIT", "float32", "float16", "bfloat16")  # fmt: skip
 
 
 def _short(digest: str | None) -> str:
@@ -228,9 +238,9 @@ def _short(digest: str | None) -> str:
     return digest[:12] if plain else digest
 
 
-def listed(words: list[str]) -> str:
+def listed(words: Sequence[str], most: int = 6) -> str:
     """Words one behind the other, of many the first."""
-    return ", ".join(words[:6]) + (f" and {len(words) - 6} more" if len(words) > 6 else "")
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
 def of_call(version: Version, call: Call, names: Sequence[str], subject: Any) -> tuple[str, str]:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
-import re
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hybrid_infer import _options
 from hybrid_infer._errors import CacheWarning, HybridInferError
-from hybrid_infer.reports import _commands, _help, _inventory, _script, _tables, _usage
+from hybrid_infer.reports import _commands, _help, _inventory, _script, _shortened, _tables, _usage
+from hybrid_infer.reports._amounts import age, ago, count, in_bytes, size
 
+_FEW = 8  # ingredients of a key that are shown unasked
 _DIGITS = 12  # of a key, where it is shown in a table
-_SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "k": 2**10, "m": 2**20, "g": 2**30,
-          "t": 2**40, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}  # fmt: skip
-_AGES = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 
 _DESCRIPTION = """\
 Static models are kept in a directory of yours and reused by every process. Nothing in it is precious: what is missing
@@ -122,10 +118,14 @@ def _parser() -> _usage.Parser:
         made.set_defaults(run=run, parser=made)
         return made
 
+    def whole(made: argparse.ArgumentParser, text: str) -> None:
+        made.add_argument("--all", action="store_true", help=f"print {text}")
+
     add("path", _path, "Print where the cache is")
     add("list", _list, "List the static models", "Most recently used first; KEY is what `show` and `why` take.")
     show = add("show", _show, "Show one static model", "Its guards are the conditions under which it answers a call.")
     show.add_argument("key", metavar="KEY", help="a key, a method key, or the first digits of one")
+    whole(show, "every guard and ingredient, however many there are")
     for room in (commands, rooms):  # asked so often that it need not be looked for
         why = add(
             "why", _why, "Tell why there are two static models instead of one",
@@ -134,13 +134,14 @@ def _parser() -> _usage.Parser:
         )  # fmt: skip
         why.add_argument("first", metavar="KEY1", help="a key, or the first digits of one")
         why.add_argument("second", metavar="KEY2", help="another")
+        whole(why, "everything that differs, of two methods too")
     add("verify", _verify, "Read every file and compare it with its digest", "What is damaged is set aside; status 1.")
     prune = add(
         "prune", _prune, "Remove what is not needed, never what a process is using",
         "Without options: the least recently used static models beyond 10 GiB, as happens by itself.",
     )  # fmt: skip
-    prune.add_argument("--max-size", type=_size, metavar="SIZE", help="what may stay: 500MB, 2GB, 1.5GiB")
-    prune.add_argument("--older-than", type=_age, metavar="AGE", help="remove what was not used for: 12h, 30d, 8w")
+    prune.add_argument("--max-size", type=size, metavar="SIZE", help="what may stay: 500MB, 2GB, 1.5GiB")
+    prune.add_argument("--older-than", type=age, metavar="AGE", help="remove what was not used for: 12h, 30d, 8w")
     export = add(
         "export", _export, "Write a static model as one ONNX file that holds its weights",
         "The file is run in ONNX Runtime and compared with the model before it is written.", rooms,
@@ -161,20 +162,6 @@ def _version() -> str:
     from hybrid_infer import __version__
 
     return __version__
-
-
-def _size(text: str) -> int:
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
-    if found is None or found[2] not in _SIZES:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size: a number and B, kB, MB, GB, TB, KiB, MiB, GiB or TiB")
-    return int(float(found[1]) * _SIZES[found[2]])
-
-
-def _age(text: str) -> float:
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", text.lower())
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no age: a number and s, m, h, d or w, as in 30d")
-    return float(found[1]) * _AGES[found[2]]
 
 
 def _store(given: argparse.Namespace) -> Any:
@@ -217,26 +204,20 @@ def _list(given: argparse.Namespace) -> int:
         rows = [[each["method_key"][:_DIGITS], each["method"], _reason(each)] for each in failures]
         _table(["METHOD KEY", "METHOD", "REASON"], rows)
         print()
-    print(f"{_count(len(found))}, {_bytes(store.size())} in {store.root}")
+    print(f"{count(len(found))}, {in_bytes(store.size())} in {store.root}")
     return 0
 
 
 def _models(found: list[dict[str, Any]]) -> None:
     rows = [
         [
-            each["key"][:_DIGITS], each["method"] or "(of another release)", _listed(each["inputs"]),
-            ", ".join(each["plans"]) or "-", _bytes(each["size"]), _ago(each["used"]),
+            each["key"][:_DIGITS], each["method"] or "(of another release)", _shortened.specs(each["inputs"]),
+            ", ".join(each["plans"]) or "-", in_bytes(each["size"]), ago(each["used"]),
             *(["read-only"] if each["read_only"] else []),
         ]
         for each in found
     ]  # fmt: skip
     _table(["KEY", "METHOD", "INPUTS", "PLANS", ">SIZE", ">USED"], rows)
-
-
-def _listed(specs: Iterable[str]) -> str:
-    """Specs one after the other, many equal ones once: a language model is given its cache in dozens of tensors."""
-    runs = (list(alike) for _, alike in itertools.groupby(specs))
-    return ", ".join(f"{len(alike)}x {alike[0]}" if len(alike) > 2 else ", ".join(alike) for alike in runs)
 
 
 def _reason(failure: Mapping[str, str]) -> str:
@@ -259,18 +240,25 @@ def _show(given: argparse.Namespace) -> int:
     made = ", ".join(f"{name} {version}" for name, version in found["made_with"].items())
     rows = [
         ["key", found["key"]], ["method", found["method"]], ["method key", found["method_key"]],
-        ["lies in", found["path"] + (" (read-only)" if found["read_only"] else "")], ["size", _bytes(found["size"])],
-        ["made", f"{_ago(found['created'])}{' with ' if made else ''}{made}"], ["last used", _ago(found["used"])],
-        ["gives", _listed(found["results"])],
+        ["lies in", found["path"] + (" (read-only)" if found["read_only"] else "")], ["size", in_bytes(found["size"])],
+        ["made", f"{ago(found['created'])}{' with ' if made else ''}{made}"], ["last used", ago(found["used"])],
+        ["gives", _shortened.specs(found["results"])],
     ]  # fmt: skip
     _table([], [row for row in rows if row[1]])
-    _section("Guards: it answers calls with", list(map(list, found["guards"].items())))
+    guards = [[name, what] for name, what in found["guards"].items()]
+    shown = guards if given.all else _shortened.guards(guards)
+    _section("Guards: it answers calls with", shown)
     plans = [
-        [each["key"][:_DIGITS], each["engine"], each["version"], _bytes(each["size"]), _ago(each["created"])]
+        [each["key"][:_DIGITS], each["engine"], each["version"], in_bytes(each["size"]), ago(each["created"])]
         for each in found["plans"]
     ]
     _section("Plans: what engines made of it", plans)
-    _section("Ingredients of its method key", [[k, v[:_DIGITS]] for k, v in found["ingredients"].items()])
+    ingredients = [[k, v[:_DIGITS]] for k, v in found["ingredients"].items()]
+    whole = given.all or len(ingredients) <= _FEW
+    if whole:
+        _section("Ingredients of its method key", ingredients)
+    if not whole or len(shown) < len(guards):
+        print(f"\n{len(guards)} guards and {len(ingredients)} ingredients of its method key: `--all` shows each")
     return 0
 
 
@@ -292,11 +280,17 @@ def _why(given: argparse.Namespace) -> int:
     apart = all(methods) and methods[0] != methods[1]
     if apart:
         print(f"These are two different methods: {methods[0]} and {methods[1]}.")
-    gap = apart
+    gap, left_out = apart, 0
     for name, title in (("ingredients", "Ingredients of the method key"), ("guards", "Guards")):
-        if found[name]:
-            _section(f"{title} that differ", [list(each.values()) for each in found[name]], ["", *heads], gap=gap)
-            gap = True
+        rows = [list(each.values()) for each in found[name]]
+        if apart and name == "guards" and not given.all:
+            rows = []  # of which nothing can be learnt
+        if rows:
+            shown = rows if given.all else _shortened.differing(rows, len(rows[0]))
+            _section(f"{title} that differ", shown, ["", *heads], gap=gap)
+            gap, left_out = True, left_out + len(rows) - len(shown)
+    if left_out:
+        print("\n`--all` shows everything that differs")
     if several and not found["ingredients"]:
         print("Both have one method key, which names several static models: give their own keys to compare guards.")
     elif not found["ingredients"] and not found["guards"]:
@@ -316,7 +310,7 @@ def _verify(given: argparse.Namespace) -> int:
     for each in damaged:
         print(f"damaged: {each.path} {each.reason}")
     aside = "; what was damaged is set aside and will be built again" if damaged else ""
-    print(f"{_count(sound)} sound, {len(damaged)} damaged{aside}")
+    print(f"{count(sound)} sound, {len(damaged)} damaged{aside}")
     return 1 if damaged else 0
 
 
@@ -330,7 +324,7 @@ def _clear(given: argparse.Namespace) -> int:
         if not sys.stdin.isatty():
             print(f"hybrid-infer: nobody can be asked here: give --yes to remove all in {store.root}", file=sys.stderr)
             return 2
-        print(f"Remove all static models in {store.root} ({_bytes(store.size())})? [y/N] ", end="", file=sys.stderr)
+        print(f"Remove all static models in {store.root} ({in_bytes(store.size())})? [y/N] ", end="", file=sys.stderr)
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             print("nothing was removed", file=sys.stderr)
@@ -341,11 +335,11 @@ def _clear(given: argparse.Namespace) -> int:
 def _export(given: argparse.Namespace) -> int:
     import hybrid_infer
 
-    took, size = hybrid_infer.load(given.path).export_onnx(given.onnx, given.method)
+    took, written = hybrid_infer.load(given.path).export_onnx(given.onnx, given.method)
     if given.json:
         _dump({"path": given.onnx, "takes": took.partition(" -> ")[0], "gives": took.partition(" -> ")[2]})
         return 0
-    print(f"{given.onnx}: {took}, {size}")
+    print(f"{given.onnx}: {took}, {written}")
     return 0
 
 
@@ -353,8 +347,8 @@ def _removed(given: argparse.Namespace, done: Any) -> int:
     if given.json:
         _dump({"removed": done.removed, "freed": done.freed, "in_use": done.in_use})
         return 0
-    stayed = f"; {_count(done.in_use)} stayed, being in use" if done.in_use else ""
-    print(f"removed {_count(done.removed)}, {_bytes(done.freed)}{stayed}")
+    stayed = f"; {count(done.in_use)} stayed, being in use" if done.in_use else ""
+    print(f"removed {count(done.removed)}, {in_bytes(done.freed)}{stayed}")
     return 0
 
 
@@ -375,24 +369,3 @@ def _section(title: str, rows: list[list[str]], heads: Sequence[str] = (), *, ga
 def _table(heads: Sequence[str], rows: list[list[str]], indent: str = "") -> None:
     for line in _tables.lines(heads, rows, indent, _tables.width(sys.stdout)):
         print(line)
-
-
-def _count(number: int) -> str:
-    return f"{number} static model{'' if number == 1 else 's'}"
-
-
-def _bytes(number: float) -> str:
-    """Decimal units, as disks are sold and ``--max-size 2GB`` is read."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:.1f} TB"
-
-
-def _ago(moment: float) -> str:
-    seconds = max(0.0, time.time() - moment)
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.0f} {unit} ago"
-    return f"{seconds:.0f} s ago"

@@ -19,6 +19,7 @@ from hybrid_infer._keys import digest
 from hybrid_infer._types import Graph, TensorSpec
 from hybrid_infer._version import Version, Weight
 from hybrid_infer.cache import Store
+from hybrid_infer.reports import _amounts
 from hybrid_infer.state._attributes import Read
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -318,7 +319,7 @@ SIZES = {"0": 0, "10": 10, "2GB": 2 * 10**9, "1.5 kib": 1536, "3M": 3 * 2**20, "
 
 @pytest.mark.parametrize("text", SIZES)
 def test_sizes(text: str) -> None:
-    assert cli._size(text) == SIZES[text]
+    assert _amounts.size(text) == SIZES[text]
 
 
 @pytest.mark.parametrize("option", ["--max-size", "--older-than"])

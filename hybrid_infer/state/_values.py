@@ -6,7 +6,7 @@ import enum
 import functools
 import types
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hybrid_infer import _keys
@@ -109,6 +109,11 @@ class Values:
         if sentinel not in self.sentinels:
             raise Opaque(f"{where} is a bare object()")
         return self.sentinels[sentinel]
+
+
+def of_sequence(value: Sequence[Any]) -> Any:
+    """What ``Values.data`` gives for a list or tuple of numbers."""
+    return ["sequence", type(value).__name__, list(value)]
 
 
 def _bound(value: Any, census: Census, above: tuple[int, ...] = ()) -> Iterator[str]:
