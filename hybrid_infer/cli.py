@@ -190,14 +190,16 @@ def _path(given: argparse.Namespace) -> int:
 
 def _list(given: argparse.Namespace) -> int:
     store = _store(given)
-    found = [_inventory.summary(store, entry) for entry in store.entries()]
-    found.sort(key=lambda each: (-each["used"], each["key"]))
+    found = _inventory.summaries(store, list(store.entries()))
     failures = _inventory.failures(store)
     if given.json:
         _dump({"path": str(store.root), "size": store.size(), "models": found, "failures": failures})
         return 0
     if found:
         _models(found)
+        print()
+    if any(each["wider"] for each in found):
+        print("What is replaced is of no more use: a wider one answers its calls. It stays until room is needed.")
         print()
     if failures:
         print("Not captured or built, and not tried again for a week or until a version changes:")
@@ -211,13 +213,19 @@ def _list(given: argparse.Namespace) -> int:
 def _models(found: list[dict[str, Any]]) -> None:
     rows = [
         [
-            each["key"][:_DIGITS], each["method"] or "(of another release)", _shortened.specs(each["inputs"]),
+            each["key"][:_DIGITS], each["method"] or "(of another release)", _takes(each),
             ", ".join(each["plans"]) or "-", in_bytes(each["size"]), ago(each["used"]),
             *(["read-only"] if each["read_only"] else []),
         ]
         for each in found
     ]  # fmt: skip
     _table(["KEY", "METHOD", "INPUTS", "PLANS", ">SIZE", ">USED"], rows)
+
+
+def _takes(model: Mapping[str, Any]) -> str:
+    """Its inputs; of one that is of no more use, which one is used in its place."""
+    replaced = f" (replaced by {model['wider'][:_DIGITS]})" if model.get("wider") else ""
+    return _shortened.specs(model["inputs"]) + replaced
 
 
 def _reason(failure: Mapping[str, str]) -> str:
@@ -234,7 +242,7 @@ def _show(given: argparse.Namespace) -> int:
         return 0
     if len(entries) > 1:
         print(f"{len(entries)} static models have the method key {entries[0].method}:\n")
-        _models([_inventory.summary(store, entry) for entry in entries])
+        _models(_inventory.summaries(store, entries))
         return 0
     found = _inventory.details(store, entries[0])
     made = ", ".join(f"{name} {version}" for name, version in found["made_with"].items())

@@ -134,6 +134,20 @@ def test_list_is_a_table_most_recently_used_first(run: Run, cache: Store) -> Non
     assert found["size"] == cache.size()
 
 
+def test_a_narrower_model_that_a_wider_one_replaces_says_so(run: Run, cache: Store) -> None:
+    narrow = put(cache, example=((2, 8),))
+    assert "replaced" not in run("list")[1]
+    put(cache, example=((3, 8),), tensors=(TensorSpec("float32", (3, 8)),), reads=())  # which reads something else
+    wide = put(cache, example=((2, 8),), tensors=(TensorSpec("float32", (None, 8)),))
+    widest = put(cache, example=((2, 8),), tensors=(TensorSpec("float32", (None, None)),))
+    rows = {line.split()[0]: line for line in run("list")[1].splitlines() if "app.Layer" in line}
+    replaced = {key for key, line in rows.items() if f" (replaced by {widest[:12]}) " in line}
+    assert replaced == {narrow[:12], wide[:12]} and len(rows) == 4
+    assert "What is replaced is of no more use" in run("list")[1]
+    assert f"replaced by {widest[:12]}" in run("show", FIRST)[1]
+    assert {each["key"]: each["wider"] for each in loads(run("list", "--json"))["models"]}[narrow] == widest
+
+
 def test_equal_inputs_in_a_row_are_told_once(run: Run, cache: Store) -> None:
     """A language model is given its cache as dozens of tensors: a line of a thousand characters is no line."""
     ids, keys = TensorSpec("int64", (1, 1)), TensorSpec("float32", (1, 4, None, 16))

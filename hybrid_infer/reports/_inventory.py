@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from hybrid_infer import _differences
@@ -39,6 +40,34 @@ def find(store: Any, prefix: str) -> list[Any]:
     if len(methods) == 1 and not versions:
         return [entry for entry in entries if entry.method == methods[0]]
     raise NotFound(prefix, [entry.version for entry in versions] + methods)
+
+
+def summaries(store: Any, entries: Collection[Any]) -> list[dict[str, Any]]:
+    """Static models, each in a line, the most recently used first. ``wider``: see `_wider`."""
+    wider = _wider(entries)
+    found = [{**summary(store, entry), "wider": wider.get(entry.version, "")} for entry in entries]
+    return sorted(found, key=lambda each: (-each["used"], each["key"]))
+
+
+def _wider(entries: Iterable[Any]) -> dict[str, str]:
+    """Which static models are of no more use: their keys, and that of the widest one that answers all their calls."""
+    methods: dict[str, list[tuple[str, Version]]] = defaultdict(list)
+    for entry in entries:
+        version = version_of(entry)
+        if version is not None and version.graph is not None:
+            methods[entry.method].append((entry.version, version))
+    found: dict[str, str] = {}
+    for versions in methods.values():
+        for key, mine in versions:
+            covering = [(other.width, name) for name, other in versions if _replaces(other, mine)]
+            if covering:
+                found[key] = max(covering)[1]
+    return found
+
+
+def _replaces(wide: Version, narrow: Version) -> bool:
+    told = len(narrow.example) == len(narrow.tensors)
+    return told and wide.weights == narrow.weights and wide.covers(narrow)
 
 
 def version_of(entry: Any) -> Version | None:

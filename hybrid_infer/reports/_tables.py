@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 _GAP = "  "
-_LEAST = 16  # columns that are left to a cell: keys, sizes and ages are never folded
+_LEAST = 14  # columns that are left to a cell: keys, sizes and ages are never folded
 _JOINTS = re.compile(r"(?<=[./,:_])(?=[^\s./,:_])")  # where a word that is too long is parted first
 
 
