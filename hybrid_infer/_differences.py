@@ -59,15 +59,21 @@ def guards(version: Version) -> dict[str, str]:
     found |= {
         f"integer {place}": ANY if each is None else str(each) for place, each in zip(ints, version.ints, strict=True)
     }
-    found["ambient state"] = ", ".join(version.ambient)
-    found |= {f"weight {w.name}": spec(TensorSpec(w.dtype, w.shape)) + _tied(w.paths) for w in version.weights}
-    for read in version.reads:
-        known = _common().get(read.digest) if read.kind == "value" else None
-        found[in_code(read)] = known or f"{read.kind} {_short(read.digest)}".rstrip()
+    found |= of_instance(version)
     called = (tensors, ints) if version.names else ()
     found |= {f"condition {_guards.text(each, *called)}": "holds" for each in _guards.distinct(version.conditions)}
     if version.scope:
         found["engines and machine"] = _short(version.scope)
+    return found
+
+
+def of_instance(version: Version) -> dict[str, str]:
+    """The same of what is no part of a call: the instance, its code's surroundings, modes."""
+    found = {"ambient state": ", ".join(version.ambient)}
+    found |= {f"weight {w.name}": spec(TensorSpec(w.dtype, w.shape)) + _tied(w.paths) for w in version.weights}
+    for read in version.reads:
+        known = _common().get(read.digest) if read.kind == "value" else None
+        found[in_code(read)] = known or f"{read.kind} {_short(read.digest)}".rstrip()
     return found
 
 

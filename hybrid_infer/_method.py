@@ -172,6 +172,11 @@ class HotMethod:
         return [owner for reference, _ in states if (owner := reference()) is not None]
 
     @property
+    def as_static(self) -> HotMethod | None:
+        """What it is as a static method; None where it was not called as one."""
+        return getattr(self._static, "__hybrid_infer__", None)
+
+    @property
     def sole(self) -> State | None:
         """The state of a function that was called."""
         return self._alone

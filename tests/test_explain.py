@@ -310,3 +310,78 @@ def _local() -> Any:
         return x + 1
 
     return local
+
+
+def test_static_models_that_look_alike_are_told_apart_by_what_they_read() -> None:
+    class Adapter(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up = torch.nn.Linear(4, 4)
+            self.scale = 1.0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.up(x) * self.scale
+
+    class Adapted(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = torch.nn.ModuleList(Adapter() for _ in range(3))
+
+        @inference
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for part in self.parts:
+                x = part(x)
+            return x
+
+    model, x = Adapted().eval(), torch.ones(2, 4)
+    with torch.no_grad():
+        model(x)
+        assert "differs" not in str(explain(model))
+        for part in model.parts:
+            part.scale = 0.3
+        model(x)
+    versions = only(model)["versions"]
+    assert [set(each["told_apart_by"].values()) for each in versions] == [{"1.0"}, {"0.3"}]
+    assert set(versions[0]["told_apart_by"]) == {f"attribute self.parts.{n}.scale" for n in range(3)}
+    text = str(explain(model))
+    for value in ("1.0", "0.3"):
+        assert f"differs    from others in attribute self.parts.*.scale = {value} (3 times)\n" in text
+
+
+def test_properties_and_static_methods_are_found() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 4)
+
+        @property
+        @inference
+        def doubled(self) -> torch.Tensor:
+            return self.linear.weight * 2
+
+        @functools.cached_property
+        @inference
+        def halved(self) -> torch.Tensor:
+            return self.linear.weight / 2
+
+        @staticmethod
+        @inference
+        def squared(x: torch.Tensor) -> torch.Tensor:
+            return x * x
+
+        @inference
+        @staticmethod
+        def cubed(x: torch.Tensor) -> torch.Tensor:
+            return x * x * x
+
+    model = Model().eval()
+    with torch.no_grad():
+        for _ in range(2):
+            assert all(each.shape == (4, 4) for each in (model.doubled, model.halved))
+            model.squared(torch.ones(2))
+            Model.cubed(torch.ones(2))
+    for target in (model, Model):
+        found = {each["where"][0]: each for each in explain(target).to_dict()["methods"]}
+        assert set(found) == {"doubled", "halved", "squared", "cubed"}
+        assert all(each["called"] and each["versions"] for each in found.values()), found
+    assert found["squared"]["calls"]["hits"] == 1 and found["squared"]["versions"]

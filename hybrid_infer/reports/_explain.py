@@ -6,11 +6,12 @@ import copy
 import math
 import re
 import types
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any
 
-from hybrid_infer import _chosen, _differences, _frontends, _guards, _style, _troubleshooting
+from hybrid_infer import _chosen, _differences, _guards, _style, _troubleshooting
 from hybrid_infer._dispatch import State
 from hybrid_infer._family import Held
 from hybrid_infer._ledger import STEPS
@@ -18,9 +19,8 @@ from hybrid_infer._method import HotMethod
 from hybrid_infer._route import Eager
 from hybrid_infer._version import Version
 from hybrid_infer.objects import _callables
-from hybrid_infer.reports import _explained_view
-from hybrid_infer.state import _census, _targets
-from hybrid_infer.static import _saved_target
+from hybrid_infer.reports import _explained_view, _found
+from hybrid_infer.state import _targets
 
 _COUNTS = ("hits", "eager_calls", "captures", "builds", "disk_loads", "bindings")
 _NO_FAULT = ("busy", "slower")  # kinds of eager answers that are no refusal
@@ -86,7 +86,7 @@ def explain(target: Any) -> Explanation:
     (['input: float32 (3, 4)'], 'captured')
     """
     groups: dict[Any, _Group] = {}
-    for place, method, state in _found(target):
+    for place, method, state in _found.found(target):
         family = None if state is None else state.family
         key = (method.name, method.options, None if family is None else id(family))
         group = groups.setdefault(key, _Group(method, family))
@@ -111,46 +111,6 @@ def _kind(target: Any) -> str:
     return f"a {type(target).__module__}.{type(target).__qualname__}"
 
 
-def _found(target: Any) -> Iterator[tuple[str, HotMethod, State | None]]:
-    """Each decorated method that `target` is or holds: where it is, and its state where it was called."""
-    hot = getattr(target, "__hybrid_infer__", None)
-    if isinstance(hot, HotMethod):
-        owner = getattr(target, "__self__", None)
-        states = _states(hot, owner)
-        yield from (("", state.method, state) for state in states)
-        if not states:
-            yield "", hot, None
-        return
-    if isinstance(target, type):
-        for name in dir(target):
-            hot = getattr(getattr(target, name, None), "__hybrid_infer__", None)
-            if isinstance(hot, HotMethod):
-                states = _states(hot, None)
-                yield from ((name, state.method, state) for state in states)
-                if not states:
-                    yield name, hot, None
-        return
-    if isinstance(target, (types.FunctionType, types.MethodType, types.BuiltinFunctionType)):
-        return
-    frontend = _frontends.of(target)
-    layers: Sequence[Any] = [((), target)]
-    if frontend is not None:
-        layers = [(path[1:], layer) for path, layer in _census.take({"layer": target}, frontend).layers]
-    for path, layer in layers:
-        if hasattr(layer, "__dict__"):
-            for name, method in _saved_target.decorated(layer):
-                states = _states(method, layer)
-                yield ".".join((*map(str, path), name)), method, states[0] if states else None
-
-
-def _states(method: HotMethod, owner: Any) -> list[State]:
-    if owner is not None:
-        found = method.owned.states.get(id(owner))
-        return [found[1]] if found is not None and found[0]() is owner else []
-    alone = [] if method.sole is None else [method.sole]
-    return [state for reference, state in list(method.owned.states.values()) if reference() is not None] + alone
-
-
 class _Group:
     """Instances that share their static models."""
 
@@ -168,6 +128,8 @@ class _Group:
             for what, times in list(state.fired.items()):
                 fired[what] = fired.get(what, 0) + times
         root = getattr(getattr(self.family, "store", None), "root", None)
+        served = [each for each in held if each.version.graph is not None]
+        apart = _told_apart([each.version for each in served])
         return {
             "method": self.method.name,
             "where": list(dict.fromkeys(re.sub(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)", "*", p) for p in self.places if p)),
@@ -177,7 +139,9 @@ class _Group:
             "calls": {name: counts[name] for name in _COUNTS},  # of all instances of the class
             "method_key": None if self.family is None else self.family.key,
             "store": None if root is None else str(root),
-            "versions": [self._version(each) for each in held if each.version.graph is not None],
+            "versions": [
+                {**self._version(each), "told_apart_by": told} for each, told in zip(served, apart, strict=True)
+            ],
             "refusals": list(self._refusals([h.version for h in held if h.version.reason], counts["fallbacks"])),
             "changes": fired,
         }
@@ -243,6 +207,21 @@ class _Group:
                 "calls": counted.get(reason, 0),
                 "refused": bool(kind) and kind not in _NO_FAULT,
             }  # fmt: skip
+
+
+def _told_apart(versions: Sequence[Version]) -> list[dict[str, str]]:
+    """Of each version, what it asks of the instance and its surroundings that another one asks otherwise."""
+    asked = [_differences.of_instance(each) for each in versions]
+    texts: dict[str, set[str]] = defaultdict(set)
+    for what, text in (item for each in asked for item in each.items()):
+        texts[what].add(text)
+    every = [what for what, found in texts.items() if len(found) > 1]
+    some = [what for what, found in texts.items() if len(found) == 1 and not all(what in each for each in asked)]
+    found = []
+    for mine in asked:
+        names = [what for what in every if what in mine] or [what for what in some if what in mine]
+        found.append({what: mine[what] for what in names})
+    return found
 
 
 def _choices(held: Held) -> Iterator[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -16,6 +17,9 @@ table { border-collapse: collapse } td { padding: .1em 1.2em .1em 0; vertical-al
 td:first-child { color: #5c6b80; white-space: nowrap } code { font-size: .95em }
 @media (prefers-color-scheme: dark) { body { background: #14181f; color: #dde3ec } td:first-child { color: #94a3b8 } }
 """
+
+
+_MOST = 4  # things in which static models differ that are told
 
 
 class Section(NamedTuple):
@@ -114,6 +118,8 @@ def _of_version(version: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "constant", f"{name} = {value}"
     if version["passed"] is not None:
         yield "passed", version["passed"]
+    if version["told_apart_by"]:
+        yield "differs", f"from others in {_listed(version['told_apart_by'])}"
     for each in version["dynamic"]:
         yield "varies", f"{each['tensor']} axis {each['axis']}: {each['why']}"
     for each in version["fixed_by_the_tracer"]:
@@ -149,6 +155,13 @@ def _of_version(version: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if version["seconds"]:
         yield "time", ", ".join(f"{step} {_time(seconds)}" for step, seconds in version["seconds"].items())
     yield "bytes", ", ".join(f"{what} {_size(number)}" for what, number in version["bytes"].items())
+
+
+def _listed(values: Mapping[str, str]) -> str:
+    """What values things have: those of equal blocks together, of many the first."""
+    alike = Counter((re.sub(r"(?<=\.)\d+(?=\.)", "*", what), text) for what, text in values.items())
+    told = [f"{what} = {text}" + (f" ({times} times)" if times > 1 else "") for (what, text), times in alike.items()]
+    return ", ".join(told[:_MOST]) + (f" and {len(told) - _MOST} more" if len(told) > _MOST else "")
 
 
 def _times(number: int, what: str) -> str:
