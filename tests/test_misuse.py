@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,24 @@ def test_what_can_be_called_and_is_no_function_of_python(target: Any, remedy: st
     with pytest.raises(TypeError, match=rf"a function written in Python, a bound method.*{remedy}"):
         inference(target)
     assert hybrid_infer.is_inference_mode(inference(Called().__call__))
+
+
+class Doubling:
+    def doubled(self, x: Any) -> Any:
+        return x * 2
+
+
+@pytest.mark.parametrize(
+    "target, remedy",
+    [(functools.lru_cache(lambda x: x), r"Give it the function that it is around \(<lambda>\)"),
+     (functools.partialmethod(Doubling.doubled, 3), "Write it out as a method of the class"),
+     (operator.itemgetter(0), r"`def f\(x\): return it\(x\)`")],
+)  # fmt: skip
+def test_what_is_around_a_function_and_objects_in_c_say_what_to_decorate(target: Any, remedy: str) -> None:
+    for decorator in (inference, to_static):
+        with pytest.raises(TypeError, match=remedy) as raised:
+            decorator(target)
+        assert "__call__" not in str(raised.value)
 
 
 def test_a_decorated_property_says_where_the_decorator_goes() -> None:

@@ -26,6 +26,8 @@ def made_by(target: Any) -> str:
     if isinstance(function, types.FunctionType):
         maker = _MAKERS.get(function.__globals__.get("__name__", ""), "")
         return "" if getattr(function, "_torchdynamo_disable", False) else maker
+    if type(target).__name__ == "ScriptMethod":  # whose module is torch itself
+        return "torch.jit.script"
     found = (_MAKERS.get(kind.__module__) for kind in type(target).__mro__)
     return next(filter(None, found), "")
 
@@ -48,11 +50,26 @@ def remedy(target: Any) -> str:
         return f". It is what {maker} made of a function: give it the function itself"
     if isinstance(target, functools.partial):
         return f". Write the call out in a function: `def f(x): return {_spelled(target.func)}(..., x)`"
-    if isinstance(target, _IN_C):
+    if isinstance(target, functools.partialmethod):
+        return ". Write it out as a method of the class, which calls the other one"
+    if type(target).__name__ == "ExportedProgram":  # which is called by none of the names that its class has
+        return ". A layer is what its module() gives"
+    inner = getattr(target, "__wrapped__", None)
+    if isinstance(inner, types.FunctionType):  # as of functools.cache
+        name = inner.__qualname__
+        return f". Give it the function that it is around ({name}): the decorator belongs below, not above it"
+    if callable(target) and (isinstance(target, _IN_C) or not _in_python(target)):
         return f". Call it in a function of your own: `def f(x): return {_spelled(target)}(x)`"
     if callable(target):
         return ". Decorate the `__call__` of its class, or give it that method: `inference(it.__call__)`"
     return ""
+
+
+def _in_python(target: Any) -> bool:
+    """Is what a call of an object runs a function of the program's own?"""
+    call = next((vars(kind)["__call__"] for kind in type(target).__mro__ if "__call__" in vars(kind)), None)
+    theirs = ("torch", "paddle", "numpy")
+    return isinstance(call, types.FunctionType) and call.__module__.partition(".")[0] not in theirs
 
 
 def _spelled(function: Any) -> str:
@@ -61,4 +78,4 @@ def _spelled(function: Any) -> str:
     for module in ("torch", "torch.nn.functional", "paddle", "paddle.nn.functional"):
         if getattr(sys.modules.get(module), name, None) is function:
             return f"{module}.{name}"
-    return name
+    return name if name.isidentifier() else "it"
