@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hybrid_infer")
 
+_UNLIKE = "a wrapper around it takes other arguments than its signature says, which is that of the function inside"
 _MEMO = 256  # signatures of one instance that are kept ready
 _ASIDE = 4  # routes of one signature that are kept beside the one that answered last
 _REST = 64  # calls of a method that no engine makes faster, for which it is left alone
@@ -122,7 +123,9 @@ class State(CallKeys):
             return self.eagerly(owner, args, kwargs, "the stance is 'eager'", "", "busy")
         values = self._bind(args, kwargs)
         if values is None:
-            return self.method.function(*owner, *args, **kwargs)  # a wrong call: the method's own error
+            result = self.method.function(*owner, *args, **kwargs)  # a wrong call: the method's own error
+            self.note(_UNLIKE, "Leave functools.wraps out of it, or decorate the function below it", "capture")
+            return result
         tensors: list[Any] = []
         boxes: dict[int, Any] = {}
         try:

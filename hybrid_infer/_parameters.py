@@ -28,7 +28,7 @@ class Parameters:
     carries: tuple[Any, ...] = ()  # what the method carries from call to call (see `_carry`)
 
     def __init__(self, function: Callable[..., Any], *, owner: bool) -> None:
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = list(_wrapping.signature(function).parameters.values())
         if owner:
             if not parameters or parameters[0].kind not in OF_INSTANCES:
                 raise TypeError(f"{function.__qualname__} takes no argument for its instance")

@@ -110,7 +110,10 @@ SECTIONS: tuple[Section, ...] = (
         "attributes-of-tensors", r"it (may )?reads? the attribute",
         "Keep it on the layer, or pass it as an argument",
     ),
-    Section("arguments", r"^(an? )?(argument|key of)|^it is given an object|^its arguments are nested"),
+    Section(
+        "arguments",
+        r"^(an? )?(argument|key of)|^it is given an object|^its arguments are nested|^a wrapper around it takes other",
+    ),
     Section("results", r"^the result|it returns a|computes nothing from|is one of its results"),
     Section("views", r"is a view of an argument or a weight", "Return a copy: result.clone()"),
     Section("disagreement", r"does not do what the eager method does"),

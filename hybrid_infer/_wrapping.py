@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 from typing import Any
 
@@ -29,6 +30,23 @@ def looked_at(function: Any) -> bool:
             return True
         function = inner
     return False
+
+
+def signature(function: Any) -> inspect.Signature:
+    """The parameters that a call of a function is bound to: those of a wrapper, unless it takes whatever it is given.
+
+    >>> import functools
+    >>> wrapped = functools.wraps(lambda x, y: x * y)
+    >>> str(signature(wrapped(lambda x: x))), str(signature(wrapped(lambda *args: args)))
+    ('(x)', '(x, y)')
+    """
+    return inspect.signature(inspect.unwrap(function, stop=_says_itself), follow_wrapped=False)
+
+
+def _says_itself(function: Any) -> bool:
+    code = getattr(function, "__code__", None)
+    whatever = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+    return hasattr(function, "__signature__") or (code is not None and not code.co_flags & whatever)
 
 
 def blind(wrapper: Any) -> bool:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import counts, layer_class, served
+from support import counts, eagerly, layer_class, served
 
 import hybrid_infer
-from hybrid_infer import InputSpec, inference, stats
+from hybrid_infer import CaptureError, InputSpec, inference, stats
 
 
 def wrapping(wrapper: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -154,3 +154,39 @@ def test_control_flow_over_tensors_behind_a_wrapper(verify: str) -> None:
         x = paddle.full([2], value)
         np.testing.assert_allclose(hot(x).numpy(), layer.forward(x).numpy())
     served(captures=1)
+
+
+def test_a_wrapper_with_parameters_of_its_own(framework: Any) -> None:
+    def bare(x: Any, scale: Any) -> Any:
+        return x * scale
+
+    @functools.wraps(bare)
+    def halved(x: Any, more: Any = 1.0) -> Any:
+        return bare(x, 0.5) + more
+
+    hot, x = inference(halved), framework.ones([2])
+    for given in ((x,), (x,), (x, 2.0), (x, 2.0)):
+        np.testing.assert_allclose(hot(*given).numpy(), halved(*given).numpy())
+    served(captures=2)
+
+
+def test_a_wrapper_that_says_nothing_of_other_parameters_runs_eagerly_and_says_so(
+    framework: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def bare(x: Any, scale: Any) -> Any:
+        return x * scale
+
+    @functools.wraps(bare)
+    def halved(*args: Any) -> Any:
+        return bare(*args, 0.5)
+
+    hot, x = inference(halved), framework.ones([2])
+    with pytest.raises(TypeError):
+        hot(x, x, x)
+    assert caplog.text == "" and counts()["eager_calls"] == 0
+    for _ in range(2):
+        np.testing.assert_allclose(hot(x).numpy(), halved(x).numpy())
+    eagerly("a wrapper around it takes other arguments than its signature says")
+    assert "Leave functools.wraps out of it" in caplog.text
+    with pytest.raises(CaptureError, match="a wrapper around it"):
+        inference(halved, fallback="error")(x)
