@@ -25,6 +25,9 @@ _SIZES: tuple[Callable[[int], int], ...] = (
     lambda axis: 32,
     lambda axis: 224 if axis else 2,  # of images that are halved too often for 32
 )
+#: Sections of reasons that may lie in arguments which no call has, and what to do then.
+_OF_ARGUMENTS = ("tracers", "engines", "operators")
+_CORRECT = "If no call has such arguments, correct the rank, the sizes or the element type in input_spec"
 _TRIES = 3  # of a comparison with the eager method that tells nothing
 
 
@@ -48,6 +51,8 @@ def compile_ahead(state: Any, owner: tuple[Any, ...], background: bool) -> None:
     method = state.method
     given = list(method.options.input_spec)
     arguments = _spec.arguments(given, state.own_parameters, method.name)
+    if odd := _spec.misnamed(state.own_parameters.names, arguments):
+        _log.warning("%s: %s in input_spec", method.name, odd)
     values = state.parameters.complete(arguments, given)
     frontend = state.frontend
     with frontend.no_grad():
@@ -60,10 +65,16 @@ def compile_ahead(state: Any, owner: tuple[Any, ...], background: bool) -> None:
                 _log.info("%s is not compiled ahead of its calls: %s", method.name, fault)
             return
         found = route(state, owner, values)
-    if failed(method, found):
+    remedy = "" if not found.eager else _remedy(found.reason, found.remedy)
+    if failed(method, found, remedy):
         shown = _spec.shown(method.parameters.names, arguments)
-        text = _troubleshooting.told(found.reason, found.remedy)
+        text = _troubleshooting.told(found.reason, remedy)
         _log.warning("%s is not compiled ahead for its input_spec (%s): %s", method.name, shown, text)
+
+
+def _remedy(reason: str, given: str) -> str:
+    found = _troubleshooting.remedy(reason, given)
+    return found or (_CORRECT if _troubleshooting.section(reason).name in _OF_ARGUMENTS else "")
 
 
 def places(state: Any, values: Sequence[Any]) -> Sequence[str]:
@@ -73,13 +84,13 @@ def places(state: Any, values: Sequence[Any]) -> Sequence[str]:
     return found
 
 
-def failed(method: Any, found: Any) -> bool:
+def failed(method: Any, found: Any, remedy: str = "") -> bool:
     """Is what was compiled ahead no engine's? Raises CaptureError or BackendError under ``fallback="error"``."""
     if not found.eager or found.kind in ("busy", "slower"):
         return False
     if method.options.fallback == "error":
         error = BackendError if found.kind == "build" else CaptureError
-        raise error(method.name, found.reason, _troubleshooting.remedy(found.reason, found.remedy))
+        raise error(method.name, found.reason, remedy or _troubleshooting.remedy(found.reason, found.remedy))
     return True
 
 

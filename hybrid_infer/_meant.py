@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 #: What precisions are called elsewhere.
@@ -79,6 +79,24 @@ def element_type(value: Any, known: Collection[str]) -> str:
 def _element_type(value: Any) -> str:
     """The name of an element type of a framework or of NumPy, as of torch.float16; empty of other objects' names."""
     return str(value.__name__ if isinstance(value, type) else value).rpartition(".")[2]
+
+
+def specs(value: Any, typed: Callable[[Any], bool]) -> str:
+    """What follows the error about ``input_spec=`` where it is no list of specs; `typed` tells specs and tensors."""
+    if isinstance(value, dict):
+        return "; entries go by their places, not by name: give a list of them in the order of the parameters"
+    if typed(value):
+        return "; did you mean a list of it?"
+    shapes = [value] if _shape(value) else list(value) if isinstance(value, (list, tuple)) else []
+    if shapes and all(map(_shape, shapes)):
+        return f"; did you mean [{', '.join(f'InputSpec({list(each)})' for each in shapes)}]?"
+    return ""
+
+
+def _shape(value: Any) -> bool:
+    """Is it a list of sizes?"""
+    sizes = value if isinstance(value, (list, tuple)) else ()
+    return bool(sizes) and all(n is None or type(n) is int for n in sizes) and any(sizes)
 
 
 def backend(value: Any, known: Collection[str]) -> str:

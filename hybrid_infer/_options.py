@@ -165,7 +165,9 @@ def _specs(value: Any) -> tuple[Any, ...]:
     """Specs, nested in lists and dicts and beside plain values; one at least. An example tensor fixes its sizes."""
     allowed = "None or a list of InputSpec or example tensors, which plain values and nested lists and dicts may join"
     if not isinstance(value, (list, tuple)):
-        raise OptionError("input_spec", value, f"{allowed}{'; did you mean a list of it?' if _typed(value) else ''}")
+        from hybrid_infer import _meant
+
+        raise OptionError("input_spec", value, allowed + _meant.specs(value, _typed))
     found, queue = 0, [*value]
     while queue:
         each = queue.pop()
@@ -180,7 +182,9 @@ def _specs(value: Any) -> tuple[Any, ...]:
         elif not (each is None or isinstance(each, (bool, int, float, complex, str, bytes))):
             raise OptionError("input_spec", value, f"{allowed}; one entry is {each!r}")
     if not found:
-        raise OptionError("input_spec", value, allowed)
+        from hybrid_infer import _meant
+
+        raise OptionError("input_spec", value, allowed + _meant.specs(value, _typed))
     return tuple(map(_described, value))
 
 

@@ -307,9 +307,18 @@ def arguments(
             names = " and ".join(f"`{name}`" for name in missing)
             raise SpecError(option, f"it has no entry for the argument {names} of {method}")
         count = len(parameters.names)
-        takes = f"{count} argument{'' if count == 1 else 's'}"
+        takes = f"{count} argument{'' if count == 1 else 's'} ({', '.join(parameters.names)})"
         raise SpecError(option, f"it has {len(input_spec)} entries where {method} takes {takes}")
     return named(values, parameters.names[: len(input_spec)], parameters, method, option)
+
+
+def misnamed(names: Sequence[str], values: Sequence[Any]) -> str:
+    """Where a spec has the name of another argument than the one in whose place it stands; empty if none has."""
+    for name, value in zip(names, values, strict=True):
+        given = value.name if isinstance(value, InputSpec) else None
+        if given != name and given in names:
+            return f"the entry for `{name}` is named {given!r}, as another argument is: entries go by their places"
+    return ""
 
 
 def named(

@@ -56,6 +56,24 @@ def test_an_engine_that_comes_near_none(value: Any) -> None:
 
 @pytest.mark.parametrize(
     "value, meant",
+    [({"x": InputSpec([2])}, "not by name: give a list of them in the order of the parameters"),
+     ((3, 8), r"did you mean \[InputSpec\(\[3, 8\]\)\]\?"), (InputSpec([2]), r"did you mean a list of it\?"),
+     ([(None, 8), [4]], r"did you mean \[InputSpec\(\[None, 8\]\), InputSpec\(\[4\]\)\]\?")],
+)  # fmt: skip
+def test_specs_that_are_spelled_otherwise(value: Any, meant: str) -> None:
+    with pytest.raises(OptionError, match=meant):
+        inference(lambda x: x, input_spec=value)
+
+
+@pytest.mark.parametrize("value", [[], [None], [1.5], 3, "x"])
+def test_specs_that_come_near_none(value: Any) -> None:
+    with pytest.raises(OptionError) as raised:
+        inference(lambda x: x, input_spec=value)
+    assert "did you mean" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "value, meant",
     [("openvino", "; options are given by name: did you mean backend='openvino'?"),
      ("float16", "; options are given by name: did you mean precision_mode='float16'?"),
      ("error", "; options are given by name: did you mean fallback='error'?"), ("folder", "")],

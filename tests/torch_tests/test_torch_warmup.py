@@ -241,9 +241,22 @@ def test_specs_and_examples_inside_of_a_dataclass() -> None:
     assert counts()["hits"] == 1
 
 
+def test_specs_with_the_names_of_each_other_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    class Product(torch.nn.Module):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return a @ b
+
+    for names, told in ((("a", "other"), False), (("b", "a"), True)):
+        specs = [InputSpec([2, 3], name=names[0]), InputSpec([3, 4], name=names[1])]
+        inference(Product().eval(), input_spec=specs)
+        words = "the entry for `a` is named 'b', as another argument is: entries go by their places in input_spec"
+        assert (words in caplog.text) is told
+
+
 def test_an_input_spec_that_the_method_cannot_take_is_told_of_as_one(caplog: pytest.LogCaptureFixture) -> None:
     layer = inference(Block(), input_spec=[InputSpec([None, 5])])
     assert "is not compiled ahead for its input_spec (x: float32 (any, 5))" in caplog.text
+    assert "If no call has such arguments, correct the rank, the sizes or the element type in input_spec" in caplog.text
     assert "runs eagerly" not in caplog.text
     same(layer(X), Block.forward(layer, X))
     assert counts()["captures"] == 1 and counts()["eager_calls"] == 0
