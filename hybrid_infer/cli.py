@@ -82,8 +82,8 @@ def _told() -> Iterator[None]:
         try:
             yield
         finally:
-            for each in caught:
-                print(f"warning: {each.message}", file=sys.stderr)
+            for each in dict.fromkeys(str(each.message) for each in caught):
+                print(f"warning: {each}", file=sys.stderr)
 
 
 def _parser() -> _usage.Parser:
@@ -172,6 +172,13 @@ def _store(given: argparse.Namespace) -> Any:
         raise HybridInferError(f"--cache-dir: there is no directory {given.cache_dir}")
     if root.exists() and not root.is_dir():
         raise HybridInferError(f"{root}, where the cache is to be, is no directory: {_options.REMEDY}")
+    try:
+        for folder in (root, *(each for each in root.glob("v*") if each.is_dir())):
+            os.scandir(folder).close()
+    except PermissionError as fault:  # else it would seem to be empty
+        raise HybridInferError(f"the cache in {root} cannot be read ({fault.strerror}: {fault.filename})") from fault
+    except FileNotFoundError:
+        pass
     return Store(root, base=_options.store_bases(root))
 
 
@@ -311,7 +318,7 @@ def _verify(given: argparse.Namespace) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CacheWarning)  # what is damaged is reported below
         damaged = store.verify()
-        sound = sum(1 for _ in store.entries())
+    sound = sum(1 for _ in _store(given).entries())  # which warns of what it cannot use
     if given.json:
         _dump({"sound": sound, "damaged": [{"path": each.path, "reason": each.reason} for each in damaged]})
         return 1 if damaged else 0

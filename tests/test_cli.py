@@ -18,7 +18,7 @@ from hybrid_infer import _style, cli
 from hybrid_infer._keys import digest
 from hybrid_infer._types import Graph, TensorSpec
 from hybrid_infer._version import Version, Weight
-from hybrid_infer.cache import Store
+from hybrid_infer.cache import Store, _files
 from hybrid_infer.reports import _amounts
 from hybrid_infer.state._attributes import Read
 
@@ -112,6 +112,37 @@ def test_a_file_where_the_cache_is_to_be(
     status, out, err = run(*command)
     assert status == 1 and not out and "is no directory: set HYBRID_INFER_CACHE_DIR" in err
     assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "command", [["list"], ["show", "a"], ["why", "a", "b"], ["verify"], ["prune"], ["clear", "--yes"]]
+)
+@pytest.mark.parametrize("place", [".", "v1"])
+def test_a_cache_that_cannot_be_read_is_not_called_empty(
+    run: Run, cache: Store, monkeypatch: pytest.MonkeyPatch, command: list[str], place: str
+) -> None:
+    put(cache)
+    barred, scandir = cache.root / place, os.scandir
+
+    def refused(path: Any = ".") -> Any:
+        if Path(os.fspath(path)) == barred:
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refused)  # who runs the tests may read everything
+    status, out, err = run(*command)
+    assert (status, out) == (1, "")
+    assert err == f"hybrid-infer: the cache in {cache.root} cannot be read (Permission denied: {barred})\n"
+
+
+def test_a_warning_is_told_once_and_verify_tells_it_too(
+    run: Run, cache: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(cache)
+    monkeypatch.setattr(_files, "current_user", lambda: os.geteuid() + 1)
+    for command in (["verify"], ["list"]):
+        out, err = run(*command)[1:]
+        assert out.startswith("0 static models") and err.count("is not used, since it belongs to user") == 1, err
 
 
 def test_list_is_a_table_most_recently_used_first(run: Run, cache: Store) -> None:
