@@ -123,10 +123,10 @@ def _release(path: str, lock: Any, root: str) -> None:
 
 
 def _tell(path: str, error: BaseException, root: str) -> None:
-    directory = os.path.dirname(path)
+    directory, why = os.path.dirname(path), explain(error)
     if directory not in _told:
         _told.add(directory)
-        reason = f"{explain(error)}; several processes may do the same work at once"
+        reason = f"{why}; several processes may do the same work at once"
         warn_unwritten(root, f"no lock in {directory}", error, reason)
 
 

@@ -66,5 +66,11 @@ def warn_unwritten(root: str, what: str, error: BaseException, reason: str) -> N
 
 
 def explain(error: BaseException) -> str:
-    """An error in words that say which call on which file failed, without the traceback."""
+    """An error in words that say which call on which file failed, without the traceback.
+
+    Raises one that is none of the disk's: a limit of time may be a TimeoutError, which is an OSError.
+    """
+    from hybrid_infer import _interrupts
+
+    _interrupts.let_through(error)
     return f"{type(error).__name__}: {error}"

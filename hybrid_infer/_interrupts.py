@@ -1,6 +1,7 @@
-"""Errors that a handler of signals raises, such as a limit of time that a server sets for a request.
+"""Errors that a handler of signals raises, such as a limit of time that a server sets for a request, or that another
+thread throws into this one.
 
-They are meant for the program, wherever in this library the signal has met it. A leaf module, which imports nothing of
+They are meant for the program, wherever in this library they have met it. A leaf module, which imports nothing of
 ours.
 """
 
@@ -8,42 +9,46 @@ from __future__ import annotations
 
 import functools
 import inspect
+import opcode
 import signal
 import sys
 import traceback
 from collections.abc import Collection
-from types import CodeType, FrameType
+from itertools import pairwise
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 _MET: set[bool] = set()
+_RAISING = frozenset(opcode.opmap[name] for name in ("RAISE_VARARGS", "RERAISE") if name in opcode.opmap)
 
 
 def met() -> bool:
-    """Has there been such an error in this process? It may have left modules half imported, of the tracer's too."""
+    """Has such an error met an import in this process? That leaves modules half imported, of the tracer's too."""
     return bool(_MET)
 
 
 def let_through(fault: BaseException | None) -> None:
-    """Raise an error that a handler of signals has raised, if `fault` is or comes of one."""
+    """Raise an error that is meant for the program, if `fault` is or comes of one."""
     found = raised(fault)
     if found is not None:
         raise found
 
 
 def raised(fault: BaseException | None) -> BaseException | None:
-    """The error of a handler among those that `fault` comes of, but for what the program was handling before."""
+    """The error meant for the program among those that `fault` comes of, but for what it was handling before."""
     handlers = {code for number in signal.valid_signals() if (code := _code(signal.getsignal(number))) is not None}
-    chain, seen = [fault], set()
-    around = _around() if handlers else ()
-    while handlers and chain:
+    chain, seen, around = [fault], set(), _around()
+    while chain:
         each = chain.pop()
         if each is None or id(each) in seen:
             continue
         seen.add(id(each))
         if each.__traceback__ is not None and each.__traceback__.tb_frame in around:
             continue
-        if any(_handles(frame, handlers) for frame, _ in traceback.walk_tb(each.__traceback__)):
-            _MET.add(True)
+        frames = [frame for frame, _ in traceback.walk_tb(each.__traceback__)]
+        if any(_handles(frame, handlers) or _signalled(frame) for frame in frames) or _thrown(each):
+            if any(_imports(frame.f_code) for frame in frames):
+                _MET.add(True)
             return each
         chain += [each.__context__, each.__cause__]
     return None
@@ -71,6 +76,48 @@ def _handles(frame: FrameType, handlers: Collection[CodeType]) -> bool:
     values = list(frame.f_locals.values())
     given = [*values, *(each for value in values if type(value) is tuple for each in value)]
     return any(isinstance(each, FrameType) for each in given)
+
+
+def _signalled(frame: FrameType) -> bool:
+    """Was it called with the number of a signal and the frame that this has met?
+
+    A handler may have put another one in its place before it raised.
+    """
+    code, held = frame.f_code, frame.f_locals
+    given = [held.get(name) for name in code.co_varnames[: code.co_argcount]]
+    if code.co_flags & inspect.CO_VARARGS:
+        given += held.get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount]) or ()
+    return any(each is not None and each is frame.f_back and isinstance(n, int) for n, each in pairwise(given))
+
+
+def _thrown(fault: BaseException) -> bool:
+    """Was it thrown into this thread (``PyThreadState_SetAsyncExc``)? It then stands where no code raises it.
+
+    Python is given its class alone. What C code raises is of a class of C, or has something to say.
+    """
+    kind, last = type(fault), fault.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None or not (kind is TimeoutError or _of_python(kind)):
+        return False
+    code = last.tb_frame.f_code.co_code
+    at = last.tb_lasti
+    if not 0 <= at < len(code) or code[at] in _RAISING:
+        return False
+    init = kind.__init__
+    made = isinstance(init, FunctionType) and init.__code__.co_argcount - len(init.__defaults__ or ()) <= 1
+    return made or not fault.args or str(fault.args[0]).startswith("While executing %")  # torch.fx writes that into it
+
+
+def _of_python(kind: type) -> bool:
+    """Does Python code define a class?"""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return kind.__module__ == "__main__" or str(file).endswith((".py", ".pyc"))
+
+
+def _imports(code: CodeType) -> bool:
+    """Is it the body of a module, or what imports one?"""
+    return code.co_name == "<module>" or code.co_filename.startswith("<frozen importlib")
 
 
 def _code(handler: Any) -> CodeType | None:

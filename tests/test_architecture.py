@@ -18,7 +18,9 @@ PACKAGE = REPOSITORY / "hybrid_infer"
 ROOMS = ("backends", "cache", "frontends", "passes")
 LEAVES = tuple(
     f"hybrid_infer.{name}"
-    for name in ("_types", "_errors", "_fork_safe", "_installed", "_unwarned", "_own_thread", "_wrapping")
+    for name in (
+        "_types", "_errors", "_fork_safe", "_installed", "_unwarned", "_own_thread", "_wrapping", "_interrupts",
+    )  # fmt: skip
 )
 #: The rooms of the call path, from the outside in: a room imports those further right, and itself.
 INNER = ("reports", "static", "checks", "capture", "state", "fingerprint", "objects")
@@ -160,7 +162,7 @@ def test_modules_are_imported_in_one_direction(order: tuple[str, ...]) -> None:
 
 
 def test_leaves_import_nothing_of_ours() -> None:
-    for leaf in ("_types", "_errors", "_fork_safe", "_installed", "_own_thread"):
+    for leaf in ("_types", "_errors", "_fork_safe", "_installed", "_own_thread", "_interrupts"):
         assert not [name for name in imports(PACKAGE / f"{leaf}.py") if name.startswith("hybrid_infer")]
 
 

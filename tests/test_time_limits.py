@@ -1,10 +1,17 @@
-"""An error that a handler of signals raises, such as a limit of time, reaches the program, wherever it falls."""
+"""An error that a handler of signals raises, or that another thread throws into this one, such as a limit of time,
+reaches the program, wherever it falls."""
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import importlib
+import json
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +20,7 @@ import hybrid_infer
 from hybrid_infer import _compile, _frontends, _interrupts, _outcomes, inference
 from hybrid_infer._errors import EngineError, TraceError
 from hybrid_infer.backends import _program
+from hybrid_infer.cache import Store
 from hybrid_infer.capture import _tracing
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="needs signals of POSIX")
@@ -31,6 +39,26 @@ class Limit:
 
 def over(*_: Any) -> None:
     raise OverTime("of a call")
+
+
+def over_once(number: int, frame: Any) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    raise OverTime("of a call")
+
+
+def late(*_: Any) -> None:
+    raise TimeoutError("of a call")
+
+
+def meet() -> None:
+    signal.raise_signal(signal.SIGUSR1)
+
+
+def thrown() -> None:
+    """What ``stopit`` and recipes like it do from another thread."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.get_ident()), ctypes.py_object(OverTime))
+    for _ in range(1000):
+        len("")
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +86,54 @@ def test_what_a_handler_raised_is_found_behind_other_errors(kind: str, handler: 
         assert isinstance(_interrupts.raised(fault), OverTime)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     assert _interrupts.raised(OverTime()) is None
+
+
+@pytest.mark.parametrize("meets", [meet, thrown])
+def test_what_is_raised_is_told_from_what_code_raises(
+    meets: Callable[[], None], handler: Callable[[Any], None]
+) -> None:
+    handler(over_once)
+    with pytest.raises(OverTime) as met:
+        meets()
+    assert _interrupts.raised(met.value) is met.value
+    if meets is thrown:
+        met.value.args = ("While executing %linear",)  # as torch.fx does
+        assert _interrupts.raised(met.value) is met.value
+    for own in (lambda: over(), lambda: next(iter(())), lambda: json.loads("{"), lambda: next(over() for _ in "a")):
+        with pytest.raises((OverTime, StopIteration, ValueError)) as own_fault:
+            own()
+        assert _interrupts.raised(own_fault.value) is None
+
+
+@pytest.mark.parametrize("call", ["fsync", "open", "mkdir", "rename"])
+def test_a_limit_that_is_an_os_error_is_none_of_the_disks(
+    call: str, handler: Callable[[Any], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler(late)
+    store, function = Store(tmp_path), getattr(os, call)
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        meet()
+        return function(*args, **kwargs)
+
+    with monkeypatch.context() as patch, pytest.raises(TimeoutError, match="of a call"):
+        patch.setattr(os, call, interrupted)
+        store.publish("00" * 16, {}, {"graph.onnx": b"..."})
+    assert store.publish("00" * 16, {}, {"graph.onnx": b"..."}) is not None
+
+
+def test_a_limit_that_is_an_os_error_ends_the_wait_for_another_process(
+    handler: Callable[[Any], None], tmp_path: Path
+) -> None:
+    handler(late)
+    with Store(tmp_path).lock("capture", 0):
+        timer = threading.Timer(0.1, lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1))
+        # Not the gate of this process's threads: the lock of another one's store.
+        (tmp_path / "link").symlink_to(tmp_path)
+        timer.start()
+        with pytest.raises(TimeoutError, match="of a call"), Store(tmp_path / "link").lock("capture", 20):
+            pytest.fail("it was not waited for")
+        timer.join()
 
 
 def test_a_limit_that_the_program_handles_is_over(framework: Any, handler: Callable[[Any], None]) -> None:
@@ -106,11 +182,13 @@ def test_a_wrapper_that_handlers_share_with_methods_is_no_handler(
     assert _interrupts.raised(met.value) is met.value
 
 
+@pytest.mark.parametrize("meets", [meet, thrown])
 @pytest.mark.parametrize("place", ["traced", "wrapped", "built", "run"])
 def test_a_limit_of_time_ends_a_call_and_no_more(
-    place: str, framework: Any, handler: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    handler(over)
+    place: str, meets: Callable[[], None], framework: Any, handler: Callable[[Any], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    handler(over_once)
     layer = framework.nn.Linear(3, 3)
     layer.eval()
     served = inference(layer, backend="onnxruntime")
@@ -121,7 +199,7 @@ def test_a_limit_of_time_ends_a_call_and_no_more(
         def instead(*args: Any, **kwargs: Any) -> Any:
             if armed and armed.pop():
                 try:
-                    signal.raise_signal(signal.SIGUSR1)
+                    meets()
                 except OverTime as fault:
                     if wrap is None:
                         raise
@@ -150,16 +228,21 @@ def test_a_limit_of_time_ends_a_call_and_no_more(
     assert found["hits"] >= 2 and not found["fallbacks"], found
 
 
-@pytest.mark.parametrize("interrupted", [True, False])
-def test_what_cannot_be_traced_after_such_an_error_is_kept_for_no_other_process(
-    interrupted: bool, framework: Any, handler: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("interrupted", ["an import", "a call", ""])
+def test_what_cannot_be_traced_after_an_import_was_interrupted_is_kept_for_no_other_process(
+    interrupted: str, framework: Any, handler: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The error may have fallen into an import, after which the tracer's own modules are not whole."""
+    """The tracer's own modules are not whole then. Elsewhere an error leaves nothing, and what fails later is told."""
     handler(over)
+    (tmp_path / "met_in_an_import.py").write_text("import signal\nsignal.raise_signal(signal.SIGUSR1)\n")
+    monkeypatch.syspath_prepend(tmp_path)
     layer = framework.nn.Linear(3, 3)
     layer.eval()
     served = inference(layer, backend="onnxruntime")
-    failures = [lambda: signal.raise_signal(signal.SIGUSR1)] if interrupted else []
+    failures: list[Callable[[], Any]] = []
+    if interrupted:
+        imported = functools.partial(importlib.import_module, "met_in_an_import")
+        failures.append(imported if interrupted == "an import" else meet)
 
     def broken(*args: Any, **kwargs: Any) -> Any:
         if failures:
@@ -177,4 +260,4 @@ def test_what_cannot_be_traced_after_such_an_error_is_kept_for_no_other_process(
         served(x)
     (found,) = hybrid_infer.stats().values()
     assert found["eager_calls"] == 1 and "sympy" in next(iter(found["fallbacks"])), found
-    assert bool(kept) is not interrupted, kept
+    assert bool(kept) is (interrupted != "an import"), kept
