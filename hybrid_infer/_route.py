@@ -142,6 +142,13 @@ class Compiled:
         """Does its plan reach as far as a call that its version fits?"""
         return self._reaches is None or self._reaches(rows(self.held.version, call))
 
+    def superseded(self) -> bool:
+        """Has one of its weights been exchanged for another tensor, in a layer that is where it was?"""
+        try:
+            return any(box[key] is not tensor for box, key, tensor in self._valued)
+        except (KeyError, IndexError):  # a container lost a weight, and may be given it again
+            return False
+
     @property
     def ranged(self) -> bool:
         """Is its plan for a range of sizes?"""

@@ -207,6 +207,7 @@ def _use(
             state.rebinds[id(held), place] += 1
         _drop(state, ready)
     _drop_covered(state, held)
+    _drop_superseded(state)
     if request.chooses and choice is None and request.frozen:
         route.only_while("the stance", _stance.frozen)  # where compiling is allowed, it is measured first
     else:
@@ -271,6 +272,16 @@ def _drop_covered(state: Any, by: Held) -> None:
             state.slower.pop(place, None)
             state.seen.pop(slower.version.identity, None)
             state.changes += 1
+
+
+def _drop_superseded(state: Any) -> None:
+    """Let go of programs of other versions with weights that the instance has no longer: each would keep a model alive.
+
+    Where layers are exchanged, such as heads and adapters, they may come back.
+    """
+    for route in list(state.routes.values()):
+        if route.superseded():
+            _let_go(state, route)
 
 
 def _by_choice(state: Any, request: Request, family: Family, held: Held, choice: _choice.Choice) -> Eager:
@@ -357,11 +368,16 @@ def leave(state: Any, route: Compiled, fault: Exception) -> None:
 
 
 def _drop(state: Any, route: Compiled) -> None:
+    """Let go of a program, and of its version as one of those that are in use."""
+    state.seen.pop(route.held.version.identity, None)
+    _let_go(state, route)
+
+
+def _let_go(state: Any, route: Compiled) -> None:
     """Let go of a program, and of the memo's references to it; calls in flight keep theirs."""
     for place, other in list(state.routes.items()):
         if other is route:
             del state.routes[place]
-    state.seen.pop(route.held.version.identity, None)
     state.changes += 1
     for key, kept in list(state.memo.items()):
         if isinstance(kept, Compiled) and kept.program is route.program:

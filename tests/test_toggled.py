@@ -152,3 +152,30 @@ def test_what_is_released_is_not_kept_for_a_switch(framework: Any) -> None:
     assert state.aside
     release(layer)
     assert not state.aside
+
+
+def test_no_weights_of_former_rounds_are_kept_by_other_versions(framework: Any) -> None:
+    """A program that exchanges weights and serves in turn: each version would keep those of its last call."""
+
+    class Scaled(layer_class(framework)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.scale = framework.nn.Linear(4, 4), 0
+
+        def forward(self, x: Any) -> Any:
+            return self.linear(x) * self.scale
+
+    layer, x, former = inference(Scaled(), backend="onnxruntime"), framework.ones([2, 4]), []
+    layer.eval()
+    with framework.no_grad():
+        for number in (1, 2, 3):
+            layer.linear.weight, layer.scale = framework.nn.Linear(4, 4).weight, number
+            former.append(weakref.ref(layer.linear.weight))
+            expected = layer.linear(x) * number
+            assert bool(abs(layer(x) - expected).max() < 1e-4)
+        gc.collect()
+        assert [reference() is None for reference in former] == [True, True, False]
+        for head in (one := framework.nn.Linear(4, 4), two := framework.nn.Linear(4, 4), one, two):
+            layer.linear, layer.scale = head, 4 if head is one else 5
+            layer(x)
+    assert (counts()["captures"], counts()["bindings"], counts()["hits"]) == (5, 5, 2), counts()
