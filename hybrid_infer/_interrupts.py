@@ -98,7 +98,7 @@ def _thrown(fault: BaseException) -> bool:
     kind, last = type(fault), fault.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
-    if last is None or not (kind is TimeoutError or _of_python(kind)):
+    if last is None or issubclass(kind, Warning) or not (kind is TimeoutError or _of_python(kind)):
         return False
     code = last.tb_frame.f_code.co_code
     at = last.tb_lasti

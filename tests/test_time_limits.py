@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,11 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="needs si
 
 class OverTime(Exception):
     pass
+
+
+class Advice(UserWarning):
+    def __init__(self, text: str = "") -> None:
+        super().__init__(text)
 
 
 class Limit:
@@ -99,8 +105,11 @@ def test_what_is_raised_is_told_from_what_code_raises(
     if meets is thrown:
         met.value.args = ("While executing %linear",)  # as torch.fx does
         assert _interrupts.raised(met.value) is met.value
-    for own in (lambda: over(), lambda: next(iter(())), lambda: json.loads("{"), lambda: next(over() for _ in "a")):
-        with pytest.raises((OverTime, StopIteration, ValueError)) as own_fault:
+    causes: list[Callable[[], Any]] = [
+        over, lambda: next(iter(())), lambda: json.loads("{"), lambda: warnings.warn("to be an error", Advice, 1),
+    ]  # fmt: skip
+    for own in causes:
+        with pytest.raises((OverTime, StopIteration, ValueError, Advice)) as own_fault:
             own()
         assert _interrupts.raised(own_fault.value) is None
 
