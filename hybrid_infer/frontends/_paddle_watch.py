@@ -20,7 +20,8 @@ FOREIGN = "it uses a tensor that is neither an argument nor held by the layer"
 FOREIGN_REMEDY = "Keep the tensor as an attribute of the layer, or pass it as an argument"
 #: What both Paddle and Python read as the same number.
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|nan)", re.ASCII)
-_ASKS = ("paddle.signal", "istft")  # a function of the framework's that goes on from a size as users' code does
+#: Functions of the framework's that go on from a size as users' code does.
+_ASK = frozenset({("paddle.signal", "istft"), ("paddle.tensor.linalg", "cov")})
 
 
 class _Any:
@@ -123,7 +124,7 @@ class Watch:
 
         def ours(frame: Any) -> bool:
             module, name = frame.f_globals.get("__name__") or "", frame.f_code.co_name
-            return threading.get_ident() == thread and (module.partition(".")[0] != "paddle" or (module, name) == _ASKS)
+            return threading.get_ident() == thread and (module.partition(".")[0] != "paddle" or (module, name) in _ASK)
 
         def shape(value: Any) -> Any:
             sizes = raw.fget(value)

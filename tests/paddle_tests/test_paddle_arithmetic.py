@@ -183,6 +183,17 @@ def test_covariance_and_correlation() -> None:
     right(method, *((rows(n, 4, 5, seed=n),) for n in (1, 1, 3)), tolerance=1e-5)
 
 
+@pytest.mark.parametrize("way", ["cov", "corrcoef"])
+def test_covariance_of_a_number_of_rows_that_varies(way: str) -> None:
+    """Which the framework took for -1, and for more than one."""
+
+    def method(x: Any) -> Any:
+        compute = getattr(paddle.linalg, way)
+        return compute(x), compute(x, rowvar=False)
+
+    right(method, *((rows(n, 4, seed=n),) for n in (3, 3, 5, 1)), tolerance=1e-4)
+
+
 @kinds
 def test_angles_of_real_numbers(dtype: str) -> None:
     right(lambda x: paddle.angle(x) * 1, *[(rows(5, dtype=dtype),)] * 2, (everything(dtype)[0],))
