@@ -21,6 +21,8 @@ from hybrid_infer.frontends._paddle_watch import is_number, recorded
 from hybrid_infer.frontends._paddle_windows import constant
 
 _WIDER = {"float16": "float32", "uint8": "int32", "int8": "int32"}
+_HELD = 2**53  # up to which float64 holds every whole number
+_HELD_BY_THE_LAYER = "Keep them in a tensor of the layer"
 
 
 def _nan(shape: list[int], dtype: Any) -> Any:
@@ -65,6 +67,12 @@ def _assign_value(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any
     numbers = paddle.cast(paddle.assign(np.array(kept, "float64").reshape(shape)), result.dtype)
     gone = paddle.assign(np.array(lost, "int64").reshape(shape)) > 0
     return paddle.where(gone, _nan(shape, result.dtype), numbers)
+
+
+def _is_double(dtype: Any) -> bool:
+    from paddle.base.data_feeder import convert_dtype
+
+    return dtype is not None and convert_dtype(dtype) == "float64"
 
 
 def _holds(data: Any) -> bool:
@@ -115,6 +123,8 @@ class _Assigning:
     def __call__(self, given: Any, *rest: Any, **named: Any) -> Any:
         if threading.get_ident() != self._thread:
             return self.assign(given, *rest, **named)
+        if isinstance(given, np.ndarray) and given.dtype == np.int64 and ((given < -_HELD) | (given > _HELD)).any():
+            raise TraceError("a program holds whole numbers above 2**53 in double precision", _HELD_BY_THE_LAYER)
         wider = _WIDER.get(str(given.dtype)) if isinstance(given, np.ndarray) else None
         if wider is not None:
             given = given.astype(wider)
@@ -137,6 +147,8 @@ def _to_tensor(make: Callable[..., Any], thread: int) -> Callable[..., Any]:
             data = _of_list(data)
             if dtype is None and not tensors:
                 dtype = {"f": paddle.get_default_dtype(), "i": "int64"}.get(np.dtype(data.dtype.name.lower()).kind)
+        elif threading.get_ident() == thread and isinstance(data, (float, list, tuple)) and _is_double(dtype):
+            data = np.array(data, "float64")  # the framework makes the default type of it first
         return make(data, dtype, stop_gradient)
 
     return run

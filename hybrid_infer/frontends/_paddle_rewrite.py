@@ -33,6 +33,7 @@ from hybrid_infer.frontends import (
     _paddle_windows,
     _paddle_written_out,
 )
+from hybrid_infer.frontends._paddle_digits import with_all_digits
 from hybrid_infer.frontends._paddle_folded import fold
 from hybrid_infer.frontends._paddle_purity import needed, operators
 from hybrid_infer.frontends._paddle_terms import in_place_of, log1p, number
@@ -48,7 +49,7 @@ def rewrite(program: Any, results: Sequence[Any]) -> None:
     for op in reversed(block.ops):
         if op.name() != "pd_op.data" and not any(value in live for value in op.results()):
             block.remove_op(op)
-    with paddle.static.program_guard(program, paddle.static.Program()):
+    with paddle.static.program_guard(program, paddle.static.Program()), with_all_digits():
         fold(program)
         given = {op.id() for op in operators(program.global_block())}
         replaced = _replaced(program, _RULES)

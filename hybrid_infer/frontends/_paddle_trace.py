@@ -16,6 +16,7 @@ from typing import Any
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Condition, Tracee
 from hybrid_infer.frontends import _paddle_autocast, _paddle_complex_numbers, _paddle_constants
+from hybrid_infer.frontends._paddle_digits import none_rounded, with_all_digits
 from hybrid_infer.frontends._paddle_eager import Mode, forwards_alone
 from hybrid_infer.frontends._paddle_images import of_any_size
 from hybrid_infer.frontends._paddle_in_place import followed
@@ -187,6 +188,8 @@ def _traced(
         stack.enter_context(by_computed_widths())
         stack.enter_context(put_right())
         stack.enter_context(of_any_image())
+        stack.enter_context(none_rounded())
+        stack.enter_context(with_all_digits())
         if not gradients:
             stack.enter_context(forwards_alone())
         stack.enter_context(rewrites.active())

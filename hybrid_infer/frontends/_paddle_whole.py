@@ -55,10 +55,12 @@ def _clip(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
             found = choose(found, paddle.cast(given, value.dtype))
             continue
         exact = unbound.get(bound, bound)
+        if exact in (ends[0], ends[-1]):
+            continue  # which the converter does not hold either
         if exact is bound and abs(bound) >= _EXACT:
             raise TraceError(f"paddle2onnx bounds whole numbers by {bound:g} in float32")
         found = choose(found, paddle.full([], int(exact), value.dtype))
-    return found
+    return paddle.assign(value) if found is value else found
 
 
 def _as_double(bound: Any) -> Any:
