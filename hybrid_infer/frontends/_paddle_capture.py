@@ -9,6 +9,7 @@ from typing import Any
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer._types import Captured, Graph, TensorSpec, Tracee
+from hybrid_infer.frontends import _paddle_narrowed as narrowed
 from hybrid_infer.frontends._paddle_apart import undisturbed
 from hybrid_infer.frontends._paddle_compare import compare
 from hybrid_infer.frontends._paddle_complex import in_reals
@@ -146,7 +147,9 @@ def _graph(tracee: Tracee, traced: Trace, numbers: frozenset[int], dtype_of: Cal
     inputs += [f"n{k}" for k in range(len(numbers))]
     gaps: list[Gap] = []
     try:
-        converted = joined(convert(lambda path: gaps.extend(_serialise(traced, path))), gaps, len(results))
+        made = convert(lambda path: gaps.extend(_serialise(traced, path)))
+        narrowed.refuse(made, narrowed.casts(traced.program))
+        converted = joined(made, gaps, len(results))
     except TraceError as fault:
         if "impl_ should not be null" in fault.reason:
             raise _without_an_input(traced, fault) from fault

@@ -95,7 +95,7 @@ def _round(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
 def _thresholded_relu(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
-    if not attributes.get("value"):
+    if not attributes.get("value") and inputs[0].dtype != paddle.float64:
         return None
     other = paddle.full_like(inputs[0], attributes["value"])
     return paddle.where(inputs[0] > attributes["threshold"], inputs[0], other)

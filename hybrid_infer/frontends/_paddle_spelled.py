@@ -134,12 +134,13 @@ def _full_like_batch(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> 
 
 
 def _flip(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """Along a dimension that varies: by the places of its elements, the last one first."""
+    """Along a dimension that varies, and of float64, which the converter turns round in float32: by the places of its
+    elements, the last one first."""
     import paddle
 
     result = inputs[0]
     axes = [axis % len(result.shape) for axis in attributes["axis"]]
-    if all(result.shape[axis] >= 0 for axis in axes):
+    if result.dtype != paddle.float64 and all(result.shape[axis] >= 0 for axis in axes):
         return None
     for axis in axes:
         count = paddle.shape(result)[axis]

@@ -162,6 +162,15 @@ def _matmul(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return paddle.matmul(*(_turned(value) if turn and value.ndim > 1 else value for value, turn in pairs))
 
 
+def _relu6(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    import paddle
+
+    value = inputs[0]
+    if value.dtype != paddle.float64:
+        return None
+    return paddle.minimum(paddle.maximum(value, paddle.full([], 0, "float64")), paddle.full([], 6, "float64"))
+
+
 def _turned(value: Any) -> Any:
     import paddle
 
@@ -174,6 +183,7 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "argmax": _place,
     "argmin": _place,
     "clip": _clip,
+    "relu6": _relu6,
     "pow": _pow,
     "scale": _scale,
     "scale_": _scale,

@@ -68,3 +68,34 @@ def test_an_infinity_that_may_have_been_a_number_is_left_to_eager() -> None:
     with paddle.no_grad():
         assert method(x).tolist() == paddle.nan_to_num(x).tolist()
     eagerly("infinite")
+
+
+TURNED: dict[str, Callable[[Any], Any]] = {
+    "flip": lambda x: (x.flip(0), x.flip([1, -1]), x[::-1], x[:, ::-1]),
+    "relu6": F.relu6,
+    "thresholded_relu": lambda x: F.thresholded_relu(x, 0.5),
+}
+
+
+@pytest.mark.parametrize("way", TURNED)
+def test_what_the_converter_would_do_in_single_precision(way: str) -> None:
+    right(TURNED[way], *((doubles(n, 4, 5, size=3.0),) for n in (2, 2, 3, 1)), tolerance=1e-15)
+
+
+NARROW: dict[str, Callable[[Any], Any]] = {
+    "Erf": paddle.erf,
+    "ReduceProd": lambda x: paddle.prod(x, 1),
+    "AveragePool": lambda x: F.avg_pool2d(x.unsqueeze(0), 2),
+}
+
+
+@pytest.mark.parametrize("operator", NARROW)
+def test_what_it_has_in_single_precision_alone_is_left_to_eager(operator: str) -> None:
+    method, x = inference(NARROW[operator], backend="onnxruntime", verify="off"), doubles(2, 4, 6)
+    with paddle.no_grad():
+        assert method(x).tolist() == NARROW[operator](x).tolist()
+    eagerly(operator)
+
+
+def test_a_cast_of_the_methods_own_is_none_of_the_converters() -> None:
+    right(lambda x: paddle.erf(x.astype("float32")).astype("float64") + x, *((doubles(n, 4),) for n in (3, 3, 5)))
