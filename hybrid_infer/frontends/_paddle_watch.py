@@ -21,7 +21,9 @@ FOREIGN_REMEDY = "Keep the tensor as an attribute of the layer, or pass it as an
 #: What both Paddle and Python read as the same number.
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|nan)", re.ASCII)
 #: Functions of the framework's that go on from a size as users' code does.
-_ASK = frozenset({("paddle.signal", "istft"), ("paddle.tensor.linalg", "cov")})
+_ASK = frozenset({
+    ("paddle.signal", "istft"), ("paddle.tensor.linalg", "cov"), ("paddle.nn.functional.loss", "kl_div"),
+})  # fmt: skip
 
 
 class _Any:

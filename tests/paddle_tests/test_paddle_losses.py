@@ -152,3 +152,14 @@ def test_a_loss_that_repeats_by_the_size_of_a_batch_has_a_static_model_for_each(
         for x, y in labelled[1:4]:
             np.testing.assert_allclose(method(x, y), F.npair_loss(x, x * 2, y), rtol=1e-5)
     assert counts()["captures"] == 3
+
+
+def test_a_divergence_for_each_of_a_batch_that_varies() -> None:
+    """By the number of the batch, which the framework took for -1, unseen where the program has a -1 of its own."""
+
+    def method(x: Any, y: Any) -> Any:
+        apart = F.cosine_embedding_loss(x, y, paddle.ones([x.shape[0]]))
+        return F.kl_div(F.log_softmax(x), F.softmax(y), "batchmean"), apart
+
+    shapes = [np.random.default_rng(n).standard_normal((2, n, 4)).astype("float32") for n in (3, 3, 5, 1)]
+    right(method, *([*map(paddle.to_tensor, pair)] for pair in shapes), tolerance=1e-5)
