@@ -7,6 +7,9 @@ says of a later call whether it goes the same (see ``Graph.checked``); one that 
 A loop whose end depends on values asks in one place again and again: where a place gives both answers in the same
 layer, the branch is refused, unless weights alone decide. That is true of such calls, as what else is found behind a
 branch: it may be an odd one at which a loop has turns at all, or differs from turn to turn.
+
+Numbers that code takes out of tensors are symbols to the tracer. Where it cannot do without their values, a second
+trace takes those for granted that weights and sizes decide, such as paddings that a layer holds as buffers.
 """
 
 from __future__ import annotations
@@ -24,11 +27,12 @@ from torch.fx.experimental import proxy_tensor
 from hybrid_infer._errors import TraceError
 from hybrid_infer._own_thread import replaced
 from hybrid_infer.frontends import _places
-from hybrid_infer.frontends._torch_values import Unknown, Values, sources
+from hybrid_infer.frontends._torch_values import Unknown, Values, held, sources
 
 _log = logging.getLogger("hybrid_infer")
 
 _MOST = 64  # of one trace
+_MOST_NUMBERS = 512  # which are a few for each layer
 _ASSERT = torch.ops.aten._assert_async.msg
 _SAID = "hybrid_infer: a branch goes another way"
 _TRUTHS = (torch.Tensor.__bool__, torch.Tensor.is_nonzero, torch.is_nonzero)
@@ -43,11 +47,12 @@ class Branches:
     In their order, as often as they were met: layers that share their code ask in the same place.
 
     `given`: the tensors and integers that the tracer has stand-ins of, in their order, of which the first `weights` are
-    weights. They are only read.
+    weights. They are only read. `numbers`: are those taken for granted that weights and sizes decide (see `number`)?
     """
 
-    def __init__(self, given: Sequence[Any], weights: int) -> None:
-        self._weights = weights
+    def __init__(self, given: Sequence[Any], weights: int, numbers: bool = False) -> None:
+        self._weights, self._numbers = weights, numbers
+        self.met = False  # a number that might be taken for granted
         self.count = self._asserted = 0
         self.sides: list[tuple[str, bool]] = []
         self.end()
@@ -95,6 +100,29 @@ class Branches:
         if way is not None:
             torch._check(number if way else torch.sym_not(number))  # what becomes of it, see `_torch_checks`
         return way
+
+    def number(self, number: Any, mode: Any) -> None:
+        """What an operator has just taken out of a tensor is known from now on, where weights and sizes decide it.
+
+        `mode`: of the tracer, under which the operator was called.
+        """
+        if self._values is None or mode.tracer is not self._tracer or not isinstance(number, torch.SymInt):
+            return
+        slot = self._tracer.symnode_tracker.get(number)
+        node = None if slot is None else getattr(slot.force(), "node", None)
+        if node is None or node.target not in _ITEMS or not held(node, self._weights):
+            return
+        self.met = True
+        if not self._numbers or self.count >= _MOST_NUMBERS:
+            return
+        try:
+            value = self._values.number(node)
+        except Unknown as fault:
+            _log.debug("a number is not taken for granted: %s", fault)
+            return
+        self.count += 1
+        self.sides.append((f"{_places.of_frame(sys._getframe(1), torch)} == {value}", True))
+        torch._check(number == value)
 
     def _settle(self, node: Any, frame: Any) -> bool | None:
         """The truth of a node, noted; None where it cannot be told, or where this place has given the other answer."""
@@ -166,9 +194,9 @@ def _false(tensor: Any) -> Any:
 
 
 @contextlib.contextmanager
-def taken(given: Sequence[Any], weights: int) -> Iterator[Branches]:
+def taken(given: Sequence[Any], weights: int, numbers: bool = False) -> Iterator[Branches]:
     """While a method is traced on this thread (see `Branches`)."""
-    branches = Branches(given, weights)
+    branches = Branches(given, weights, numbers)
 
     def asked(plain: Any, mode: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         way = branches.way(args[0]) if any(function is each for each in _TRUTHS) and args else None
@@ -178,9 +206,16 @@ def taken(given: Sequence[Any], weights: int) -> Iterator[Branches]:
         way = branches.way_of_number(number)
         return plain(number) if way is None else way
 
+    def called(plain: Any, mode: Any, operator: Any, *given: Any) -> Any:
+        found = plain(mode, operator, *given)
+        if operator in _ITEMS:
+            branches.number(found, mode)
+        return found
+
     with (
         replaced(proxy_tensor.PreDispatchTorchFunctionMode, "__torch_function__", asked),
         replaced(torch.SymBool, "__bool__", asked_of_number),
+        replaced(proxy_tensor, "proxy_call", called),
     ):
         try:
             yield branches

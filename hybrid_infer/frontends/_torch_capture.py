@@ -61,7 +61,7 @@ from hybrid_infer.frontends import (
     _torch_written_out,
 )
 from hybrid_infer.frontends._scopes import distinct
-from hybrid_infer.frontends._torch_reasons import NO_FORM, called_at, explained
+from hybrid_infer.frontends._torch_reasons import NO_FORM, by_values, called_at, explained
 
 OPSET = 20  # the last one that the onnx release required by paddle2onnx knows
 
@@ -345,16 +345,23 @@ def _exported(
     return _exported_once(tracee, arguments, shapes, recording)
 
 
-def _exported_once(tracee: Tracee, arguments: Any, shapes: Any, recording: bool) -> Any:
+def _exported_once(tracee: Tracee, arguments: Any, shapes: Any, recording: bool, numbers: bool = False) -> Any:
     given = [each for group in arguments for each in group]
     with contextlib.ExitStack() as stack:
-        branches = stack.enter_context(_torch_branches.taken(given, len(arguments[0]))) if tracee.assuming else None
+        taken = _torch_branches.taken(given, len(arguments[0]), numbers) if tracee.assuming else None
+        branches = None if taken is None else stack.enter_context(taken)
         call = _Call(tracee, recording, branches)
         stack.enter_context(_torch_autocast.in_place())
         try:
             program = torch.export.export(call, arguments, dynamic_shapes=shapes, strict=False)
+        except Exception as fault:
+            if numbers or branches is None or not branches.met or not by_values(fault.__cause__ or fault):
+                raise
+            program = None
         finally:
             tracee.sides = () if branches is None else tuple(branches.sides)
+    if program is None:
+        return _exported_once(tracee, arguments, shapes, recording, numbers=True)
     return program, () if branches is None else branches.settled(program)
 
 

@@ -20,9 +20,9 @@ _REFUSED_CALL = re.compile(r"\.(\w+)\(\) is not supported for tensor subclasses"
 
 def explained(fault: BaseException) -> tuple[str, str]:
     """Reason and remedy of a failed trace, in words of the user's program."""
-    kind, text, place = type(fault).__name__, str(fault), _places.of_error(fault, torch)
+    text, place = str(fault), _places.of_error(fault, torch)
     where = f" ({place})" if place else ""
-    if "DataDependent" in kind or "Unbacked" in kind or "data-dependent" in text:
+    if by_values(fault):
         if re.search(r"expression Eq\(u\d+, 1\)", text):  # what a tensor is, as a truth value
             return (
                 f"a branch depends on the values of a tensor{where}",
@@ -71,6 +71,12 @@ def explained(fault: BaseException) -> tuple[str, str]:
             "Compute with torch's own functions, or decorate the part before or after that call",
         )
     return first_line(fault), ""
+
+
+def by_values(fault: BaseException) -> bool:
+    """Did a trace fail since it has no values, which decide a size or a branch?"""
+    kind = type(fault).__name__
+    return "DataDependent" in kind or "Unbacked" in kind or "data-dependent" in str(fault)
 
 
 def first_line(fault: BaseException) -> str:

@@ -50,6 +50,13 @@ class Values:
 
     def truth(self, node: Any) -> bool:
         """Of a node of one element. Raises Unknown."""
+        return bool(self._told(node, bool))
+
+    def number(self, node: Any) -> int:
+        """Of a node that is an integer. Raises Unknown."""
+        return int(self._told(node, int))
+
+    def _told(self, node: Any, kind: type) -> Any:
         nodes = list(self._tracer.graph.nodes)
         writers = [each for each in nodes if _writes(each)]
         if not self._expected(nodes, writers) <= self._written:
@@ -60,7 +67,7 @@ class Values:
             with plainly():
                 while not self._computed(nodes, wanted, node):
                     self._begin()
-                return bool(self._found[node])
+                return kind(self._found[node])
         except Unknown:
             raise
         except Exception as fault:
@@ -164,12 +171,20 @@ def sources(node: Any) -> int:
     return max((n for n, each in enumerate(places) if each in behind), default=-1)
 
 
-def _behind(node: Any) -> dict[Any, None]:
-    """A node and all that it is made of."""
+def held(node: Any, weights: int) -> bool:
+    """Is a node made of the first arguments of the graph, so many, of sizes and of numbers, and of no other values?"""
+    places = [each for each in node.graph.nodes if each.op == "placeholder"][weights:]
+    tensors = {each for each in places if isinstance(each.meta.get("val"), torch.Tensor)}
+    return tensors.isdisjoint(_behind(node, but=_ATEN.sym_size.int))
+
+
+def _behind(node: Any, but: Any = None) -> dict[Any, None]:
+    """A node and all that it is made of; of what an operator gives, `but`, only that itself."""
     found = {node: None}
     queue = [node]
     while queue:
-        for each in queue.pop().all_input_nodes:
+        last = queue.pop()
+        for each in () if last.target is but else last.all_input_nodes:
             if each not in found:
                 found[each] = None
                 queue.append(each)
