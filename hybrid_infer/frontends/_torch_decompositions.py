@@ -72,6 +72,8 @@ def _plain() -> dict[Any, _Operator]:
         aten.addbmm.default: functools.partial(_product_alone, lambda a, b: torch.bmm(a, b).sum(0)),
         aten.addmv.default: functools.partial(_product_alone, torch.mv),
         aten.addr.default: functools.partial(_product_alone, torch.outer),
+        **{each: functools.partial(_of_bytes, torch.all) for each in (aten.all.default, aten.all.dim, aten.all.dims)},
+        **{each: functools.partial(_of_bytes, torch.any) for each in (aten.any.default, aten.any.dim, aten.any.dims)},
         aten.as_strided.default: _torch_strided.strided,
         aten.as_strided_copy.default: _torch_strided.strided,
         aten.baddbmm.default: functools.partial(_product_alone, torch.bmm),
@@ -96,6 +98,11 @@ def _product_alone(product: _Operator, x: Any, one: Any, other: Any, *, beta: An
         return NotImplemented
     found = product(one, other)
     return found if alpha == 1 else found * alpha
+
+
+def _of_bytes(found: _Operator, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Whether any or all of them are true: bytes again, where it is truths for other types."""
+    return found(x != 0, *args, **kwargs).to(torch.uint8) if x.dtype is torch.uint8 else NotImplemented
 
 
 def _split(x: Any, size: Any, dim: int = 0) -> Any:
