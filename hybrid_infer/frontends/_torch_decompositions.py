@@ -38,13 +38,29 @@ def known(program: Any) -> Iterator[None]:
     plain = _torch_complex.decompositions() | _plain()
     plain.update((kind, form) for kind, form in _values_alone().items() if _places_unused(program, kind))
 
-    taken_apart = _torch_autocast.composite(program) | _smoothed(program)
+    taken_apart = _second_names() | _torch_autocast.composite(program) | _smoothed(program)
 
     def table(made: Callable[[Any], dict[Any, _Operator]], registered: Any) -> dict[Any, _Operator]:
         return _torch_doubles.over(program, made(set(registered) - taken_apart) | plain)
 
     with replaced(_decomp, "create_onnx_friendly_decomposition_table", table), _torch_autocast.once():
         yield
+
+
+@functools.cache
+def _second_names() -> frozenset[Any]:
+    """Of operators that have another one, under which they are converted and have our forms.
+
+    The exporter has forms of its own for these, which it gives what the method does: ``torch.subtract(integers, 0.5)``
+    was integers.
+    """
+    aten = torch.ops.aten
+    names = (
+        aten.concat, aten.concatenate, aten.divide, aten.greater, aten.greater_equal, aten.less, aten.less_equal,
+        aten.multiply, aten.special_erf, aten.special_erfc, aten.special_expm1, aten.special_log_softmax,
+        aten.special_sinc, aten.special_softmax, aten.subtract, aten.true_divide,
+    )  # fmt: skip
+    return frozenset(getattr(name, each) for name in names for each in name.overloads())
 
 
 def _smoothed(program: Any) -> frozenset[Any]:
@@ -79,12 +95,14 @@ def _plain() -> dict[Any, _Operator]:
         aten.baddbmm.default: functools.partial(_product_alone, torch.bmm),
         aten.cumprod.default: _products,
         aten.hypot.default: _hypotenuse,
+        aten.log_softmax.int: functools.partial(_converted, torch.log_softmax),
         aten.logcumsumexp.default: _log_sums,
         aten.median.default: lambda x: _median(x.reshape(-1), 0, False),
         aten.nanmedian.default: lambda x: _nanmedian(x.reshape(-1), 0, False),
         aten.scatter_reduce.two: _scattered,
         aten.searchsorted.Scalar: _place_of_number,
         aten.searchsorted.Tensor: _places,
+        aten.softmax.int: functools.partial(_converted, torch.softmax),
         aten.split.Tensor: _split,
         aten.squeeze.dim: _squeezed,
         aten.squeeze.dims: _squeezed,
@@ -98,6 +116,11 @@ def _product_alone(product: _Operator, x: Any, one: Any, other: Any, *, beta: An
         return NotImplemented
     found = product(one, other)
     return found if alpha == 1 else found * alpha
+
+
+def _converted(found: _Operator, x: Any, dim: int, dtype: Any = None) -> Any:
+    """To another type before it is computed, not after."""
+    return NotImplemented if dtype in (None, x.dtype) else found(x.to(dtype), dim)
 
 
 def _of_bytes(found: _Operator, x: Any, *args: Any, **kwargs: Any) -> Any:

@@ -27,7 +27,6 @@ def translations() -> dict[Any, Callable[..., Any]]:
     return {
         aten.erf.default: _erf,
         aten.erfc.default: lambda x: _in_float64(_erfc, x),
-        aten.special_erfc.default: lambda x: _in_float64(_erfc, x),
         aten.lgamma.default: lambda x: _in_float64(_lgamma, x),
         aten.digamma.default: lambda x: _in_float64(_digamma, x),
         aten.erfinv.default: lambda x: _in_float64(_erfinv, x),

@@ -233,3 +233,18 @@ def test_what_a_product_is_added_to_does_not_count_by_a_beta_of_0(name: str) -> 
             a = torch.randn(3, rows, 6) * 3
             same(hot(x, a), method(x, a))
     served(captures=2)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_numbers_are_converted_before_their_softmax(name: str) -> None:
+    """What half precision rounds, float32 does not: the type is that of the computation, not of its result alone."""
+
+    def method(x: torch.Tensor, i: torch.Tensor) -> Any:
+        return found(x, -1, dtype=torch.float32), found(i, 0, dtype=torch.float64), found(x, 0, dtype=x.dtype)
+
+    found = getattr(torch, name)
+    hot, x, i = inference(method, verify="off"), torch.randn(3, 40).half(), torch.randint(-5, 6, (3, 4))
+    for _ in range(2):
+        for ours, eager in zip(hot(x, i), method(x, i), strict=True):
+            torch.testing.assert_close(ours, eager, rtol=2e-3 if eager.dtype is x.dtype else 2e-6, atol=0.0)
+    served(captures=1)
