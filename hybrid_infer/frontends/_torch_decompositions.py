@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -107,6 +108,8 @@ def _plain() -> dict[Any, _Operator]:
         aten.squeeze.dim: _squeezed,
         aten.squeeze.dims: _squeezed,
         aten.unfold_backward.default: _overlapped,
+        aten.var.correction: _variance,
+        aten.var_mean.correction: _variance_and_mean,
     }
 
 
@@ -121,6 +124,24 @@ def _product_alone(product: _Operator, x: Any, one: Any, other: Any, *, beta: An
 def _converted(found: _Operator, x: Any, dim: int, dtype: Any = None) -> Any:
     """To another type before it is computed, not after."""
     return NotImplemented if dtype in (None, x.dtype) else found(x.to(dtype), dim)
+
+
+def _variance(x: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+    """Over 0 where no more numbers are there than are taken off, not over less."""
+    if correction in (None, 0, 1) or x.is_complex():
+        plain = torch._decomp.decomposition_table[torch.ops.aten.var.correction]
+        return plain(x, dim, correction=correction, keepdim=keepdim)
+    axes = [dim] if isinstance(dim, int) else list(dim or range(x.dim()))
+    left = torch.sym_max(math.prod(x.shape[axis] for axis in axes) - correction, 0)
+    return (x - x.mean(axes, keepdim=True)).square().sum(axes, keepdim=keepdim) / left
+
+
+def _variance_and_mean(x: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+    if correction in (None, 0, 1) or x.is_complex():
+        plain = torch._decomp.decomposition_table[torch.ops.aten.var_mean.correction]
+        return plain(x, dim, correction=correction, keepdim=keepdim)
+    axes = [dim] if isinstance(dim, int) else list(dim or range(x.dim()))
+    return _variance(x, axes, correction=correction, keepdim=keepdim), x.mean(axes, keepdim=keepdim)
 
 
 def _of_bytes(found: _Operator, x: Any, *args: Any, **kwargs: Any) -> Any:

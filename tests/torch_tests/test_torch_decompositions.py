@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch_support import counts, eagerly, same, served, twice
 
-from hybrid_infer import inference
+from hybrid_infer import InputSpec, inference
 from hybrid_infer.frontends import _torch_decompositions
 
 INF, NAN = float("inf"), float("nan")
@@ -247,4 +247,20 @@ def test_numbers_are_converted_before_their_softmax(name: str) -> None:
     for _ in range(2):
         for ours, eager in zip(hot(x, i), method(x, i), strict=True):
             torch.testing.assert_close(ours, eager, rtol=2e-3 if eager.dtype is x.dtype else 2e-6, atol=0.0)
+    served(captures=1)
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+def test_variances_of_fewer_numbers_than_are_taken_off() -> None:
+    """torch divides by 0 then; by less than that, a variance was below 0."""
+
+    def method(x: torch.Tensor) -> Any:
+        return x.var(0, correction=3), x.std(0, correction=3, keepdim=True), *torch.var_mean(x, 0, correction=2)
+
+    spec = [InputSpec([None, 3], "float32", name="x")]
+    hot = inference(method, verify="off", input_spec=spec)
+    for rows in (4, 2, 3, 7):
+        x = torch.randn(rows, 3)
+        for ours, eager in zip(hot(x), method(x), strict=True):
+            torch.testing.assert_close(ours, eager, equal_nan=True)
     served(captures=1)
