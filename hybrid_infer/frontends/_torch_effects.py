@@ -84,5 +84,5 @@ def _by_node(program: Any, tracee: Tracee) -> tuple[list[str], bool, bool]:
         if reshapes and (tracee.written or getattr(node.args[0], "op", "") == "placeholder"):
             reasons.append(f"{public(target)} changes the shape of a tensor in place{line_of(node)}")
         training |= bool(named.get("training")) or bool(named.get("use_input_stats"))
-        writes |= schema.is_mutable or training
+        writes |= (schema.is_mutable and not _torch_writes.made_here(node)) or training
     return reasons, writes, training

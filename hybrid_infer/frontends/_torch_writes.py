@@ -2,8 +2,8 @@
 
 The exporter finds that out by tracing the whole graph once more, which for a program of many operators took a third of
 its capture. Torch counts the writes to each memory, under a trace too: the counters tell the same at once. They say
-nothing of the statistics of a normalisation in training, nor of tensors that are no inputs of the trace, nor of tensors
-of ``torch.inference_mode()``, which have none.
+nothing of the statistics of a normalisation in training, nor of tensors that are no inputs of the trace, but for those
+that it makes of numbers and copies before their use, nor of tensors of ``torch.inference_mode()``, which have none.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
+
+import torch
 
 from hybrid_infer._types import Tracee
 from hybrid_infer.frontends import _torch_layouts
@@ -61,15 +63,25 @@ def places(program: Any, tracee: Tracee, counted: Counted, *, training: bool) ->
 
     `training`: does it update statistics? Raises what the exporter does where it cannot tell.
     """
-    names = [node.name for node in program.graph.nodes if node.op == "placeholder"]
-    others = len(names) - len(tracee.weights) - len(tracee.tensors) - len(tracee.ints)
+    nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
+    first = len(nodes) - len(tracee.weights) - len(tracee.tensors) - len(tracee.ints)
+    others = [node for node in nodes[:first] if not all(map(_copies, node.users))]
     whole = all(map(_torch_layouts.plain, tracee.weights)) and apart(tracee.weights)  # no copies stand for them
     if counted.places is not None and whole and not training and not others:
-        return [(place, names[place]) for place in sorted(counted.places)]
+        return [(place, nodes[first + place].name) for place in sorted(counted.places)]
     signature = program.run_decompositions({}).graph_signature
     mutated = {**signature.user_inputs_to_mutate, **signature.buffers_to_mutate}
     inputs = list(signature.user_inputs)
     return [(inputs.index(name) if name in inputs else -1, name) for name in mutated.values()]
+
+
+def made_here(node: Any) -> bool:
+    """Does an operator only say that a tensor is no view, of one that the trace has made of numbers by then?"""
+    return node.target is torch.ops.aten.detach_.default and _copies(node.args[0])
+
+
+def _copies(node: Any) -> bool:
+    return bool(node.target is torch.ops.aten.lift_fresh_copy.default)
 
 
 def apart(tensors: Sequence[Any]) -> bool:

@@ -111,6 +111,38 @@ def test_a_graph_is_not_traced_once_more_for_its_writes(monkeypatch: pytest.Monk
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.body(x)
 
+    passes = _counted_passes(monkeypatch)
+    with torch.no_grad():
+        Net().eval()(torch.rand(1, 3, 8, 8))
+    assert passes and {} not in passes  # those with a table are the exporter's own
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_nor_for_tensors_that_it_makes_of_numbers(monkeypatch: pytest.MonkeyPatch, mode: Any) -> None:
+    @inference(backend="onnxruntime", fallback="error")
+    def masked(x: torch.Tensor) -> torch.Tensor:  # as the masks of transformers are made
+        return torch.where(x > 0.5, x, torch.tensor(-1.0)) + torch.tensor([1.0, 2.0])
+
+    passes = _counted_passes(monkeypatch)
+    for _ in range(2):
+        with mode():
+            x = torch.rand(3, 2)
+            same(masked(x), torch.where(x > 0.5, x, -1.0) + torch.tensor([1.0, 2.0]))
+    assert passes and {} not in passes
+
+
+def test_nor_where_such_a_tensor_is_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    served, passes = inference(_constant, backend="onnxruntime", fallback="error"), _counted_passes(monkeypatch)
+    layer, y = Kept().eval(), torch.rand(3, 4)
+    expected = y + torch.tensor([9.0, 2.0, 3.0, 4.0])
+    with torch.no_grad():
+        served(layer, torch.rand(3, 4), y)
+    same(y, expected)
+    assert passes and {} not in passes
+
+
+def _counted_passes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The tables of the passes over graphs that captures make from now on."""
     passes: list[Any] = []
     real = torch.export.ExportedProgram.run_decompositions
 
@@ -119,9 +151,7 @@ def test_a_graph_is_not_traced_once_more_for_its_writes(monkeypatch: pytest.Monk
         return real(program, table, *args, **kwargs)
 
     monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", counting)
-    with torch.no_grad():
-        Net().eval()(torch.rand(1, 3, 8, 8))
-    assert passes and {} not in passes  # those with a table are the exporter's own
+    return passes
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
