@@ -20,7 +20,7 @@ LEAVES = tuple(
     f"hybrid_infer.{name}"
     for name in (
         "_types", "_errors", "_fork_safe", "_installed", "_unwarned", "_own_thread", "_wrapping", "_interrupts",
-    )  # fmt: skip
+    )
 )
 #: The rooms of the call path, from the outside in: a room imports those further right, and itself.
 INNER = ("reports", "static", "checks", "capture", "state", "fingerprint", "objects")
