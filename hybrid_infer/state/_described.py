@@ -117,7 +117,7 @@ def _token(value: Any, frontend: Any, known: Collection[int]) -> Any:
     watched = isinstance(value, (dict, list, frontend.layer_type, *frontend.constant_types))
     if watched or _is_object(value) or isinstance(value, NO_STATE):
         return id(value)  # which either does not change or is compared place by place
-    if not value and type(value) is set:  # as most layers of torch have one, which needs no walk through code
+    if type(value) is set and not value:  # as most layers of torch have one, which needs no walk through code
         return id(value), _EMPTY, []
     held = _held_in(value) if isinstance(value, (deque, set, frozenset)) else ()
     return id(value), _digest(value, frontend, known), held
