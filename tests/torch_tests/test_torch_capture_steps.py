@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
+import numpy as np
 import pytest
 from support import counts, eagerly, served
 
@@ -85,3 +86,18 @@ def test_sizes_of_weights_are_asserted_only_beside_one_that_varies(
             torch.testing.assert_close(layer(x), torch.nn.Linear.forward(layer[0], x))
     assert [each is not None for each in given] == [False, True][: 1 + varies]
     served(captures=1 + varies)
+
+
+def test_an_array_of_several_numbers_beside_the_weights_is_asked_for_no_truth() -> None:
+    class Named(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scores = np.array([0.5, 0.25])
+
+        def forward(self, x: Any) -> Any:
+            return x * 2
+
+    layer = hybrid_infer.inference(Named())
+    for _ in range(2):
+        assert layer(torch.ones(2, 4)).tolist() == [[2.0] * 4] * 2
+    served(captures=1)
