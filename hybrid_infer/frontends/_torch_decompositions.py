@@ -98,6 +98,8 @@ def _plain() -> dict[Any, _Operator]:
         aten.hypot.default: _hypotenuse,
         aten.log_softmax.int: functools.partial(_converted, torch.log_softmax),
         aten.logcumsumexp.default: _log_sums,
+        aten.mean.default: _mean,
+        aten.mean.dim: _mean,
         aten.median.default: lambda x: _median(x.reshape(-1), 0, False),
         aten.nanmedian.default: lambda x: _nanmedian(x.reshape(-1), 0, False),
         aten.scatter_reduce.two: _scattered,
@@ -126,14 +128,19 @@ def _converted(found: _Operator, x: Any, dim: int, dtype: Any = None) -> Any:
     return NotImplemented if dtype in (None, x.dtype) else found(x.to(dtype), dim)
 
 
+def _mean(x: Any, *axes: Any, dtype: Any = None, **named: Any) -> Any:
+    return NotImplemented if dtype in (None, x.dtype) else torch.mean(x.to(dtype), *axes, **named)
+
+
 def _variance(x: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
     """Over 0 where no more numbers are there than are taken off, not over less."""
     if correction in (None, 0, 1) or x.is_complex():
         plain = torch._decomp.decomposition_table[torch.ops.aten.var.correction]
         return plain(x, dim, correction=correction, keepdim=keepdim)
     axes = [dim] if isinstance(dim, int) else list(dim or range(x.dim()))
-    left = torch.sym_max(math.prod(x.shape[axis] for axis in axes) - correction, 0)
-    return (x - x.mean(axes, keepdim=True)).square().sum(axes, keepdim=keepdim) / left
+    count = math.prod(x.shape[axis] for axis in axes)
+    found = (x - x.mean(axes, keepdim=True)).square().mean(axes, keepdim=keepdim)  # of no numbers NaN, where a sum is 0
+    return found * count / torch.sym_max(count - correction, 0)
 
 
 def _variance_and_mean(x: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:

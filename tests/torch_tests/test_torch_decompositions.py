@@ -250,17 +250,31 @@ def test_numbers_are_converted_before_their_softmax(name: str) -> None:
     served(captures=1)
 
 
+def test_whole_numbers_are_converted_before_their_mean() -> None:
+    def method(i: torch.Tensor, x: torch.Tensor) -> Any:
+        means = i.mean(dtype=torch.float32), i.mean(0, dtype=torch.float64), i.mean((0, 1), True, dtype=torch.float32)
+        return *means, (i > 0).mean(1, dtype=torch.float32), x.mean(1, dtype=torch.float64), x.mean(0, dtype=x.dtype)
+
+    hot = inference(method, verify="off")
+    for seed in range(2):
+        torch.manual_seed(seed)
+        i, x = torch.randint(-8, 9, (3, 4)), torch.randn(3, 4)
+        same(hot(i, x), method(i, x), tolerance=1e-6)
+    served(captures=1)
+
+
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom")
 def test_variances_of_fewer_numbers_than_are_taken_off() -> None:
     """torch divides by 0 then; by less than that, a variance was below 0."""
 
     def method(x: torch.Tensor) -> Any:
-        return x.var(0, correction=3), x.std(0, correction=3, keepdim=True), *torch.var_mean(x, 0, correction=2)
+        more = x.var(0, correction=-1), x.std(0, correction=0.5)
+        return x.var(0, correction=3), x.std(0, correction=3, keepdim=True), *more, *torch.var_mean(x, 0, correction=2)
 
     spec = [InputSpec([None, 3], "float32", name="x")]
     hot = inference(method, verify="off", input_spec=spec)
-    for rows in (4, 2, 3, 7):
+    for rows in (4, 2, 3, 7, 0):
         x = torch.randn(rows, 3)
         for ours, eager in zip(hot(x), method(x), strict=True):
             torch.testing.assert_close(ours, eager, equal_nan=True)
-    served(captures=1)
+    served(captures=2)  # of no numbers by one of its own
