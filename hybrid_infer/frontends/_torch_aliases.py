@@ -69,6 +69,30 @@ def unsettled(program: Any) -> str:
     return ""
 
 
+def of_an_array(program: Any) -> str:
+    """Why it is not settled whether an exported program writes to an array; empty if it writes to none.
+
+    ``torch.from_numpy(array).add_(x)`` changes the array, which the exporter copies first. Nor does it tell whether the
+    program did, as ``torch.tensor(array)`` does: the memory is that of the array in both.
+    """
+    lifted = program.graph_signature.inputs_to_lifted_tensor_constants
+    arrays: set[Any] = set()
+    for node in program.graph.nodes:
+        constant = program.constants.get(lifted.get(node.name)) if node.op == "placeholder" else None
+        if isinstance(constant, torch.Tensor) and not constant.untyped_storage().resizable():
+            arrays |= {node, *(user for user in node.users if user.target is torch.ops.aten.lift_fresh_copy.default)}
+    for node in program.graph.nodes if arrays else ():
+        left = [] if node.target is torch.ops.aten.detach_.default else targets(node)
+        met = set(left)
+        while left:
+            new = {*_sources(left.pop())} - met
+            met |= new
+            left += new
+        if not met.isdisjoint(arrays):
+            return f"it writes in place to a tensor made of an array, which may lie in its memory{line_of(node)}"
+    return ""
+
+
 _PASSED = "whose result lies in the memory of what it is given"
 _REASON = "of which it depends on the layout in memory whether it is a copy"
 

@@ -22,7 +22,7 @@ def found(program: Any, tracee: Tracee, counted: _torch_writes.Counted) -> Effec
     reasons, writes, training = _by_node(program, tracee)
     if reasons or not writes:
         return tuple(dict.fromkeys(reasons)), frozenset(), frozenset()
-    if reason := _torch_aliases.unsettled(program):
+    if reason := _torch_aliases.of_an_array(program) or _torch_aliases.unsettled(program):
         return (reason,), frozenset(), frozenset()
     try:
         mutated = _torch_writes.places(program, tracee, counted, training=training)

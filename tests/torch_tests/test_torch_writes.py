@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch_support import counts, same
+from torch_support import counts, eagerly, same
 
 from hybrid_infer import inference
 from hybrid_infer.frontends import _torch_writes
@@ -139,6 +140,26 @@ def test_nor_where_such_a_tensor_is_written_to(monkeypatch: pytest.MonkeyPatch) 
         served(layer, torch.rand(3, 4), y)
     same(y, expected)
     assert passes and {} not in passes
+
+
+@pytest.mark.parametrize("made", [torch.from_numpy, torch.as_tensor, torch.asarray, torch.from_dlpack])
+def test_a_write_to_the_memory_of_an_array_is_one_to_the_array(made: Any) -> None:
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen = np.zeros(3, "float32")
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen = made(self.seen)
+            seen[1:].add_(x[1:])
+            return x * seen
+
+    layer, twin = inference(Counting(), verify="off", backend="onnxruntime"), Counting()
+    for n in range(3):
+        x = torch.arange(3.0) + n
+        same(layer(x), twin(x))
+        assert layer.seen.tolist() == twin.seen.tolist()
+    eagerly("in place")
 
 
 def _counted_passes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
