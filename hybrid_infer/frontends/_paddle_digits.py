@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import numpy as np
+
 from hybrid_infer._errors import TraceError
 from hybrid_infer._own_thread import replaced
 
@@ -75,10 +77,17 @@ def _lost(number: Any, beside: Any) -> bool:
     """Does single precision not hold a number beside a tensor that does?"""
     import paddle
 
-    if not isinstance(number, (int, float)) or not isinstance(beside, paddle.pir.Value):
+    return isinstance(beside, paddle.pir.Value) and _lost_as(number, beside.dtype)
+
+
+def _lost_as(number: Any, dtype: Any) -> bool:
+    import paddle
+
+    number = int(number) if isinstance(number, np.integer) else number
+    if not isinstance(number, (int, float)):
         return False
-    whole = beside.dtype in (paddle.int32, paddle.int64) and float(number).is_integer()
-    return (whole or beside.dtype in (paddle.float64, paddle.complex128)) and not _is_single(number)
+    whole = dtype in (paddle.int32, paddle.int64) and float(number).is_integer()
+    return (whole or dtype in (paddle.float64, paddle.complex128)) and not _is_single(number)
 
 
 def _operand(number: float, beside: Any) -> Any:
@@ -101,9 +110,13 @@ def _is_single(number: float) -> bool:
 def _full(operator: Callable[..., Any], shape: Any, number: Any, dtype: Any, *rest: Any, **named: Any) -> Any:
     import paddle
 
-    if dtype in (paddle.int64, "int64") and isinstance(number, (int, float)):
+    if dtype == paddle.int64 and isinstance(number, (int, float, np.integer)):
         _refuse_rounded(number)
-    return operator(shape, number, dtype, *rest, **named)
+    sizes = shape if isinstance(shape, (list, tuple)) else [shape]
+    if not any(isinstance(size, paddle.pir.Value) for size in sizes) or not _lost_as(number, dtype):
+        return operator(shape, number, dtype, *rest, **named)
+    nothing = operator(shape, 0, dtype, *rest, **named)  # of sizes that vary it is a number of single precision
+    return paddle.add(nothing, _operand(number, nothing))
 
 
 def _full_like(operator: Callable[..., Any], like: Any, number: Any, dtype: Any, *rest: Any, **named: Any) -> Any:
@@ -134,6 +147,7 @@ def _pad(operator: Callable[..., Any], value: Any, sizes: Any, number: Any, *res
 
 def _refuse_rounded(number: Any) -> None:
     """Above 2**53 nothing tells what a whole number was, once it is a float."""
+    number = int(number) if isinstance(number, np.integer) else number
     if _HELD < abs(number) < 2**63 and (isinstance(number, float) or float(number) != number):
         reason = f"a program holds the whole number {number:.17g} in double precision"
         raise TraceError(reason, "Keep it in a tensor of the layer")

@@ -61,7 +61,7 @@ def right(method: Callable[..., Any], *calls: Sequence[Any], tolerance: float = 
 
     def compare(found: Any, eager: Any) -> None:
         assert found.dtype == eager.dtype and found.shape == eager.shape
-        np.testing.assert_allclose(found.numpy(), eager.numpy(), rtol=tolerance, atol=1e-7)
+        np.testing.assert_allclose(found.numpy(), eager.numpy(), rtol=tolerance, atol=min(tolerance, 1e-7))
 
     with paddle.no_grad():
         for given in calls:

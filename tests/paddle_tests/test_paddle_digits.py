@@ -29,6 +29,8 @@ WHOLE: dict[str, Callable[[Any], Any]] = {
     "a hash": lambda x: x * 2654435761 % 1000,
     "quotients": lambda x: (ODD // (x * x + 1), ODD % (x * x + 1), x * ODD // 7),
     "filled": lambda x: (paddle.full_like(x, ODD), paddle.masked_fill(x, x > 0, ODD)),
+    "filled for each row": lambda x: paddle.full([x.shape[0], 4], ODD, "int64") + x,
+    "numbers of NumPy": lambda x: (paddle.full_like(x, np.int64(ODD)), x + np.int64(ODD), x * np.int32(ODD)),
     "bounds": lambda x: (x.clip(-ODD, ODD), (x * ODD).clip(max=ODD), (x * ODD).clip(ODD, 2**40 + 1)),
     "in place": lambda x: (x + 0).scale_(ODD),
 }
@@ -53,7 +55,9 @@ ROUNDED: dict[str, Callable[[Any], Any]] = {
     "to_tensor": lambda x: x + paddle.to_tensor(FAR),
     "a list": lambda x: x + paddle.to_tensor([FAR, 1, 2, 3]),
     "full": lambda x: x + paddle.full([4], FAR, "int64"),
+    "a number of NumPy": lambda x: x + paddle.full([4], np.int64(FAR), "int64"),
     "full_like": lambda x: x + paddle.full_like(x, FAR),
+    "full_like of NumPy": lambda x: x + paddle.full_like(x, np.int64(FAR)),
 }
 
 
@@ -76,6 +80,7 @@ FRACTIONS: dict[str, Callable[[Any], Any]] = {
     "sums": lambda x: (x + 0.1, 0.3 - x, x - 1e-9, paddle.scale(x, 0.1, 0.3), paddle.scale(x, 0.1, 0.3, False)),
     "products": lambda x: (x * 0.1, x / 0.7, 0.7 / (x + 5), x % 0.3),
     "filled": lambda x: (paddle.full_like(x, 0.1), paddle.where(x > 0, x, paddle.full_like(x, 0.1))),
+    "filled for each row": lambda x: paddle.full([x.shape[0], 4], 0.1, "float64") + x,
     "bounds": lambda x: (x.clip(-0.1, 0.3), x.clip(min=0.1), x.clip(max=0.3)),
     "constants": lambda x: x + paddle.to_tensor([0.1, 0.2, 0.3, 0.4], "float64") * paddle.to_tensor(0.1, "float64"),
     "quantile": lambda x: paddle.quantile(x, 0.3, 1),
