@@ -179,6 +179,17 @@ def test_a_narrower_model_that_a_wider_one_replaces_says_so(run: Run, cache: Sto
     assert {each["key"]: each["wider"] for each in loads(run("list", "--json"))["models"]}[narrow] == widest
 
 
+def test_a_wider_model_that_an_engine_refused_replaces_none(run: Run, cache: Store) -> None:
+    narrow = put(cache, example=((2, 8),))
+    wide = put(cache, example=((2, 8),), tensors=(TensorSpec("float32", (None, 8)),))
+    widest = put(cache, example=((2, 8),), tensors=(TensorSpec("float32", (None, None)),))
+    for refused, replacing in ((widest, {narrow: wide}), (wide, {})):
+        record = dataclasses.replace(VERSION, reason="it is wrong", kind="build", scope="12" * 16, failed=refused)
+        cache.remember_failure(FIRST, record.to_meta())
+        models = loads(run("list", "--json"))["models"]
+        assert {each["key"]: each["wider"] for each in models if each["wider"]} == replacing
+
+
 def test_equal_inputs_in_a_row_are_told_once(run: Run, cache: Store) -> None:
     """A language model is given its cache as dozens of tensors: a line of a thousand characters is no line."""
     ids, keys = TensorSpec("int64", (1, 1)), TensorSpec("float32", (1, 4, None, 16))

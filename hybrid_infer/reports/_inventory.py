@@ -44,13 +44,22 @@ def find(store: Any, prefix: str) -> list[Any]:
 
 def summaries(store: Any, entries: Collection[Any]) -> list[dict[str, Any]]:
     """Static models, each in a line, the most recently used first. ``wider``: see `_wider`."""
-    wider = _wider(entries)
+    wider = _wider(entries, _refused(store, entries))
     found = [{**summary(store, entry), "wider": wider.get(entry.version, "")} for entry in entries]
     return sorted(found, key=lambda each: (-each["used"], each["key"]))
 
 
-def _wider(entries: Iterable[Any]) -> dict[str, str]:
-    """Which static models are of no more use: their keys, and that of the widest one that answers all their calls."""
+def _refused(store: Any, entries: Iterable[Any]) -> set[str]:
+    """The keys of static models that engines refused: narrower ones may be served in their place."""
+    records = (record for method in {entry.method for entry in entries} for record in store.failures(method))
+    return {str(record["failed"]) for record in records if record.get("failed")}
+
+
+def _wider(entries: Iterable[Any], but: Collection[str]) -> dict[str, str]:
+    """Which static models are of no more use: their keys, and that of the widest one that answers all their calls.
+
+    Those in `but` answer none for sure.
+    """
     methods: dict[str, list[tuple[str, Version]]] = defaultdict(list)
     for entry in entries:
         version = version_of(entry)
@@ -59,7 +68,7 @@ def _wider(entries: Iterable[Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     for versions in methods.values():
         for key, mine in versions:
-            covering = [(other.width, name) for name, other in versions if _replaces(other, mine)]
+            covering = [(other.width, name) for name, other in versions if name not in but and _replaces(other, mine)]
             if covering:
                 found[key] = max(covering)[1]
     return found
