@@ -7,7 +7,7 @@ import logging
 import os
 import warnings
 
-from hybrid_infer import _fork_safe
+from hybrid_infer import _fork_safe, _interrupts
 from hybrid_infer._errors import CacheWarning, HybridInferError, users_level
 
 logger = logging.getLogger("hybrid_infer.cache")
@@ -70,7 +70,5 @@ def explain(error: BaseException) -> str:
 
     Raises one that is none of the disk's: a limit of time may be a TimeoutError, which is an OSError.
     """
-    from hybrid_infer import _interrupts
-
     _interrupts.let_through(error)
     return f"{type(error).__name__}: {error}"
