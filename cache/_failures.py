@@ -85,7 +85,7 @@ def _load(root: Root, method: str) -> list[tuple[_manifest.Manifest, str]]:
     directory = root.layout.failures(method)
     try:
         names = [name for name in os.listdir(directory) if name.endswith(_SUFFIX)]
-        if not names:
+        if not names or not root.trusts():  # which warns once of a store, not once for each method
             return []
         root.check_way(directory)
     except (FileNotFoundError, NotADirectoryError):
