@@ -24,6 +24,7 @@ from hybrid_infer.state import _targets
 
 _COUNTS = ("hits", "eager_calls", "captures", "builds", "disk_loads", "bindings")
 _NO_FAULT = ("busy", "slower")  # kinds of eager answers that are no refusal
+_NUMBER = re.compile(r"(.*:\d+) == (-?\d+)")  # a place that a number was taken out of a tensor at, and the number
 _BYTES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "float32": 4,
           "int64": 8, "float64": 8, "complex64": 8, "complex128": 16}  # fmt: skip
 
@@ -170,7 +171,7 @@ class _Group:
                 {"tensor": places[i], "axis": a, "why": why.get((i, a), "")} for i, a in sorted(version.specialised)
             ],
             "conditions": [_guards.text(c, places, int_places) for c in _guards.distinct(version.conditions)],
-            "branches": [f"{place}: {'true' if way else 'false'}" for place, way in dict.fromkeys(version.sides)],
+            **_taken(version),
             "reads": [".".join((*r.path, r.name)) for r in version.reads],
             "served_by": sorted({r.program.engine for r in routes} | ({"eager"} if slower else set())),
             "weights": sorted({"live" if r.follows else "bound" for r in routes}),
@@ -280,6 +281,16 @@ def _outputs(version: Version, places: Sequence[str]) -> dict[str, list[str]]:
         "gives": [held[n] + spec for n, spec in enumerate(specs) if n in given and n not in written],
         "writes": [f"{name}: {specs[number]}" for number, name in sorted(written.items())],
         "assigns": [version.carries[number].name for number in assigned],
+    }
+
+
+def _taken(version: Version) -> dict[str, list[str]]:
+    """What is taken for granted of values, and checked: ways of branches, and numbers, with their lines."""
+    sides = dict.fromkeys(version.sides)
+    numbers = [found for place, _ in sides if (found := _NUMBER.fullmatch(place)) is not None]
+    return {
+        "branches": [f"{place}: {'true' if way else 'false'}" for place, way in sides if not _NUMBER.fullmatch(place)],
+        "numbers": [f"{found[1]}: {found[2]}" for found in numbers],
     }
 
 

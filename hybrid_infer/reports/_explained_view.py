@@ -129,6 +129,8 @@ def _of_version(version: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "condition", each
     for each in version["branches"]:
         yield "branch", f"{each}, which each call is checked for"
+    for each in version["numbers"]:
+        yield "number", f"{each}, which each call is checked for"
     for each in version["gives"]:
         yield "gives", each
     for each in version["writes"]:

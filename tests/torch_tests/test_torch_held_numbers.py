@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch_support import counts, same
 
-from hybrid_infer import inference
+from hybrid_infer import explain, inference
 
 pytestmark = pytest.mark.torch
 
@@ -46,6 +46,16 @@ def test_sizes_with_the_same_padding_are_served_by_one_static_model() -> None:
     layer = Padded().eval()
     _pairs(layer, inference(layer), 8, 12, 16, 20, 24)
     assert (counts()["captures"], counts()["hits"]) == (2, 3), counts()
+
+
+def test_explain_tells_numbers_and_where_they_are_taken() -> None:
+    layer = Padded().eval()
+    _pairs(layer, inference(layer), 8)
+    found = explain(layer)
+    (version,) = found.to_dict()["methods"][0]["versions"]
+    line = f"test_torch_held_numbers.py:{Padded.forward.__code__.co_firstlineno + 4}"
+    assert version["branches"] == [] and {each.partition(f"{line}: ")[2] for each in version["numbers"]} == {"0", "2"}
+    assert "number" in str(found) and "==" not in str(found)
 
 
 def test_another_padding_is_right() -> None:
