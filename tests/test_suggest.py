@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import threading
+import types
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,21 @@ def test_a_tracer_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> N
     (row,) = suggest(Endless().eval(), torch.ones(4), time_limit=3).rows
     assert row.outcome == "refused" and row.reason.startswith(("it was not captured within", "Crashed"))
     assert not _forked.children()
+
+
+@pytest.mark.parametrize(
+    ("holder", "path", "place", "line"),
+    [
+        ("self.net", "", "app.py:3", "@inference() above `def forward` of Net"),
+        ("self.net", "head", "app.py:3", "@inference() above `def forward` of Net"),
+        ("self.net", "", "", "inference(self.net)"),  # of a library's class, which is not the program's to edit
+        ("net", "head", "app.py:3", "inference(net.head)"),
+    ],
+)
+def test_a_line_stands_where_its_names_are_known(holder: str, path: str, place: str, line: str) -> None:
+    names = types.SimpleNamespace(path=lambda node: (holder, path))
+    row = Row(holder, "Net", 1, 1, 1.0, 1.0, place=place)
+    assert _suggest._line(types.SimpleNamespace(name="forward"), row, names) == line
 
 
 def test_methods_are_timed_beside_layers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -302,6 +302,8 @@ def _line(node: Node, row: Row, names: _Names) -> str:
         if parts[-1] == "*" and parts.count("*") == 1:
             return f"for block in {_code(holder, path.rpartition('.')[0])}: inference(block)"
         return f"inference({place}), and so on for {row.where}"
+    if holder.startswith("self.") and row.place:  # which is not in the class whose `self` that is
+        return f"@inference() above `def forward` of {row.kind}"
     return f"inference({place})"
 
 
