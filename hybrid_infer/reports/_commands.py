@@ -14,6 +14,7 @@ from typing import Any
 from hybrid_infer import _options
 from hybrid_infer._errors import HybridInferError
 from hybrid_infer.reports import _inventory
+from hybrid_infer.reports._amounts import count
 
 Add = Callable[..., argparse.ArgumentParser]
 Show = Callable[[list[dict[str, Any]]], None]
@@ -97,7 +98,7 @@ def _warm(show: Show, given: argparse.Namespace) -> int:
         status = _run(given)
         _background.wait()
     store = Store(root)
-    found = [_inventory.summary(store, entry) for entry in store.entries()]
+    found = _inventory.summaries(store, list(store.entries()))
     new = [each for each in found if each["key"] not in before]
     reasons = {name: counts["fallbacks"] for name, counts in stats().items() if counts["fallbacks"]}
     if given.json:
@@ -109,7 +110,8 @@ def _warm(show: Show, given: argparse.Namespace) -> int:
     for name, each in reasons.items():
         for reason, calls in each.items():
             sys.stdout.write(f"eagerly: {name}: {reason} ({calls} call{'' if calls == 1 else 's'})\n")
-    sys.stdout.write(f"{len(new)} stored in {root}, where {len(before)} were before\n")
+    were = "was" if len(before) == 1 else "were"
+    sys.stdout.write(f"{count(len(new))} stored in {root}, where {len(before)} {were} before\n")
     return status
 
 

@@ -162,11 +162,12 @@ def test_the_reference_example_as_a_script(script: str, cache_directory: Path) -
     assert "[64, 32] paddle.float32 False ['--batch', '8']" in first.stderr
     (stored,) = found["stored"]
     assert stored["method"] == "__main__.ExampleLayer.forward" and stored["inputs"] == ["bfloat16 (64, 32)"]
+    assert stored["wider"] == ""
     assert found["eager"] == {} and found["path"] == str(cache_directory) and "onnxruntime" in stored["plans"]
 
     again = command("warm", script)
     assert again.returncode == 0, again.stderr
-    assert again.stdout.splitlines()[-1] == f"0 stored in {cache_directory}, where 1 were before"
+    assert again.stdout.splitlines()[-1] == f"0 static models stored in {cache_directory}, where 1 was before"
     plain = command("run", script, "x")
     assert plain.returncode == 0 and plain.stdout == "[64, 32] paddle.float32 False ['x']\n", plain.stderr
 
