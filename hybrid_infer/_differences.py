@@ -72,8 +72,9 @@ def of_instance(version: Version) -> dict[str, str]:
     found = {"ambient state": ", ".join(version.ambient)}
     found |= {f"weight {w.name}": spec(TensorSpec(w.dtype, w.shape)) + _tied(w.paths) for w in version.weights}
     for read in version.reads:
-        known = _common().get(read.digest) if read.kind == "value" else None
-        found[in_code(read)] = known or f"{read.kind} {_short(read.digest)}".rstrip()
+        known = _common().get(read.digest) if read.kind in ("value", "class") else None
+        told = known and f"{known}{' (of its class)' if read.kind == 'class' else ''}"  # else two may look alike
+        found[in_code(read)] = told or f"{read.kind} {_short(read.digest)}".rstrip()
     return found
 
 

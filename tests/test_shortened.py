@@ -80,5 +80,12 @@ def test_values_that_attributes_have_often_are_told(framework: Any, value: Any) 
     frontend = _frontends.of(layer)
     layer.told = value
     read = Read(("self",), "told", "value", Values(frontend).describe(value, "told", take({"self": layer}, frontend)))
-    version = dataclasses.replace(VERSION, reads=(read,))
-    assert _differences.guards(version)["attribute self.told"] == repr(value)
+    of_class = read._replace(kind="class")
+    told = [_differences.guards(dataclasses.replace(VERSION, reads=(each,))) for each in (read, of_class)]
+    assert [each["attribute self.told"] for each in told] == [repr(value), f"{value!r} (of its class)"]
+
+
+def test_a_digest_is_no_value() -> None:
+    rows = [[f"attribute self.{n}.{name}", text] for n in range(4) for name, text in (("kind", "class 0a1b2c3d4e5f"),
+            ("mode", "value 0a1b2c3d4e5f"), ("rank", "2 (of its class)"))]  # fmt: skip
+    assert _shortened.guards(rows) == [["12 attributes", "values among them: kind, mode, rank 2 (of its class)"]]

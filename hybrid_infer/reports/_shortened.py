@@ -65,6 +65,6 @@ def _values(names: Sequence[str], texts: Sequence[str]) -> str:
 
 def _of_name(name: str, texts: Sequence[str]) -> str:
     distinct = list(dict.fromkeys(texts))
-    if any(text.startswith("value ") for text in distinct):
+    if any(text.startswith(("value ", "class ")) for text in distinct):  # digests
         return name
     return f"{name} {' or '.join(distinct)}" if len(distinct) <= 3 else f"{name} ({len(distinct)} values)"
