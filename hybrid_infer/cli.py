@@ -258,6 +258,7 @@ def _show(given: argparse.Namespace) -> int:
         ["lies in", found["path"] + (" (read-only)" if found["read_only"] else "")], ["size", in_bytes(found["size"])],
         ["made", f"{ago(found['created'])}{' with ' if made else ''}{made}"], ["last used", ago(found["used"])],
         ["gives", _shortened.specs(found["results"])],
+        ["replaced by", found["wider"] and f"{found['wider'][:_DIGITS]}, a wider one, which answers its calls"],
     ]  # fmt: skip
     _table([], [row for row in rows if row[1]])
     guards = [[name, what] for name, what in found["guards"].items()]
@@ -308,6 +309,8 @@ def _why(given: argparse.Namespace) -> int:
         print("\n`--all` shows everything that differs")
     if several and not found["ingredients"]:
         print("Both have one method key, which names several static models: give their own keys to compare guards.")
+    elif found["first"]["key"] == found["second"]["key"]:
+        print("Both keys are those of one static model.")
     elif not found["ingredients"] and not found["guards"]:
         print("Nothing differs in their method keys and guards: either answers the same calls.")
     return 0

@@ -179,7 +179,14 @@ def test_a_narrower_model_that_a_wider_one_replaces_says_so(run: Run, cache: Sto
     assert replaced == {narrow[:12], wide[:12]} and len(rows) == 4
     assert "What is replaced is of no more use" in run("list")[1]
     assert f"replaced by {widest[:12]}" in run("show", FIRST)[1]
+    assert f"replaced by  {widest[:12]}, a wider one" in run("show", narrow)[1]
+    assert "replaced" not in run("show", widest)[1]
     assert {each["key"]: each["wider"] for each in loads(run("list", "--json"))["models"]}[narrow] == widest
+
+
+def test_why_of_one_key_says_that_it_is_one(run: Run, cache: Store) -> None:
+    key = put(cache)
+    assert run("why", key, key[:8]) == (0, "Both keys are those of one static model.\n", "")
 
 
 def test_a_wider_model_that_an_engine_refused_replaces_none(run: Run, cache: Store) -> None:
@@ -297,7 +304,7 @@ def test_why_of_two_methods_says_so_first(run: Run, cache: Store) -> None:
 
 def test_why_of_equals_and_of_method_keys(run: Run, cache: Store) -> None:
     key = put(cache)
-    assert "Nothing differs" in run("why", key, key)[1]
+    assert "Nothing differs" in run("why", key, put(cache, size=7))[1]
     put(cache, ints=(1,))
     put(cache, SECOND, [["weights", "bd" * 16]])
     assert "give their own keys" in run("why", FIRST, FIRST)[1]

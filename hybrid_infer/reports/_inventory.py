@@ -143,8 +143,10 @@ def details(store: Any, entry: Any) -> dict[str, Any]:
         for plan in store.plans(entry)
     ]
     results = [] if version is None or version.graph is None else version.graph.output_specs
+    alike = list(store.versions(entry.method))
     return {
         **summary(store, entry),
+        "wider": _wider(alike, _refused(store, alike)).get(entry.version, ""),
         "made_with": dict(entry.meta.get("versions", {})),
         "files": dict(entry.files),
         "guards": {} if version is None else _differences.guards(version),
