@@ -34,7 +34,7 @@ from hybrid_infer._met import Met
 from hybrid_infer._miss import Stores, met, miss, subject_of
 from hybrid_infer._pace import Pace
 from hybrid_infer._request import Errand, specs
-from hybrid_infer._route import Compiled, Eager
+from hybrid_infer._route import ATTRIBUTE, Compiled, Eager
 from hybrid_infer._subject import Subject
 from hybrid_infer._turnover import Turnover
 from hybrid_infer._types import OVERLAP
@@ -81,6 +81,7 @@ class State(CallKeys):
         #: How often each route was bound anew: a changed weight costs one of each, whatever their number.
         self.rebinds: Counter[tuple[int, str]] = Counter()
         self.fired: Counter[str] = Counter()  # what had changed where a program could no longer be used
+        self.unnamed: Version | None = None  # whose attribute had changed: the look-up that follows tells which
         self.failures = 0
         self.turnover = Turnover()
         self.moved = 0  # captures that another thread spoiled
@@ -145,7 +146,9 @@ class State(CallKeys):
             return self.eagerly(owner, args, kwargs, *self._named(values, fault))
         if route is None or not route.valid():
             if route is not None and not route.eager:
-                self.fired[route.broken()] += 1  # type: ignore[union-attr]
+                what = route.broken()  # type: ignore[union-attr]
+                self.fired[what] += 1
+                self.unnamed = route.held.version if what == ATTRIBUTE else None  # type: ignore[union-attr]
             route = None if route is None or boxes else self.switched(key, route)
             if route is None:
                 route, result = miss(self, owner, args, kwargs, values, key)

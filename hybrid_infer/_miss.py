@@ -20,7 +20,7 @@ from hybrid_infer._met import Style
 from hybrid_infer._pauses import ever_longer, for_a_while
 from hybrid_infer._request import Errand, Request, described, specs
 from hybrid_infer._resolve import resolve
-from hybrid_infer._route import Eager
+from hybrid_infer._route import ATTRIBUTE, Eager
 from hybrid_infer._signature import Layout, Signatures
 from hybrid_infer._subject import Subject, Unformed
 from hybrid_infer._unsupported import Unsupported
@@ -119,6 +119,8 @@ def _missed(
     if background and state.deferrable and not errand.ahead:
         return _defer(state, owner, args, kwargs, values, layout)
     subject = subject or subject_of(state, owner, layout)
+    if state.unnamed is not None:
+        _name(state, subject)
     if state.parameters is not parameters or state.ask(subject) or not state.carries_in(subject):
         if state.parameters is parameters:
             state.found = _Found(threading.get_ident(), parameters, layout.kinds, layout.passed, subject)
@@ -159,6 +161,18 @@ def _missed(
         # Of a large program, what its code asks for is known better by now.
         state.remember(key if state.asked.names == subject.asks else state.key(values), route)
     return route, _given.result(result)
+
+
+def _name(state: Any, subject: Subject) -> None:
+    """Count a change of an attribute by the name of the attribute."""
+    version, state.unnamed = state.unnamed, None
+    under = None if version is None else subject.under(version.ran)
+    read = None if under is None else under.attributes.match(version.reads, under.census)
+    if read is not None:
+        from hybrid_infer import _differences
+
+        state.fired[ATTRIBUTE] -= 1
+        state.fired[_differences.in_code(read)] += 1
 
 
 def _at_its_own_pace(state: Any, owner: tuple[Any, ...], args: Any, kwargs: Any) -> tuple[Any, Any]:

@@ -18,6 +18,8 @@ from hybrid_infer._types import Graph, Program, carrier
 from hybrid_infer.state import _targets, _written
 from hybrid_infer.state._arming import arm
 
+ATTRIBUTE = "an attribute"  # whose name is told by a look-up alone
+
 
 class Eager:
     """Answers with the eager method, for a reason, as long as `valid` holds.
@@ -211,7 +213,7 @@ class Compiled:
         """What changed since this was made, where `valid` says that something did."""
         if getattr(self.program, "outdated", False):
             return "a weight"
-        checks = {"an attribute": self._attributes, "code": self._code, "a constant tensor": self._constant,
+        checks = {ATTRIBUTE: self._attributes, "code": self._code, "a constant tensor": self._constant,
                   "its process": self.program.usable, **self._terms}  # fmt: skip
         try:
             return next((what for what, holds in checks.items() if not holds()), "a weight")

@@ -178,6 +178,21 @@ def test_guards_that_fired_are_counted(Block: Any) -> None:
     assert only(block)["changes"] == {"a weight": 1}
 
 
+def test_an_attribute_that_had_changed_is_named() -> None:
+    class Leaky(torch.nn.Module):
+        @inference
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.leaky_relu(x, self.slope)
+
+    layer = Leaky().eval()
+    for slope in (0.25, 0.5, 0.75):
+        layer.slope = slope
+        for _ in range(2):
+            layer(torch.ones(3, 4))
+    assert only(layer)["changes"] == {"attribute self.slope": 2}
+    assert "guards      attribute self.slope had changed (2 times)" in str(explain(layer))
+
+
 def test_every_form_that_can_be_decorated(Block: Any) -> None:
     @inference
     def double(x: torch.Tensor) -> torch.Tensor:

@@ -127,7 +127,8 @@ class _Group:
         fired: dict[str, int] = {}
         for state in self.states:
             for what, times in list(state.fired.items()):
-                fired[what] = fired.get(what, 0) + times
+                if times > 0:
+                    fired[what] = fired.get(what, 0) + times
         root = getattr(getattr(self.family, "store", None), "root", None)
         served = [each for each in held if each.version.graph is not None]
         apart = _told_apart([each.version for each in served])
