@@ -191,7 +191,11 @@ def _target(
             called = "was not called" if hot is not None else "is not decorated"
             remedy = f"Call it once, or pass {_UNSAID}" if hot is not None else f"Pass {_UNSAID}"
             if beside:
-                remedy = "Call it once, decorate it with inference(input_spec=[...]), or save the other methods alone"
+                called = "was not called by itself (what another decorated method calls is part of that one)"
+                remedy = (
+                    "Call it once by itself, decorate it with inference(input_spec=[...]), or save one bound method, "
+                    f"as in save(layer.{FORWARD}, path)"
+                )
             raise SpecError("input_spec", f"nothing is known of the arguments of {label}, which {called}. {remedy}")
     return Target(name, function, owner, frontend, parameters, cases)
 

@@ -323,6 +323,25 @@ def test_what_a_call_that_raised_was_given_is_saved_once_a_call_succeeds_with_it
     assert load(tmp_path / "model")(points(4)).shape == (4, 3)
 
 
+def test_a_method_that_another_one_called_says_how_to_save_without_it(own: Any, tmp_path: Path) -> None:
+    class Parts(own.Classifier):  # type: ignore[name-defined,misc]
+        @hybrid_infer.inference
+        def encode(self, x: Any) -> Any:
+            return self.linear(x)
+
+        @hybrid_infer.inference
+        def forward(self, x: Any) -> Any:
+            return self.encode(x) * 2
+
+    layer = Parts()
+    with own.no_grad():
+        expected = layer(own.tensor(points(4)))
+    with pytest.raises(SpecError, match=r"encode, which was not called by itself .* as in save\(layer.forward, path\)"):
+        save(layer, tmp_path / "model")
+    save(layer.forward, tmp_path / "model", trainable=False)
+    assert np.allclose(load(tmp_path / "model")(points(4)), expected.numpy(), atol=1e-5)
+
+
 def test_nested_specs_and_results_keep_their_structure(own: Any, tmp_path: Path) -> None:
     layer = own.Nested()
     pairs = [InputSpec([None, 4]), InputSpec([4], name="added")]
