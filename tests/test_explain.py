@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import html.parser
 import json
+import types
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,8 @@ import torch
 
 import hybrid_infer
 from hybrid_infer import explain, inference
+from hybrid_infer._choice import Choice
+from hybrid_infer.reports import _explain
 
 pytestmark = pytest.mark.torch
 
@@ -154,6 +157,12 @@ def test_the_choice_comes_with_the_figures_of_all_candidates(monkeypatch: pytest
     low, high = choice["elements"]
     assert low <= 12 <= high and version["served_by"] == [choice["engine"]]
     assert "measure" in version["seconds"]
+
+
+def test_choices_come_by_the_size_of_calls() -> None:
+    ledger = types.SimpleNamespace(scales={"a": 8, "b": 5, "c": 7}, terms={})
+    held = types.SimpleNamespace(ledger=ledger, choices={key: Choice(key) for key in "abc"})
+    assert [each["engine"] for each in _explain._choices(held)] == ["b", "c", "a"]
 
 
 def test_equal_blocks_are_one_row_and_refusals_have_their_reasons(Net: Any) -> None:

@@ -228,8 +228,9 @@ def _told_apart(versions: Sequence[Version]) -> list[dict[str, str]]:
 
 def _choices(held: Held) -> Iterator[dict[str, Any]]:
     terms = _chosen.distinct({key: held.ledger.terms.get(key, {}) for key in list(held.choices)})
-    for key, choice in list(held.choices.items()):
-        scale = held.ledger.scales.get(key)
+    scales = held.ledger.scales
+    for key, choice in sorted(list(held.choices.items()), key=lambda each: scales.get(each[0]) or 0):
+        scale = scales.get(key)
         least = None if scale is None else (1 << (2 * scale - 1) if scale else 0)
         yield {
             "engine": choice.name,
