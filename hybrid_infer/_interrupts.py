@@ -75,7 +75,7 @@ def _handles(frame: FrameType, handlers: Collection[CodeType]) -> bool:
         return code in handlers
     values = list(frame.f_locals.values())
     given = [*values, *(each for value in values if type(value) is tuple for each in value)]
-    return any(isinstance(each, FrameType) for each in given)
+    return any(type(each) is FrameType for each in given)
 
 
 def _signalled(frame: FrameType) -> bool:
@@ -86,7 +86,8 @@ def _signalled(frame: FrameType) -> bool:
     code, held = frame.f_code, frame.f_locals
     given = [held.get(name) for name in code.co_varnames[: code.co_argcount]]
     if code.co_flags & inspect.CO_VARARGS:
-        given += held.get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount]) or ()
+        rest = held.get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount])
+        given += rest if type(rest) is tuple else ()  # the function may have put something else under the name
     return any(each is not None and each is frame.f_back and isinstance(n, int) for n, each in pairwise(given))
 
 

@@ -114,6 +114,26 @@ def test_what_is_raised_is_told_from_what_code_raises(
         assert _interrupts.raised(own_fault.value) is None
 
 
+@pytest.mark.parametrize("other", [2, [2], None], ids=["number", "list", "nothing"])
+def test_a_function_may_put_something_else_in_the_place_of_its_arguments(other: Any) -> None:
+    def fails(*given: Any) -> None:
+        given = other
+        raise ValueError(given)
+
+    with pytest.raises(ValueError) as met:
+        fails(1)
+    assert _interrupts.raised(met.value) is None
+
+
+def test_what_fails_where_arguments_became_a_tensor_runs_eagerly(framework: Any) -> None:
+    @inference(backend="onnxruntime")
+    def method(*given: Any) -> Any:
+        given = framework.stack(given)
+        return (given * 2).nonzero().tolist()
+
+    assert method(framework.ones([2]), framework.ones([2])) == [[0, 0], [0, 1], [1, 0], [1, 1]]
+
+
 @pytest.mark.parametrize("call", ["fsync", "open", "mkdir", "rename"])
 def test_a_limit_that_is_an_os_error_is_none_of_the_disks(
     call: str, handler: Callable[[Any], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
