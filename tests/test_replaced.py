@@ -55,6 +55,23 @@ def test_programs_with_and_without_it_share_nothing(framework: Any, monkeypatch:
     assert counts["captures"] == 3
 
 
+def test_a_property_of_tensors_counts_as_a_function_does(framework: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Transposes(layer_class(framework)):  # type: ignore[misc, valid-type]
+        def compute(self, x: Any) -> Any:
+            return x.T + 1
+
+        @inference
+        def forward(self, x: Any) -> Any:
+            return self.compute(x)
+
+    alike(framework, Transposes())
+    for factor in (2.0, 3.0):
+        with monkeypatch.context() as patched:
+            patched.setattr(framework.Tensor, "T", property(lambda x, _n=factor: x * _n), raising=False)
+            alike(framework, Transposes())
+    alike(framework, Transposes())
+
+
 @pytest.mark.parametrize("where", ["function", "class"])
 def test_what_a_layer_of_the_framework_computes_by_may_be_replaced_at_any_time(
     framework: Any, where: str, monkeypatch: pytest.MonkeyPatch

@@ -55,7 +55,7 @@ def replaced(frontend: Any) -> Iterator[Named]:
 
 def foreign(frontend: Any, name: str, value: Any) -> bool:
     """Is what the framework has under a name a function of somebody else, or another object that is called as one?"""
-    value = _held(value) if type(value) in _BOUND else value
+    value = _held(value)
     kind = type(value)
     if kind is not types.FunctionType:
         if kind in _PARTIAL:
@@ -160,8 +160,10 @@ def _is_called(value: Any) -> bool:
 
 
 #: What holds a function, and where.
-_BOUND = {types.MethodType: "__func__", type(functools.lru_cache(lambda: None)): "__wrapped__"}
-_HOLDERS = {staticmethod: "__func__", classmethod: "__func__", property: "fget", **_BOUND}
+_HOLDERS = {
+    staticmethod: "__func__", classmethod: "__func__", property: "fget", types.MethodType: "__func__",
+    type(functools.lru_cache(lambda: None)): "__wrapped__",
+}  # fmt: skip
 _PARTIAL = (functools.partial, functools.partialmethod)
 #: Where the classes of most of what the framework has are.
 _PYTHONS = frozenset({"builtins", "typing"})

@@ -19,18 +19,21 @@ Test = Callable[[str, Any], bool]
 class _Looked:
     """A namespace in which all names are the framework's own, but for those that are ``open``.
 
-    For as long as it has these names, values of these classes, and these functions with this code. Of what may be a
-    program's, nothing is kept.
+    For as long as it has these names, values of these classes, these functions with this code, and these properties. Of
+    what may be a program's, nothing is kept.
     """
 
     def __init__(self, names: list[str], values: list[Any], foreign: Test) -> None:
         self._names, self._kinds = names, [*map(type, values)]
         self.open: list[str] = []
         self._places: list[int] = []
+        self._forms: list[tuple[int, Any]] = []
         for place, (name, held) in enumerate(zip(names, values, strict=True)):
             if _settled(held) and not foreign(name, held):
                 if type(held) is types.FunctionType:
                     self._places.append(place)
+                elif type(held) in _FORMS:
+                    self._forms.append((place, held))
             else:
                 self.open.append(name)
         self._functions = [values[place] for place in self._places]
@@ -39,12 +42,16 @@ class _Looked:
     def holds(self, names: list[str], values: list[Any]) -> bool:
         if names != self._names or not all(map(operator.is_, map(type, values), self._kinds)):
             return False
+        if not all(values[place] is held for place, held in self._forms):
+            return False
         functions = map(values.__getitem__, self._places)
         return all(map(operator.is_, functions, self._functions)) and all(
             map(operator.is_, map(_CODE, self._functions), self._codes)
         )
 
 
+#: What functions are in a class.
+_FORMS = (property, staticmethod, classmethod)
 _CODE = operator.attrgetter("__code__")
 #: Of a class: it was made in Python, or in C as Python makes one, so that what its instances do may change.
 _MADE = 1 << 9
@@ -69,6 +76,6 @@ def _settled(held: Any) -> bool:
         # What is made by exec comes from where a module says that it does.
         return behind(held) is held and not held.__code__.co_filename.startswith("<")
     kind = type(held)
-    if kind is types.BuiltinFunctionType or issubclass(kind, (type, types.ModuleType)):
+    if kind in _FORMS or kind is types.BuiltinFunctionType or issubclass(kind, (type, types.ModuleType)):
         return True
     return not callable(held) and not kind.__flags__ & _MADE

@@ -89,6 +89,18 @@ def test_other_code_of_the_same_function_is_seen(space: dict[str, Any]) -> None:
     assert look() == ["function3"]
 
 
+@pytest.mark.parametrize("form", [property, staticmethod, classmethod])
+def test_another_property_in_the_place_of_one_is_seen(space: dict[str, Any], form: Any) -> None:
+    space["function3"] = own = form(ours)
+    look = Look(space)
+    assert look() == [] and look() == [] and look.asked == []
+    space["function3"] = form(theirs)
+    look()
+    assert "function3" in look.asked
+    space["function3"] = own
+    assert look() == []
+
+
 def test_an_object_that_is_called_is_asked_for_each_time(space: dict[str, Any]) -> None:
     look = Look(space)
     look()
