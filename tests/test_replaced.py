@@ -109,6 +109,19 @@ def scaled_by_layer(layer: Any, factor: float, x: Any) -> Any:
     return x * factor
 
 
+@pytest.mark.parametrize("form", ["object", "method", "partial"])
+def test_what_an_object_in_its_place_holds_may_change(
+    framework: Any, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Scaled(2.0)
+    forms = {"object": held, "method": held.method, "partial": functools.partial(Scaled.method, held)}
+    monkeypatch.setattr(framework.nn.functional, "linear", forms[form])
+    layer = fresh(framework)
+    for factor in (2.0, 3.0, 2.0):
+        held.factor = factor
+        alike(framework, layer)
+
+
 OTHERS: dict[str, Callable[[float], Any]] = {
     "partial": lambda factor: functools.partial(scaled, factor),
     "object": Scaled,

@@ -15,21 +15,26 @@ from hybrid_infer.fingerprint._fingerprint import Fingerprint
 from hybrid_infer.fingerprint._framework_code import Named
 
 Check = Callable[[], bool]
+#: (what was found, names of the framework, functions that it set out from) -> a check that all of it is what it was
+Watch = Callable[[Fingerprint, Sequence[Named], Sequence[Any]], Check]
 
 #: Fingerprints: with the framework's functions that were replaced and without, for other arguments, of what has run.
 _KEPT = 32
 
 
 class Known:
-    """What a walk has found. `roots`: what it set out from; `answers`: which ids it was told to leave out."""
+    """What a walk has found.
+
+    `roots`: what it set out from, `functions` among them; `answers`: which ids it was told to leave out.
+    """
 
     def __init__(
-        self, roots: Sequence[Any], among: Collection[str] | None, answers: dict[int, bool], code: Fingerprint,
-        watch: Callable[[Fingerprint, Sequence[Named]], Check], layer_type: type,
+        self, roots: Sequence[Any], functions: Sequence[Any], among: Collection[str] | None, answers: dict[int, bool],
+        code: Fingerprint, watch: Watch, layer_type: type,
     ) -> None:  # fmt: skip
         self.code, self._among, self._layer_type = code, among, layer_type
         self._kinds = self._layers()
-        self._roots, self._answers, self._watch = roots, answers, watch
+        self._roots, self._functions, self._answers, self._watch = roots, functions, answers, watch
         self._checked: tuple[list[Named], Check] | None = None
 
     def unchanged(self, named: Sequence[Named]) -> Check:
@@ -38,7 +43,7 @@ class Known:
         To be asked for right after the walk.
         """
         if self._checked is None or self._checked[0] != [*named]:
-            self._checked = [*named], self._watch(self.code, named)
+            self._checked = [*named], self._watch(self.code, named, self._functions)
         return self._checked[1]
 
     def comes_of(self, roots: Sequence[Any], among: Collection[str] | None, inside: Collection[int]) -> bool:
@@ -70,8 +75,8 @@ class Walked:
     def of(
         self, frontend: Any, functions: Sequence[Any], classes: Sequence[type], owner: type | None, held: Sequence[Any],
         attributes: Mapping[str, Mapping[str, Sequence[Any]]], inside: Collection[int],
-        mentions: Callable[[Any], frozenset[str]], watch: Callable[[Fingerprint, Sequence[Named]], Check],
-        among: Collection[str] | None, called: Sequence[type] = (),
+        mentions: Callable[[Any], frozenset[str]], watch: Watch, among: Collection[str] | None,
+        called: Sequence[type] = (),
     ) -> Known:  # fmt: skip
         """See `_fingerprint.fingerprint`; `inside` are ids of objects that it leaves out.
 
@@ -103,6 +108,6 @@ class Walked:
                 among=among,
                 called=called,
             )
-        known = Known(roots, among, answers, code, watch, frontend.layer_type)
+        known = Known(roots, functions, among, answers, code, watch, frontend.layer_type)
         self._known = [known, *self._known][:_KEPT]
         return known

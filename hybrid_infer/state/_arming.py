@@ -155,10 +155,12 @@ def _stays(attributes: Attributes, watch: Watch, path: Path, value: Any) -> None
                 watch.slot(state, group, state[group])
 
 
-def watch_code(attributes: Attributes, code: Fingerprint, named: Sequence[Named] = ()) -> Callable[[], bool]:
+def watch_code(
+    attributes: Attributes, code: Fingerprint, named: Sequence[Named] = (), called: Sequence[Any] = ()
+) -> Callable[[], bool]:
     """A cheap check that no global, class attribute, closure or function body which counted was changed.
 
-    Nor anything in `named`.
+    Nor anything in `named`, nor what objects that are `called`, or whose methods are, hold.
     """
     watch = Watch(_leaves(attributes.frontend))  # the functions among the values are in the fingerprint as well
     rows = [*code.globals, *((watch.namespace(owner), name, value) for owner, name, value in code.classes_read)]
@@ -173,6 +175,8 @@ def watch_code(attributes: Attributes, code: Fingerprint, named: Sequence[Named]
         watch.absent(mapping, name)
     for row in named:
         watch.slot(row.space, row.name, row.value)
+    for value in called:
+        watch.contents(value)
     for space in (*code.classes, *code.modules):
         watch.names(space)
     for logger in code.loggers:
