@@ -80,14 +80,19 @@ def aside() -> str:
     return ""
 
 
-def kept(device: Hashable) -> Callable[[], AbstractContextManager[Any]]:
-    """What enters the modes of now again, in another thread or in a backward pass."""
-    autocast = [] if not torch._C._is_any_autocast_enabled() else [
-        (kind, torch.get_autocast_dtype(kind))
-        for kind in ("cpu", "cuda")
-        if torch.is_autocast_enabled(kind)
-    ]
-    return partial(_entered, torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast, device)
+def modes(device: Callable[[], Hashable]) -> Callable[[], Callable[[], AbstractContextManager[Any]]]:
+    """What keeps the modes of now, the default ``device()`` among them: it gives what enters them again."""
+    gradients, inference = torch.is_grad_enabled, torch.is_inference_mode_enabled
+
+    def keep() -> Callable[[], AbstractContextManager[Any]]:
+        autocast = [] if not torch._C._is_any_autocast_enabled() else [
+            (kind, torch.get_autocast_dtype(kind))
+            for kind in ("cpu", "cuda")
+            if torch.is_autocast_enabled(kind)
+        ]
+        return partial(_entered, gradients(), inference(), autocast, device())
+
+    return keep
 
 
 def _stepping_aside(functions: Callable[[], int]) -> Callable[[], bool]:

@@ -340,10 +340,11 @@ class TorchFrontend:
         found = tensor.detach().clone()
         return found.requires_grad_() if tensor.requires_grad else found
 
-    def modes(self) -> Callable[[], AbstractContextManager[Any]]:
+    @cached_property
+    def modes(self) -> Callable[[], Callable[[], AbstractContextManager[Any]]]:
         from hybrid_infer.frontends import _torch_modes
 
-        return _torch_modes.kept(self.default_device())
+        return _torch_modes.modes(self.default_device)
 
     def forkable(self) -> bool:
         import torch
