@@ -8,6 +8,7 @@ ours.
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
 import opcode
 import signal
@@ -83,12 +84,25 @@ def _signalled(frame: FrameType) -> bool:
 
     A handler may have put another one in its place before it raised.
     """
+    if not _may_hold(frame, frame.f_back):
+        return False
     code, held = frame.f_code, frame.f_locals
     given = [held.get(name) for name in code.co_varnames[: code.co_argcount]]
     if code.co_flags & inspect.CO_VARARGS:
         rest = held.get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount])
         given += rest if type(rest) is tuple else ()  # the function may have put something else under the name
     return any(each is not None and each is frame.f_back and isinstance(n, int) for n, each in pairwise(given))
+
+
+def _may_hold(frame: FrameType, value: Any) -> bool:
+    """May a frame that has returned have that frame among its locals? It refers to the one that called it anyway.
+
+    No dict of the locals is made for that, which would keep all of them, and the error among them, until it is
+    collected as garbage.
+    """
+    found = gc.get_referents(frame)
+    held = [*found, *(each for inner in found if type(inner) is tuple for each in inner)]
+    return sum(each is value for each in held) > 1
 
 
 def _thrown(fault: BaseException) -> bool:

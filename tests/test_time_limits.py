@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import importlib
 import json
 import os
 import signal
 import threading
+import types
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -123,6 +126,23 @@ def test_a_function_may_put_something_else_in_the_place_of_its_arguments(other: 
     with pytest.raises(ValueError) as met:
         fails(1)
     assert _interrupts.raised(met.value) is None
+
+
+def test_an_error_that_is_looked_at_leaves_no_garbage() -> None:
+    def look() -> weakref.ref[Any]:
+        held = Limit()
+        try:
+            raise ValueError(held)
+        except ValueError as error:
+            _interrupts.let_through(error)
+        return weakref.ref(held)
+
+    ours = types.FunctionType(look.__code__, {**globals(), "__name__": "hybrid_infer.own"})
+    gc.disable()
+    try:
+        assert ours()() is None
+    finally:
+        gc.enable()
 
 
 def test_what_fails_where_arguments_became_a_tensor_runs_eagerly(framework: Any) -> None:
