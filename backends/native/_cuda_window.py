@@ -5,11 +5,12 @@ Any number of axes, groups, strides, dilations and padding. Sums are taken in fl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hybrid_infer.backends.native._code import inside
-from hybrid_infer.backends.native._cuda_access import Access, Kernel, declaration, indices
-from hybrid_infer.backends.native._cuda_body import head
+from hybrid_infer.backends.native._cuda_access import Access, Kernel, access, declaration, indices
+from hybrid_infer.backends.native._cuda_body import Body, head
 from hybrid_infer.backends.native._cuda_elementwise import THREADS
 from hybrid_infer.backends.native._cuda_entries import entry_points
 from hybrid_infer.backends.native._cuda_expressions import COMPUTE, STORED, literal
@@ -25,6 +26,21 @@ def _channels(shape: Sequence[Dim], last: bool) -> tuple[Sequence[Dim], list[Dim
     if not last:
         return shape, steps
     return (shape[0], shape[-1], *shape[1:-1]), [steps[0], steps[-1], *steps[1:-1]]
+
+
+def _behind(epilogue: Mapping[str, Any], types: Sequence[str], y: Sequence[Dim], c: str) -> tuple[list[str], str]:
+    """The lines of what a convolution takes up behind it (see `_epilogue`), and its result."""
+    views, first = epilogue["views"], epilogue["first"]
+    # One element is read of each operand, as of one that is spread.
+    body = Body([inside(types[0]), *types[first:-1]], Access([1], [[0] for _ in range(1 + len(views))]))
+    lines = ["  const I at = v;", f"  const {c} a0 = total;"]
+    for k, view in enumerate(views, 1):
+        reach = access(y, [view])
+        kind, pointer = STORED[types[first + k - 1]], f"p{first + k - 1}"
+        lines += [f"  {kind} a{k};", "  {", *(f"    {line}" for line in reach.offsets([0]))]
+        lines += [f"    a{k} = {pointer}[o0];", "  }"]
+    lines += [f"  {line}" for line in body.lines(epilogue["code"], "t")]
+    return lines, body.argument(epilogue["result"], "t")[0]
 
 
 def window(plan: Plan, step: Step, name: str) -> Kernel | None:
@@ -92,10 +108,15 @@ def window(plan: Plan, step: Step, name: str) -> Kernel | None:
     if step.op == "AveragePool":
         full = at.get("count_include_pad")
         lines.append(f"  total /= ({c}){product(kernel) if full else 'seen'};")
-    if convolution and len(step.inputs) > 2 and step.inputs[2]:
-        lines.append("  total += hi_load(p2[channel]);")
     types = [plan.values[each].dtype for each in (*step.inputs, step.outputs[0])]
-    lines += [f"  p{len(types) - 1}[v] = HiStore<{STORED[dtype]}, {c}>::of(total);", "}"]
+    epilogue = at.get("epilogue")
+    if convolution and (len(step.inputs) if epilogue is None else epilogue["first"]) > 2 and step.inputs[2]:
+        lines.append("  total += hi_load(p2[channel]);")
+    stored = "total"
+    if epilogue is not None:
+        more, stored = _behind(epilogue, types, y, c)
+        lines += more
+    lines += [f"  p{len(types) - 1}[v] = HiStore<{STORED[dtype]}, {c}>::of({stored});", "}"]
     parameters = declaration(types, 1, reach.numbers)
     passed = ", ".join([*(f"p{i}" for i in range(len(types))), *(f"n{i}" for i in range(len(reach.numbers)))])
     body = "\n".join(f"  {line}" for line in lines)

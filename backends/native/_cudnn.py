@@ -1,6 +1,7 @@
 """Attention in half precision and convolutions by cuDNN, through its frontend's Python binding.
 
-A graph of one operation is built for each kind of step and sizes, or had back as an earlier process kept it. Whatever
+A graph of one operation, with what a convolution takes up behind it, is built for each kind of step and sizes, or had
+back as an earlier process kept it. Whatever
 the library refuses, our own kernels compute. Its plan must be one of the library's own, built in: the frontend's Python
 engines compile by other packages.
 """
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 from hybrid_infer import _fork_safe
 from hybrid_infer._errors import summary
 from hybrid_infer._types import TF32
-from hybrid_infer.backends.native import _cudnn_plans, _nvrtc, _size
+from hybrid_infer.backends.native import _cudnn_plans, _cudnn_pointwise, _nvrtc, _size
 from hybrid_infer.backends.native._plan import NAME, Plan, Step, encode
 from hybrid_infer.backends.native._shelf import Shelf
 from hybrid_infer.backends.native._size import Atom
@@ -26,7 +27,7 @@ from hybrid_infer.backends.native._window import whole, windows
 _log = logging.getLogger("hybrid_infer")
 
 #: Moves whenever a step is described to the library, or a plan chosen, in another way: what was kept is of no use then.
-_FORMAT = 1
+_FORMAT = 2
 
 #: The steps that it computes.
 OPS = ("attention", "Conv")
@@ -90,6 +91,9 @@ class Graphs:
         self._declines = (self._cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError, NotImplementedError)
         self._kept: _cudnn_plans.Kept | None = None
         self._shelf: Shelf | None = None
+        # Convolutions that take up the same are computed by one kernel for all sizes, compiled once.
+        make = getattr(self._cudnn, "create_kernel_cache", None)
+        self._sized = {} if make is None else {"is_dynamic_shape_enabled": True, "kernel_cache": make()}
 
     def keep(self, shelf: Shelf, gpu: str) -> None:
         """Plans are had back from that shelf, and put there by `flush`, from now on. `gpu`: for which, with its driver.
@@ -102,6 +106,15 @@ class Graphs:
     def flush(self) -> None:
         if self._kept is not None:
             self._kept.flush()
+
+    def recall(self, what: object) -> bytes | None:
+        """What `remember` kept, of this GPU and these releases; None where nothing is known."""
+        return None if self._kept is None else self._kept.get(self._kept.key(what))
+
+    def remember(self, what: object, data: bytes) -> None:
+        """Keep that beside the plans."""
+        if self._kept is not None:
+            self._kept.put(self._kept.key(what), data)
 
     def offer(
         self, plan: Plan, step: Step, symbols: Mapping[Atom, int], tf32: TF32 = _EXACT
@@ -116,8 +129,10 @@ class Graphs:
         if any(step.outputs[1:]) or "" in step.inputs or (step.op == "attention" and dtype == "float32"):
             return None
         # What is added to scores may be in the type in which they are summed; whether it takes that, the library says.
-        wide = [step.op == "attention" and i == _MASK and value.dtype == "float32" for i, value in enumerate(values)]
-        if any(value.dtype != dtype and not free for value, free in zip(values, wide, strict=True)):
+        more = step.attributes.get("epilogue", {}).get("first", len(values))
+        free = [i == _MASK if step.op == "attention" else more <= i < len(values) - 1 for i in range(len(values))]
+        wide = [each and value.dtype == "float32" for each, value in zip(free, values, strict=True)]
+        if any(value.dtype != dtype and not each for value, each in zip(values, wide, strict=True)):
             return None
         held = [each or whole(value.shape or ()) for each, value in zip(windows(step), values, strict=True)]
         shapes, strides = (
@@ -161,12 +176,12 @@ class Graphs:
         """A graph that an earlier process, or this one, built; None where the library does not take it back."""
         return _cudnn_plans.restored(self._cudnn, self._handle, self._empty(dtype), data, WORKSPACE)
 
-    def _empty(self, dtype: str) -> Any:
+    def _empty(self, dtype: str, **more: Any) -> Any:
         _nvrtc.preload()  # the library compiles attention by it, and does not look for what it needs for that
         kinds = self._cudnn.data_type
         return self._cudnn.pygraph(
             io_data_type=getattr(kinds, _TYPES[dtype]), intermediate_data_type=kinds.FLOAT,
-            compute_data_type=kinds.FLOAT, handle=self._handle,
+            compute_data_type=kinds.FLOAT, handle=self._handle, **more,
         )  # fmt: skip
 
     def _build(
@@ -176,7 +191,7 @@ class Graphs:
         """The library's graph of one step; None for what is not asked of it. Raises what it declines with."""
         cudnn = self._cudnn
         kinds = cudnn.data_type
-        graph = self._empty(dtype)
+        graph = self._empty(dtype, **(self._sized if "epilogue" in at else {}))
         held = [kinds.FLOAT if each else getattr(kinds, _TYPES[dtype]) for each in wide]
         if not describe(_Description(graph, held, kinds.FLOAT), at, shapes, strides):
             return None
@@ -296,8 +311,13 @@ def _convolution(of: _Description, at: Mapping[str, Any], shapes: list[list[int]
         pre_padding=list(pads[:count]), post_padding=list(pads[count:]), stride=list(at.get("strides") or ones),
         dilation=list(at.get("dilations") or ones), compute_data_type=of.wide,
     )  # fmt: skip
-    if len(shapes) == 4:
+    body = at.get("epilogue") or {"first": len(shapes) - 1}
+    if body["first"] == 3:
         bias = of.tensor(3, [1, y[1], *ones], _strides([1, y[1], *ones]))
         made = of.graph.bias(name="bias", input=made, bias=bias)
+    if "code" in body:
+        padded = [[*([1] * (len(y) - len(view))), *view] for view in body["views"]]
+        operands = [of.tensor(body["first"] + i, *_turned(view, order)) for i, view in enumerate(padded, 1)]
+        made = _cudnn_pointwise.describe(of.graph, of.wide, body, [made, *operands])
     of.result(made, len(shapes), y, y_step)
     return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import zlib
 from typing import Any
 
 from hybrid_infer import _fork_safe
@@ -68,7 +69,7 @@ def restored(cudnn: Any, handle: Any, graph: Any, data: bytes, most: int) -> Any
     `most`: bytes of workspace that it may want.
     """
     try:
-        graph.deserialize(handle, data)
+        graph.deserialize(handle, zlib.decompress(data))
         if int(graph.get_workspace_size()) <= most:
             return graph
         why = "it wants more workspace"
@@ -79,12 +80,16 @@ def restored(cudnn: Any, handle: Any, graph: Any, data: bytes, most: int) -> Any
 
 
 def serialised(graph: Any) -> bytes:
-    """The plan of a graph as the library writes it; empty where it does not."""
+    """The plan of a graph as the library writes it, compressed; empty where it does not.
+
+    One with a kernel that it compiled has a hundred kilobytes, and a third of that then.
+    """
     try:
         try:
-            return bytes(graph.serialize(as_bytes=True))
+            data = bytes(graph.serialize(as_bytes=True))
         except TypeError:  # an older frontend, which gives a list of numbers
-            return bytes(graph.serialize())
+            data = bytes(graph.serialize())
+        return zlib.compress(data, 1)
     except Exception as error:
         _log.debug("%s: cuDNN does not write a plan: %s", NAME, summary(error))
         return b""

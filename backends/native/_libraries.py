@@ -53,6 +53,12 @@ def products(index: int) -> _cublaslt.Products | None:
     return found
 
 
+def graphs(index: int) -> _cudnn.Graphs | None:
+    """The same of what computes attention and convolutions."""
+    found: _cudnn.Graphs | None = _of(index, _cudnn)
+    return found
+
+
 def _of(index: int, library: Any) -> Any:
     """What was opened of a library for the GPU of that number; None where nothing was."""
     with _opening:
@@ -70,17 +76,17 @@ def keep_plans(device: Device, index: int, shelf: Shelf | None) -> None:
 
     Raises DriverError.
     """
-    graphs = _of(index, _cudnn)
-    if graphs is not None and shelf is not None:
+    opened = graphs(index)
+    if opened is not None and shelf is not None:
         count = device.properties(index).multiprocessors
-        graphs.keep(shelf, f"{device.gpu(index)}, {count} multiprocessors, a driver of CUDA {device.cuda()}")
+        opened.keep(shelf, f"{device.gpu(index)}, {count} multiprocessors, a driver of CUDA {device.cuda()}")
 
 
 def flush_plans(index: int) -> None:
     """Write the plans that were built since."""
-    graphs = _of(index, _cudnn)
-    if graphs is not None:
-        graphs.flush()
+    opened = graphs(index)
+    if opened is not None:
+        opened.flush()
 
 
 def check_algorithms(plan: Plan, device: Device, index: int) -> None:
@@ -162,6 +168,14 @@ def taken(plan: Plan, offers: Sequence[Offer], only: Collection[str] | None = No
         whole = all(_size.evaluate(size, symbols) > 0 for shape in shapes for size in shape)
         found[name] = whole and any(offer(plan, step, symbols) is not None for offer in offers)
     return {name for name, computed in found.items() if computed}
+
+
+def lacks_epilogue(plan: Plan, offers: Sequence[Offer]) -> str:
+    """Why a plan is to be made anew: cuDNN does not compute any more what it was chosen for. Empty where it does."""
+    for step in plan.steps:
+        if step.op == "Conv" and "epilogue" in step.attributes and all(each(plan, step, {}) is None for each in offers):
+            return "cuDNN does not compute a convolution with what stands behind it, as the plan has it"
+    return ""
 
 
 def heeds_tf32(plan: Plan) -> bool:

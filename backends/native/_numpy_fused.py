@@ -1,4 +1,4 @@
-"""The planner's own steps on NumPy arrays: elementwise bodies, rows, products with epilogues, attention."""
+"""The planner's own steps on NumPy arrays: elementwise bodies, rows, attention, products and what they take up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hybrid_infer.backends.native import _code, _size
+from hybrid_infer.backends.native import _code, _numpy_windows, _size
 from hybrid_infer.backends.native._call import Call, Table
 from hybrid_infer.backends.native._numpy_elementwise import cast, gelu
 from hybrid_infer.backends.native._numpy_reduce import log_softmax, softmax, standardise, wide
@@ -107,6 +107,19 @@ def _attention(call: Call, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     return mixed if call.get("order") is None else np.transpose(mixed, call.get("order"))
 
 
+def _convolution(call: Call, x: Any, *more: Any) -> Any:
+    """One that may have an epilogue; its sum is not rounded in front of that."""
+    plain, epilogue = _numpy_windows.TABLE["Conv"], call.get("epilogue")
+    if epilogue is None:
+        return plain(call, x, *more)
+    own = epilogue["first"] - 1
+    total = plain(call, wide(x), *more[:own])
+    operands = [_code.spread(x, view, {}) for x, view in zip(more[own:], epilogue["views"], strict=True)]
+    find = _code.run(epilogue["code"], [total, *operands])
+    return find(epilogue["result"]).astype(x.dtype)
+
+
 TABLE: Table = {
-    "elementwise": _elementwise, "row": _row, "gemm": _product, "matmul": _product, "attention": _attention,
+    "Conv": _convolution, "elementwise": _elementwise, "row": _row, "gemm": _product, "matmul": _product,
+    "attention": _attention,
 }  # fmt: skip

@@ -6,7 +6,8 @@ the framework's pool is reserved at the first program on a device. ``extra["kern
 `hybrid_infer.backends.native._shelf.Shelf`; with one, a plan is made without the kernels of steps that a library
 computes, and those that are needed after all, by this process or the next, are compiled then and kept there.
 ``extra["products"]``: another one, for the algorithms that were the fastest (see `_algorithms`); ``extra["cudnn"]``:
-one for cuDNN's plans (see `_cudnn_plans`).
+one for cuDNN's plans (see `_cudnn_plans`), and for which convolutions are faster with what stands behind them (see
+`_fused_convolutions`).
 ``extra["tf32"]``: which float32 arithmetic the libraries may round, as the framework's own does.
 """
 
@@ -31,7 +32,7 @@ PLAN = "plan.json"
 CONSTANTS = "constants.bin"
 
 #: Moves whenever the planner or the kernels' interface write something else for the same graph.
-_FORMAT = 11
+_FORMAT = 12
 
 _EXACT = TF32()
 
@@ -88,6 +89,7 @@ class NativeGpu:
         if options.precision != "float32":
             made.decide("precision", "", f"products of float32 are computed in {options.precision}, as autocast does")
         try:
+            self._fuse(made, options, device)
             files = _build.build(made, gpu.architecture, self._taken(made, options, device))
             self._choose(made, options, device)
         except EngineError:
@@ -96,6 +98,23 @@ class NativeGpu:
             raise _passing(error) from error
         text, blob = _plan.dump(made)
         return {PLAN: text, CONSTANTS: blob, **files}
+
+    def _fuse(self, plan: Plan, options: EngineOptions, device: Device) -> None:
+        """Time convolutions with what stands behind them, where there is memory to do so."""
+        from hybrid_infer.backends.native import _fused_convolutions
+
+        memory = options.memory
+        if memory is None:
+            return
+        try:
+            with memory.scope(), device.relaxed():
+                device.enter(memory.index)
+                _libraries.offers(memory.index, _tf32(options))  # which opens them
+                _libraries.keep_plans(device, memory.index, options.extra.get("cudnn"))
+                _fused_convolutions.choose(plan, device, memory, _tf32(options))
+                _libraries.flush_plans(memory.index)
+        except DriverError as error:
+            raise refuse(str(error)) from error
 
     def _taken(self, plan: Plan, options: EngineOptions, device: Device) -> set[str]:
         """The kernels that a plan is made without; none where nothing keeps those that are compiled later."""
@@ -157,6 +176,8 @@ class NativeGpu:
                 offers = _libraries.offers(memory.index, _tf32(options))
                 _libraries.check_algorithms(plan, device, memory.index)
                 _libraries.keep_plans(device, memory.index, options.extra.get("cudnn"))
+                if reason := _libraries.lacks_epilogue(plan, offers):
+                    raise refuse(reason)
             return Program(graph, plan, kernels, weights, options, device, gpu, offers)
         except DriverError as error:
             raise refuse(str(error)) from error

@@ -20,6 +20,7 @@ from hybrid_infer.backends.native import (
     _cublaslt,
     _cudnn,
     _driver,
+    _fused_convolutions,
     _graph_costs,
     _libraries,
     _modules,
@@ -71,7 +72,10 @@ def _outside_captures(fake: FakeCuda, method: Any) -> Any:
 @pytest.fixture
 def cudnn(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> FakeCudnn:
     """The double of cuDNN, likewise."""
-    fake = FakeCudnn(cuda._enqueue, cuda.destroyed)
+    fake = FakeCudnn(cuda._enqueue, cuda.destroyed, cuda.spend)
+    monkeypatch.setattr(_timing, "FLUSHED", 1 << 16)
+    monkeypatch.setattr(_fused_convolutions, "_COLD", 1 << 16)
+    monkeypatch.setattr(_fused_convolutions, "SECONDS", 1e9)  # this GPU takes its time
     monkeypatch.setattr(_cudnn, "missing", lambda: "")
     monkeypatch.setattr(_cudnn, "_binding", lambda: fake)
     return fake

@@ -1,4 +1,5 @@
-"""cuDNN without a GPU, as its frontend binds it: sizes and strides on the host's memory, for two operations.
+"""cuDNN without a GPU, as its frontend binds it: sizes and strides on the host's memory, for attention, and for
+convolutions with elementwise operations behind them.
 
 It computes from the description alone. What the library is known to refuse, it refuses.
 """
@@ -23,6 +24,7 @@ class _Tensor:
         self, dim: Any = None, stride: Any = None, data_type: Any = None, uid: int = 0, name: str = ""
     ) -> None:
         self.dim, self.stride, self.data_type, self.uid, self.output = dim, stride, data_type, uid, False
+        self.value: Any = None  # of one that is virtual
 
     def set_output(self, output: bool) -> _Tensor:
         self.output = output
@@ -46,9 +48,10 @@ class _Tensor:
 
 
 class _Graph:
-    def __init__(self, library: FakeCudnn) -> None:
+    def __init__(self, library: FakeCudnn, cache: set[tuple[str, ...]] | None = None) -> None:
+        self.cache, self.names = cache, list[str]()
         self.library, self.tensors, self.work, self.stage = library, {}, [], 0
-        self.chosen, self.without, self.back = 0, set[str](), False
+        self.chosen, self.without, self.back, self.pointwise = 0, set[str](), False, 0
 
     def tensor(self, **about: Any) -> _Tensor:
         made = _Tensor(**about)
@@ -76,7 +79,6 @@ class _Graph:
         import torch
 
         out = _Tensor()
-        out.value = None  # type: ignore[attr-defined]
 
         def compute(at: Any) -> None:
             pads = [n for pair in zip(pre_padding[::-1], post_padding[::-1], strict=True) for n in pair]
@@ -84,17 +86,45 @@ class _Graph:
             given, filters = (tf32(each) if single else each for each in (_wide(at(image)), _wide(at(weight))))
             x = torch.nn.functional.pad(torch.tensor(given), pads)
             run = (torch.conv2d, torch.conv3d)[len(stride) - 2]
-            out.value = run(x, torch.tensor(filters), None, stride, 0, dilation).numpy()  # type: ignore[attr-defined]
-            if out.output:
-                _put(at(out), out.value)  # type: ignore[attr-defined]
+            self._give(at, out, run(x, torch.tensor(filters), None, stride, 0, dilation).numpy())
+            self.library.spend(self.library.seconds[self.pointwise > 0])
+
+        self.work.append(compute)
+        return out
+
+    def _give(self, at: Any, out: _Tensor, value: Any) -> None:
+        """What is virtual is kept in float32."""
+        assert value.dtype == np.float32
+        out.value = value
+        if out.output:
+            _put(at(out), value)
+
+    def _elementwise(self, function: Any, *operands: _Tensor) -> _Tensor:
+        out = _Tensor()
+        assert all(each.dim is None or len(each.dim) >= 4 for each in operands)  # it takes no views
+
+        def compute(at: Any) -> None:
+            values = [_wide(at(each)) if each.uid in self.tensors else each.value for each in operands]
+            with np.errstate(all="ignore"):
+                self._give(at, out, np.asarray(function(*values), np.float32))
 
         self.work.append(compute)
         return out
 
     def bias(self, name: str, input: Any, bias: Any) -> _Tensor:
-        out = _Tensor()
-        self.work.append(lambda at: _put(at(out), input.value + _wide(at(bias))))
-        return out
+        return self._elementwise(np.add, input, bias)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _POINTWISE:
+            raise AttributeError(name)
+
+        def describe(compute_data_type: str, **operands: _Tensor) -> _Tensor:
+            assert compute_data_type == "FLOAT" and [*operands] in (["input"], ["a", "b"])
+            self.pointwise += 1
+            self.names.append(name)
+            return self._elementwise(_POINTWISE[name], *operands.values())
+
+        return describe
 
     def _next(self, stage: int) -> None:
         assert self.stage == stage
@@ -136,24 +166,28 @@ class _Graph:
         assert self.selected_engine is None
         if self.library.wants > self.limit:
             raise cudnnGraphNotSupportedError("no engine with so little workspace")
-        if self.library.refuses:
+        if self.library.refuses or (self.pointwise and self.library.refuses_more):
             raise cudnnGraphNotSupportedError("no engine")
 
     def build_plans(self) -> None:
         self._next(4)
         self.library.count["built"] += 1
+        self.library.count["built with more"] += self.pointwise > 0
+        if self.pointwise and (self.cache is None or tuple(self.names) not in self.cache):
+            self.library.count["compiled"] += 1
+            None if self.cache is None else self.cache.add(tuple(self.names))
 
     def serialize(self, as_bytes: bool) -> bytes:
         assert self.stage == 5 and as_bytes
         if not self.library.writes:
             raise cudnnGraphNotSupportedError("no plan of this engine is written")
-        self.library.written.append((self.tensors, self.work, self.library.backend_version()))
+        self.library.written.append((self.tensors, self.work, self.pointwise, self.library.backend_version()))
         return f"plan {len(self.library.written) - 1}".encode()
 
     def deserialize(self, handle: Any, data: bytes) -> None:
         assert handle is self.library.handle and self.stage == 0 and not self.tensors
         number = int(data.removeprefix(b"plan "))
-        self.tensors, self.work, release = self.library.written[number]
+        self.tensors, self.work, self.pointwise, release = self.library.written[number]
         if not self.library.takes_back or release != self.library.backend_version():
             raise RuntimeError("a plan of another release")
         self.stage, self.back = 5, True
@@ -167,6 +201,7 @@ class _Graph:
         if self.back and not self.library.runs_taken_back:
             raise RuntimeError("CUDNN_STATUS_EXECUTION_FAILED")
         self.library.count["execute"] += 1
+        self.library.count["execute with more"] += self.pointwise > 0
 
         def at(tensor: _Tensor) -> Any:
             return tensor.at(pack[tensor.uid])
@@ -174,12 +209,27 @@ class _Graph:
         self.library.enqueue(handle.stream, lambda: [work(at) for work in self.work] and None)
 
 
+def _gelu(x: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.gelu(torch.tensor(x)).numpy()
+
+
+_POINTWISE: dict[str, Any] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "sqrt": np.sqrt,
+    "reciprocal": lambda x: 1 / x, "neg": np.negative, "abs": np.abs, "exp": np.exp, "tanh": np.tanh,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "relu": lambda x: np.maximum(x, 0), "gelu": _gelu,
+    "swish": lambda x: x / (1 + np.exp(-x)),
+}  # fmt: skip
+
+
 class FakeCudnn:
     """One instance stands for the module ``cudnn``; ``refuses`` makes it support nothing; ``wants``: its workspace.
 
     ``engines``: those that would serve, None for the library itself, else one that the frontend compiles;
     ``destroyed``: streams, on none of which the handle may be when it is asked. ``writes``, ``takes_back`` and
-    ``runs_taken_back``: what it does with plans that are to be kept, those ``written``.
+    ``runs_taken_back``: what it does with plans that are to be kept, those ``written``. ``refuses_more``: elementwise
+    operations behind a convolution; ``seconds``: what convolutions take without and with such, told to ``spend``.
     """
 
     data_type = SimpleNamespace(HALF="HALF", BFLOAT16="BFLOAT16", FLOAT="FLOAT")
@@ -187,8 +237,8 @@ class FakeCudnn:
     heur_mode = SimpleNamespace(A="A", FALLBACK="FALLBACK")
     cudnnGraphNotSupportedError = cudnnGraphNotSupportedError
 
-    def __init__(self, enqueue: Any, destroyed: Any = ()) -> None:
-        self.destroyed = destroyed
+    def __init__(self, enqueue: Any, destroyed: Any = (), spend: Any = lambda seconds: None) -> None:
+        self.destroyed, self.spend, self.seconds, self.refuses_more = destroyed, spend, [0.0, 0.0], False
         self.enqueue, self.refuses, self.count = enqueue, False, Counter[str]()
         self.engines: list[Any] = [None]
         self.wants = 512
@@ -206,10 +256,17 @@ class FakeCudnn:
     def set_stream(self, handle: Any, stream: int) -> None:
         handle.stream = stream
 
-    def pygraph(self, io_data_type: Any, intermediate_data_type: Any, compute_data_type: Any, handle: Any) -> _Graph:
+    def create_kernel_cache(self) -> set[tuple[str, ...]]:
+        return set()
+
+    def pygraph(
+        self, io_data_type: Any, intermediate_data_type: Any, compute_data_type: Any, handle: Any,
+        is_dynamic_shape_enabled: bool = False, kernel_cache: set[tuple[str, ...]] | None = None,
+    ) -> _Graph:  # fmt: skip
+        assert is_dynamic_shape_enabled == (kernel_cache is not None)
         assert (intermediate_data_type, compute_data_type) == ("FLOAT", "FLOAT") and handle is self.handle
         self.count["pygraph"] += 1
-        return _Graph(self)
+        return _Graph(self, kernel_cache)
 
 
 def _wide(array: Any) -> Any:
