@@ -170,8 +170,13 @@ def taken(plan: Plan, offers: Sequence[Offer], only: Collection[str] | None = No
     return {name for name, computed in found.items() if computed}
 
 
-def lacks_epilogue(plan: Plan, offers: Sequence[Offer]) -> str:
-    """Why a plan is to be made anew: cuDNN does not compute any more what it was chosen for. Empty where it does."""
+def lacks_epilogue(plan: Plan, offers: Sequence[Offer], index: int) -> str:
+    """Why a plan is to be made anew: cuDNN does not compute any more what it was chosen for. Empty where it does.
+
+    Where cuDNN is not at all, a kernel of our own computes a convolution, with what stands behind it or without.
+    """
+    if graphs(index) is None:
+        return ""
     for step in plan.steps:
         if step.op == "Conv" and "epilogue" in step.attributes and all(each(plan, step, {}) is None for each in offers):
             return "cuDNN does not compute a convolution with what stands behind it, as the plan has it"

@@ -176,7 +176,7 @@ class NativeGpu:
                 offers = _libraries.offers(memory.index, _tf32(options))
                 _libraries.check_algorithms(plan, device, memory.index)
                 _libraries.keep_plans(device, memory.index, options.extra.get("cudnn"))
-                if reason := _libraries.lacks_epilogue(plan, offers):
+                if reason := _libraries.lacks_epilogue(plan, offers, memory.index):
                     raise refuse(reason)
             return Program(graph, plan, kernels, weights, options, device, gpu, offers)
         except DriverError as error:
