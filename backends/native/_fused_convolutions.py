@@ -20,7 +20,7 @@ from typing import NamedTuple
 from hybrid_infer import _fork_safe
 from hybrid_infer._errors import summary
 from hybrid_infer._types import TF32, Memory
-from hybrid_infer.backends.native import _build, _kernels, _libraries, _memory, _modules
+from hybrid_infer.backends.native import _build, _kernels, _libraries, _memory, _modules, _nvrtc
 from hybrid_infer.backends.native._bound import Bound
 from hybrid_infer.backends.native._build import Kernels
 from hybrid_infer.backends.native._device import Device, Properties
@@ -76,14 +76,16 @@ def choose(plan: Plan, device: Device, memory: Memory, tf32: TF32) -> None:
     if not distinct:
         return
     order = sorted(distinct, key=lambda name: -count[name] * (_LAUNCH + _moved(plan, distinct[name].elementwise)))
-    known = {name: _read(graphs.recall([_FORMAT, name])) for name in order}
+    # With another compiler the library may take what it refused.
+    keys = {name: [_FORMAT, _nvrtc.version(), name] for name in order}
+    known = {name: _read(graphs.recall(keys[name])) for name in order}
     found = {name: each for name, each in known.items() if each is not None}
     try:
         with _measuring:  # the work of another thread's would take time too
             missing = {name: distinct[name] for name in order if name not in found}
             for name, each in _timed(plan, missing, (device, memory), offers).items():
                 found[name] = each
-                graphs.remember([_FORMAT, name], json.dumps(list(_data(each))).encode())
+                graphs.remember(keys[name], json.dumps(list(_data(each))).encode())
     except Exception as error:  # of the driver, the framework's pool, the compiler or the binding
         _log.info("%s: convolutions were not timed with what stands behind them: %s", NAME, summary(error))
     chosen = []

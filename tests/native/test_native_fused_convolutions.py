@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from test_native_cublaslt import program_of
 from test_native_gpu import check, graph_of, options
 from test_native_late import Shelf
 
+import hybrid_infer
 from hybrid_infer._errors import EngineError
-from hybrid_infer.backends.native import _cudnn, _epilogue, _interpret, _libraries, _passes, gpu
+from hybrid_infer.backends.native import _cudnn, _epilogue, _interpret, _libraries, _nvrtc, _passes, gpu
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -241,6 +243,8 @@ def test_what_the_library_refuses_stays_apart_and_is_not_tried_again(
     cudnn.refuses_more, cudnn.seconds = False, FASTER
     cudnn.count.clear()
     assert timed.built() == [said] and not cudnn.count["built with more"]
+    monkeypatch.setattr(_nvrtc, "version", lambda: "another")  # with which it may compile what it could not
+    assert timed.built() != [said] and cudnn.count["built with more"]
 
 
 def test_a_plan_that_the_library_does_not_compute_any_more_is_made_anew(
@@ -306,3 +310,23 @@ def test_what_stands_behind_a_convolution_alone_is_taken_up() -> None:
     assert found([node("Floor", ["a"], ["y"])]) == 0
     rounded = [node("Cast", ["a"], ["b"], to=1), node("Exp", ["b"], ["c"]), node("Cast", ["c"], ["y"], to=10)]
     assert found(rounded) == 0
+
+
+def test_weights_that_change_are_seen(
+    on_a_gpu: HostMemory, cudnn: FakeCudnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are read where they lie, as ever: nothing of a batch norm is folded into a kept plan."""
+    monkeypatch.setenv("HYBRID_INFER_CACHE_DIR", str(tmp_path))
+    cudnn.seconds = FASTER
+    torch.manual_seed(0)
+    layer = torch.nn.Sequential(torch.nn.Conv2d(8, 16, 3), torch.nn.BatchNorm2d(16), torch.nn.ReLU()).eval().half()
+    layer[1].running_mean += torch.rand(16)
+    x = torch.randn(2, 8, 6, 6).half()
+    with torch.no_grad():
+        expected = layer(x)
+        served = hybrid_infer.inference(layer)
+        torch.testing.assert_close(served(x), expected, rtol=4e-3, atol=4e-3)
+        layer[1].bias += 1
+        torch.testing.assert_close(served(x), layer(x), rtol=4e-3, atol=4e-3)
+    assert cudnn.count["execute with more"] and not (layer(x) - expected).abs().max() < 0.5
+    assert "cuDNN computes what stands behind it too (" in str(hybrid_infer.explain(served))
