@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -40,6 +41,11 @@ WORKSPACE = 256 << 20
 
 #: Sizes of heads that its attention takes.
 _HEAD, _MULTIPLE = 256, 8
+
+#: The engine that computes convolutions with what stands behind them, which of its kernels has tiles of 64x64 as of
+#: cuDNN 9.19, whose heuristics propose 128x128 for a Hopper whatever the size, and of how many tiles results are small.
+#: Where another release declines the number, its proposals are taken; where it means another kernel, that is timed.
+_ENGINE, _TILES_OF_64, _FEW = 7, 24, 128
 
 #: Which operand of attention is its mask.
 _MASK = 3
@@ -79,6 +85,11 @@ def _turned(shape: Sequence[int], order: Sequence[int] | None) -> tuple[list[int
     """Sizes and strides of an array of that shape, its axes taken in `order`."""
     strides, axes = _strides(shape), range(len(shape)) if order is None else order
     return [shape[axis] for axis in axes], [strides[axis] for axis in axes]
+
+
+def _tiles(shape: Sequence[int]) -> int:
+    """How many tiles of 128x128 a result has, its channels last."""
+    return -(-math.prod(shape[:-1]) // 128) * -(-shape[-1] // 128)
 
 
 class Graphs:
@@ -189,6 +200,16 @@ class Graphs:
         shapes: list[list[int]], strides: list[list[int]], tf32: bool,
     ) -> Any:  # fmt: skip
         """The library's graph of one step; None for what is not asked of it. Raises what it declines with."""
+        if "epilogue" in at and _tiles(shapes[-1]) < _FEW:
+            with contextlib.suppress(*self._declines, AttributeError, TypeError):  # the last two of other frontends
+                return self._planned(describe, dtype, wide, at, shapes, strides, tf32, _TILES_OF_64)
+        return self._planned(describe, dtype, wide, at, shapes, strides, tf32)
+
+    def _planned(
+        self, describe: Callable[..., bool], dtype: str, wide: Sequence[bool], at: Mapping[str, Any],
+        shapes: list[list[int]], strides: list[list[int]], tf32: bool, kernel: int | None = None,
+    ) -> Any:  # fmt: skip
+        """The same, by that kernel of `_ENGINE`, or as the library proposes."""
         cudnn = self._cudnn
         kinds = cudnn.data_type
         graph = self._empty(dtype, **(self._sized if "epilogue" in at else {}))
@@ -197,7 +218,10 @@ class Graphs:
             return None
         graph.validate()
         graph.build_operation_graph()
-        graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+        if kernel is None:
+            graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+        else:
+            graph.create_execution_plan(_ENGINE, {cudnn.knob_type.KERNEL_CFG: kernel})
         graph.deselect_workspace_greater_than(WORKSPACE)
         if dtype == "float32":
             notes = cudnn.numerical_note

@@ -152,6 +152,12 @@ class _Graph:
         assert heuristics == ["A", "FALLBACK"]
         self._next(2)
 
+    def create_execution_plan(self, engine: int, knobs: dict[str, int]) -> None:
+        self._next(2)
+        if not self.library.knows_kernels:
+            raise cudnnGraphNotSupportedError("no such kernel")
+        self.library.asked.append((engine, knobs))
+
     def deselect_workspace_greater_than(self, limit: int) -> None:
         assert self.stage == 3
         self.limit = limit
@@ -229,15 +235,18 @@ class FakeCudnn:
     ``engines``: those that would serve, None for the library itself, else one that the frontend compiles;
     ``destroyed``: streams, on none of which the handle may be when it is asked. ``writes``, ``takes_back`` and
     ``runs_taken_back``: what it does with plans that are to be kept, those ``written``. ``refuses_more``: elementwise
-    operations behind a convolution; ``seconds``: what convolutions take without and with such, told to ``spend``.
+    operations behind a convolution; ``seconds``: what convolutions take without and with such, told to ``spend``;
+    ``knows_kernels``: can kernels be asked for by their numbers, as those ``asked``?
     """
 
     data_type = SimpleNamespace(HALF="HALF", BFLOAT16="BFLOAT16", FLOAT="FLOAT")
     numerical_note = SimpleNamespace(TENSOR_CORE="TENSOR_CORE", DOWN_CONVERT_INPUTS="DOWN_CONVERT_INPUTS")
+    knob_type = SimpleNamespace(KERNEL_CFG="KERNEL_CFG")
     heur_mode = SimpleNamespace(A="A", FALLBACK="FALLBACK")
     cudnnGraphNotSupportedError = cudnnGraphNotSupportedError
 
     def __init__(self, enqueue: Any, destroyed: Any = (), spend: Any = lambda seconds: None) -> None:
+        self.knows_kernels, self.asked = True, list[tuple[int, dict[str, int]]]()
         self.destroyed, self.spend, self.seconds, self.refuses_more = destroyed, spend, [0.0, 0.0], False
         self.enqueue, self.refuses, self.count = enqueue, False, Counter[str]()
         self.engines: list[Any] = [None]

@@ -129,6 +129,20 @@ def test_one_kernel_is_compiled_for_all_sizes(cudnn: FakeCudnn, cuda: FakeCuda) 
     assert (cudnn.count["built with more"], cudnn.count["compiled"]) == (2, 1)
 
 
+@pytest.mark.parametrize("knows", [True, False])
+@pytest.mark.parametrize("size", [8, 512])
+def test_small_results_are_asked_for_in_small_tiles(
+    size: int, knows: bool, cudnn: FakeCudnn, cuda: FakeCuda
+) -> None:
+    """Where the library knows the kernel by that number no more, it is asked for its proposals."""
+    cudnn.knows_kernels = knows
+    nodes = [node("Conv", ["x", "w"], ["a"]), node("Relu", ["a"], ["y"])]
+    inputs = {"x": ("float16", (1, 8, size, size)), "w": ("float16", (8, 8, 1, 1))}
+    plan = fused(_free_model(nodes, inputs, ["y"], {}))
+    assert len(_libraries.taken(plan, [_cudnn.Graphs().offer])) == 1
+    assert cudnn.asked == ([(7, {"KERNEL_CFG": 24})] if knows and size == 8 else [])
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_the_binding_takes_the_description(form: str) -> None:
     """Whether it is a good one only a GPU, or the properties of one, can tell."""
