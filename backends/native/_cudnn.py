@@ -1,9 +1,8 @@
 """Attention in half precision and convolutions by cuDNN, through its frontend's Python binding.
 
 A graph of one operation, with what a convolution takes up behind it, is built for each kind of step and sizes, or had
-back as an earlier process kept it. Whatever
-the library refuses, our own kernels compute. Its plan must be one of the library's own, built in: the frontend's Python
-engines compile by other packages.
+back as an earlier process kept it. Whatever the library refuses, our own kernels compute. Its plan must be one of the
+library's own, built in: the frontend's Python engines compile by other packages.
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ _log = logging.getLogger("hybrid_infer")
 #: Moves whenever it is decided in another way.
 _FORMAT = 1
 
-#: Seconds after which a build tries no more: the library compiles for about one, for each way to compute what stands
-#: behind a convolution.
-SECONDS = 4.0
+#: Seconds after which a build tries no more, of the five that all of it is to take: the library compiles for about one,
+#: for each way to compute what stands behind a convolution.
+SECONDS = 2.0
 
 #: Runs in one recorded graph, each of other weights, as far as their bytes allow, and bytes of memory at most.
 _RUNS, _COLD, _LARGEST = 8, 64 << 20, 512 << 20
