@@ -24,8 +24,24 @@ def with_floor_division(nodes: Sequence[Any]) -> list[Any]:
     return found
 
 
+def left_out(nodes: Sequence[Any]) -> set[str]:
+    """What the converter casts for a floor division, of which the exact ones have no need."""
+    makers = {name: node for node in nodes for name in node.output}
+    found = (_division(node, makers) for node in nodes)
+    return {name for division in found if division is not None for name in division.input}
+
+
 def _terms(node: Any, makers: Mapping[str, Any]) -> tuple[str, str] | None:
     """What is divided by what, before it is cast, where a node gives the result of a floor division."""
+    division = _division(node, makers)
+    if division is None:
+        return None
+    x, y = (makers[name].input[0] for name in division.input)
+    return x, y
+
+
+def _division(node: Any, makers: Mapping[str, Any]) -> Any:
+    """The division of what was cast whose floor a node gives; None of any other."""
     if node.op_type not in ("Cast", "Identity") or not node.output[0].startswith(_OPERATOR):
         return None
     floor = makers.get(node.input[0])
@@ -35,8 +51,7 @@ def _terms(node: Any, makers: Mapping[str, Any]) -> tuple[str, str] | None:
     casts = [makers.get(name) for name in division.input]
     if any(cast is None or cast.op_type != node.op_type for cast in casts):
         return None
-    x, y = (cast.input[0] for cast in casts if cast is not None)
-    return x, y
+    return division
 
 
 def _spelled(node: Any, x: str, y: str) -> Iterator[Any]:

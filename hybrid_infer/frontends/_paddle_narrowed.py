@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends._paddle_division import left_out
 from hybrid_infer.frontends._paddle_purity import operators
 
 _REMEDY = "Cast to float32 in the method, if seven digits are enough"
@@ -37,10 +38,11 @@ def refuse(model_bytes: bytes, allowed: int) -> None:
         return
     inferred = onnx.shape_inference.infer_shapes(model, strict_mode=False).graph
     doubles |= {value.name for value in inferred.value_info if _kind(value) == onnx.TensorProto.DOUBLE}
+    mended = set().union(*(left_out(graph.node) for graph in _graphs(model.graph)))
     narrow = [
         node.output[0]
         for node in _nodes(model.graph)
-        if _target(node) == onnx.TensorProto.FLOAT and node.input[0] in doubles
+        if _target(node) == onnx.TensorProto.FLOAT and node.input[0] in doubles and node.output[0] not in mended
     ]
     if len(narrow) > allowed:
         readers = [node.op_type for node in _nodes(model.graph) if not set(narrow).isdisjoint(node.input)]
@@ -57,8 +59,13 @@ def _target(node: Any) -> int:
 
 
 def _nodes(graph: Any) -> Iterator[Any]:
+    for each in _graphs(graph):
+        yield from each.node
+
+
+def _graphs(graph: Any) -> Iterator[Any]:
+    yield graph
     for node in graph.node:
-        yield node
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                yield from _nodes(attribute.g)
+                yield from _graphs(attribute.g)

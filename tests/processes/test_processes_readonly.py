@@ -157,7 +157,7 @@ def test_the_program_of_the_container_starts_warm(tmp_path: Path) -> None:
     environment["HYBRID_INFER_BACKEND"] = "onnxruntime"
     warm = [sys.executable, "-m", "hybrid_infer", "warm", "--cache-dir", str(baked), str(app), "--steps", "1"]
     done = subprocess.run(warm, capture_output=True, text=True, timeout=200, env=environment, cwd=tmp_path)
-    assert done.returncode == 0 and "1 stored" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "1 static model stored" in done.stdout, done.stdout + done.stderr
     environment["HYBRID_INFER_CACHE_READONLY"] = str(baked)
     run = [sys.executable, str(app), "--steps", "3"]
     done = subprocess.run(run, capture_output=True, text=True, timeout=200, env=environment, cwd=tmp_path)
