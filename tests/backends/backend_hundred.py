@@ -9,6 +9,7 @@ import gc
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import numpy.testing  # by attribute it is imported late, which two threads at once cannot do
 from backend_graphs import linear
 from backend_machine import settled, thread_count
 
