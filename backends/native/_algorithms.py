@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import NamedTuple
 
-from hybrid_infer import _fork_safe
 from hybrid_infer._errors import summary
 from hybrid_infer._types import TF32, Memory
 from hybrid_infer.backends.native import _kernels, _libraries
@@ -25,7 +24,7 @@ from hybrid_infer.backends.native._cublaslt import OPS, WORKSPACE, Products, Run
 from hybrid_infer.backends.native._device import Device
 from hybrid_infer.backends.native._plan import BYTES, NAME, Algorithm, Plan, Step
 from hybrid_infer.backends.native._shelf import Shelf
-from hybrid_infer.backends.native._timing import Bench, rounded
+from hybrid_infer.backends.native._timing import MEASURING, Bench, rounded
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -69,9 +68,6 @@ class _Product(NamedTuple):
         return sum(rounded(n) for i, n in enumerate(self.sizes) if i not in self.cold)
 
 
-_measuring = _fork_safe.Lock()
-
-
 def choose(plan: Plan, device: Device, memory: Memory, tf32: TF32, shelf: Shelf | None) -> None:
     """Give `plan` the algorithms that are the fastest on this GPU, which is current and whose libraries are open.
 
@@ -83,7 +79,7 @@ def choose(plan: Plan, device: Device, memory: Memory, tf32: TF32, shelf: Shelf 
     try:
         wanted = _products(plan, tf32)
         measured = _libraries.measured(products, device, memory.index)
-        with _measuring:  # the work of another thread's would take time too
+        with MEASURING:
             found = _rows(plan, products, measured, (device, memory), wanted, shelf)
     except Exception as error:  # of the driver, the framework's pool or the binding
         _log.info("%s: cuBLASLt's proposals were not timed: %s", NAME, summary(error))

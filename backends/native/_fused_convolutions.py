@@ -17,7 +17,6 @@ from dataclasses import replace
 from time import monotonic
 from typing import NamedTuple
 
-from hybrid_infer import _fork_safe
 from hybrid_infer._errors import summary
 from hybrid_infer._types import TF32, Memory
 from hybrid_infer.backends.native import _build, _kernels, _libraries, _memory, _modules, _nvrtc
@@ -28,7 +27,7 @@ from hybrid_infer.backends.native._epilogue import Pair, fuse, pairs
 from hybrid_infer.backends.native._modules import Module
 from hybrid_infer.backends.native._plan import BYTES, NAME, Plan, Step, Value
 from hybrid_infer.backends.native._schedule import Offer, Schedule, schedule
-from hybrid_infer.backends.native._timing import Bench, rounded
+from hybrid_infer.backends.native._timing import MEASURING, Bench, rounded
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -60,9 +59,6 @@ class _Found(NamedTuple):
         return self.fused <= _LESS * self.apart and self.fused < self.apart
 
 
-_measuring = _fork_safe.Lock()
-
-
 def choose(plan: Plan, device: Device, memory: Memory, tf32: TF32) -> None:
     """Fuse what is faster so on this GPU, which is current, and whose libraries are open.
 
@@ -81,7 +77,7 @@ def choose(plan: Plan, device: Device, memory: Memory, tf32: TF32) -> None:
     known = {name: _read(graphs.recall(keys[name])) for name in order}
     found = {name: each for name, each in known.items() if each is not None}
     try:
-        with _measuring:  # the work of another thread's would take time too
+        with MEASURING:
             missing = {name: distinct[name] for name in order if name not in found}
             for name, each in _timed(plan, missing, (device, memory), offers).items():
                 found[name] = each

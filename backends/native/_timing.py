@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
+from hybrid_infer import _fork_safe
 from hybrid_infer._types import Memory
 from hybrid_infer.backends._cuda._memory import ALIGNMENT, block
 from hybrid_infer.backends.native._apart import apart
@@ -25,6 +26,9 @@ _FILLED = 1 << 20
 #: Rounds in which all work is timed, while clocks rise too; those that follow, and how much longer than the shortest
 #: work may take to be timed in them.
 _FIRST, _MORE, _NEAR = 2, 4, 1.25
+
+#: Held by a build while it times anything: the work of another thread's would take time too.
+MEASURING = _fork_safe.Lock()
 
 
 class Bench:

@@ -13,7 +13,8 @@ one for cuDNN's plans (see `_cudnn_plans`), and for which convolutions are faste
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from hybrid_infer._errors import EngineError, PassingFault, summary
@@ -25,6 +26,7 @@ from hybrid_infer.backends.native import _build, _driver, _libraries, _nvrtc, _p
 from hybrid_infer.backends.native._device import Device, Properties, runs
 from hybrid_infer.backends.native._gpu_program import Program, values_of
 from hybrid_infer.backends.native._plan import NAME, NUMPY, Plan, refuse
+from hybrid_infer.backends.native._schedule import Offer
 
 #: The steps, with types, shapes, lifetimes and the reasons for them.
 PLAN = "plan.json"
@@ -106,31 +108,21 @@ class NativeGpu:
         memory = options.memory
         if memory is None:
             return
-        try:
-            with memory.scope(), device.relaxed():
-                device.enter(memory.index)
-                _libraries.offers(memory.index, _tf32(options))  # which opens them
-                _libraries.keep_plans(device, memory.index, options.extra.get("cudnn"))
-                _fused_convolutions.choose(plan, device, memory, _tf32(options))
-                _libraries.flush_plans(memory.index)
-        except DriverError as error:
-            raise refuse(str(error)) from error
+        with _opened(memory, options, device):
+            _libraries.keep_plans(device, memory.index, options.extra.get("cudnn"))
+            _fused_convolutions.choose(plan, device, memory, _tf32(options))
+            _libraries.flush_plans(memory.index)
 
     def _taken(self, plan: Plan, options: EngineOptions, device: Device) -> set[str]:
         """The kernels that a plan is made without; none where nothing keeps those that are compiled later."""
         memory = options.memory
         if memory is None or options.extra.get("kernels") is None:
             return set()
-        try:
-            with memory.scope(), device.relaxed():
-                device.enter(memory.index)
-                offers = _libraries.offers(memory.index, _tf32(options))
-                _libraries.keep_plans(device, memory.index, options.extra.get("cudnn"))
-                found = _libraries.taken(plan, offers)
-                _libraries.flush_plans(memory.index)
-                return found
-        except DriverError as error:
-            raise refuse(str(error)) from error
+        with _opened(memory, options, device) as offers:
+            _libraries.keep_plans(device, memory.index, options.extra.get("cudnn"))
+            found = _libraries.taken(plan, offers)
+            _libraries.flush_plans(memory.index)
+        return found
 
     def _choose(self, plan: Plan, options: EngineOptions, device: Device) -> None:
         """Time what cuBLASLt proposes for the products of a plan, where there is memory to do so."""
@@ -139,13 +131,8 @@ class NativeGpu:
         memory = options.memory
         if memory is None:
             return
-        try:
-            with memory.scope(), device.relaxed():
-                device.enter(memory.index)
-                _libraries.offers(memory.index, _tf32(options))  # which opens them
-                _algorithms.choose(plan, device, memory, _tf32(options), options.extra.get("products"))
-        except DriverError as error:
-            raise refuse(str(error)) from error
+        with _opened(memory, options, device):
+            _algorithms.choose(plan, device, memory, _tf32(options), options.extra.get("products"))
 
     def load(
         self,
@@ -201,6 +188,17 @@ class NativeGpu:
 
 
 ENGINE = NativeGpu()
+
+
+@contextmanager
+def _opened(memory: Memory, options: EngineOptions, device: Device) -> Iterator[Sequence[Offer]]:
+    """The device is current, its libraries are open: what each offers. Raises EngineError for a fault of the driver."""
+    try:
+        with memory.scope(), device.relaxed():
+            device.enter(memory.index)
+            yield _libraries.offers(memory.index, _tf32(options))
+    except DriverError as error:
+        raise refuse(str(error)) from error
 
 
 def _passing(error: Exception) -> PassingFault:
