@@ -17,7 +17,8 @@ import numpy as np
 from hybrid_infer._errors import TraceError
 from hybrid_infer._own_thread import replaced
 
-_HELD = 2**53  # up to which float64 holds every whole number
+#: Up to it float64 holds every whole number.
+HELD = 2**53
 
 
 @contextmanager
@@ -67,7 +68,7 @@ def _clip(
     ends = (-(2**31), 2**31 - 1) if value.dtype == paddle.int32 else (-(2**63), 2**63 - 1)
     kept = [low, high]
     for place, choose in enumerate((paddle.maximum, paddle.minimum)):
-        if _lost(kept[place], value) and (abs(kept[place]) <= _HELD or value.dtype == paddle.float64):
+        if _lost(kept[place], value) and (abs(kept[place]) <= HELD or value.dtype == paddle.float64):
             value = choose(value, _operand(kept[place], value))
             kept[place] = ends[place] if value.dtype != paddle.float64 else (-math.inf, math.inf)[place]
     return operator(value, *kept, *rest, **named)
@@ -148,6 +149,6 @@ def _pad(operator: Callable[..., Any], value: Any, sizes: Any, number: Any, *res
 def _refuse_rounded(number: Any) -> None:
     """Above 2**53 nothing tells what a whole number was, once it is a float."""
     number = int(number) if isinstance(number, np.integer) else number
-    if _HELD < abs(number) < 2**63 and (isinstance(number, float) or float(number) != number):
+    if HELD < abs(number) < 2**63 and (isinstance(number, float) or float(number) != number):
         reason = f"a program holds the whole number {number:.17g} in double precision"
         raise TraceError(reason, "Keep it in a tensor of the layer")

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends._paddle_digits import HELD
 from hybrid_infer.frontends._paddle_in_place import from_now_on
 from hybrid_infer.frontends._paddle_watch import is_number, recorded
 from hybrid_infer.frontends._paddle_windows import constant
 
 _WIDER = {"float16": "float32", "uint8": "int32", "int8": "int32"}
-_HELD = 2**53  # up to which float64 holds every whole number
 _HELD_BY_THE_LAYER = "Keep them in a tensor of the layer"
 
 
@@ -123,7 +123,7 @@ class _Assigning:
     def __call__(self, given: Any, *rest: Any, **named: Any) -> Any:
         if threading.get_ident() != self._thread:
             return self.assign(given, *rest, **named)
-        if isinstance(given, np.ndarray) and given.dtype == np.int64 and ((given < -_HELD) | (given > _HELD)).any():
+        if isinstance(given, np.ndarray) and given.dtype == np.int64 and ((given < -HELD) | (given > HELD)).any():
             raise TraceError("a program holds whole numbers above 2**53 in double precision", _HELD_BY_THE_LAYER)
         wider = _WIDER.get(str(given.dtype)) if isinstance(given, np.ndarray) else None
         if wider is not None:

@@ -11,6 +11,7 @@ from typing import Any
 from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends._paddle_division import left_out
 from hybrid_infer.frontends._paddle_purity import operators
+from hybrid_infer.frontends._scopes import graphs
 
 _REMEDY = "Cast to float32 in the method, if seven digits are enough"
 
@@ -38,7 +39,7 @@ def refuse(model_bytes: bytes, allowed: int) -> None:
         return
     inferred = onnx.shape_inference.infer_shapes(model, strict_mode=False).graph
     doubles |= {value.name for value in inferred.value_info if _kind(value) == onnx.TensorProto.DOUBLE}
-    mended = set().union(*(left_out(graph.node) for graph in _graphs(model.graph)))
+    mended = set().union(*(left_out(graph.node) for graph in graphs(model.graph)))
     narrow = [
         node.output[0]
         for node in _nodes(model.graph)
@@ -59,13 +60,5 @@ def _target(node: Any) -> int:
 
 
 def _nodes(graph: Any) -> Iterator[Any]:
-    for each in _graphs(graph):
+    for each in graphs(graph):
         yield from each.node
-
-
-def _graphs(graph: Any) -> Iterator[Any]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _graphs(attribute.g)

@@ -17,7 +17,7 @@ from hybrid_infer._errors import TraceError
 from hybrid_infer._types import CHECKED, Graph, TensorSpec
 from hybrid_infer.frontends._paddle_division import with_floor_division
 from hybrid_infer.frontends._paddle_expand import with_sizes_as_given
-from hybrid_infer.frontends._scopes import distinct, inside
+from hybrid_infer.frontends._scopes import distinct, graphs
 
 _OPSET = 17
 _TIMEOUT_S = 600
@@ -158,10 +158,6 @@ _OLDER = {
 }  # fmt: skip
 
 
-def _subgraphs(graph: Any) -> list[Any]:
-    return [graph, *(deep for node in graph.node for inner in inside(node) for deep in _subgraphs(inner))]
-
-
 def finish(
     model_bytes: bytes, weights: Sequence[str], inputs: Sequence[str | None], specs: Sequence[TensorSpec],
     weight_specs: Sequence[TensorSpec], results: Sequence[TensorSpec], checked: bool = False,
@@ -204,9 +200,9 @@ def finish(
     nodes = [*graph.node, *tail]
 
     # Inputs: bfloat16 ones are widened once, at their entry.
-    used = {name for inner in _subgraphs(graph) for node in inner.node for name in node.input}
+    used = {name for inner in graphs(graph) for node in inner.node for name in node.input}
     used |= {name for node in tail for name in node.input}
-    used |= {result.name for inner in _subgraphs(graph) for result in inner.output}
+    used |= {result.name for inner in graphs(graph) for result in inner.output}
     present = {value.name for value in graph.input}
     heads, rename, declared = [], {}, []
     for name, spec in known.items():
@@ -216,7 +212,7 @@ def finish(
         if spec.dtype == "bfloat16":
             rename[name] = f"{name}_float32"
             heads.append(helper.make_node("Cast", [name], [rename[name]], to=onnx.TensorProto.FLOAT))
-    for inner in _subgraphs(graph):
+    for inner in graphs(graph):
         for node in inner.node:
             node.input[:] = [rename.get(name, name) for name in node.input]
         if inner is not graph:
@@ -225,7 +221,7 @@ def finish(
     for node in tail:
         node.input[:] = [rename.get(name, name) for name in node.input]
 
-    for inner in _subgraphs(graph)[1:]:
+    for inner in [*graphs(graph)][1:]:
         # The converter annotates scalars of a loop with a rank that they do not have.
         del inner.value_info[:]
         for value in [*inner.input, *inner.output]:

@@ -71,6 +71,14 @@ def _given(graph: Any) -> Iterator[str]:
     yield from (sparse.values.name for sparse in graph.sparse_initializer)
 
 
+def graphs(graph: Any) -> Iterator[Any]:
+    """A graph, and all that lie inside it at any depth."""
+    yield graph
+    for node in graph.node:
+        for inner in inside(node):
+            yield from graphs(inner)
+
+
 def inside(node: Any) -> Iterator[Any]:
     """The graphs that a node has as attributes."""
     for attribute in node.attribute:

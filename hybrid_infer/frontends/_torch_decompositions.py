@@ -110,8 +110,7 @@ def _plain() -> dict[Any, _Operator]:
         aten.squeeze.dim: _squeezed,
         aten.squeeze.dims: _squeezed,
         aten.unfold_backward.default: _overlapped,
-        aten.var.correction: _variance,
-        aten.var_mean.correction: _variance_and_mean,
+        **{each: functools.partial(_variance, each) for each in (aten.var.correction, aten.var_mean.correction)},
     }
 
 
@@ -132,23 +131,16 @@ def _mean(x: Any, *axes: Any, dtype: Any = None, **named: Any) -> Any:
     return NotImplemented if dtype in (None, x.dtype) else torch.mean(x.to(dtype), *axes, **named)
 
 
-def _variance(x: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
-    """Over 0 where no more numbers are there than are taken off, not over less."""
+def _variance(kind: Any, x: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+    """Over 0 where no more numbers are there than are taken off, not over less; with the mean, if `kind` is so."""
     if correction in (None, 0, 1) or x.is_complex():
-        plain = torch._decomp.decomposition_table[torch.ops.aten.var.correction]
+        plain = torch._decomp.decomposition_table[kind]
         return plain(x, dim, correction=correction, keepdim=keepdim)
     axes = [dim] if isinstance(dim, int) else list(dim or range(x.dim()))
     count = math.prod(x.shape[axis] for axis in axes)
     found = (x - x.mean(axes, keepdim=True)).square().mean(axes, keepdim=keepdim)  # of no numbers NaN, where a sum is 0
-    return found * count / torch.sym_max(count - correction, 0)
-
-
-def _variance_and_mean(x: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
-    if correction in (None, 0, 1) or x.is_complex():
-        plain = torch._decomp.decomposition_table[torch.ops.aten.var_mean.correction]
-        return plain(x, dim, correction=correction, keepdim=keepdim)
-    axes = [dim] if isinstance(dim, int) else list(dim or range(x.dim()))
-    return _variance(x, axes, correction=correction, keepdim=keepdim), x.mean(axes, keepdim=keepdim)
+    variance = found * count / torch.sym_max(count - correction, 0)
+    return variance if kind is torch.ops.aten.var.correction else (variance, x.mean(axes, keepdim=keepdim))
 
 
 def _of_bytes(found: _Operator, x: Any, *args: Any, **kwargs: Any) -> Any:

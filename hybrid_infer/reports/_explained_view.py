@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from hybrid_infer import _differences
 from hybrid_infer._choice import by_time
 
 _STYLE = """
@@ -163,7 +164,7 @@ def _listed(values: Mapping[str, str]) -> str:
     """What values things have: those of equal blocks together, of many the first."""
     alike = Counter((re.sub(r"(?<=\.)\d+(?=\.)", "*", what), text) for what, text in values.items())
     told = [f"{what} = {text}" + (f" ({times} times)" if times > 1 else "") for (what, text), times in alike.items()]
-    return ", ".join(told[:_MOST]) + (f" and {len(told) - _MOST} more" if len(told) > _MOST else "")
+    return _differences.listed(told, _MOST)
 
 
 def _times(number: int, what: str) -> str:
