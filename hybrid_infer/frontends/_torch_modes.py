@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -26,10 +26,17 @@ def ambient() -> Callable[[], Hashable]:
 
     def read() -> Hashable:
         if enabled():
-            return default(), active("cpu"), dtype("cpu"), active("cuda"), dtype("cuda")
+            cpu, gpu = _autocast("CPU", active("cpu"), dtype("cpu")), _autocast("GPU", active("cuda"), dtype("cuda"))
+            return default(), cpu, gpu
         return default()
 
     return read
+
+
+@cache
+def _autocast(device: str, active: bool, dtype: torch.dtype) -> str:
+    """The mode of a kind of device in the words that `explain()` has for it; the type counts where it is off too."""
+    return f"autocast on the {device} {'' if active else 'off, '}to {dtype}"
 
 
 def transparent() -> Callable[[], bool]:

@@ -209,3 +209,14 @@ print(found["captures"], found["hits"], found["fallbacks"])
 def test_the_next_process_captures_nothing() -> None:
     assert forked("torch", SCRIPT) == "2 1 {}"
     assert forked("torch", SCRIPT) == "0 3 {}"
+
+
+def test_the_report_names_the_mode_that_a_static_model_is_for() -> None:
+    net = inference(nn.Linear(8, 8).eval(), backend="onnxruntime")
+    x = torch.randn(2, 8)
+    with torch.no_grad():
+        net(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert net(x).dtype is torch.bfloat16
+    modes = "torch.float32, autocast on the CPU to torch.bfloat16, autocast on the GPU off, to torch.float16"
+    assert f"ambient state = {modes}" in str(hybrid_infer.explain(net))
