@@ -1,4 +1,4 @@
-"""Methods and functions of libraries that are others for a while, on one thread alone, or on all but one."""
+"""Methods and functions of libraries that are others for a while: on one thread alone, on all but one, or on all."""
 
 from __future__ import annotations
 
@@ -26,6 +26,27 @@ def elsewhere(where: Any, name: str, function: Callable[..., Any]) -> Iterator[N
     """For calls of all other threads: `function`, given what the class or module has itself first."""
     with _replaced(where, name, function, threading.get_ident().__ne__):
         yield
+
+
+@contextlib.contextmanager
+def exchanged(*changes: tuple[Any, str, Any]) -> Iterator[None]:
+    """For all threads: each (class or module, name, value), and what was there again, or nothing, in the end."""
+    before = []
+    try:
+        for where, name, value in changes:
+            own = vars(where).get(name, _NOTHING)
+            setattr(where, name, value)
+            before.append((where, name, own))
+        yield
+    finally:
+        for where, name, own in reversed(before):
+            if own is _NOTHING:
+                delattr(where, name)
+            else:
+                setattr(where, name, own)
+
+
+_NOTHING = object()
 
 
 @contextlib.contextmanager

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from hybrid_infer._own_thread import exchanged
+
 _OPERATORS = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide"}
 _WIDE = ("FLOAT64", "COMPLEX128")
 
@@ -75,16 +77,11 @@ def as_eagerly() -> Iterator[None]:
                 dtype = "complex128" if paddle.get_default_dtype() == "float64" else "complex64"
         return make_tensor(data, dtype, *rest)
 
-    before: dict[str, Any] = {}
-    for name, operator in _OPERATORS.items():
-        for method, turned in ((f"__{name}__", False), (f"__r{name}__", True)):
-            before[method] = getattr(value_type, method)
-            setattr(value_type, method, with_numbers(before[method], getattr(paddle, operator), turned))
-    operators.set_value_, operators.assign_value_, creation._to_tensor_static = elements, array, tensor
-    try:
+    methods = (
+        (value_type, method, with_numbers(getattr(value_type, method), getattr(paddle, operator), turned))
+        for name, operator in _OPERATORS.items()
+        for method, turned in ((f"__{name}__", False), (f"__r{name}__", True))
+    )
+    places = (operators, "set_value_", elements), (operators, "assign_value_", array)
+    with exchanged(*methods, *places, (creation, "_to_tensor_static", tensor)):
         yield
-    finally:
-        operators.set_value_, operators.assign_value_ = assign_elements, write_array
-        creation._to_tensor_static = make_tensor
-        for method, compute in before.items():
-            setattr(value_type, method, compute)

@@ -16,6 +16,7 @@ from typing import Any
 
 import paddle
 
+from hybrid_infer._own_thread import exchanged
 from hybrid_infer.frontends._paddle_watch import is_number
 
 #: The names of functions that tell the mode.
@@ -107,8 +108,5 @@ def forwards_alone() -> Iterator[None]:
     """On this thread, a ``PyLayer`` by its name is itself, where the framework has an operator made of it."""
     flow: Any = sys.modules["paddle.jit.dy2static.convert_operators"]
     made, thread = flow.StaticPyLayer, threading.get_ident()
-    flow.StaticPyLayer = lambda kind: kind if threading.get_ident() == thread else made(kind)
-    try:
+    with exchanged((flow, "StaticPyLayer", lambda kind: kind if threading.get_ident() == thread else made(kind))):
         yield
-    finally:
-        flow.StaticPyLayer = made

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer._own_thread import exchanged
 
 #: Of a tensor that has no history.
 _COMPUTED = {"stop_gradient": True, "requires_grad": False, "is_leaf": True, "grad_fn": None, "grad": None}
@@ -64,14 +65,6 @@ def told(live: Sequence[tuple[Any, Any]]) -> Iterator[None]:
 
         return property(get, put_down)
 
-    known = {name: vars(kind).get(name) for name in (*_COMPUTED, "trainable")}
-    try:
-        for name, before in known.items():
-            setattr(kind, name, asked(name, before))
+    names = (*_COMPUTED, "trainable")
+    with exchanged(*((kind, name, asked(name, vars(kind).get(name))) for name in names)):
         yield
-    finally:
-        for name, before in known.items():
-            if before is None:
-                delattr(kind, name)
-            else:
-                setattr(kind, name, before)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer._own_thread import exchanged
 from hybrid_infer.frontends._paddle_windows import FORMS, constant, lengths
 
 _END = 2**31 - 1  # behind the last element of any axis
@@ -280,13 +281,8 @@ def of_any_size() -> Iterator[None]:
 
     common: Any = sys.modules[paddle.nn.functional.fold.__module__]
     known = getattr(common, "math", None) is math  # not so in each release
-    if known:
-        common.math = _Products(threading.get_ident())
-    try:
+    with exchanged(*([(common, "math", _Products(threading.get_ident()))] if known else [])):
         yield
-    finally:
-        if known:
-            common.math = math
 
 
 RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {

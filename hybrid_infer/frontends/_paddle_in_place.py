@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer._own_thread import exchanged
 from hybrid_infer.frontends._paddle_aliases import Aliases, viewed
 
 if TYPE_CHECKING:
@@ -84,14 +85,12 @@ def followed(watch: Watch) -> Iterator[None]:
             if threading.get_ident() != watch.thread:
                 warnings.warn(*args, **kwargs)
 
-    tools.warnings, tools.eval = Warnings(), evaluate
-    # A write to a view is one to what it is a view of, which is looked for in the program.
-    tools.check_view_value = lambda value: threading.get_ident() != watch.thread and is_view(value)
-    try:
+    def of_others(value: Any) -> Any:
+        """A write to a view is one to what it is a view of, which is looked for in the program."""
+        return not watch.on() and is_view(value)
+
+    with exchanged((tools, "warnings", Warnings()), (tools, "eval", evaluate), (tools, "check_view_value", of_others)):
         yield
-    finally:
-        tools.warnings, tools.check_view_value = warnings, is_view
-        del tools.eval
 
 
 def from_now_on(target: Any, value: Any) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer._own_thread import exchanged
 from hybrid_infer.frontends._paddle_digits import HELD
 from hybrid_infer.frontends._paddle_in_place import from_now_on
 from hybrid_infer.frontends._paddle_watch import is_number, recorded
@@ -163,15 +164,10 @@ def of_any_type() -> Iterator[None]:
     assign, make = creation.assign, creation._to_tensor_static
     known = assign is paddle.assign  # not so in each release
     thread = threading.get_ident()
-    creation._to_tensor_static = _to_tensor(make, thread)
-    if known:
-        creation.assign = paddle.assign = _Assigning(assign, thread)
-    try:
+    assigning = _Assigning(assign, thread)
+    places = [(module, "assign", assigning) for module in (creation, paddle) if known]
+    with exchanged((creation, "_to_tensor_static", _to_tensor(make, thread)), *places):
         yield
-    finally:
-        creation._to_tensor_static = make
-        if known:
-            creation.assign = paddle.assign = assign
 
 
 def assigning(function: Any) -> Any:

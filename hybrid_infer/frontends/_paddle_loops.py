@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer._own_thread import exchanged
 from hybrid_infer.frontends import _paddle_turns
 from hybrid_infer.frontends._paddle_sizes import Sizes
 
@@ -27,7 +28,7 @@ def watched(asked: Sizes) -> Iterator[None]:
     calls: Any = sys.modules["paddle.jit.dy2static.convert_call_func"]
     recurrent: Any = sys.modules["paddle.nn.layer.rnn"]
     written: Any = sys.modules["paddle.jit.dy2static"]
-    replaced: list[tuple[Any, str, Callable[..., Any]]] = [
+    places: list[tuple[Any, str, Callable[..., Any]]] = [
         (flow, "_run_paddle_cond", _branch),
         (flow, "_run_paddle_while", _loop),
         (calls, "convert_range", lambda convert: _counted(convert, asked)),
@@ -35,7 +36,7 @@ def watched(asked: Sizes) -> Iterator[None]:
         (written, "Indexable", _paddle_turns.one_by_one),
         (written, "Len", _paddle_turns.as_long_as_there_are),
     ]
-    before, thread = [getattr(module, name) for module, name, _ in replaced], threading.get_ident()
+    thread = threading.get_ident()
 
     def mine(function: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -43,13 +44,9 @@ def watched(asked: Sizes) -> Iterator[None]:
 
         return run
 
-    for (module, name, made), function in zip(replaced, before, strict=True):
-        setattr(module, name, mine(made(function), function))
-    try:
+    before = [getattr(module, name) for module, name, _ in places]
+    with exchanged(*((m, n, mine(made(f), f)) for (m, n, made), f in zip(places, before, strict=True))):
         yield
-    finally:
-        for (module, name, _), function in zip(replaced, before, strict=True):
-            setattr(module, name, function)
 
 
 def _branch(convert: Callable[..., Any]) -> Callable[..., Any]:

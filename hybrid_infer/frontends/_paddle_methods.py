@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer._own_thread import exchanged
 from hybrid_infer.frontends._paddle_aliases import VIEW
 from hybrid_infer.frontends._paddle_loops import latest
 from hybrid_infer.frontends._paddle_watch import is_number, recorded
@@ -34,18 +35,9 @@ def added() -> Iterator[None]:
 
         return run
 
-    for name, function in _METHODS.items():
-        setattr(kind, name, mine(name, function))
-    kind.data = property(lambda value: value.detach())
-    try:
+    methods = ((kind, name, mine(name, function)) for name, function in _METHODS.items())
+    with exchanged(*methods, (kind, "data", property(lambda value: value.detach()))):
         yield
-    finally:
-        del kind.data
-        for name in _METHODS:
-            if name in before:
-                setattr(kind, name, before[name])
-            else:
-                delattr(kind, name)
 
 
 def _view(value: Any, *sizes: Any, **named: Any) -> Any:

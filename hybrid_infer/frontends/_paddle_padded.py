@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from hybrid_infer._own_thread import replaced
 from hybrid_infer.frontends._paddle_watch import recorded
 
 
@@ -15,23 +15,17 @@ def by_computed_widths() -> Iterator[None]:
     """While a method is traced on this thread."""
     import paddle
 
-    operators: Any = paddle._C_ops
-    pad, thread = operators.pad, threading.get_ident()
-
-    def padded(value: Any, widths: Any, content: Any, *rest: Any) -> Any:
-        mine = threading.get_ident() == thread and isinstance(widths, (list, tuple))
-        if not mine or not any(isinstance(width, paddle.pir.Value) for width in widths):
+    def padded(pad: Callable[..., Any], value: Any, widths: Any, content: Any, *rest: Any) -> Any:
+        computed = isinstance(widths, (list, tuple)) and any(isinstance(each, paddle.pir.Value) for each in widths)
+        if not computed:
             return pad(value, widths, content, *rest)
         for axis, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=True)):
             if any(isinstance(each, paddle.pir.Value) or each for each in (before, after)):
                 value = _along(axis, value, [before, after], content)
         return value
 
-    operators.pad = padded
-    try:
+    with replaced(paddle._C_ops, "pad", padded):
         yield
-    finally:
-        operators.pad = pad
 
 
 def _along(axis: int, value: Any, widths: list[Any], content: Any) -> Any:

@@ -6,11 +6,11 @@ Operators with a length for each sequence or without gates it does not have: wha
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from hybrid_infer._own_thread import replaced
 from hybrid_infer.frontends._recurrent import GATES, PLAIN, operator
 
 
@@ -24,26 +24,20 @@ def as_traced() -> Iterator[None]:
     """
     import paddle
 
-    base, operators, thread = sys.modules["paddle.nn.layer.rnn"].RNNBase, paddle._C_ops, threading.get_ident()
-    flatten, run, sizes = base.flatten_parameters, operators.rnn, paddle.pir.Value.shape.fget
+    base, sizes = sys.modules["paddle.nn.layer.rnn"].RNNBase, paddle.pir.Value.shape.fget
 
-    def flattened(layer: Any) -> Any:
-        return None if threading.get_ident() == thread else flatten(layer)
+    def flattened(flatten: Callable[..., Any], layer: Any) -> None:
+        return None
 
     def sized(state: Any, batch: int) -> Any:
         return paddle.reshape(state, [0, batch, 0]) if sizes(state)[1] < 0 <= batch else state
 
-    def of_one_batch(value: Any, states: Any, *rest: Any, **named: Any) -> Any:
-        if threading.get_ident() == thread:
-            each = states if isinstance(states, (list, tuple)) else [states]
-            states = [sized(state, sizes(value)[1]) for state in each]
-        return run(value, states, *rest, **named)
+    def of_one_batch(run: Callable[..., Any], value: Any, states: Any, *rest: Any, **named: Any) -> Any:
+        each = states if isinstance(states, (list, tuple)) else [states]
+        return run(value, [sized(state, sizes(value)[1]) for state in each], *rest, **named)
 
-    base.flatten_parameters, operators.rnn = flattened, of_one_batch
-    try:
+    with replaced(base, "flatten_parameters", flattened), replaced(paddle._C_ops, "rnn", of_one_batch):
         yield
-    finally:
-        base.flatten_parameters, operators.rnn = flatten, run
 
 
 def recurrent(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:

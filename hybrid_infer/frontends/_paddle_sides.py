@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer._own_thread import exchanged
 from hybrid_infer._types import Tracee
 from hybrid_infer.frontends._paddle_promoted import Promoted
 from hybrid_infer.frontends._paddle_watch import is_number
@@ -73,7 +74,7 @@ class Sides:
         from paddle.jit.dy2static import convert_operators
 
         flow: Any = sys.modules["paddle.static.nn.control_flow"]
-        replaced = [
+        places: list[tuple[Any, str, Any]] = [
             (convert_operators, "_run_paddle_cond", self._branch),
             (convert_operators, "_run_paddle_while", self._loop),
             (flow, "build_if_op", lambda make: self._making(make, f"a branch {_VALUES} one side")),
@@ -84,14 +85,8 @@ class Sides:
             (dy2static, "And", lambda convert: self._logical(convert, "and")),
             (dy2static, "Or", lambda convert: self._logical(convert, "or")),
         ]
-        before = [getattr(module, name) for module, name, _ in replaced]
-        for (module, name, watched), function in zip(replaced, before, strict=True):
-            setattr(module, name, watched(function))
-        try:
+        with exchanged(*((module, name, watched(getattr(module, name))) for module, name, watched in places)):
             yield
-        finally:
-            for (module, name, _), function in zip(replaced, before, strict=True):
-                setattr(module, name, function)
 
     def _mine(self) -> bool:
         return threading.get_ident() == self._thread

@@ -21,6 +21,7 @@ from paddle.jit.dy2static import program_translator
 from paddle.jit.dy2static.utils import UndefinedVar
 
 from hybrid_infer import _wrapping
+from hybrid_infer._own_thread import exchanged
 from hybrid_infer.frontends import (
     _paddle_augmented,
     _paddle_bare,
@@ -216,28 +217,24 @@ class Rewrites(program_translator.FunctionCache):
     @contextmanager
     def active(self) -> Iterator[None]:
         calls: Any = sys.modules["paddle.jit.dy2static.convert_call_func"]
-        before, program_translator._FUNCTION_CACHE = program_translator._FUNCTION_CACHE, self
-        asked, calls.is_unsupported = calls.is_unsupported, self._once(calls.is_unsupported)
         rewritten: Any = sys.modules["paddle.jit.dy2static"]
-        call, rewritten.Call = rewritten.Call, self._reaching(rewritten.Call)
         translator: Any = program_translator
-        places = [(translator, name) for name in ("func_to_source_code", "attach_origin_info", _ORIGINS)]
-        places.append((rewritten.utils, "ast_to_source_code"))
-        parts = [(module, name, getattr(module, name)) for module, name in places]
-        owned = [(module, "is_paddle_func", module.is_paddle_func) for module in (translator, calls)]
-        for module, name, part in owned:
-            setattr(module, name, self._but_for_models(part))
-        for module, name, part in parts:
-            setattr(module, name, self._lines_later(part) if name == _ORIGINS else self._unobserved(part))
+        places = [
+            (calls, "is_unsupported", self._once),
+            (rewritten, "Call", self._reaching),
+            (translator, "func_to_source_code", self._unobserved),
+            (translator, "attach_origin_info", self._unobserved),
+            (translator, _ORIGINS, self._lines_later),
+            (rewritten.utils, "ast_to_source_code", self._unobserved),
+            (translator, "is_paddle_func", self._but_for_models),
+            (calls, "is_paddle_func", self._but_for_models),
+        ]
+        changes = [(module, name, made(getattr(module, name))) for module, name, made in places]
         try:
-            yield
+            with exchanged((translator, "_FUNCTION_CACHE", self), *changes):
+                yield
         finally:
             self._originals.clear()
-            program_translator._FUNCTION_CACHE = before
-            calls.is_unsupported = asked
-            rewritten.Call = call
-            for module, name, part in (*parts, *owned):
-                setattr(module, name, part)
 
     def _but_for_models(self, is_the_frameworks: Callable[..., bool]) -> Callable[..., bool]:
         """The framework's own models are code like the program's, which asks for sizes that vary."""

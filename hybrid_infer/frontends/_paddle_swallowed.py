@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from hybrid_infer._errors import TraceError
-from hybrid_infer._own_thread import replaced
+from hybrid_infer._own_thread import exchanged, replaced
 from hybrid_infer.frontends._swallowed import Errors
 
 #: What Python or the program calls to get at values, and symbolic tensors refuse.
@@ -38,19 +38,15 @@ def refused() -> Iterator[Callable[[], None]]:
             raise TraceError(*explained(fault)) from fault
 
     value_type = paddle.pir.Value
-    added = [name for name in _QUESTIONS if name not in vars(value_type)]
-    for name in added:
-        setattr(value_type, name, getattr(value_type, name, _index))
+    added = [(value_type, n, getattr(value_type, n, _index)) for n in _QUESTIONS if n not in vars(value_type)]
     try:
-        with ExitStack() as stack:
+        with exchanged(*added), ExitStack() as stack:
             stack.enter_context(replaced(TraceError, "__init__", errors.made))
             for name in _QUESTIONS:
                 stack.enter_context(replaced(value_type, name, passing))
             yield check
     finally:
         errors.clear()
-        for name in added:
-            delattr(value_type, name)
 
 
 def _index(value: Any) -> int:

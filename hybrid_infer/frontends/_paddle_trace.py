@@ -7,13 +7,14 @@ data operator, so that nothing can be folded into the graph.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer._own_thread import replaced
 from hybrid_infer._types import Condition, Tracee
 from hybrid_infer.frontends import _paddle_autocast, _paddle_complex_numbers, _paddle_constants
 from hybrid_infer.frontends._paddle_digits import none_rounded, with_all_digits
@@ -263,20 +264,15 @@ def _buffers_replaced() -> Iterator[None]:
     """``self.state = ...`` of a buffer puts another one in its place, as it does eagerly, where Paddle writes to it."""
     import paddle
 
-    assign = paddle.nn.Layer.__setattr__
-
-    def __setattr__(self: Any, name: str, value: Any) -> None:
+    def set_attribute(assign: Callable[..., None], self: Any, name: str, value: Any) -> None:
         buffers = self.__dict__.get("_buffers")
         if isinstance(value, paddle.pir.Value) and buffers is not None and name in buffers:
             buffers[name] = value
         else:
             assign(self, name, value)
 
-    paddle.nn.Layer.__setattr__ = __setattr__
-    try:
+    with replaced(paddle.nn.Layer, "__setattr__", set_attribute):
         yield
-    finally:
-        paddle.nn.Layer.__setattr__ = assign
 
 
 def _as_value(result: Any) -> Any:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from hybrid_infer._own_thread import replaced
 from hybrid_infer.frontends._paddle_watch import recorded
 
 
@@ -15,12 +15,8 @@ def of_any_image() -> Iterator[None]:
     """While a method is traced on this thread."""
     import paddle
 
-    operators: Any = paddle._C_ops
-    unshuffle, thread = operators.pixel_unshuffle, threading.get_ident()
-
-    def unshuffled(value: Any, step: int, data_format: str) -> Any:
-        mine = threading.get_ident() == thread and isinstance(value, paddle.pir.Value)
-        known = recorded(value) if mine and data_format == "NCHW" else []
+    def unshuffled(unshuffle: Callable[..., Any], value: Any, step: int, data_format: str) -> Any:
+        known = recorded(value) if isinstance(value, paddle.pir.Value) and data_format == "NCHW" else []
         if len(known) != 4 or known[1] < 0 or any(size >= 0 and size % step for size in known[2:]):
             return unshuffle(value, step, data_format)
         sizes = paddle.shape(value)
@@ -31,8 +27,5 @@ def of_any_image() -> Iterator[None]:
         moved = paddle.transpose(split, [0, 1, 3, 5, 2, 4])
         return paddle.reshape(moved, [batch, known[1] * step * step, height, width])
 
-    operators.pixel_unshuffle = unshuffled
-    try:
+    with replaced(paddle._C_ops, "pixel_unshuffle", unshuffled):
         yield
-    finally:
-        operators.pixel_unshuffle = unshuffle

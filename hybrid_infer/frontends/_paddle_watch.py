@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import math
-import re
-import sys
 import threading
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
 from typing import Any
 
 from hybrid_infer._errors import TraceError
-from hybrid_infer.frontends import _paddle_constants
+from hybrid_infer._own_thread import exchanged
+from hybrid_infer.frontends import _paddle_constants, _paddle_shown
 from hybrid_infer.frontends._paddle_in_place import Reshaped
 from hybrid_infer.frontends._paddle_sizes import Sizes
 
 FOREIGN = "it uses a tensor that is neither an argument nor held by the layer"
 FOREIGN_REMEDY = "Keep the tensor as an attribute of the layer, or pass it as an argument"
-#: What both Paddle and Python read as the same number.
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|nan)", re.ASCII)
 #: Functions of the framework's that go on from a size as users' code does.
 _ASK = frozenset({
     ("paddle.signal", "istft"), ("paddle.tensor.linalg", "cov"), ("paddle.nn.functional.loss", "kl_div"),
@@ -79,7 +74,7 @@ class Watch:
         import paddle
         from paddle.pir.core import _convert_into_value
 
-        if threading.get_ident() != self.thread or not isinstance(value, paddle.Tensor):
+        if not self.on() or not isinstance(value, paddle.Tensor):
             return _convert_into_value(value)
         known = self.standing_for(value)
         if known is not None:
@@ -114,195 +109,46 @@ class Watch:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        import paddle
-        from paddle.base.dygraph import math_op_patch
-        from paddle.jit import dy2static
         from paddle.pir.core import static_op_arg_cast_guard
 
-        value_type: Any = paddle.pir.Value
-        raw, elements = value_type.shape, value_type.size
-        eager_size = getattr(math_op_patch, "TensorSize", None)
-        thread = self.thread
-
-        def ours(frame: Any) -> bool:
-            module, name = frame.f_globals.get("__name__") or "", frame.f_code.co_name
-            return threading.get_ident() == thread and (module.partition(".")[0] != "paddle" or (module, name) in _ASK)
-
-        def shape(value: Any) -> Any:
-            sizes = raw.fget(value)
-            return numbers(value, sizes) if ours(sys._getframe(1)) else sizes
-
-        def numbers(value: Any, sizes: Any) -> Any:
-            """As the user's code is to see them: of an eager tensor's class where all of them are known."""
-            if -1 not in sizes:
-                return paddle.Size(sizes)
-            real = paddle.shape(value)
-            self.sizes.append(real)
-            return [real[axis] if size == -1 else size for axis, size in enumerate(sizes)]
-
-        def size(value: Any) -> Any:
-            """How many elements it has: eagerly a number that can be called too, which no result of a graph can be."""
-            if not ours(sys._getframe(1)):
-                return elements.fget(value)
-            sizes = numbers(value, raw.fget(value))
-            known = math.prod(each for each in sizes if isinstance(each, int))
-            varying = [each for each in sizes if not isinstance(each, int)]
-            if not varying:
-                return eager_size(sizes) if eager_size is not None else known
-            found = reduce(lambda left, right: left * right, varying if known == 1 else [*varying, known])
-            self.counted.append(found)
-            return found
-
-        def shape_in_rewritten_code(value: Any) -> Any:
-            mine = threading.get_ident() == thread and isinstance(value, value_type)
-            return numbers(value, raw.fget(value)) if mine else convert_shape(value)
-
-        def length(value: Any) -> int:
-            sizes = raw.fget(value)
-            if not sizes or sizes[0] < 0:
-                raise TypeError("a dimension that varies has no length while the method is traced")
-            return int(sizes[0])
-
-        def iterate(value: Any) -> Iterator[Any]:
-            return (value[index] for index in range(length(value)))
-
-        def decided(value: Any, assume: bool = True) -> Any:
-            """The truth of a question about sizes; the value itself where it is none."""
-            if threading.get_ident() != thread or not isinstance(value, value_type):
-                return value
-            found = self.asked.decide(value, assume)
-            return self._taken(value) if found is None else found
-
-        def truth(value: Any) -> bool:
-            found = decided(value)
-            return found if isinstance(found, bool) else bool(truth_of_tensor(value))
-
-        def branch(condition: Any, *rest: Any, **named: Any) -> Any:
-            return convert_branch(decided(condition, not self.every_side), *rest, **named)
-
-        def check(condition: Any, *message: Any) -> Any:
-            return convert_check(decided(condition), *message)
-
-        def has_grad() -> bool:
-            # Only the function that the user calls asks this.
-            if not self.asks_for_gradients and ours(sys._getframe(2)):
-                raise TraceError("it asks whether gradients are recorded", "Ask outside of the method")
-            return bool(asked())
-
-        core, convert_shape = paddle.base.core, dy2static.Shape
-        asked, truth_of_tensor = core._has_grad, value_type.__bool__
-        convert_branch, convert_check = dy2static.IfElse, dy2static.Assert
-
-        def arguments(block: Any) -> list[Any]:
-            """As values of their own. The framework's point into a list that moves as it grows, and would stand for
-            whatever lies there later: its own loops keep them, and so does the traceback of a loop that failed.
-            """
-            return [argument._clone() for argument in arguments_in_place(block)]
-
-        arguments_in_place = paddle.pir.Block.args
-        calls: Any = sys.modules["paddle.jit.dy2static.convert_call_func"]
-        convert_zip, convert_enumerate = calls.convert_zip, calls.convert_enumerate
-
-        def zipped(*parts: Any, **named: Any) -> Any:
-            """With ``strict`` too, which the framework's does not know."""
-            made = convert_zip(*parts)
-            return zip(*parts, **named) if named else made  # noqa: B905
-
-        def numbered(*given: Any, **named: Any) -> Any:
-            """With ``start`` by name too."""
-            return convert_enumerate(*given, *(named.pop(name) for name in ("start",) if name in named), **named)
-
-        def pairs(rows: Any) -> Iterator[Any]:
-            """Of a comprehension over ``enumerate()``: the framework's have no end where the number of parts varies."""
-            return (rows[place] for place in range(length(rows.var)))
-
-        def apart(function: Any) -> Any:
-            """The framework ends the process where it is to take a tensor apart and does not know into how many."""
-
-            def run(value: Any, axis: int = 0, *rest: Any, **named: Any) -> Any:
-                if threading.get_ident() == thread and isinstance(value, value_type) and raw.fget(value)[axis] < 0:
-                    raise TraceError("it takes a tensor apart along a dimension that varies")
-                return function(value, axis, *rest, **named)
-
-            return run
-
-        def filled(sizes: Any, content: Any, *rest: Any, **named: Any) -> Any:
-            """With a number that is written as text, such as "-inf", which only the eager operator reads.
-
-            The framework ends the process where it is to take an array for a number.
-            """
-            if threading.get_ident() == thread:
-                if getattr(content, "ndim", 0) and type(content).__module__ == "numpy":
-                    remedy = "Make a tensor of it first: paddle.to_tensor(array)"
-                    raise TraceError("it computes with an array of NumPy beside a tensor", remedy)
-                if isinstance(content, str) and _NUMBER.fullmatch(content):
-                    content = number(content)
-            return fill(sizes, content, *rest, **named)
-
-        def alike(value: Any, other: Any, *rest: Any, **named: Any) -> Any:
-            """A truth, which the framework says is a float while a program is made."""
-            found = equal_all(value, other, *rest, **named)
-            mine = threading.get_ident() == thread and isinstance(found, value_type)
-            return paddle.cast(found, "bool") if mine and found.dtype.name != "BOOL" else found
-
-        def is_truth(value: Any) -> bool:
-            return isinstance(value, value_type) and value.dtype.name == "BOOL" and not raw.fget(value)
-
-        def of_truths(name: str, compute: Any) -> Any:
-            """Two answers about sizes are numbers, of which the sum may be 2; of truths of tensors it is none."""
-
-            def run(value: Any, other: Any) -> Any:
-                if ours(sys._getframe(1)) and is_truth(value) and is_truth(other):
-                    pair = decided(value), decided(other)
-                    if all(isinstance(each, bool) for each in pair):
-                        return getattr(int, name)(*map(int, pair))
-                return compute(value, other)
-
-            return run
-
-        variable_tuple: Any = sys.modules["paddle.jit.dy2static.convert_operators"].VariableTuple
-        operators: Any = paddle._C_ops
-        taken_apart, fill = {name: getattr(operators, name) for name in ("unbind", "unstack")}, operators.full
-        equal_all = operators.equal_all
-        # As of an eager tensor; without them Python would ask for elements until one fails, and none does.
-        protocol = {"__len__": length, "__iter__": iterate}
-        sums = {name: vars(value_type)[name] for name in ("__add__", "__sub__", "__mul__") if name in vars(value_type)}
-        added = {name: method for name, method in protocol.items() if name not in vars(value_type)}
-        with static_op_arg_cast_guard(self.cast_hook):
-            value_type.shape, value_type.size = property(shape), property(size)
-            dy2static.Shape = shape_in_rewritten_code
-            dy2static.IfElse, dy2static.Assert, value_type.__bool__ = branch, check, truth
-            for name, method in added.items():
-                setattr(value_type, name, method)
-            for name, method in sums.items():
-                setattr(value_type, name, of_truths(name, method))
-            paddle.pir.Block.args = arguments
-            calls.convert_zip, calls.convert_enumerate = zipped, numbered
-            variable_tuple.__iter__ = pairs
-            for name, function in taken_apart.items():
-                setattr(operators, name, apart(function))
-            operators.full, operators.equal_all = filled, alike
-            core._has_grad = has_grad
+        with static_op_arg_cast_guard(self.cast_hook), exchanged(*_paddle_shown.shown(self)):
             before, Watch.current = Watch.current, self
             try:
                 yield
             finally:
                 Watch.current = before
-                paddle.pir.Block.args = arguments_in_place
-                calls.convert_zip, calls.convert_enumerate = convert_zip, convert_enumerate
-                del variable_tuple.__iter__
-                for name, function in taken_apart.items():
-                    setattr(operators, name, function)
-                operators.full, operators.equal_all = fill, equal_all
-                core._has_grad = asked
-                value_type.shape, value_type.size = raw, elements
-                dy2static.Shape = convert_shape
-                dy2static.IfElse, dy2static.Assert = convert_branch, convert_check
-                value_type.__bool__ = truth_of_tensor
-                for name in added:
-                    delattr(value_type, name)
-                for name, method in sums.items():
-                    setattr(value_type, name, method)
+
+    def on(self) -> bool:
+        """Is this the thread of the trace?"""
+        return threading.get_ident() == self.thread
+
+    def sees(self, value: Any) -> bool:
+        """Is it a value of a program, on the thread of the trace?"""
+        import paddle
+
+        return self.on() and isinstance(value, paddle.pir.Value)
+
+    def ours(self, frame: Any) -> bool:
+        """Is it code of the program, or such of the framework's as goes on from a size alike?"""
+        module, name = frame.f_globals.get("__name__") or "", frame.f_code.co_name
+        return self.on() and (module.partition(".")[0] != "paddle" or (module, name) in _ASK)
+
+    def numbers(self, value: Any, sizes: Any) -> Any:
+        """The sizes as the user's code is to see them: of an eager tensor's class where all of them are known."""
+        import paddle
+
+        if -1 not in sizes:
+            return paddle.Size(sizes)
+        real = paddle.shape(value)
+        self.sizes.append(real)
+        return [real[axis] if size == -1 else size for axis, size in enumerate(sizes)]
+
+    def decided(self, value: Any, assume: bool = True) -> Any:
+        """The truth of a question about sizes; the value itself where it is none."""
+        if not self.sees(value):
+            return value
+        found = self.asked.decide(value, assume)
+        return self._taken(value) if found is None else found
 
     def is_size(self, result: Any, among: Container[str] = _ANY) -> bool:
         """Is it computed from nothing but sizes and integers that vary, by some operators?"""
@@ -322,14 +168,6 @@ class Watch:
                 return False
             left += [operand for operand in op.operands_source() if operand.initialized()]
         return found
-
-
-def number(text: str) -> int | float:
-    """A number that is written as text. ValueError: it is none."""
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
 
 
 def is_number(value: Any) -> bool:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from hybrid_infer._own_thread import exchanged
+
 _MODULE = "transformers.utils.output_capturing"
 _ASKS = "is_torchdynamo_compiling"
 
@@ -19,15 +21,8 @@ def by_context() -> Iterator[None]:
     model inside of another one ends the collection of both. The tracer here runs the code as it is.
     """
     module: Any = sys.modules.get(_MODULE)
-    asks = getattr(module, _ASKS, None)
-    if asks is None:
+    with exchanged(*([(module, _ASKS, _no)] if hasattr(module, _ASKS) else [])):
         yield
-        return
-    setattr(module, _ASKS, _no)
-    try:
-        yield
-    finally:
-        setattr(module, _ASKS, asks)
 
 
 def _no() -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from hybrid_infer._own_thread import exchanged
 from hybrid_infer.frontends import _places
 
 _SIZE = re.compile(r"tensors\W+(\d+)\W*\.size\(\)\[(\d+)\]")
@@ -31,11 +32,8 @@ def noted() -> Iterator[Lines]:
             lines.setdefault(symbol, _places.of_frame(sys._getframe(1), torch))
         return replace(environment, symbol, value, *rest, **named)
 
-    ShapeEnv._set_replacement = noting
-    try:
+    with exchanged((ShapeEnv, "_set_replacement", noting)):
         yield lines
-    finally:
-        ShapeEnv._set_replacement = replace
 
 
 def of_sizes(
