@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -134,7 +134,7 @@ def _traced(
     from paddle.jit.dy2static.parameter_recorder import _global_inplace_map, _global_parameter_recorder
 
     from hybrid_infer.frontends import _paddle_history, _paddle_methods, _paddle_reasons, _paddle_squeeze
-    from hybrid_infer.frontends._paddle_source import Rewrites, convert
+    from hybrid_infer.frontends._paddle_source import Rewrites
 
     program = paddle.static.Program()
     program.random_seed = paddle.static.default_main_program().random_seed
@@ -142,14 +142,9 @@ def _traced(
     _global_parameter_recorder.pop(program)
     _global_inplace_map.pop(program)
     autocast = _paddle_autocast.state()
-    example: list[tuple[str, list[int], Any]] = []
-    example += [(f"w{i}", list(tensor.shape), tensor.dtype) for i, tensor in enumerate(tracee.weights)]
-    for i, tensor in enumerate(tracee.tensors):
-        shape = [-1 if (i, axis) in dynamic else size for axis, size in enumerate(tensor.shape)]
-        example.append((f"x{i}", shape, tensor.dtype))
     # The integers of a call that it is traced for are those that vary, in order.
     numbers = list(zip(sorted(dynamic_ints), tracee.ints, strict=True)) if dynamic_ints else []
-    example += [(f"n{k}", [], paddle.int64) for k in range(len(numbers))]
+    example = _example(tracee, dynamic, len(numbers))
     labels = [*tracee.labels, *(f"integer {i}" for i, _ in numbers)]
     with ExitStack() as stack:
         stack.enter_context(quiet())
@@ -161,8 +156,7 @@ def _traced(
         for i, value in enumerate(values if gradients else ()):
             frozen = i < len(tracee.weights) and tracee.weights[i].stop_gradient
             value.stop_gradient = frozen or "float" not in str(value.dtype).lower()
-        split = len(tracee.weights) + len(tracee.tensors)
-        weights, tensors = values[: len(tracee.weights)], values[len(tracee.weights) : split]
+        weights_end, split = len(tracee.weights), len(tracee.weights) + len(tracee.tensors)
         ints = values[split:] if numbers else list(tracee.ints)
         # A program that is trained is not given back where a condition does not hold.
         asked = Sizes([list(t.shape) for t in tracee.tensors], numbers, sorted(dynamic), assume=not gradients)
@@ -183,45 +177,18 @@ def _traced(
         rewrites = Rewrites(tracee.observing, tracee.rewritten, watch.standing_for, mode, gradients, apart)
         sides = Sides(tracee, rewrites.assigned)
         stack.enter_context(sides.active())
-        stack.enter_context(_buffers_replaced())
-        stack.enter_context(of_any_size())
-        stack.enter_context(of_any_type())
-        stack.enter_context(by_computed_widths())
-        stack.enter_context(put_right())
-        stack.enter_context(of_any_image())
-        stack.enter_context(none_rounded())
-        stack.enter_context(with_all_digits())
+        for each in _AS_EAGERLY:
+            stack.enter_context(each())
         if not gradients:
             stack.enter_context(forwards_alone())
         stack.enter_context(rewrites.active())
         none_swallowed = stack.enter_context(refused())
-        try:
-            results = list(tracee.run(weights, tensors, ints, convert))
-            keys = list(_global_inplace_map.params_dict.get(program_key(program), ()))
-            written = [place for place, value in enumerate(values) if any(value.is_same(key) for key in keys)]
-            elements = frozenset(place - len(weights) for place in written if len(weights) <= place < split)
-            state = frozenset(place for place in written if place < len(weights))
-            impure = [f"it writes to elements of {labels[place]} in place" for place in written[:1]]
-        except TraceError:
-            left.append(rewrites.left_in_branches())
-            raise
-        except Exception as error:
-            left.append(rewrites.left_in_branches())
-            if watch.refused or "but got Tensor" in str(error):
-                raise TraceError(FOREIGN, FOREIGN_REMEDY) from error
-            raise TraceError(*_paddle_reasons.explained(error)) from error
-        finally:
-            foreign, parameters = _global_parameter_recorder.pop(program)
-            _global_inplace_map.pop(program)
-        for tensor, parameter in zip(foreign, parameters, strict=True):
-            parameter.replace_all_uses_with(watch.cast_hook(tensor))
-        results = [_as_value(result) for result in results]
+        results, written = _run(tracee, values, ints, program, watch, rewrites, left)
+        elements = frozenset(place - weights_end for place in written if weights_end <= place < split)
+        state = frozenset(place for place in written if place < weights_end)
+        impure = [f"it writes to elements of {labels[place]} in place" for place in written[:1]]
         sides.refuse_numbers(results)
-        counted = frozenset(k for k, result in enumerate(results) if is_number(result))
-        if any(watch.is_size(result) for k, result in enumerate(results) if k not in counted):
-            raise TraceError("a size that varies is one of its results", "Return tensors, and take sizes from them")
-        if any(result.is_same(each) for result in results for each in watch.counted):
-            raise TraceError("a number of elements (`size`) is one of its results", "Return it as a number: x.size + 0")
+        counted = _numbers(results, watch)
         taken = watch.taken
         impure += [_paddle_constants.WRITTEN] if _paddle_constants.written(taken) else []
         held = ["a tensor that its code holds"] * len(taken)
@@ -249,6 +216,57 @@ def _traced(
         return Trace(program, values, names, labels, results, impure, conditions, counted, elements, state, check)
 
 
+def _example(tracee: Tracee, dynamic: frozenset[tuple[int, int]], ints: int) -> list[tuple[str, list[int], Any]]:
+    """The inputs of a program: name, shape and type of its weights, its tensors and integers that vary."""
+    import paddle
+
+    found = [(f"w{i}", list(tensor.shape), tensor.dtype) for i, tensor in enumerate(tracee.weights)]
+    for i, tensor in enumerate(tracee.tensors):
+        shape = [-1 if (i, axis) in dynamic else size for axis, size in enumerate(tensor.shape)]
+        found.append((f"x{i}", shape, tensor.dtype))
+    return [*found, *((f"n{k}", [], paddle.int64) for k in range(ints))]
+
+
+def _run(
+    tracee: Tracee, values: list[Any], ints: list[Any], program: Any, watch: Watch, rewrites: Any, left: list[bool],
+) -> tuple[list[Any], list[int]]:  # fmt: skip
+    """What the method gives of the values of a program, and the places of those to whose elements it writes."""
+    from paddle.jit.dy2static.parameter_recorder import _global_inplace_map, _global_parameter_recorder
+
+    from hybrid_infer.frontends import _paddle_reasons
+    from hybrid_infer.frontends._paddle_source import convert
+
+    weights, tensors = values[: len(tracee.weights)], values[len(tracee.weights) :][: len(tracee.tensors)]
+    try:
+        results = list(tracee.run(weights, tensors, ints, convert))
+        keys = list(_global_inplace_map.params_dict.get(program_key(program), ()))
+        written = [place for place, value in enumerate(values) if any(value.is_same(key) for key in keys)]
+    except TraceError:
+        left.append(rewrites.left_in_branches())
+        raise
+    except Exception as error:
+        left.append(rewrites.left_in_branches())
+        if watch.refused or "but got Tensor" in str(error):
+            raise TraceError(FOREIGN, FOREIGN_REMEDY) from error
+        raise TraceError(*_paddle_reasons.explained(error)) from error
+    finally:
+        foreign, parameters = _global_parameter_recorder.pop(program)
+        _global_inplace_map.pop(program)
+    for tensor, parameter in zip(foreign, parameters, strict=True):
+        parameter.replace_all_uses_with(watch.cast_hook(tensor))
+    return [_as_value(result) for result in results], written
+
+
+def _numbers(results: list[Any], watch: Watch) -> frozenset[int]:
+    """Which results are integers that depend on sizes. Raises TraceError for one that may be a number or a tensor."""
+    found = frozenset(k for k, result in enumerate(results) if is_number(result))
+    if any(watch.is_size(result) for k, result in enumerate(results) if k not in found):
+        raise TraceError("a size that varies is one of its results", "Return tensors, and take sizes from them")
+    if any(result.is_same(each) for result in results for each in watch.counted):
+        raise TraceError("a number of elements (`size`) is one of its results", "Return it as a number: x.size + 0")
+    return found
+
+
 def _asserted(program: Any) -> list[Any]:
     """What a program asserts, which becomes a condition of its calls: eager code answers others, and raises."""
     block = program.global_block()
@@ -273,6 +291,13 @@ def _buffers_replaced() -> Iterator[None]:
 
     with replaced(paddle.nn.Layer, "__setattr__", set_attribute):
         yield
+
+
+#: What Paddle has otherwise in a program than eagerly, besides what `Watch` and those before it see to.
+_AS_EAGERLY: tuple[Callable[[], AbstractContextManager[Any]], ...] = (
+    _buffers_replaced, of_any_size, of_any_type, by_computed_widths, put_right, of_any_image, none_rounded,
+    with_all_digits,
+)  # fmt: skip
 
 
 def _as_value(result: Any) -> Any:
