@@ -51,10 +51,10 @@ def _conv(call: Call, x: Any, w: Any, b: Any = None) -> Any:
     seen = windows(padded, kernel, stride, dilation)
     places = seen.shape[2 : 2 + count]
     seen = np.moveaxis(seen, 1, 1 + count)  # batch, places, channels, kernel
-    each = w.shape[1] * int(np.prod(kernel, dtype=int))
-    seen = seen.reshape(x.shape[0], -1, groups, each).transpose(2, 0, 1, 3).reshape(groups, -1, each)
-    found = np.matmul(seen, wide(w).reshape(groups, -1, each).transpose(0, 2, 1))
-    found = found.reshape(groups, x.shape[0], -1, w.shape[0] // groups).transpose(1, 0, 3, 2)
+    each, area = (int(np.prod(sizes, dtype=int)) for sizes in (w.shape[1:], places))
+    seen = seen.reshape(x.shape[0], area, groups, each).transpose(2, 0, 1, 3).reshape(groups, x.shape[0] * area, each)
+    found = np.matmul(seen, wide(w).reshape(groups, w.shape[0] // groups, each).transpose(0, 2, 1))
+    found = found.reshape(groups, x.shape[0], area, w.shape[0] // groups).transpose(1, 0, 3, 2)
     y = found.reshape(x.shape[0], w.shape[0], *places)
     if b is not None:
         y = y + wide(b).reshape(1, -1, *[1] * count)
@@ -124,7 +124,7 @@ def _max_pool(call: Call, x: Any) -> Any:
     count = x.ndim - 2
     lowest: Any = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
     seen, kernel, stride, before = _pooled(call, x, lowest)
-    flat = seen.reshape(*seen.shape[: 2 + count], -1)
+    flat = seen.reshape(*seen.shape[: 2 + count], int(np.prod(kernel, dtype=int)))
     if call.count == 1:
         return flat.max(axis=-1)
     _, dilation = _layout(call, count)

@@ -202,3 +202,18 @@ def test_a_window_that_hangs_over_the_end_is_one_where_ceil_mode_says_so() -> No
     compare(_passes.plan(made), made, {"x": sample((1, 1, 1))})
     with pytest.raises(EngineError, match="MaxPool needs -1 to be at least 0"):
         _passes.plan(_free_model([node("MaxPool", ["x"], ["y"], **pool)], inputs, ["y"], {}))
+
+
+@pytest.mark.parametrize("group", [1, 4])
+def test_an_image_of_which_there_is_none_has_a_result_of_none(group: int) -> None:
+    nodes = [
+        node("Conv", ["x", "w"], ["y"], group=group, pads=[1, 1, 1, 1]),
+        node("MaxPool", ["y"], ["pooled"], kernel_shape=[3, 3]),
+        node("Relu", ["pooled"], ["z"]),
+    ]
+    made = model(nodes, {"x": ("float32", ("b", 4, 6, 5)), "w": ("float32", (8, 4 // group, 2, 2))}, ["y", "z"])
+    plan, w = _passes.plan(made), sample((8, 4 // group, 2, 2))
+    assert [found.shape for found in _interpret.run(plan, {"x": sample((0, 4, 6, 5)), "w": w})] == [
+        (0, 8, 7, 6), (0, 8, 5, 4)
+    ]  # fmt: skip
+    compare(plan, made, {"x": sample((3, 4, 6, 5)), "w": w})
