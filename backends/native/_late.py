@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from hybrid_infer._errors import PassingFault
-from hybrid_infer.backends.native import _build, _kernels, _libraries, _nvrtc, _parts, _size
+from hybrid_infer.backends.native import _build, _kernels, _libraries, _nvrtc, _parts
 from hybrid_infer.backends.native._build import ABSENT, FREE, Kernels
 from hybrid_infer.backends.native._cuda_access import Kernel
 from hybrid_infer.backends.native._plan import NAME, Plan, Step, refuse
@@ -39,14 +39,9 @@ def wanted(plan: Plan, kernels: Kernels, offers: Sequence[Offer]) -> dict[str, S
     }  # fmt: skip
     if not lacking or not offers:
         return lacking
-    fixed = {name: step for name, step in lacking.items() if not _open(plan, step)}
+    fixed = {name: step for name, step in lacking.items() if not _libraries.open_sizes(plan, step)}
     computed = _libraries.taken(plan, offers, only=fixed)
     return {name: step for name, step in fixed.items() if name not in computed}
-
-
-def _open(plan: Plan, step: Step) -> bool:
-    shapes = [plan.values[name].shape or () for name in (*step.inputs, *step.outputs) if name]
-    return any(_size.atoms(size) for shape in shapes for size in shape)
 
 
 def cubins(

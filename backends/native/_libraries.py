@@ -16,7 +16,8 @@ from hybrid_infer.backends.native._device import Device
 from hybrid_infer.backends.native._plan import NAME, Plan, Step
 from hybrid_infer.backends.native._schedule import Offer, Offered
 from hybrid_infer.backends.native._shelf import Shelf
-from hybrid_infer.backends.native._size import Atom
+from hybrid_infer.backends.native._size import Atom, Dim
+from hybrid_infer.backends.native._window import windows
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -148,8 +149,18 @@ class _Remembered:
 
 
 def _sizes(plan: Plan, step: Step, symbols: Mapping[Atom, int]) -> tuple[tuple[int, ...] | None, ...]:
+    return tuple(None if s is None else tuple(_size.evaluate(n, symbols) for n in s) for s in _dims(plan, step))
+
+
+def _dims(plan: Plan, step: Step) -> list[tuple[Dim, ...] | None]:
+    """Shapes of what a step reads and writes, and the windows in it: one may be cut to a length that no shape tells."""
     shapes = [plan.values[name].shape if name else None for name in (*step.inputs, *step.outputs)]
-    return tuple(None if s is None else tuple(_size.evaluate(n, symbols) for n in s) for s in shapes)
+    return [*shapes, *(None if each is None else (*each.sizes, *each.strides, each.start) for each in windows(step))]
+
+
+def open_sizes(plan: Plan, step: Step) -> set[Atom]:
+    """What a library is asked about a step depends on these of a call."""
+    return {atom for sizes in _dims(plan, step) for size in sizes or () for atom in _size.atoms(size)}
 
 
 def taken(plan: Plan, offers: Sequence[Offer], only: Collection[str] | None = None) -> set[str]:
@@ -164,7 +175,7 @@ def taken(plan: Plan, offers: Sequence[Offer], only: Collection[str] | None = No
         if only is not None and name not in only:
             continue
         shapes = [plan.values[each].shape or () for each in (*step.inputs, *step.outputs) if each]
-        symbols = dict.fromkeys((atom for shape in shapes for size in shape for atom in _size.atoms(size)), _SAMPLE)
+        symbols = dict.fromkeys(open_sizes(plan, step), _SAMPLE)
         whole = all(_size.evaluate(size, symbols) > 0 for shape in shapes for size in shape)
         found[name] = whole and any(offer(plan, step, symbols) is not None for offer in offers)
     return {name for name, computed in found.items() if computed}

@@ -143,6 +143,31 @@ def test_equal_steps_share_what_the_library_was_asked(cudnn: FakeCudnn, cuda: Fa
     program.close()
 
 
+def test_keys_that_are_cut_to_a_length_which_nothing_else_has_are_not_taken_for_others(
+    cudnn: FakeCudnn, cuda: FakeCuda
+) -> None:
+    """A cache of fixed size is read as far as it is filled: neither its own shape nor the result's tells how far."""
+    cut = ["zero", "filled", "axis"]
+    nodes = [
+        node("Shape", ["positions"], ["filled"]),
+        node("Slice", ["k", *cut], ["keys"]), node("Slice", ["v", *cut], ["values"]),
+        node("Transpose", ["keys"], ["kt"], perm=[0, 1, 3, 2]), node("MatMul", ["q", "kt"], ["s"]),
+        node("Softmax", ["s"], ["p"], axis=-1), node("MatMul", ["p", "values"], ["y"]),
+    ]  # fmt: skip
+    inputs: dict[str, Any] = {"q": ("float16", (2, 3, 1, 16)), "positions": ("int64", ("n",))}
+    inputs.update({name: ("float16", (2, 3, 32, 16)) for name in "kv"})
+    constants = {"zero": np.array([0]), "axis": np.array([2])}
+    plan = _passes.plan(_free_model(nodes, inputs, ["y"], constants))
+    assert [step.op for step in plan.steps if step.op != "sizes"] == ["attention"]
+    assert _libraries.taken(plan, [_cudnn.Graphs().offer])  # about a sample of that length
+    program, graph = program_of(plan)
+    cudnn.count.clear()
+    for count in (5, 20, 5):
+        feeds = {n: _held(sample(inputs[n][1], i) / 2, "float16") for i, n in enumerate("qkv")}
+        check(plan, program, graph, {**feeds, "positions": np.arange(count)})
+    assert cudnn.count["pygraph"] == 2 and not cuda.count["cuLaunchKernel"]
+
+
 def test_after_a_capture_the_handle_is_on_a_stream_that_is_there(cudnn: FakeCudnn, cuda: FakeCuda) -> None:
     """It is asked about other sizes then, and about other plans."""
     for size in (16, 24):
