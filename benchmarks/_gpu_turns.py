@@ -44,11 +44,12 @@ def tune_alone() -> None:
 
 
 def choose_alone() -> None:
-    """The same for the native engine, which times what cuBLASLt proposes."""
+    """The same for the native engine, which times what cuBLASLt proposes, and convolutions by themselves and fused."""
     if taken():
-        from hybrid_infer.backends.native import _algorithms
+        from hybrid_infer.backends.native import _algorithms, _fused_convolutions
 
-        _in_turn(_algorithms, "_timed")
+        for timing in (_algorithms, _fused_convolutions):
+            _in_turn(timing, "_timed")
 
 
 def _in_turn(holder: Any, name: str) -> None:

@@ -29,7 +29,7 @@ from benchmarks import (
 from benchmarks._gpu_budget import Budget
 from benchmarks._gpu_models import MODELS, Model
 from hybrid_infer._errors import EngineError, PassingFault
-from hybrid_infer.backends.native import _algorithms, engine
+from hybrid_infer.backends.native import _algorithms, _fused_convolutions, engine
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -181,18 +181,19 @@ def test_what_measures_waits_for_what_makes_and_others_for_it(
     assert all(end <= start or last <= begin for begin, end in (each[0] for each in told) for start, last in alone)
 
 
+@pytest.mark.parametrize("module", [_algorithms, _fused_convolutions])
 def test_the_native_engine_chooses_algorithms_while_no_other_process_times_what_it_chooses_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What several time on one GPU at once takes as long as they let each other."""
-    module: Any = _algorithms
 
     def timed(what: str) -> str:
         with open(tmp_path / "tuning", "a", encoding="utf-8") as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return what
 
-    monkeypatch.setattr(module, "_timed", timed)
+    for each in (_algorithms, _fused_convolutions):
+        monkeypatch.setattr(each, "_timed", timed)
     _gpu_peers.native(Small(), [])
     assert module._timed is timed  # there are no others
     monkeypatch.setenv(_gpu_turns.VARIABLE, str(tmp_path))
