@@ -170,7 +170,7 @@ def main(
 
 if __name__ == "__main__":
     parser = _measure.arguments(__doc__ or "")
-    parser.add_argument("models", nargs="*", metavar="model", help=f"which of {', '.join(MODELS)} (default: all)")
+    parser.add_argument("models", nargs="*", metavar="model", help=f"which of {'; '.join(MODELS)} (default: all)")
     parser.add_argument("--budget", type=float, metavar="SECONDS", help="that the whole run may take (default: any)")
     parser.add_argument("--rest", action="store_true", help="only the rows that the page does not have whole")
     parser.add_argument("--without", action="append", default=[], choices=[COMPILED, BEST, PROCESSES],

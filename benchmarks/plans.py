@@ -83,7 +83,7 @@ def _moved(plan: Any, step: Any, symbols: Any) -> int:
 
 def main() -> int:
     parser = _measure.arguments(__doc__ or "")
-    parser.add_argument("names", nargs="*", metavar="model", help=f"which of {', '.join(MODELS)} (default: all)")
+    parser.add_argument("names", nargs="*", metavar="model", help=f"which of {'; '.join(MODELS)} (default: all)")
     parser.add_argument("--dtype", default="float16", help="of weights and arguments (default: float16)")
     options = parser.parse_args()
     head = ["model", "batch", "operators", "launches", "MB moved", "MB at least", "s to plan"]

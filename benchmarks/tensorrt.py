@@ -99,7 +99,7 @@ def main(rounds: int, models: Sequence[str] = tuple(MODELS)) -> str:
 
 if __name__ == "__main__":
     parser = _measure.arguments(__doc__ or "")
-    parser.add_argument("models", nargs="*", metavar="model", help=f"which of {', '.join(MODELS)} (default: all)")
+    parser.add_argument("models", nargs="*", metavar="model", help=f"which of {'; '.join(MODELS)} (default: all)")
     asked = parser.parse_args()
     if unknown := set(asked.models) - set(MODELS):
         parser.error(f"no model is called {', '.join(sorted(unknown))}")
