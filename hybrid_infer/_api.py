@@ -28,11 +28,6 @@ def _as_given(function: Callable[Concatenate[Any, _Options], Any]) -> Decorator[
         _options.check_names(names)
         if names or len(args) > 1:
             return function(*args, **kwargs)
-        if len(args) == 1 and args[0] is None:  # more likely a layer that some function forgot to return
-            raise TypeError(
-                f"{function.__name__}() was given None; it takes a function written in Python, a bound method, a "
-                f"torch.nn.Module or a paddle.nn.Layer. What decorates is {function.__name__}(), with options or none"
-            )
         decorator = function()  # type: ignore[call-arg]
         target = args[0] if args else kwargs.get("function")
 
@@ -53,6 +48,7 @@ def _of_one(decorate: Callable[[Any], Any]) -> Callable[..., Any]:
             raise TypeError(
                 f"What inference() made of its options was given {len(args)} arguments{more}; it takes one: a function "
                 "written in Python, a bound method, a torch.nn.Module or a paddle.nn.Layer, as in `inference()(layer)`"
+                + _OF_NONE
             )
         return decorate(args[0])
 
@@ -106,8 +102,8 @@ def inference(
 
     Parameters
     ----------
-    function : a function, a bound method, a ``torch.nn.Module`` or a ``paddle.nn.Layer``. Without it, or with None and
-        options: a decorator.
+    function : a function, a bound method, a ``torch.nn.Module`` or a ``paddle.nn.Layer``. Without it, or with None: a
+        decorator.
     cache_static_model : keep static models on disk and reuse them. False: nothing is read from or left there.
     save_model_dir : root of the store. Default: ``HYBRID_INFER_CACHE_DIR``, else the user's cache directory.
     memory_pool_init_size_mb : MB, first reservation of the GPU arena (of no effect on a CPU).
@@ -241,7 +237,13 @@ def _one_by_one(target: Any, asked: str) -> str:
     return ""
 
 
+#: A call of `inference(made())`, where `made` forgot to return its layer, is one of the decorator.
+_OF_NONE = ". inference(None) is a decorator too: where a layer was meant to be called, it was None"
+
+
 def _hint(target: Any) -> str:
+    if hasattr(target, "shape") and hasattr(target, "dtype"):
+        return _OF_NONE
     if isinstance(target, type):
         return ". Put the decorator on the class's method, or wrap an instance"
     if isinstance(target, (str, bool)):

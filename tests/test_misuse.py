@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hybrid_infer
@@ -267,12 +268,17 @@ def test_what_is_given_is_not_compared() -> None:
 
 
 def test_none_is_no_layer() -> None:
-    with pytest.raises(TypeError, match=r"^inference\(\) was given None; it takes.*decorates is inference\(\)"):
-        inference(None)
-    for decorator in (inference(), inference(function=None), inference(None, backend="null")):
+    def mine(function: Any = None, **options: Any) -> Any:
+        return inference(function, **options)
+
+    made = (inference(), inference(None), inference(function=None), inference(None, backend="null"), mine())
+    for decorator in made:
         with pytest.raises(TypeError, match=r"^inference\(\) was given None; it takes"):
             decorator(None)
         assert hybrid_infer.is_inference_mode(decorator(lambda x: x))
+        for given in ([np.ones(3)], [np.ones(3), None]):  # of a layer that a function forgot to return
+            with pytest.raises(TypeError, match=r"inference\(None\) is a decorator too: where a layer .* it was None"):
+                decorator(*given)
 
 
 @pytest.mark.parametrize(
