@@ -16,11 +16,13 @@ def first_equal(
     block: Any,
     pairs: Sequence[tuple[Any, Any]],
     ties: Sequence[tuple[Expr, Expr]],
+    cuts: Sequence[tuple[Any, int, Any]],
     recorded: Callable[[Any], Sequence[int]],
 ) -> tuple[int, list[tuple[Expr, Expr]]] | None:
     """The first pair of a size and what it may be (a size, a form) that agree whatever the sizes of the inputs.
 
-    `ties`: sizes of inputs that are taken to agree. Differences are written into a copy of the program and analysed
+    `ties`: sizes of inputs that are taken to agree; `cuts`: results, an axis of each and the size that it is taken to
+    have. Differences are written into a copy of the program and analysed
     there. Beside it stand the sizes of inputs that the analysis took to agree on its own account. None where nothing
     was proven.
     """
@@ -48,6 +50,8 @@ def first_equal(
     try:
         with paddle.static.program_guard(copy, paddle.static.Program()):
             _stretch(copy)
+            for result, axis, size in cuts:
+                _resize(places.look_up(result), axis, places.look_up(size))
             _tie(inputs, ties)
             differences = [value(size) - value(other) for size, other in pairs]
             shapes = {name: recorded(given) for name, given in inputs.items()}
@@ -84,6 +88,23 @@ def _stretch(program: Any) -> None:
     paddle.pir.set_insertion_point_to_block_end(program.global_block())
 
 
+def _resize(value: Any, axis: int, size: Any) -> None:
+    """Give a value, for all that uses it, another size along an axis."""
+    import paddle
+
+    users = value.all_used_ops()
+    paddle.pir.set_insertion_point_after(value.get_defining_op())
+    _handed_on(value, paddle.reshape(value, [*[0] * axis, size, *[0] * (value.ndim - axis - 1)]), users)
+    paddle.pir.set_insertion_point_to_block_end(value.get_defining_op().get_parent_block())
+
+
+def _handed_on(given: Any, made: Any, users: Sequence[Any]) -> None:
+    """Have operators take one value in the place of another."""
+    for operand in (operand for op in users for operand in op.operands()):
+        if operand.source().is_same(given):
+            operand.set_source(made)
+
+
 def _taken(again: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> list[tuple[Expr, Expr]]:
     """The sizes that vary, of copies of inputs by name, for which an analysis has one symbol, or a number."""
     first: dict[str, Expr] = {}
@@ -115,10 +136,7 @@ def _tie(inputs: Mapping[str, Any], ties: Sequence[tuple[Expr, Expr]]) -> None:
         for (_, source, at), (_, tied, axis) in ties:
             if tied == number:
                 sizes[axis] = paddle.shape(inputs[f"x{source}"])[at]
-        made = paddle.reshape(given, sizes)
-        for operand in (operand for op in users for operand in op.operands()):
-            if operand.source().is_same(given):
-                operand.set_source(made)
+        _handed_on(given, paddle.reshape(given, sizes), users)
     paddle.pir.set_insertion_point_to_block_end(last.block)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from hybrid_infer._types import Condition, Expr
 from hybrid_infer.frontends._paddle_proof import first_equal
+from hybrid_infer.frontends._paddle_recurrent import parts
 from hybrid_infer.frontends._paddle_windows import constant
 
 _COMPARED: dict[str, tuple[str, bool, Callable[[int, int], bool]]] = {
@@ -254,9 +255,11 @@ class Sizes:
 
     def _proven(self, block: Any, pairs: Sequence[tuple[Any, Any]]) -> int | None:
         """The first of the pairs whose two sizes agree: by themselves, or if sizes do that the example has alike."""
-        tied = self._tied() if self._assuming else []
-        for ties in [[], tied] if tied else [[]]:
-            found = first_equal(block, pairs, ties, self.recorded)
+        tied, cuts = (self._tied(), self._cuts(block)) if self._assuming else ([], [])
+        held = [condition for *_, condition in cuts if condition is not None]
+        attempts = itertools.product([[], tied] if tied else [[]], [[], cuts] if cuts else [[]])
+        for ties, taken_whole in attempts:
+            found = first_equal(block, pairs, ties, [cut[:3] for cut in taken_whole], self.recorded)
             if found is None:
                 continue
             # The analysis takes sizes to agree where an operator needs it, whether or not eager code stretches one.
@@ -265,8 +268,36 @@ class Sizes:
                 if taken and not self._assuming:
                     return None
                 self._keep([["==", first, second] for first, second in (*ties, *taken)])
+                self._keep(held if taken_whole else [])
                 return place
         return None
+
+    def _cuts(self, block: Any) -> list[tuple[Any, int, Any, Condition | None]]:
+        """What is cut off from the start of an axis to a size, as of a table of positions: the result, axis and size.
+
+        The analysis takes the result for a size of its own, as the axis may be shorter: under the condition, if one is
+        needed, that comes with it, it is not.
+        """
+        found: list[tuple[Any, int, Any, Condition | None]] = []
+        for op in block.ops:
+            if op.name() != "pd_op.slice" or len(op.attrs()["axes"]) != 1 or op.attrs()["decrease_axis"]:
+                continue
+            value, start, end = op.operands_source()
+            axis, given = op.attrs()["axes"][0], self.recorded(value)
+            try:
+                stacked, kind = _maker(end)
+                if kind != "stack" or constant(start) != [0] or self.recorded(op.result(0))[axis] >= 0:
+                    continue
+                (last,) = parts(stacked.operands_source()[0])
+                size = self._size(last, resolve=False)
+                before = [cut for cut in found if cut[0].is_same(value) and cut[1] == axis]
+                whole = self._size(before[0][2], resolve=False) if before else _constant(given[axis])
+            except (_Unknown, ValueError):
+                continue
+            if whole.number >= size.number >= 0 and _natural(whole.form) and _natural(size.form):
+                same = whole.form == size.form
+                found.append((op.result(0), axis, last, None if same else ["<=", size.form, whole.form]))
+        return found
 
     def _number_of(self, form: Expr) -> int:
         """What a size of an input is for the example."""

@@ -218,6 +218,36 @@ def test_a_causal_table_that_is_cut_behind_what_a_cache_holds() -> None:
     served(captures=2)
 
 
+def test_a_table_of_angles_that_is_cut_to_the_length() -> None:
+    """As a LLaMA's code has it, which checks the shape of what was turned by them."""
+    table = paddle.linspace(-1, 1, 12 * 8).reshape([1, 12, 1, 8])
+
+    def turned(x: Any, table: Any) -> Any:
+        length = x.shape[1]
+        angles = table[:, :length, :, ...]
+        heads = x.reshape([0, 0, 2, 8]) * angles[:, : x.shape[1], :, :]
+        if heads.shape != [x.shape[0], length, 2, 8]:
+            raise ValueError(f"heads of shape {heads.shape}")
+        return heads.transpose([0, 2, 1, 3])
+
+    hot = inference(turned, fallback="error")
+    for length in range(3, 9):
+        twice(hot, turned, grid(2, length, 16), table)
+    served(captures=2)
+
+
+def test_what_a_table_is_too_short_for_is_seen() -> None:
+    table = grid(6, 4)
+
+    def looked_up(x: Any, table: Any) -> Any:
+        part = table[: x.shape[0]]
+        return part * x if part.shape[0] == x.shape[0] else x - part[0]
+
+    hot = inference(looked_up, fallback="error", verify="off")
+    for length in (3, 4, 5, 6, 7, 9, 2, 8):
+        twice(hot, looked_up, grid(length, 4), table)
+
+
 def _averaged(x: Any) -> Any:
     return x.mean(0), x.mean() + x.shape[0]
 
