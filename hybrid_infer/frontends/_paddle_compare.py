@@ -22,8 +22,9 @@ _OF_CONSTANTS = frozenset(
     }
 )  # fmt: skip
 
-#: What stands for an operator where its numbers are computed.
-_INSTEAD = {"pad": "pad3d"}
+#: What stands for an operator where its numbers are computed, and those whose form has a 0 and a 1 of its own.
+_INSTEAD = {"pad": "pad3d", "tril": "less_equal", "triu": "greater_equal"}
+_COUNTED = {"tril", "triu"}
 #: Operators that cut tensors by numbers, which Paddle's own code may compute of a size.
 _CUT = ("split", "slice", "strided_slice")
 #: Operators with axes among their operands, and where: the converter takes those that are no constants for all or none.
@@ -112,10 +113,12 @@ def _compare_numbers(open_sizes: Trace, fixed: Trace) -> None:
         kept = {op.name() for op in _outside_of_branches(fixed.program.global_block())}
         there = {name.removeprefix("pd_op.") for name in names[0]}
         lost = {name.removeprefix("pd_op.") for name in kept} - there
-        lost -= {name for name, other in _INSTEAD.items() if other in there}
+        instead = {name for name in lost if _INSTEAD.get(name) in there}
+        lost -= instead
+        counted = loops or bool(instead & _COUNTED)
         if lost - _OF_CONSTANTS and not loops:
             raise TraceError(f"Paddle leaves {min(lost - _OF_CONSTANTS)} out where sizes vary")
-        strange = [value for value in given if value[0] not in known and not (loops and value[0] in (0, 1))]
+        strange = [value for value in given if value[0] not in known and not (counted and value[0] in (0, 1))]
     for number, value in strange:
         if not all(any(_is_size(v) for v in operands) for operands in _beside(value)):
             raise TraceError(f"Paddle takes a size that varies for a number ({number:g})")

@@ -31,6 +31,7 @@ from hybrid_infer.frontends._paddle_recurrent import as_traced
 from hybrid_infer.frontends._paddle_sides import Sides, escaped
 from hybrid_infer.frontends._paddle_sizes import Sizes
 from hybrid_infer.frontends._paddle_swallowed import refused
+from hybrid_infer.frontends._paddle_triangles import by_computed_diagonals
 from hybrid_infer.frontends._paddle_unshuffled import of_any_image
 from hybrid_infer.frontends._paddle_watch import FOREIGN, FOREIGN_REMEDY, Watch, is_number
 
@@ -295,8 +296,8 @@ def _buffers_replaced() -> Iterator[None]:
 
 #: What Paddle has otherwise in a program than eagerly, besides what `Watch` and those before it see to.
 _AS_EAGERLY: tuple[Callable[[], AbstractContextManager[Any]], ...] = (
-    _buffers_replaced, of_any_size, of_any_type, by_computed_widths, put_right, of_any_image, none_rounded,
-    with_all_digits,
+    _buffers_replaced, of_any_size, of_any_type, by_computed_widths, by_computed_diagonals, put_right, of_any_image,
+    none_rounded, with_all_digits,
 )  # fmt: skip
 
 

@@ -218,6 +218,20 @@ def test_a_causal_table_that_is_cut_behind_what_a_cache_holds() -> None:
     served(captures=2)
 
 
+@pytest.mark.parametrize("dtype", ["bool", "float32", "int64"])
+def test_a_triangle_whose_diagonal_is_the_length_of_a_cache(dtype: str) -> None:
+    def causal(x: Any, keys: Any) -> Any:
+        length, before = x.shape[1], keys.shape[1]
+        ones = paddle.ones([length, length + before], dtype=dtype)
+        upper = paddle.triu(ones * -math.inf if dtype == "float32" else ones, before + 1)
+        return paddle.tril(ones, diagonal=before)[None].expand([x.shape[0], -1, -1]), upper, x.tril(before - length)
+
+    hot = inference(causal, fallback="error", verify="off")
+    for length, before in ((1, 3), (1, 4), (1, 5), (4, 6), (2, 1), (6, 2)):
+        twice(hot, causal, grid(2, length, 8), grid(2, before, 8))
+    served(captures=3)
+
+
 def test_a_table_of_angles_that_is_cut_to_the_length() -> None:
     """As a LLaMA's code has it, which checks the shape of what was turned by them."""
     table = paddle.linspace(-1, 1, 12 * 8).reshape([1, 12, 1, 8])
