@@ -25,8 +25,8 @@ _OF_CONSTANTS = frozenset(
 #: What stands for an operator where its numbers are computed, and those whose form has a 0 and a 1 of its own.
 _INSTEAD = {"pad": "pad3d", "tril": "less_equal", "triu": "greater_equal"}
 _COUNTED = {"tril", "triu"}
-#: Operators that cut tensors by numbers, which Paddle's own code may compute of a size.
-_CUT = ("split", "slice", "strided_slice")
+#: Operators that cut tensors, or write to parts of them, by numbers which Paddle's own code may compute of a size.
+_CUT = ("split", "slice", "strided_slice", "set_value_with_tensor")
 #: Operators with axes among their operands, and where: the converter takes those that are no constants for all or none.
 _AXES = {
     "sum": 1, "max": 1, "min": 1, "amax": 1, "amin": 1, "prod": 1, "argmax": 1, "argmin": 1, "cumsum": 1, "concat": 1,

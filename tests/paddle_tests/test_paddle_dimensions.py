@@ -218,6 +218,17 @@ def test_a_causal_table_that_is_cut_behind_what_a_cache_holds() -> None:
     served(captures=2)
 
 
+def test_a_place_that_paddle_counts_from_the_end_of_a_size_that_varies() -> None:
+    """It adds -1 for the size to it: the part that is replaced would be another one."""
+
+    def replaced(x: Any) -> Any:
+        return paddle.select_scatter(x, x[:, 0] * 2, 1, -1), paddle.slice_scatter(x, x[:, :1], [1], [-2], [-1], [1])
+
+    hot = inference(replaced, fallback="error", verify="off")
+    for length in (3, 4, 5, 6, 3):
+        twice(hot, replaced, grid(2, length, 4))
+
+
 @pytest.mark.parametrize("dtype", ["bool", "float32", "int64"])
 def test_a_triangle_whose_diagonal_is_the_length_of_a_cache(dtype: str) -> None:
     def causal(x: Any, keys: Any) -> Any:
