@@ -134,8 +134,8 @@ def converter_loaded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         forks.converter()
         alone = _paddle_onnx._in_child
 
-        def convert(script: Path, described: str, log: str) -> None:
-            (forks.converted if script == _paddle_onnx._CONVERTER else alone)(script, described, log)
+        def convert(script: Path, described: str) -> None:
+            (forks.converted if script == _paddle_onnx._CONVERTER else alone)(script, described)
 
         monkeypatch.setattr(_paddle_onnx, "_in_child", convert)
 

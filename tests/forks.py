@@ -102,14 +102,15 @@ def converter() -> Zygote:
     return made
 
 
-def converted(script: Path, described: str, log: str) -> None:
+def converted(script: Path, described: str) -> None:
     """Run Paddle's converter to its end, as ``_paddle_onnx._in_child`` does, in a process that has it loaded."""
+    log = os.path.join(os.path.dirname(described), "log")
     request = {
         "script": "import converter, sys; converter.main(sys.argv[1])", "file": "", "arguments": [described],
         "folder": os.path.dirname(described), "out": log, "log": log, "environment": _environment(),
     }  # fmt: skip
     if status := _status(converter(), request):
-        raise subprocess.CalledProcessError(status, [str(script), described])
+        raise subprocess.CalledProcessError(status, [str(script), described], Path(log).read_bytes())
 
 
 def _status(zygote: Zygote, request: dict[str, Any]) -> int:

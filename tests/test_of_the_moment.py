@@ -15,6 +15,9 @@ from hybrid_infer._errors import TraceError
 FAULTS = [
     RecursionError("maximum recursion depth exceeded"),
     MemoryError(),
+    FileNotFoundError(2, "No usable temporary directory found in ['/tmp']"),
+    OSError(122, "Disk quota exceeded"),
+    RuntimeError("can't start new thread"),
     ValueError("I/O operation on closed file."),
     AttributeError("module 'torch._dynamo' has no attribute 'exc'"),
     TraceError("partially initialized module 'sympy' has no attribute 'core' (most likely due to a circular import)"),

@@ -75,12 +75,13 @@ def converted(folder: str, program: str, weights: str) -> bytes:
     }
     described = os.path.join(folder, "request.json")
     Path(described).write_text(json.dumps(request), encoding="utf-8")
-    log = os.path.join(folder, "log")
     try:
-        _in_child(_LEGACY if legacy else _CONVERTER, described, log)
+        _in_child(_LEGACY if legacy else _CONVERTER, described)
         return Path(model).read_bytes()
     except subprocess.CalledProcessError as error:
-        said = _reason(Path(log).read_text(encoding="utf-8", errors="replace"))
+        if error.returncode == -9:
+            raise TraceError("the process that runs paddle2onnx was killed, as for want of memory") from error
+        said = _reason(error.stdout.decode("utf-8", errors="replace"))
         if "unsupported operators" in said and os.path.exists(supported):
             known = json.loads(Path(supported).read_text(encoding="utf-8"))
             said = f"it has no form of {', '.join(_unknown(text, known)) or 'one of the operators'}"
@@ -89,19 +90,21 @@ def converted(folder: str, program: str, weights: str) -> bytes:
         raise TraceError(f"the process that runs paddle2onnx failed: {error}") from error
 
 
-def _in_child(script: Path, request: str, log: str) -> None:
-    """Run a converter to its end; `log` gets what it says. Raises CalledProcessError, TimeoutExpired and OSError."""
+def _in_child(script: Path, request: str) -> None:
+    """Run a converter to its end. Raises CalledProcessError with what it said, TimeoutExpired and OSError.
+
+    What it says takes no room on the disk, so that it can say that there is none.
+    """
     isolated = ["-I"] if script == _LEGACY else ["-I", "-S"]
-    with open(log, "wb") as out:
-        subprocess.run(
-            [sys.executable, *isolated, str(script), request],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            timeout=_TIMEOUT_S,
-            check=True,
-            cwd=os.path.dirname(request),
-        )
+    subprocess.run(
+        [sys.executable, *isolated, str(script), request],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=_TIMEOUT_S,
+        check=True,
+        cwd=os.path.dirname(request),
+    )
 
 
 def _adapted(node: Any) -> Any:

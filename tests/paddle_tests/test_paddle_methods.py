@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -128,6 +131,10 @@ def test_a_copy_of_other_sizes_is_what_eager_makes_of_it() -> None:
             same(hot(grid(rows, 2)), copied_over(grid(rows, 2)))
 
 
+def doubled(x: Any) -> Any:
+    return x * 2
+
+
 def test_what_eager_refuses_is_refused() -> None:
     hot = inference(backend="onnxruntime")(of_another_shape)
     with paddle.no_grad():
@@ -148,3 +155,38 @@ def test_a_converter_that_ends_without_a_word_has_no_reason() -> None:
     assert _paddle_onnx._reason(progress) == "its process ended without a reason"
     assert _paddle_onnx._reason(progress + "[ERROR] no form\n") == "no form"
     assert _paddle_onnx._reason(progress + "RuntimeError: lost\n\n") == "RuntimeError: lost"
+
+
+@pytest.mark.alone
+def test_a_converter_that_finds_no_room_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    run = subprocess.run
+
+    def without_room(*args: Any, **given: Any) -> Any:
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        try:
+            return run(*args, **given)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    hot = inference(backend="onnxruntime")(lambda x: x * 2 + 1)
+    with paddle.no_grad(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_paddle_onnx.subprocess, "run", without_room)
+        same(hot(paddle.ones([4, 4])), paddle.ones([4, 4]) * 3)
+    assert "File too large" in caplog.text
+
+
+def test_a_converter_that_was_killed_is_no_fault_of_the_program(caplog: pytest.LogCaptureFixture) -> None:
+    def killed(script: Path, described: str) -> None:
+        raise subprocess.CalledProcessError(-9, [str(script), described], b"")
+
+    def found() -> Any:  # as another process does
+        return inference(backend="onnxruntime")(doubled)
+
+    with paddle.no_grad():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_paddle_onnx, "_in_child", killed)
+            same(found()(paddle.ones([4, 4])), paddle.ones([4, 4]) * 2)
+        assert "was killed" in caplog.text and counts()["captures"] == 0
+        same(found()(paddle.ones([4, 4])), paddle.ones([4, 4]) * 2)
+    assert counts()["captures"] == 1
