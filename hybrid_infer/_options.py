@@ -214,7 +214,7 @@ def _check_path(values: dict[str, Any]) -> None:
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text:
         raise OptionError("save_model_dir", path, "None or the path of a directory")
-    values["save_model_dir"] = os.path.expanduser(text)
+    values["save_model_dir"] = _expanded(text)
 
 
 def _names(name: str, value: Any) -> tuple[str, ...]:
@@ -341,10 +341,20 @@ def store_root(options: Options) -> Path:
         return Path(options.save_model_dir)
     named = os.environ.get("HYBRID_INFER_CACHE_DIR")
     if named:
-        return Path(named).expanduser()
-    from platformdirs import user_cache_path
+        return Path(_expanded(named))
+    from platformdirs import user_cache_dir
 
-    return Path(user_cache_path("hybrid_infer", appauthor=False))
+    try:
+        found = user_cache_dir("hybrid_infer", appauthor=False)
+    except RuntimeError:  # from a release on, for a user without a home directory; "~" stays in it before
+        found = "~/.cache/hybrid_infer"
+    return Path(_expanded(found))
+
+
+def _expanded(path: str) -> str:
+    """A path with the home directory for "~": "/" for a user who has none, such as the number given to a container."""
+    found = os.path.expanduser(path)
+    return f"/{path[2:]}" if found == path and f"{path}/".startswith("~/") else found
 
 
 def open_store(options: Options) -> Any:
@@ -370,7 +380,7 @@ def store_bases(root: Path) -> list[Path]:
     for named in (os.environ.get("HYBRID_INFER_CACHE_READONLY") or "").split(os.pathsep):
         if not named:
             continue
-        path = Path(named).expanduser()
+        path = Path(_expanded(named))
         real = os.path.realpath(path)
         if real == os.path.realpath(root) or real in found:
             continue

@@ -238,6 +238,23 @@ def test_a_directory_below_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert _options.store_root(_options.make({"save_model_dir": "~/mine"})) == tmp_path / "mine"
 
 
+def test_a_user_without_a_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    pwd = pytest.importorskip("pwd")
+
+    def unknown(number: int) -> Any:
+        raise KeyError(number)
+
+    for name in ("HOME", "XDG_CACHE_HOME", "HYBRID_INFER_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert _options.store_root(_options.make({})) == Path("/.cache/hybrid_infer")
+    assert _options.store_root(_options.make({"save_model_dir": "~/mine"})) == Path("/mine")
+    monkeypatch.setenv("HYBRID_INFER_CACHE_DIR", "~")
+    assert _options.store_root(_options.make({})) == Path("/")
+    monkeypatch.setenv("HYBRID_INFER_CACHE_READONLY", "~")
+    assert _options.store_bases(Path("/elsewhere")) == [Path("/")]
+
+
 def test_the_function_that_was_called_is_named() -> None:
     with pytest.raises(TypeError, match=r"^to_static\(\) has no option 'bakend'; did you mean 'backend'\?"):
         to_static(bakend="auto")
