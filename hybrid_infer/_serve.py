@@ -158,7 +158,8 @@ def _use(
         return unused(state, request, family, held, built, unlike, result, outcome, (place, magnitudes))
     if built.fresh:
         state.counters.count("builds")
-    if request.chooses and choice is None and comparable and not request.frozen:
+    chooses = request.chooses and choice is None and comparable and not request.frozen
+    if chooses:
         from hybrid_infer import _candidates
 
         try:
@@ -182,7 +183,7 @@ def _use(
     if built.profile is not None:
         _ranges.settled(request, held, built.engine, built.profile)
     _verified.publish(request, held, built)
-    if choice is not None:
+    if chooses and choice is not None:  # else it is on disk, and its time would begin anew there
         _router.remember(request, held, choice)
         _chosen.note(request, held, choice)
         _chosen.remember(request, held, choice)

@@ -17,6 +17,7 @@ from torch_support import Block, counts, same, twice
 
 import hybrid_infer
 from hybrid_infer import _choice, _dispatch, _family, _provisional, _router, inference, stance
+from hybrid_infer.cache import _files
 
 pytestmark = pytest.mark.torch
 
@@ -181,6 +182,27 @@ def test_an_engine_that_was_far_ahead_on_a_busy_machine_is_not_measured_again_at
     now[0] += 1e6  # another process, long after
     twice(layer, Block.forward.__get__(layer), X)
     assert len(times) == measured and counts()["hits"] == 3  # all but the one that the static model was compared with
+
+
+@pytest.mark.parametrize("steady", [False, True])
+def test_a_choice_that_was_found_is_not_written_again(
+    steady: bool, monkeypatch: pytest.MonkeyPatch, store: Path
+) -> None:
+    """Else what was measured on a busy machine counts as measured just now, as often as a process starts."""
+
+    class Hot(Block):
+        forward = inference()(Block.forward)
+
+    times = decided(monkeypatch, steady=steady, eager=1.0, onnxruntime=0.9)
+    layer = Hot()
+    twice(layer, Block.forward.__get__(layer), X)
+    before = {path: path.stat().st_ino for path in store.rglob("*.json")}
+    hybrid_infer.release(layer)
+    with monkeypatch.context() as patched:
+        patched.setattr(_files, "write_new", lambda *args, **kwargs: pytest.fail("it was written"))
+        twice(layer, Block.forward.__get__(layer), X)
+    assert {path: path.stat().st_ino for path in store.rglob("*.json")} == before
+    assert len(times) == 1 and counts()["hits"] == 3
 
 
 @pytest.mark.parametrize("note", [b"[1]", b"no JSON", b'{"KEY": 1}', b'{"KEY": {"choice": "onnxruntime"}}',
