@@ -16,7 +16,7 @@ _WAIT = 5.0  # seconds for which an update waits for somebody else's
 
 
 def read(root: Root, path: str) -> bytes:
-    """The bytes of a note; none where there is none, or none that may be trusted."""
+    """The bytes of a note; none where there is none, or none that may be trusted or can be read for the moment."""
     try:
         _files.check_directory(os.path.dirname(path), root.owners)
         return _files.read(path, root.owners)
@@ -25,10 +25,17 @@ def read(root: Root, path: str) -> bytes:
 
 
 def update(root: Root, path: str, lock: Any, merge: Callable[[bytes], bytes]) -> None:
-    """Replace a note by ``merge(note)``, one process at a time. Raises OSError or Damage."""
+    """Replace a note by ``merge(note)``, one process at a time. Raises OSError or Damage.
+
+    One that is there and cannot be read for the moment stays: what others have put into it would be lost.
+    """
     with lock(_WAIT) as alone:
         if not alone:
             return
         directory = os.path.dirname(path)
         _files.check_directory(directory, root.owners)
-        _files.replace(path, os.path.join(directory, _files.unique_name(".new")), merge(read(root, path)))
+        try:
+            before = _files.read(path, root.owners)
+        except (FileNotFoundError, PermissionError, _files.Damage):
+            before = b""
+        _files.replace(path, os.path.join(directory, _files.unique_name(".new")), merge(before))

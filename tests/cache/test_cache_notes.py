@@ -73,6 +73,26 @@ def test_a_note_that_cannot_be_written_costs_a_warning(tmp_path: Path, monkeypat
     assert store.note(entry, "n") == b""
 
 
+def test_a_note_that_cannot_be_read_for_the_moment_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "root")
+    entry = store.publish(METHOD, {}, {"graph.onnx": b"x"})
+    assert entry is not None
+    store.update_note(entry, "n", appended(b"1"))
+
+    def unreachable(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "read", unreachable)
+        with pytest.warns(CacheWarning, match="Input/output error"):
+            store.update_note(entry, "n", appended(b"2"))
+        assert store.note(entry, "n") == b""
+    store.update_note(entry, "n", appended(b"3"))
+    assert store.note(entry, "n") == b"13"
+
+
 def test_a_note_behind_a_link_is_not_read(tmp_path: Path) -> None:
     store = Store(tmp_path / "root")
     entry = store.publish(METHOD, {}, {"graph.onnx": b"x"})
