@@ -193,7 +193,8 @@ def _without(
 #: an interrupt broke off, streams that are closed, too little memory, a disk on which nothing can be written, no more
 #: threads or processes, a trace of the program's own on another thread.
 _OF_THE_MOMENT = (
-    r"RecursionError|maximum recursion depth|MemoryError|[Cc]annot allocate memory|partially initialized module|"
+    r"RecursionError|maximum recursion depth|MemoryError|[Cc]annot allocate memory|std::bad_alloc|"
+    r"failed to map segment|partially initialized module|"
     r"circular import|module '[\w.]+' has no attribute|already exists in dispatch namespace|"
     r"I/O operation on closed file|Too many open files|No space left on device|Disk quota exceeded|File too large|"
     r"Read-only file system|Input/output error|No usable temporary directory|can't start new thread|"

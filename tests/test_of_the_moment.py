@@ -15,6 +15,8 @@ from hybrid_infer._errors import TraceError
 FAULTS = [
     RecursionError("maximum recursion depth exceeded"),
     MemoryError(),
+    ImportError("libengine.so: failed to map segment from shared object"),
+    RuntimeError("std::bad_alloc"),
     FileNotFoundError(2, "No usable temporary directory found in ['/tmp']"),
     OSError(122, "Disk quota exceeded"),
     RuntimeError("can't start new thread"),

@@ -30,7 +30,7 @@ _PAUSE, _DOUBLED = 300.0, 4
 #: What engines say of such causes.
 _MOMENT = (
     r"out.of.memory|bad_?alloc|insufficient memory|not enough (memory|space)|no space left|too many open files|"
-    r"(cannot|could not be|failed to) allocated?"
+    r"failed to map segment|(cannot|could not be|failed to) allocated?"
 )
 
 

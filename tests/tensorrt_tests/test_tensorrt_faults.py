@@ -298,7 +298,8 @@ def test_a_reason_is_given_where_tensorrt_says_nothing(world: World) -> None:
 
 
 def test_what_engines_say_of_the_moment() -> None:
-    for text in ("std::bad_alloc", "CUDA out of memory. Tried to allocate", "No space left on device", "OUT_OF_MEMORY"):
+    for text in ("std::bad_alloc", "CUDA out of memory. Tried to allocate", "No space left on device", "OUT_OF_MEMORY",
+                 "onnxruntime cannot be imported: failed to map segment from shared object"):
         assert _verified.passing(EngineError("onnxruntime", text))
     assert not _verified.passing(EngineError("onnxruntime", "no kernel for Acos"))
     wrapped = EngineError("native", "no")
