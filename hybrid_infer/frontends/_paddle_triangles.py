@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from hybrid_infer._own_thread import exchanged
 from hybrid_infer.frontends._paddle_watch import is_number, recorded
 
 _INSIDE = {"tril": "less_equal", "triu": "greater_equal"}
@@ -18,7 +19,7 @@ def by_computed_diagonals() -> Iterator[None]:
     import paddle
 
     operators: Any = paddle._C_ops
-    thread, kept = threading.get_ident(), {name: getattr(operators, name) for name in _INSIDE}
+    thread = threading.get_ident()
 
     def of_any(name: str, keep: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **named: Any) -> Any:
@@ -29,13 +30,8 @@ def by_computed_diagonals() -> Iterator[None]:
 
         return run
 
-    for name, keep in kept.items():
-        setattr(operators, name, of_any(name, keep))
-    try:
+    with exchanged(*((operators, name, of_any(name, getattr(operators, name))) for name in _INSIDE)):
         yield
-    finally:
-        for name, keep in kept.items():
-            setattr(operators, name, keep)
 
 
 def _cut(name: str, value: Any, diagonal: Any) -> Any:
