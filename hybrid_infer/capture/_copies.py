@@ -37,7 +37,7 @@ def with_same_tensors(
         _entries.put_in(memo, live.objects.values(), past)
     twins = copied(roots, live, memo)
     census = _census.take(twins, frontend, live.carries)
-    if unshare(census, live, memo, frontend):
+    if unshare(census, live, memo, frontend) | _put_in_mode(census, live):
         census = _census.take(twins, frontend, live.carries)
     return twins, census, memo
 
@@ -56,6 +56,21 @@ def copied(roots: Mapping[str, Any], live: Census, memo: dict[int, Any]) -> dict
         if isinstance(value, dict) and getattr(value, "__dict__", None) is value and id(value) in memo:
             object.__setattr__(memo[id(value)], "__dict__", memo[id(value)])  # which no copy of Python's own has
     return made
+
+
+def _put_in_mode(twins: Census, live: Census) -> bool:
+    """Put layers whose copies come out in another mode than theirs into that. Were there any?
+
+    What torchvision's create_feature_extractor makes copies itself, and is in training mode then, as are its sublayers.
+    """
+    moved = False
+    for path, layer in live.layers:  # each before those in it
+        twin: Any = twins.objects.get(path)
+        mode = getattr(layer, "training", None)
+        if isinstance(mode, bool) and getattr(twin, "training", mode) is not mode:
+            moved = True
+            twin.train() if mode else twin.eval()
+    return moved
 
 
 def _sets(live: Census) -> Iterator[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -155,3 +156,56 @@ def test_graphs_of_torch_fx_that_a_layer_keeps() -> None:
             x = torch.rand(rows, 4)
             same(hot(x), dual(x))
     assert counts()["captures"] == 2 and not counts()["fallbacks"]
+
+
+class ByMode(torch.fx.GraphModule):
+    """A graph for each mode, and copies in training mode: as torchvision's create_feature_extractor makes it."""
+
+    def __init__(self, root: Any, train_graph: Any, eval_graph: Any) -> None:
+        super(torch.fx.GraphModule, self).__init__()
+        self.train_graph, self.eval_graph = train_graph, eval_graph
+        self.layer = torch.nn.Module()
+        self.layer.norm = root.layer.norm
+        self.train()
+        self.graph = train_graph
+        self._tracer_cls = None
+
+    def train(self, mode: bool = True) -> Any:
+        if mode != self.training:
+            self.graph = self.train_graph if mode else self.eval_graph
+        return super().train(mode)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        made = memo[id(self)] = type(self).__new__(type(self))
+        held = types.SimpleNamespace(**copy.deepcopy(self.__dict__, memo)["_modules"])
+        graphs = (copy.deepcopy(each, memo) for each in (self.train_graph, self.eval_graph))
+        ByMode.__init__(made, held, *graphs)
+        return made
+
+
+class Normed(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Module()
+        self.layer.norm = torch.nn.BatchNorm1d(4)
+
+    def forward(self, x: Any) -> Any:
+        y = self.layer.norm(x)
+        return y * 2 if self.training else y * 3
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_layers_whose_copies_are_in_training_mode(inside: bool) -> None:
+    def made() -> Any:
+        layer = Normed()
+        training, evaluation = (torch.fx.symbolic_trace(layer.train(mode)).graph for mode in (True, False))
+        dual = ByMode(layer, training, evaluation).eval()
+        return torch.nn.Sequential(torch.nn.Identity(), dual).eval() if inside else dual
+
+    eager, hot = made(), inference(made(), backend="onnxruntime")
+    with torch.no_grad():
+        for rows in (2, 2, 3, 4):
+            x = torch.rand(rows, 4)
+            same(hot(x), eager(x))
+    assert counts()["captures"] == 2 and not counts()["fallbacks"]
+    assert not any(each.training for each in hot.modules())
