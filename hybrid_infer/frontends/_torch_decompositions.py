@@ -36,6 +36,7 @@ def known(program: Any) -> Iterator[None]:
     """Exports of ``program``, an ``ExportedProgram``, on this thread decompose these operators too."""
     from torch.onnx._internal.exporter import _decomp
 
+    _torch_images.refuse_bytes(program)
     plain = _torch_complex.decompositions() | _plain()
     plain.update((kind, form) for kind, form in _values_alone().items() if _places_unused(program, kind))
 

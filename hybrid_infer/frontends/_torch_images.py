@@ -20,7 +20,27 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.avg_pool3d.default: functools.partial(_divided, 3, aten.avg_pool3d.default),
         aten._upsample_bilinear2d_aa.default: _smoothed,
         aten._upsample_bicubic2d_aa.default: _smoothed,
+        aten.upsample_nearest1d.default: functools.partial(_nearest, 0.0),
+        aten.upsample_nearest2d.default: functools.partial(_nearest, 0.0),
+        aten.upsample_nearest3d.default: functools.partial(_nearest, 0.0),
+        aten.upsample_nearest1d.vec: _nearest_by,
+        aten.upsample_nearest2d.vec: _nearest_by,
+        aten.upsample_nearest3d.vec: _nearest_by,
+        aten._upsample_nearest_exact1d.default: functools.partial(_nearest, 0.5),
+        aten._upsample_nearest_exact2d.default: functools.partial(_nearest, 0.5),
+        aten._upsample_nearest_exact3d.default: functools.partial(_nearest, 0.5),
     }
+
+
+def refuse_bytes(program: Any) -> None:
+    """Between pixels that are bytes torch reckons with weights that it rounds, and its kernels differ in that."""
+    aten = torch.ops.aten
+    smoothed = (aten._upsample_bilinear2d_aa, aten._upsample_bicubic2d_aa)
+    kinds = (aten.upsample_bilinear2d, aten.upsample_bicubic2d, *smoothed)
+    graphs = (each.graph for each in program.graph_module.modules() if isinstance(each, torch.fx.GraphModule))
+    for node in (node for graph in graphs for node in graph.nodes if node.op == "call_function"):
+        if getattr(node.target, "overloadpacket", None) in kinds and node.args[0].meta["val"].dtype is torch.uint8:
+            raise TraceError("torch's interpolate of uint8 rounds as no engine does", "Make float32 of the image first")
 
 
 def _divided(
@@ -62,3 +82,36 @@ def _smoothed(x: Any, size: Any, align_corners: bool, *scales: float | None) -> 
         if not exact:
             raise TraceError("ONNX has no form of torch's interpolate with antialias and a scale that is rounded")
     return NotImplemented
+
+
+def _nearest(offset: float, x: Any, size: Sequence[Any], *scales: float | None) -> Any:
+    """Of each element its place in `x`, as torch computes it: where engines round otherwise, they take the one before.
+
+    Doubled and redoubled, there is nothing to round.
+    """
+    first, given = x.dim() - len(size), scales or (None,) * len(size)
+    sizes = list(zip(x.shape[first:], size, given, strict=True))
+    if offset == 0 and all(_doubled(*each) for each in sizes):
+        return NotImplemented
+    accurate = torch.float64 if x.dtype is torch.float64 else torch.float32
+    for axis, (before, after, scale) in enumerate(sizes, start=first):
+        one = torch.ones(1, dtype=accurate, device=x.device)
+        step = one * before / after if scale is None else one * (1 / scale)
+        places = ((torch.arange(after, dtype=accurate, device=x.device) + offset) * step).float().to(torch.int64)
+        x = x.index_select(axis, places.clamp(max=before - 1))
+    return x
+
+
+def _nearest_by(x: Any, size: Sequence[Any] | None, scales: Sequence[float] | None) -> Any:
+    if size is None and scales is not None:
+        whole = [int(scale) if float(scale).is_integer() else scale for scale in scales]
+        size = [torch.sym_int(before * scale) for before, scale in zip(x.shape[2:], whole, strict=True)]
+    return _nearest(0.0, x, size or (), *scales or ())
+
+
+def _doubled(before: Any, after: Any, scale: float | None) -> bool:
+    if scale is None:
+        if not (isinstance(before, int) and isinstance(after, int)):
+            return False
+        scale = after / before if before else 0.0
+    return scale >= 1 and math.frexp(scale)[0] == 0.5

@@ -14,6 +14,7 @@ from hybrid_infer import inference
 
 F = torch.nn.functional
 NO_CORNERS = ("no form of torch's interpolate with antialias and align_corners",)
+BYTES = ("torch's interpolate of uint8 rounds as no engine does",)
 
 METHODS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "a sum": (lambda x: F.avg_pool2d(x, 3, 2, 1, divisor_override=1), SERVED),
@@ -31,6 +32,19 @@ METHODS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
         lambda x: F.interpolate(x, scale_factor=0.47, mode="bilinear", antialias=True),
         ("interpolate with antialias and a scale",),
     ),
+    "bytes": (lambda x: F.interpolate((x * 50).abs().to(torch.uint8), (6, 12), mode="bilinear"), BYTES),
+    "bytes, smoothed": (
+        lambda x: F.interpolate((x * 50).abs().to(torch.uint8), (6, 12), mode="bicubic", antialias=True), BYTES
+    ),
+    "nearest": (lambda x: F.interpolate(x, (6, 5), mode="nearest"), SERVED),
+    "nearest to another": (lambda x: F.interpolate(x, (2 * x.shape[2] // 3, 3 * x.shape[3] // 2)), SERVED),
+    "nearest by a scale": (lambda x: F.interpolate(x, scale_factor=(0.6, 3.0)), SERVED),
+    "nearest, exactly": (lambda x: F.interpolate(x, (6, 12), mode="nearest-exact"), SERVED),
+    "nearest along one axis": (lambda x: F.interpolate(x[0], 12), SERVED),
+    "nearest in space": (lambda x: F.interpolate(x[None], (5, 6, 12)), SERVED),
+    "nearest of bytes": (lambda x: F.interpolate((x * 50).abs().to(torch.uint8), (6, 12)), SERVED),
+    "nearest in float64": (lambda x: F.interpolate(x.double(), (6, 12)), SERVED),
+    "doubled": (lambda x: F.interpolate(x, scale_factor=2), SERVED),
     "places": (
         lambda x: F.adaptive_max_pool1d(x[0], 3, return_indices=True),
         ("ONNX has no form of torch's operator adaptive_max_pool2d",),
