@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from hybrid_infer._errors import TraceError
 
 
@@ -235,6 +237,60 @@ def _temporal_shift(name: str, value: Any, rest: Sequence[Any], attributes: dict
     return paddle.reshape(paddle.concat(kept, 2), sizes)
 
 
+def _nearest(name: str, value: Any, rest: list[Any], attributes: dict[str, Any]) -> Any:
+    """Of images, each element at its place as Paddle computes it; engines round otherwise, and take the one before.
+
+    Doubled and redoubled, there is nothing to round.
+    """
+    import paddle
+
+    sized, parts, computed = (*rest, None, None, None)[:3]
+    if attributes["align_corners"] or len(value.shape) != 4 or computed is not None:
+        return None
+    before, scales = lengths(value, 2), [float(scale) for scale in attributes["scale"]] or [0.0, 0.0]
+    if parts is not None:
+        after = [*parts.get_defining_op().operands_source()]
+    elif sized is not None:
+        after = [sized[0], sized[1]]
+    elif attributes["out_h"] > 0:
+        after = [attributes["out_h"], attributes["out_w"]]
+    else:
+        after = [_scaled(size, scale) for size, scale in zip(before, scales, strict=True)]
+    sizes = list(zip(before, after, scales, strict=True))
+    if all(_is_doubled(*each) for each in sizes):
+        return None
+    for axis, (old, new, scale) in enumerate(sizes, start=2):
+        if not isinstance(new, int):
+            new = paddle.cast(paddle.reshape(new, []), "int64")
+        step = paddle.full([], 1 / scale if scale > 0 else 1.0, "float32")
+        if scale <= 0:
+            step = _float(old) / _float(new)
+        places = paddle.cast(paddle.floor(paddle.cast(paddle.arange(0, new, 1, "int64"), "float32") * step), "int64")
+        end = paddle.full([], old, "int64") if isinstance(old, int) else paddle.cast(old, "int64")
+        value = paddle.index_select(value, paddle.minimum(places, end - 1), axis)
+    return value
+
+
+def _float(size: Any) -> Any:
+    import paddle
+
+    return paddle.full([], size, "float32") if isinstance(size, int) else paddle.cast(size, "float32")
+
+
+def _scaled(size: Any, scale: float) -> Any:
+    import paddle
+
+    if isinstance(size, int):
+        return int(np.float32(size) * np.float32(scale))
+    return paddle.cast(paddle.floor(_float(size) * scale), "int64")
+
+
+def _is_doubled(before: Any, after: Any, scale: float) -> bool:
+    if scale <= 0:
+        scale = after / before if isinstance(before, int) and isinstance(after, int) else 0.0
+    return scale >= 1 and math.frexp(scale)[0] == 0.5
+
+
 FORMS: dict[str, Callable[[str, Any, list[Any], dict[str, Any]], Any]] = {
     "conv2d": _convolution,
     "conv3d": _convolution,
@@ -248,4 +304,5 @@ FORMS: dict[str, Callable[[str, Any, list[Any], dict[str, Any]], Any]] = {
     "conv3d_transpose": _transposed_convolution,
     "depthwise_conv2d_transpose": _transposed_convolution,
     "temporal_shift": _temporal_shift,
+    "nearest_interp": _nearest,
 }
