@@ -1,8 +1,8 @@
-"""Sums of int64 to the last digit: ONNX Runtime 1.31 adds them in float64, along some axes of some sizes.
+"""Sums of integers to the last digit: ONNX Runtime 1.31 adds them in float64, along some axes of some sizes.
 
 From 2**53 on digits are lost there, and at the ends of int64 a sum stops where the frameworks go on at the other end:
 sums of hashes, of squares and of times in nanoseconds. The halves of each number are summed apart, which float64 holds,
-and put together by int64 arithmetic, which wraps around.
+and put together by int64 arithmetic, which wraps around. Those of int32 are cut off from sums of int64.
 """
 
 from __future__ import annotations
@@ -22,13 +22,28 @@ def split_in_halves(model: Any, kinds: Mapping[str, int]) -> None:
 
     graphs = [model.graph, *subgraphs(model.graph.node)]
     small = SmallNumbers(graphs, kinds)
+    forms = {TensorProto.INT64: _halves, TensorProto.INT32: _widened}
     for graph in graphs:
         nodes: list[Any] = []
         for node in graph.node:
-            wide = node.op_type == "ReduceSum" and not node.domain and kinds.get(node.input[0]) == TensorProto.INT64
-            nodes += _halves(node) if wide and not small.holds(node.input[0]) else [node]
+            kind = kinds.get(node.input[0]) if node.op_type == "ReduceSum" and not node.domain else None
+            form = forms.get(kind)
+            nodes += [node] if form is None or small.holds(node.input[0]) else form(node)
         if len(nodes) > len(graph.node):
             replace_nodes(graph, nodes)
+
+
+def _widened(node: Any) -> list[Any]:
+    from onnx import TensorProto, helper
+
+    given, result = node.input[0], node.output[0]
+    sum_of = type(node).FromString(node.SerializeToString())
+    sum_of.name, sum_of.input[0], sum_of.output[0] = "", f"{result}::wide", f"{result}::sum"
+    return [
+        helper.make_node("Cast", [given], [f"{result}::wide"], to=TensorProto.INT64),
+        sum_of,
+        helper.make_node("Cast", [f"{result}::sum"], [result], to=TensorProto.INT32),
+    ]
 
 
 def _halves(node: Any) -> list[Any]:

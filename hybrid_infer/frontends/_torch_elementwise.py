@@ -38,6 +38,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.arange.start_step: _counted,
         **{each.default: _as_it_is for each in (aten.ceil, aten.floor, aten.round, aten.trunc)},
         aten.isfinite.default: functools.partial(_of_any_integer, True),
+        aten.isclose.default: _close,
         aten.isnan.default: functools.partial(_of_any_integer, False),
     }
 
@@ -96,6 +97,15 @@ def _of_any_integer(answer: bool, x: Any) -> Any:
     if x.is_floating_point() or x.is_complex():
         return NotImplemented
     return torch.full_like(x, answer, dtype=torch.bool)
+
+
+def _close(x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
+    """Integers by fractions, as others are: the exporter cuts the tolerances off to integers."""
+    if y.is_floating_point() or y.is_complex():
+        return NotImplemented
+    kind = torch.get_default_dtype()
+    near = torch.isclose(x.to(kind), y.to(kind), rtol, atol, equal_nan)
+    return near if rtol or atol else x == y
 
 
 def _numbers_first(choose: Callable[..., Any], x: Any, y: Any) -> Any:

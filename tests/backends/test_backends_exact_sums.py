@@ -1,4 +1,4 @@
-"""Sums of int64 are exact and wrap around, along every axis: ONNX Runtime adds some of them in float64."""
+"""Sums of integers are exact and wrap around, along every axis: ONNX Runtime adds some of them in float64."""
 
 from __future__ import annotations
 
@@ -29,6 +29,17 @@ def test_sums_of_large_numbers(axes: Sequence[int], keeps: int, opset: int) -> N
         x = np.random.default_rng(rows).integers(-(2**63), 2**63 - 1, (rows, 4, 5), endpoint=True)
         (found,) = loaded.run([x])
         np.testing.assert_array_equal(found, x.sum(axis=tuple(axes) or None, keepdims=bool(keeps)))
+
+
+def test_sums_of_int32_wrap_around() -> None:
+    listed = onnx.helper.make_tensor("axes", onnx.TensorProto.INT64, [1], [1])
+    made = graph([node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)], {}, {"x": ("int32", ("n", 9))},
+                 {"y": ("int32", ("n",))}, initializers=[listed])  # fmt: skip
+    loaded = engine("onnxruntime").load(made, [], EngineOptions())
+    for rows in (3, 0, 1, 300):
+        x = np.random.default_rng(rows).integers(-(2**31), 2**31 - 1, (rows, 9), dtype=np.int32, endpoint=True)
+        (found,) = loaded.run([x])
+        np.testing.assert_array_equal(found, x.sum(axis=1, dtype=np.int32))
 
 
 def test_counts_stay_as_they_are() -> None:

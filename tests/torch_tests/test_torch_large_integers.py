@@ -28,6 +28,9 @@ CASES: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "product of int32": (INT32, lambda x: (x.int().prod(-1), x.int().prod())),
     "powers of a constant": (([1, 2, 3], [30, 31, 5], [32, 100, 0]), lambda x: 2 ** x.int()),
     "powers of int32": (INT32, lambda x: x.int() ** 2),
+    "sums of int32": (INT32, lambda x: (x.int().sum(dtype=torch.int32), (x.int() @ x.int().t()).sum(0))),
+    "within a half": (INT32, lambda x: torch.isclose(x.int(), x.int() + 1, rtol=0.0, atol=1.5)),
+    "the very same": (INT64, lambda x: torch.isclose(x, x.flip(1), rtol=0.0, atol=0.0)),
 }
 
 
