@@ -40,7 +40,8 @@ def known(program: Any) -> Iterator[None]:
     plain = _torch_complex.decompositions() | _plain()
     plain.update((kind, form) for kind, form in _values_alone().items() if _places_unused(program, kind))
 
-    taken_apart = _second_names() | _torch_autocast.composite(program) | _smoothed(program)
+    taken_apart = _second_names() | _torch_autocast.composite(program) | _left_out(program)
+    plain = {kind: form for kind, form in plain.items() if kind not in taken_apart}
 
     def table(made: Callable[[Any], dict[Any, _Operator]], registered: Any) -> dict[Any, _Operator]:
         return _torch_doubles.over(program, made(set(registered) - taken_apart) | plain)
@@ -65,15 +66,24 @@ def _second_names() -> frozenset[Any]:
     return frozenset(getattr(name, each) for name in names for each in name.overloads())
 
 
-def _smoothed(program: Any) -> frozenset[Any]:
-    """The cross entropy, where labels are smoothed or are probabilities, which the exporter's form of it leaves out."""
-    whole = torch.ops.aten.cross_entropy_loss.default
-    graphs = (each.graph for each in program.graph_module.modules() if isinstance(each, torch.fx.GraphModule))
-    for node in (node for graph in graphs for node in graph.nodes if node.target is whole):
-        smoothing = node.args[5] if len(node.args) > 5 else node.kwargs.get("label_smoothing", 0.0)
-        if smoothing != 0 or node.args[1].meta["val"].is_floating_point():
-            return frozenset((whole,))
-    return frozenset()
+def _left_out(program: Any) -> frozenset[Any]:
+    """Of what a program calls, that of which the exporter's form leaves something out.
+
+    The cross entropy, where labels are smoothed or are probabilities, and sums of integers, which are int64, by einsum.
+    """
+    whole, sums = torch.ops.aten.cross_entropy_loss.default, torch.ops.aten.einsum.default
+    graphs = [each.graph for each in program.graph_module.modules() if isinstance(each, torch.fx.GraphModule)]
+    found = set()
+    for node in (node for graph in graphs for node in graph.nodes):
+        if node.target is whole:
+            smoothing = node.args[5] if len(node.args) > 5 else node.kwargs.get("label_smoothing", 0.0)
+            if smoothing != 0 or node.args[1].meta["val"].is_floating_point():
+                found.add(whole)
+        elif node.target is sums:
+            kind = node.args[1][0].meta["val"].dtype
+            if not kind.is_floating_point and not kind.is_complex:
+                found.add(sums)
+    return frozenset(found)
 
 
 def _plain() -> dict[Any, _Operator]:

@@ -45,6 +45,16 @@ def test_integers_are_exact(name: str, backend: str | None) -> None:
             torch.testing.assert_close(hot(x), function(x), rtol=0, atol=0)
 
 
+def test_sums_by_einsum_are_int64() -> None:
+    function = lambda x: (torch.einsum("ij->i", x), torch.einsum("ij,ij->ij", x, x))  # noqa: E731
+    hot = inference(backend="onnxruntime", verify="off")(function)
+    with torch.no_grad():
+        for each in INT32:
+            x = torch.tensor([each], dtype=torch.int32)
+            torch.testing.assert_close(hot(x), function(x), rtol=0, atol=0)
+    assert counts()["hits"] > 0 and counts()["eager_calls"] == 0
+
+
 def test_float_thresholds_are_as_before() -> None:
     hot = inference(backend="onnxruntime")(lambda x: functional.threshold(x, 0.1, 20.0))
     with torch.no_grad():
