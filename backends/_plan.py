@@ -10,7 +10,14 @@ from typing import Any
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer._types import Graph
-from hybrid_infer.backends import _empty_products, _empty_recurrences, _exact_integers, _exact_scales, _nonfinite
+from hybrid_infer.backends import (
+    _empty_norms,
+    _empty_products,
+    _empty_recurrences,
+    _exact_integers,
+    _exact_scales,
+    _nonfinite,
+)
 from hybrid_infer.backends._empty_means import mark
 from hybrid_infer.backends._exact_sums import split_in_halves
 from hybrid_infer.backends._faults import avoid_faults, spell_log_sigmoids
@@ -38,6 +45,7 @@ def prepare(graph: Graph, optimise: bool) -> dict[str, bytes]:
     mark(model)
     _empty_products.spare(model)
     _empty_recurrences.spare(model)
+    _empty_norms.spare(model)
     kinds = _nonfinite.types(model)
     split_in_halves(model, kinds)
     if _exact_integers.spell(model, kinds):
