@@ -107,7 +107,7 @@ def _plain() -> dict[Any, _Operator]:
         aten.baddbmm.default: functools.partial(_product_alone, torch.bmm),
         aten.cumprod.default: _products,
         aten.hypot.default: _hypotenuse,
-        aten.log_softmax.int: functools.partial(_converted, torch.log_softmax),
+        aten.log_softmax.int: _log_softmax,
         aten.logcumsumexp.default: _log_sums,
         aten.mean.default: _mean,
         aten.mean.dim: _mean,
@@ -136,6 +136,14 @@ def _product_alone(product: _Operator, x: Any, one: Any, other: Any, *, beta: An
 def _converted(found: _Operator, x: Any, dim: int, dtype: Any = None) -> Any:
     """To another type before it is computed, not after."""
     return NotImplemented if dtype in (None, x.dtype) else found(x.to(dtype), dim)
+
+
+def _log_softmax(x: Any, dim: int, dtype: Any = None) -> Any:
+    """In float64 written out: ONNX Runtime takes a sum that is NaN for 1e-20 there."""
+    if dtype not in (None, x.dtype) or x.dtype is not torch.float64 or x.dim() == 0:
+        return _converted(torch.log_softmax, x, dim, dtype)
+    below = x - x.amax(dim, keepdim=True)
+    return below - below.exp().sum(dim, keepdim=True).log()
 
 
 def _mean(x: Any, *axes: Any, dtype: Any = None, **named: Any) -> Any:

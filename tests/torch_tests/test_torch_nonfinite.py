@@ -197,3 +197,11 @@ def test_sums_of_powers_along_an_axis_are_right_for_numbers_far_apart() -> None:
         for each in odd(x):
             same(hot(each), method(each))
     served(captures=1)
+
+
+def test_log_softmax_of_float64() -> None:
+    def eager(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.log_softmax(x, -1), torch.log_softmax(x.float(), 0, dtype=torch.float64)
+
+    alike(inference(backend="onnxruntime")(eager), eager, torch.randn(4, 5, dtype=torch.float64))
+    assert counts()["hits"] > 0
