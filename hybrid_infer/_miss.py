@@ -87,7 +87,10 @@ def _missed(
     met(state, call, layout, values, (len(args), frozenset(kwargs)))
     given = _given.objects(values, parameters.defaults)
     subject = _just_found(state, layout)
-    if layout.holds_objects and not errand.ahead:  # whose arguments are copies
+    chooses = _chooses(state, call)
+    ready = None if _lately(state, key) else _ready(state, call, errand, chooses)
+    holds_objects = layout.holds_objects and not errand.ahead  # of a call ahead the arguments are copies
+    if holds_objects and (ready is None or not state.holds.isdisjoint(map(id, given))):
         subject = subject or subject_of(state, owner, layout)
         held = subject.holds_objects
         if held != state.holds:
@@ -96,11 +99,9 @@ def _missed(
             route = Eager("it is given an object that its layer or its code holds too", for_a_while(_HELD))
             state.remember(key, route)
             return route, NOTHING
-    times, lately = state.raised.get(key, (0, None))
-    if lately is not None and lately():
+    lately = _lately(state, key)
+    if lately is not None:
         return Eager(_RAISED, lately, kind="busy"), NOTHING
-    chooses = _chooses(state, call)
-    ready = _ready(state, call, errand, chooses)
     if ready is not None:
         state.remember(key, ready)
         return ready, NOTHING
@@ -148,6 +149,7 @@ def _missed(
             return _again(state, owner, args, kwargs, values, errand)
         except Exception as fault:
             if invocation.raised:  # a program may go on, and do so again
+                times, _ = state.raised.get(key, (0, None))
                 while len(state.raised) >= _ERRORS:
                     state.raised.pop(next(iter(state.raised)), None)
                 state.raised[key] = times + 1, for_a_while(ever_longer(_AFTER_ERROR, times))
@@ -161,6 +163,12 @@ def _missed(
         # Of a large program, what its code asks for is known better by now.
         state.remember(key if state.asked.names == subject.asks else state.key(values), route)
     return route, _given.result(result)
+
+
+def _lately(state: Any, key: Any) -> Callable[[], bool] | None:
+    """Has the eager method raised at such a call, so lately that it is not compiled again?"""
+    lately = state.raised.get(key, (0, None))[1]
+    return lately if lately is not None and lately() else None
 
 
 def _name(state: Any, subject: Subject) -> None:

@@ -13,7 +13,7 @@ import torch
 from given_objects import CHANGES, Cache, Parts
 from torch_support import Block, counts, eagerly, same, served
 
-from hybrid_infer import CaptureError, _defects, explain, inference, load, save
+from hybrid_infer import CaptureError, _defects, _miss, explain, inference, load, save
 from hybrid_infer.backends import onnxruntime
 from hybrid_infer.checks import _agreement
 
@@ -68,6 +68,22 @@ def test_a_cache_costs_three_captures_however_long_it_grows() -> None:
             same_state(mine, eager)
     served(captures=3)
     assert counts()["hits"] == 12  # at 8 rows it is compared once more
+
+
+def test_a_layer_is_looked_at_for_new_static_models_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at each length of a cache, of which each step of a text has another one."""
+    found: list[Any] = []
+    subject = _miss.subject_of
+    monkeypatch.setattr(_miss, "subject_of", lambda *given: found.append(given) or subject(*given))
+    method, mine, eager = inference()(given_objects.grows), Cache(Joins), Cache(Joins)
+    looked = []
+    with torch.no_grad():
+        for n in range(40):
+            same(method(X + n, mine), given_objects.grows(X + n, eager))
+            looked.append(len(found))
+    served(captures=3)
+    assert looked[-1] == looked[19]
+    assert len(set(looked)) < 8  # three captures, and the magnitudes of the sizes at which one is compared anew
 
 
 def test_explain_names_what_is_inside_of_an_object() -> None:
