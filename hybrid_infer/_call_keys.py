@@ -14,6 +14,7 @@ from hybrid_infer._unsupported import OfKind, OfLayer, Unsupported
 from hybrid_infer.state._carry import Boxes, Carries
 
 ATTRIBUTES = operator.attrgetter("__dict__")
+_NUMBERED = 256  # keys of which the integers are kept
 
 
 class CallKeys:
@@ -28,6 +29,7 @@ class CallKeys:
         self.holds: frozenset[int] = frozenset()
         self.signatures = Signatures(frontend, objects=True)
         self._key = self.signatures.key
+        self._numbered: dict[Any, Sequence[int]] = {}
         self.adopt_parameters()
 
     def adopt_parameters(self) -> None:
@@ -107,6 +109,18 @@ class CallKeys:
         if len(values) != len(parameters.names):  # taken before another thread found that something is carried
             parameters = self._called if len(values) == len(self._called.names) else self.own_parameters
         return self.signatures.layout(values, parameters.names, parameters.defaults)
+
+    def numbers(self, key: Any, values: Sequence[Any]) -> Sequence[int]:
+        """The integers of a call, of which those that stand in containers and objects take long to find.
+
+        Calls of one key have the same ones: it holds each of them.
+        """
+        found = self._numbered.get(key)
+        if found is None:
+            if len(self._numbered) >= _NUMBERED:
+                self._numbered = {}
+            found = self._numbered[key] = self.layout(values).ints
+        return found
 
     def servable(self, values: Sequence[Any]) -> Any:
         """The same. Raises Unsupported for tensors of a kind that no graph takes as well."""

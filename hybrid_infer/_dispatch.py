@@ -169,7 +169,7 @@ class State(CallKeys):
             if route.ints:  # type: ignore[union-attr]
                 ints = [v for v in values if type(v) is int]
                 if len(ints) != len(route.held.version.ints):  # type: ignore[union-attr]
-                    ints = self.layout(values).ints
+                    ints = self.numbers(key, values)
             if route.handed_back:  # type: ignore[union-attr]
                 gaps = [i for i in route.handed_back if not tensors[i].is_contiguous()]  # type: ignore[union-attr]
                 known = [route.held.with_gaps.get(i) for i in gaps]  # type: ignore[union-attr]
@@ -429,7 +429,7 @@ class State(CallKeys):
         Calls in flight keep theirs until they end. Versions that are in no store stay known.
         """
         self.memo, self.routes, self.seen, self.slower, self.rest = OrderedDict(), {}, {}, {}, 0
-        self.aside = {}
+        self.aside, self._numbered = {}, {}
         self.walked, self.crowds, self.pace, self.stumbles = Walked(), Crowds(), Pace(), _stumbles.Stumbles()
         self.sides = _sides.Sides()
         self.changes += 1

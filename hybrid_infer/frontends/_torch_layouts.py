@@ -62,6 +62,17 @@ def storage(tensor: Any) -> int | None:
     return address
 
 
+def extent(tensor: Any) -> tuple[int, int]:
+    """See ``Frontend.extent``."""
+    if storage(tensor) is None:
+        return (0, 0)
+    start: int = tensor.data_ptr()
+    if tensor.is_contiguous():
+        return (start, start + tensor.nbytes)
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (start, start + (last + 1) * tensor.element_size())
+
+
 def copied(tensor: Any) -> Any:
     """A copy that lies in memory as the tensor does, gaps included: methods ask for that, by ``contiguous()``."""
     sizes, strides = tensor.shape, tensor.stride()

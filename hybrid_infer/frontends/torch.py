@@ -253,10 +253,11 @@ class TorchFrontend:
 
         return TorchMemory(device) if device.startswith("cuda") else None
 
-    def stamp(self, tensor: Any) -> Hashable:
+    @cached_property  # for calls that write to tensors: an import in each would cost more than what is asked
+    def stamp(self) -> Callable[[Any], Hashable]:
         from hybrid_infer.frontends import _torch_watch
 
-        return _torch_watch.stamp(tensor)
+        return _torch_watch.stamp
 
     def sampler(self, tensor: Any) -> Callable[[], Hashable]:
         from hybrid_infer.frontends import _torch_watch
@@ -282,14 +283,11 @@ class TorchFrontend:
         mine = storage(tensor)
         return mine is not None and any(mine == storage(other) for other in others)
 
-    def extent(self, tensor: Any) -> tuple[int, int]:
-        from hybrid_infer.frontends._torch_layouts import storage
+    @cached_property
+    def extent(self) -> Callable[[Any], tuple[int, int]]:
+        from hybrid_infer.frontends import _torch_layouts
 
-        if storage(tensor) is None:
-            return (0, 0)
-        start: int = tensor.data_ptr()
-        last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-        return (start, start + (last + 1) * tensor.element_size())
+        return _torch_layouts.extent
 
     def axes(self, tensor: Any) -> Sequence[tuple[int, int]]:
         return () if tensor.is_contiguous() else [*zip(tensor.shape, tensor.stride(), strict=True)]

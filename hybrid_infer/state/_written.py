@@ -109,7 +109,9 @@ class Turn:
             if not self._rested():
                 self._disturbed, self._stamps = False, self._now()
                 found = run()
-            return self.written(found) if self._rested() else NOTHING
+                if not self._rested():
+                    return NOTHING
+            return self.written(found)
         finally:
             with self._changed:
                 self._open.remove(self)

@@ -86,6 +86,30 @@ def test_a_layer_is_looked_at_for_new_static_models_alone(monkeypatch: pytest.Mo
     assert len(set(looked)) < 8  # three captures, and the magnitudes of the sizes at which one is compared anew
 
 
+def test_numbers_of_objects_are_found_once_for_calls_that_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counter:
+        def __init__(self, seen: int) -> None:
+            self.seen = seen
+
+    @inference()
+    def step(x: Any, counter: Any) -> Any:
+        counter.seen = counter.seen + 1
+        return x + counter.seen
+
+    laid_out: list[Any] = []
+    with torch.no_grad():
+        for turn in range(3):
+            if turn == 2:
+                state = step.__hybrid_infer__.sole
+                layout = state.layout
+                monkeypatch.setattr(state, "layout", lambda values: laid_out.append(values) or layout(values))
+            for seen in (3, 5, 9, 11):
+                counter = Counter(seen)
+                same(step(X, counter), X + seen + 1)
+                assert counter.seen == seen + 1
+    assert counts()["hits"] >= 8 and not laid_out
+
+
 def test_explain_names_what_is_inside_of_an_object() -> None:
     method = inference()(given_objects.of_parts)
     with torch.no_grad():
