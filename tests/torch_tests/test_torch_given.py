@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 from dataclasses import dataclass
@@ -86,6 +87,11 @@ def test_a_layer_is_looked_at_for_new_static_models_alone(monkeypatch: pytest.Mo
     assert len(set(looked)) < 8  # three captures, and the magnitudes of the sizes at which one is compared anew
 
 
+def _noting(noted: list[Any], function: Any, values: Any) -> Any:
+    noted.append(values)
+    return function(values)
+
+
 def test_numbers_of_objects_are_found_once_for_calls_that_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     class Counter:
         def __init__(self, seen: int) -> None:
@@ -101,8 +107,8 @@ def test_numbers_of_objects_are_found_once_for_calls_that_are_alike(monkeypatch:
         for turn in range(3):
             if turn == 2:
                 state = step.__hybrid_infer__.sole
-                layout = state.layout
-                monkeypatch.setattr(state, "layout", lambda values: laid_out.append(values) or layout(values))
+                watched = functools.partial(_noting, laid_out, state.layout)
+                monkeypatch.setattr(state, "layout", watched)
             for seen in (3, 5, 9, 11):
                 counter = Counter(seen)
                 same(step(X, counter), X + seen + 1)
