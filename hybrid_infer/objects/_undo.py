@@ -231,7 +231,10 @@ class Numbers:
     def restore(self) -> None:
         shape, dtype = self._form
         if self._value.shape != shape and self._value.size == math.prod(shape):
-            self._value.shape = shape
+            from hybrid_infer._unwarned import unwarned
+
+            with unwarned(DeprecationWarning):  # NumPy 2.5 warns of it, and has no other way for each class of arrays
+                self._value.shape = shape
         if self._value.shape != shape or self._value.dtype != dtype or not self._value.flags.writeable:
             return
         numpy, plain = _numpy(), _numpy().asarray(self._value)
