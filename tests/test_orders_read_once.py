@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import dis
+import inspect
+import typing
+from collections.abc import Iterator
+from pathlib import Path
 from types import CodeType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hybrid_infer.fingerprint import _iteration, _steps
+from hybrid_infer.fingerprint import _iteration, _made, _steps
 from hybrid_infer.fingerprint._iteration import Body
 from hybrid_infer.objects import _unordered
 
@@ -45,6 +50,29 @@ def test_a_body_is_read_once_for_all_the_names_that_it_has(read: list[CodeType])
     uses = [_iteration.of_name(name, bodies) for name in ("names", "others", "asked")]
     assert uses == [_iteration.Use.ORDER, _iteration.Use.ORDER, _iteration.Use.NONE]
     assert len(read) == len({*read})
+
+
+def test_a_body_that_makes_no_set_is_not_read_for_those_that_it_makes(read: list[CodeType]) -> None:
+    def none(self: Any, x: Any) -> Any:
+        return [name for name in self.names if name in {"a", "b"}], x.shape, sorted(self.others)
+
+    assert not [*_made.of(Body(none.__code__, globals()), lambda name: None)]
+    assert not read
+
+
+def test_what_is_not_read_makes_no_set() -> None:
+    def pieces(code: CodeType) -> Iterator[CodeType]:
+        yield code
+        for each in code.co_consts:
+            if isinstance(each, CodeType):
+                yield from pieces(each)
+
+    files = [module.__file__ for module in (dataclasses, inspect, typing)]
+    codes = [code for file in files for code in pieces(compile(Path(str(file)).read_text(), str(file), "exec"))]
+    makes = {code for code in codes if [*_made._sites(Body(code, {}))]}
+    assert makes
+    assert all(map(_made.may_make, makes))
+    assert sum(map(_made.may_make, codes)) < len(codes) / 3
 
 
 def test_plain_lists_of_a_table_are_not_asked_whether_they_are_tensors() -> None:

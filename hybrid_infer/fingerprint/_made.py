@@ -30,6 +30,7 @@ _FILLING = frozenset({"add", "update", "union", "symmetric_difference", "symmetr
 _TEXTS = frozenset({"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "BUILD_STRING", "CONVERT_VALUE"})
 _BEFORE = frozenset({"PUSH_NULL", "LOAD_CLOSURE", "BUILD_TUPLE"})
 _CODES = ("<setcomp>", "<genexpr>", "<listcomp>", "<dictcomp>")
+_BUILD_SET = dis.opmap["BUILD_SET"]
 
 
 def of(body: Body, of_name: Callable[[str], Use | None]) -> Iterator[frozenset[str] | None]:
@@ -45,7 +46,7 @@ def of(body: Body, of_name: Callable[[str], Use | None]) -> Iterator[frozenset[s
     >>> [*of(body(lambda self, names: [n for n in set(names)]), lambda name: None)]
     [None]
     """
-    if body.code.co_name in _iteration.TOLD:
+    if body.code.co_name in _iteration.TOLD or not may_make(body.code):
         return
     for start, end in _sites(body):
         if _asked(body.steps, start, end):
@@ -54,6 +55,15 @@ def of(body: Body, of_name: Callable[[str], Use | None]) -> Iterator[frozenset[s
         if follower.follow(end, 0, start) or any(map(of_name, follower.further)):
             found = None if start is None or _is_filled(body, start, end) else _names(body, start, end, set())
             yield None if found is None else frozenset(found)
+
+
+def may_make(code: types.CodeType) -> bool:
+    """May it make a set? Most code makes none, and to read its instructions takes a hundred times as long as this."""
+    return (
+        not (_SETS | _VIEWS).isdisjoint(code.co_names)
+        or _BUILD_SET in code.co_code[::2]
+        or any(isinstance(each, types.CodeType) and each.co_name == "<setcomp>" for each in code.co_consts)
+    )
 
 
 def _is_filled(body: Body, start: int, end: int) -> bool:
