@@ -13,11 +13,15 @@ from hybrid_infer import _fork_safe
 #: In the place of a result that nobody has computed.
 NOTHING: Any = object()
 CAPTURING = _fork_safe.Lock()
-_BUSY = threading.local()
 
 
+class _Busy(threading.local):
+    capturing = False  # found at once in a thread that has captured nothing, where a default takes an error
+
+
+_BUSY = _Busy()
 #: Is this thread inside a capture of ours, or in the eager call that one is compared with? Each call asks.
-capturing: Callable[[], bool] = functools.partial(getattr, _BUSY, "capturing", False)
+capturing: Callable[[], bool] = functools.partial(getattr, _BUSY, "capturing")
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ import pytest
 from support import layer_class, served
 
 import hybrid_infer
-from hybrid_infer import _miss, inference
+from hybrid_infer import _busy, _miss, inference
 
 OURS = os.path.dirname(hybrid_infer.__file__) + os.sep
 OPTIONS: dict[str, Any] = {"backend": "onnxruntime", "core_handover": False}
@@ -146,3 +147,13 @@ def test_what_a_method_works_on_is_looked_for_once(framework: Any, monkeypatch: 
     with framework.enable_grad():
         layer(framework.ones([1, 2]), *config)
     assert len(found) == 2
+
+
+def test_a_capture_of_one_thread_is_none_of_another() -> None:
+    found: list[bool] = []
+    with _busy.transparent():
+        other = threading.Thread(target=lambda: found.append(_busy.capturing()))
+        other.start()
+        other.join()
+        assert _busy.capturing()
+    assert found == [False] and not _busy.capturing()
