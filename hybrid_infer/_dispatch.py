@@ -139,71 +139,73 @@ class State(CallKeys):
                 key = (*key, self.carried(tensors))
             if boxes and not self.holds.isdisjoint(boxes):
                 key = (*key, "held")
-            route = self.memo.get(key)
+            route: Compiled | Eager | None = self.memo.get(key)
         except (Unsupported, TypeError, RuntimeError) as fault:  # the last of tensors that have no sizes
             if self.frontend.tracing():
                 return self.method.function(*owner, *args, **kwargs)
             return self.eagerly(owner, args, kwargs, *self._named(values, fault))
         if route is None or not route.valid():
             if route is not None and not route.eager:
-                what = route.broken()  # type: ignore[union-attr]
+                what = route.broken()
                 self.fired[what] += 1
-                self.unnamed = route.held.version if what == ATTRIBUTE else None  # type: ignore[union-attr]
+                self.unnamed = route.held.version if what == ATTRIBUTE else None
             route = None if route is None or boxes else self.switched(key, route)
             if route is None:
-                route, result = miss(self, owner, args, kwargs, values, key)
+                found, result = miss(self, owner, args, kwargs, values, key)
                 if result is not NOTHING:
-                    if route is not None and route.eager and route.kind == "slower":
+                    if found is not None and found.eager and found.kind == "slower":
                         self._leave_alone()
                     return result
+                route = found
+                assert route is not None
         else:
             try:
                 self.memo.move_to_end(key)
             except KeyError:  # another thread let go of it meanwhile; this call has its route
                 _log.debug("%s: a route was dropped while it was used", self.method.name)
         if route.eager:
-            return self.eagerly(owner, args, kwargs, route.reason, route.remedy, route.kind)  # type: ignore[union-attr]
+            return self.eagerly(owner, args, kwargs, route.reason, route.remedy, route.kind)
         ints: Sequence[int] = ()
         given: Any = ()
-        if not route.plain:  # type: ignore[union-attr]
-            if route.ints:  # type: ignore[union-attr]
+        if not route.plain:
+            if route.ints:
                 ints = [v for v in values if type(v) is int]
-                if len(ints) != len(route.held.version.ints):  # type: ignore[union-attr]
+                if len(ints) != len(route.held.version.ints):
                     ints = self.numbers(key, values)
-            if route.handed_back:  # type: ignore[union-attr]
-                gaps = [i for i in route.handed_back if not tensors[i].is_contiguous()]  # type: ignore[union-attr]
-                known = [route.held.with_gaps.get(i) for i in gaps]  # type: ignore[union-attr]
+            if route.handed_back:
+                gaps = [i for i in route.handed_back if not tensors[i].is_contiguous()]
+                known = [route.held.with_gaps.get(i) for i in gaps]
                 if not all(known):
                     from hybrid_infer import _compared
 
                     unknown = () if False in known else gaps
                     return _compared.with_gaps(self, owner, args, kwargs, values, route, unknown)
-            if route.objects:  # type: ignore[union-attr]
+            if route.objects:
                 given = [*boxes.values()]
-                if len(given) != route.objects or not route.kept_elsewhere.isdisjoint(boxes):  # type: ignore[union-attr]
+                if len(given) != route.objects or not route.kept_elsewhere.isdisjoint(boxes):
                     return self.eagerly(owner, args, kwargs, "its layer or its code holds an argument too", "", "busy")
-            if route.state:  # type: ignore[union-attr]
-                tensors = route.works_on(tensors)  # type: ignore[union-attr]
-            if route.written and not route.apart(tensors):  # type: ignore[union-attr]
+            if route.state:
+                tensors = route.works_on(tensors)
+            if route.written and not route.apart(tensors):
                 return self.eagerly(owner, args, kwargs, OVERLAP, "", "busy")
         if self._always:
             from hybrid_infer import _compared
 
             return _compared.compared(self, owner, args, kwargs, values, key, route)
-        if route.requiring:  # type: ignore[union-attr]
+        if route.requiring:
             if self._grad():
                 return self.eagerly(owner, args, kwargs, *_gradients.REQUIRING)
-            if not all(tensors[i].is_contiguous() for i in route.requiring):  # type: ignore[union-attr]
+            if not all(tensors[i].is_contiguous() for i in route.requiring):
                 return self.eagerly(owner, args, kwargs, _gradients.GAPS, "", "busy")
         recorded = self._grad() and _gradients.wanted(self.frontend, tensors, route)
         contest = backwards = None
         if recorded:
-            if route.written or self.boxes.carries:  # type: ignore[union-attr]
+            if route.written or self.boxes.carries:
                 reason = "it writes to tensors or attributes while gradients are recorded"
                 return self.eagerly(owner, args, kwargs, reason, "Call it under no_grad()", "busy")
             if self.frontend.packs():
                 return self.eagerly(owner, args, kwargs, _gradients.PACKED, "", "busy")
-            if self.frontend.hooked(route.differentiable):  # type: ignore[union-attr]
+            if self.frontend.hooked(route.differentiable):
                 return self.eagerly(owner, args, kwargs, _gradients.HOOKED, "", "busy")
             contest = _contests.of(route, key)
             if contest is not None and contest.eager:
@@ -218,10 +220,10 @@ class State(CallKeys):
                 call = _gradients.Eagerly(self, owner, values, (len(args), kwargs))
                 connect = functools.partial(_gradients.differentiable, call, route, tensors, ints, given, backwards)
                 result = connect() if contest is None else contest.timed(False, connect)
-            elif route.written:  # type: ignore[union-attr]
+            elif route.written:
                 result = self._write(route, tensors, ints, given)
             else:
-                result = route.run(tensors, ints, given)  # type: ignore[union-attr]
+                result = route.run(tensors, ints, given)
         except Exception as fault:
             failed = fault
         if failed is not None:  # outside of that, so that what the method raises itself comes of nothing of ours
@@ -229,7 +231,7 @@ class State(CallKeys):
                 return self._instead(owner, args, kwargs, key, route, failed)
             finally:
                 failed = None
-        if route.written:  # type: ignore[union-attr]
+        if route.written:
             if result is NOTHING:
                 return self.eagerly(owner, args, kwargs, _written.RESTLESS, "", "busy")
             if type(result) is _written.Failed:
@@ -239,7 +241,7 @@ class State(CallKeys):
         if self.stumbles.counts:
             self.stumbles.counts.pop(key, None)
         if self.sides.strayed:
-            self.sides.fitted(route.held)  # type: ignore[union-attr]
+            self.sides.fitted(route.held)
         if given or self.boxes.carries:
             return _given.applied(result, self.frontend.write, self.boxes.assign)
         return result
@@ -393,11 +395,11 @@ class State(CallKeys):
 
     def _put_aside(self, key: Any, route: Compiled | Eager) -> None:
         """Keep a route for the time when its conditions hold again, as they do for `training` after each epoch."""
-        if route.kind == "busy" if route.eager else not self._in_use(route):  # type: ignore[union-attr]
+        if route.kind == "busy" if route.eager else not self._in_use(route):
             return
         aside = self.aside
         several = (route, *(each for each in aside.get(key, ()) if each is not route))
-        kept = (each for each in several if not (each.eager and each.keeps_former_weights()))  # type: ignore[union-attr]
+        kept = (each for each in several if not (each.eager and each.keeps_former_weights()))
         aside[key] = tuple(kept)[:_ASIDE]
         if len(aside) > _MEMO:
             aside.pop(list(aside)[0], None)  # noqa: RUF015 - another thread may add one meanwhile
@@ -410,7 +412,7 @@ class State(CallKeys):
         alike = not route.held.version.sides and route.asks == self.asked.names
         return alike and any(each is route for each in list(self.routes.values()))
 
-    def switched(self, key: Any, former: Any) -> Any:
+    def switched(self, key: Any, former: Any) -> Compiled | Eager | None:
         """A route that answered such calls before, and does again where `former` does no longer; None: there is none.
 
         Or it has to be found out first what a call's values are, as where other defaults came back with the code.

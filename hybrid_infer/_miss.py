@@ -20,7 +20,7 @@ from hybrid_infer._met import Style
 from hybrid_infer._pauses import ever_longer, for_a_while
 from hybrid_infer._request import Errand, Request, described, specs
 from hybrid_infer._resolve import resolve
-from hybrid_infer._route import ATTRIBUTE, Eager
+from hybrid_infer._route import ATTRIBUTE, Answer, Eager
 from hybrid_infer._signature import Layout, Signatures
 from hybrid_infer._subject import Subject, Unformed
 from hybrid_infer._unsupported import Unsupported
@@ -49,7 +49,7 @@ _LATER = Errand(ahead=True, forked=True)  # for a call that the eager method has
 def miss(
     state: Any, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: Any, values: Any, key: Any,
     errand: Errand = _CALL,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> Answer:  # fmt: skip
     """A route for a call that none answers, or its result if the eager method had to be run for it anyhow."""
     try:
         return _missed(state, owner, args, kwargs, values, key, errand)
@@ -59,7 +59,7 @@ def miss(
 
 def _missed(
     state: Any, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: Any, values: Any, key: Any, errand: Errand
-) -> tuple[Any, Any]:  # fmt: skip
+) -> Answer:  # fmt: skip
     recurring = None if errand.ahead else state.crowds.again(key, state.family)
     if recurring is not None:
         return recurring, NOTHING
@@ -96,9 +96,9 @@ def _missed(
         if held != state.holds:
             state.holds, key = held, state.key(values)
         if not held.isdisjoint(map(id, given)):
-            route = Eager("it is given an object that its layer or its code holds too", for_a_while(_HELD))
-            state.remember(key, route)
-            return route, NOTHING
+            unserved = Eager("it is given an object that its layer or its code holds too", for_a_while(_HELD))
+            state.remember(key, unserved)
+            return unserved, NOTHING
     lately = _lately(state, key)
     if lately is not None:
         return Eager(_RAISED, lately, kind="busy"), NOTHING
@@ -183,7 +183,7 @@ def _name(state: Any, subject: Subject) -> None:
         state.fired[_differences.in_code(read)] += 1
 
 
-def _at_its_own_pace(state: Any, owner: tuple[Any, ...], args: Any, kwargs: Any) -> tuple[Any, Any]:
+def _at_its_own_pace(state: Any, owner: tuple[Any, ...], args: Any, kwargs: Any) -> Answer:
     """The eager answer where look-ups take longer (see `_pace`)."""
     route = Eager(_pace.REASON, lambda: False, remedy=_pace.REMEDY, kind="busy")
     state.note(route.reason, route.remedy, route.kind)
@@ -199,7 +199,7 @@ def _made(state: Any) -> tuple[int, ...]:
     return counters.captures, counters.builds, counters.disk_loads, len(state.seen)
 
 
-def _again(state: Any, owner: tuple[Any, ...], args: Any, kwargs: Any, values: Any, errand: Errand) -> tuple[Any, Any]:
+def _again(state: Any, owner: tuple[Any, ...], args: Any, kwargs: Any, values: Any, errand: Errand) -> Answer:
     """The same when something was learned about the method."""
     if not errand.ahead:
         return None, state.call(owner, args, kwargs)
@@ -293,7 +293,7 @@ def _just_found(state: Any, layout: Layout) -> Subject | None:
 
 def _defer(
     state: Any, owner: tuple[Any, ...], args: Any, kwargs: Any, values: Any, layout: Layout
-) -> tuple[Any, Any]:
+) -> Answer:
     """Answer eagerly, and have the call compiled in the background; one call of an instance at a time."""
     from hybrid_infer import _background
 

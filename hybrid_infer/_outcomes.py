@@ -19,7 +19,7 @@ from hybrid_infer._errors import ArgumentsRefused, CheckFailed
 from hybrid_infer._family import Family, Held
 from hybrid_infer._pauses import before
 from hybrid_infer._request import Outcome, Request
-from hybrid_infer._route import Eager
+from hybrid_infer._route import Answer, Eager
 from hybrid_infer._version import Version
 from hybrid_infer.checks import _comparison, _verified, _verify
 from hybrid_infer.state._arming import arm
@@ -50,7 +50,7 @@ class TooOpen(Exception):
 def unserved(
     state: Any, request: Request, family: Family, held: Held, reason: str, result: Any = NOTHING,
     *, narrows: bool = True, odd: bool = False,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> Answer:  # fmt: skip
     """No engine serves the version, or its result was wrong: remembered, and answered eagerly from now on.
 
     Raises TooOpen where that may be for the sizes that vary in it, unless `narrows` says that it is not. `odd`: it may
@@ -86,7 +86,7 @@ def unserved(
 def later(
     state: Any, request: Request, family: Family, held: Held, reason: str, waiting: Callable[[], bool], result: Any,
     outcome: Outcome | None,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> Answer:  # fmt: skip
     """No engine serves the version now, for a cause that passes: nothing is remembered, and it is tried again later."""
     if outcome is not None:
         publish(request, family, held, outcome)
@@ -110,7 +110,7 @@ class Another(Exception):
 def unused(
     state: Any, request: Request, family: Family, held: Held, built: Built, unlike: Exception, result: Any,
     outcome: Outcome | None, at: At,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> Answer:  # fmt: skip
     """Where a call goes that was not found to be computed as the eager method does."""
     if of_another_side(unlike, held, outcome):
         if outcome is not None:
@@ -163,7 +163,7 @@ def is_odd(held: Held, fault: Exception) -> bool:
 def _without(
     state: Any, request: Request, family: Family, held: Held, built: Built, fault: Exception, result: Any,
     outcome: Outcome | None,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> Answer:  # fmt: skip
     """An engine computes something else than the eager method: the next one is tried; with none left, none serves."""
     if isinstance(fault, _verify.Unlike):
         narrows = not isinstance(fault, _verify.Unseen)

@@ -26,7 +26,7 @@ from hybrid_infer._log import tell
 from hybrid_infer._outcomes import TooOpen, fail, of_the_moment, refused, remember
 from hybrid_infer._pauses import ever_longer, for_a_while, minutes
 from hybrid_infer._request import Outcome, Request, described
-from hybrid_infer._route import Eager
+from hybrid_infer._route import Answer, Eager
 from hybrid_infer._serve import takes, use
 from hybrid_infer._subject import Subject
 from hybrid_infer._version import Version
@@ -48,7 +48,7 @@ _NARROWINGS = 8  # look-ups of one call, each of which may find that fewer sizes
 _WARM = "Run it once with this call's arguments under the stance 'default', and keep the cache directory"
 
 
-def resolve(state: Any, request: Request, call: Invocation) -> tuple[Any, Any]:
+def resolve(state: Any, request: Request, call: Invocation) -> Answer:
     """A route by looking up or capturing; again where what was found turns out to be damaged."""
     from hybrid_infer.cache import DamagedEntry
 
@@ -68,7 +68,7 @@ def resolve(state: Any, request: Request, call: Invocation) -> tuple[Any, Any]:
     return Eager(reason, for_a_while(_PAUSE), kind="busy"), NOTHING
 
 
-def _find_or_capture(state: Any, request: Request, call: Invocation) -> tuple[Any, Any]:
+def _find_or_capture(state: Any, request: Request, call: Invocation) -> Answer:
     if request.subject.among is not None:
         found = _by_what_ran(state, request, call)
         if found is not None:
@@ -214,7 +214,7 @@ def _kept_by_what_ran(state: Any, subject: Subject) -> Family:
     return _family.family(state.stores.open(), subject.place)
 
 
-def _by_what_ran(state: Any, request: Request, call: Invocation) -> tuple[Any, Any] | None:
+def _by_what_ran(state: Any, request: Request, call: Invocation) -> Answer | None:
     """The same for a call of a large program, if one of its versions serves it."""
     family = _kept_by_what_ran(state, request.subject)
     request = replace(request, store=state.stores.open())
@@ -239,7 +239,7 @@ def _one_at_a_time(state: Any, request: Request, family: Family, wait: float) ->
     return lock
 
 
-def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call: Invocation) -> tuple[Any, Any]:
+def _adopt(state: Any, request: Request, family: Family, outcome: Outcome, call: Invocation) -> Answer:
     held = Held(outcome.version, None, disk=False)
     version = outcome.version
     held.ledger.add("capture", outcome.seconds)
@@ -321,7 +321,7 @@ def _with_what_eager_calls_run(
     return request, replace(outcome, version=version)
 
 
-def _adopt_what_ran(state: Any, request: Request, outcome: Outcome, call: Invocation) -> tuple[Any, Any]:
+def _adopt_what_ran(state: Any, request: Request, outcome: Outcome, call: Invocation) -> Answer:
     """The same of a large program: the code that ran asks for less than all that names lead to."""
     subject = request.subject.under(outcome.version.ran)
     if subject is None:

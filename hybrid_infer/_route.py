@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from hybrid_infer._family import Family, Held
 from hybrid_infer._parameters import Parameters
@@ -28,7 +28,7 @@ class Eager:
     where that is the faster way. ``subject``: what `valid` keeps alive, if anything.
     """
 
-    eager = True
+    eager: Literal[True] = True
 
     def __init__(
         self, reason: str, valid: Callable[[], bool], *, remedy: str = "", kind: str = "capture",
@@ -44,7 +44,7 @@ class Eager:
 class Compiled:
     """A program with everything that a call needs around it. Immutable: a changed weight makes another one."""
 
-    eager = False
+    eager: Literal[False] = False
 
     def __init__(
         self, frontend: Any, subject: Subject, held: Held, family: Family, program: Program, live: bool, graph: Graph,
@@ -326,6 +326,10 @@ class Compiled:
 
     def close(self) -> None:
         self.program.close()
+
+
+#: A route and ``NOTHING``, or the result of a call that had to be answered meanwhile, with the route if there is one.
+Answer = tuple[Compiled | Eager | None, Any]
 
 
 def _itself(value: Any) -> Any:

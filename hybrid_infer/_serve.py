@@ -44,7 +44,7 @@ from hybrid_infer._outcomes import (
 )
 from hybrid_infer._pauses import before, for_a_while
 from hybrid_infer._request import Outcome, Request
-from hybrid_infer._route import Compiled, Eager
+from hybrid_infer._route import Answer, Compiled, Eager
 from hybrid_infer._types import OVERLAP
 from hybrid_infer.checks import _comparison, _magnitudes, _verified
 from hybrid_infer.checks._invocation import Invocation
@@ -61,7 +61,7 @@ _RETRY = 0.2  # seconds after which a call that the eager method answered meanwh
 
 def use(
     state: Any, request: Request, family: Family, held: Held, call: Invocation, outcome: Outcome | None = None
-) -> tuple[Any, Any]:
+) -> Answer:
     """Bind a version to the instance; verify it if that has not been done on this machine."""
     subject = request.subject.under(held.version.ran)
     if subject is None:
@@ -81,7 +81,7 @@ def use(
 
 def _use_alone(
     state: Any, request: Request, family: Family, held: Held, call: Invocation, outcome: Outcome | None, result: Any
-) -> tuple[Any, Any]:
+) -> Answer:
     """The same by one thread at a time; the others find its program, where each would have made one of its own."""
     wait = _AHEAD if request.errand.ahead else _WAIT if outcome is not None else 0.0
     settled = not request.chooses or request.frozen or _router.known(request, held) is not None
@@ -99,7 +99,7 @@ def _use_alone(
 
 def _use(
     state: Any, request: Request, family: Family, held: Held, call: Invocation, outcome: Outcome | None, result: Any
-) -> tuple[Any, Any]:
+) -> Answer:
     from hybrid_infer.cache import DamagedEntry
 
     choice = _router.known(request, held) if request.chooses else None
@@ -307,7 +307,7 @@ def _by_choice(state: Any, request: Request, family: Family, held: Held, choice:
 
 def _further(
     state: Any, request: Request, family: Family, held: Held, route: Compiled, call: Invocation, result: Any, at: At
-) -> tuple[Any, Any]:
+) -> Answer:
     """A route that serves calls already, for one of whose sizes nobody knows yet that it is right there."""
     built, (_, magnitudes) = route.built, at
     if magnitudes in route.magnitudes:
