@@ -137,7 +137,8 @@ def _counted(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, device: 
     given = (start, end, step)
     if not all(type(each) in (int, float) for each in given) or not any(map(_rounded, given)):
         return NotImplemented
-    dtype = torch.get_default_dtype() if dtype is None else dtype
+    if dtype is None:
+        dtype = torch.get_default_dtype() if any(type(each) is float for each in given) else torch.int64
     if not dtype.is_floating_point:
         return NotImplemented
     places = torch.arange(max(math.ceil((end - start) / step), 0), device=device).to(dtype)

@@ -55,6 +55,18 @@ def test_sums_by_einsum_are_int64() -> None:
     assert counts()["hits"] > 0 and counts()["eager_calls"] == 0
 
 
+def test_a_count_beyond_float32_is_of_integers() -> None:
+    def function(x: Any) -> Any:
+        return x + torch.arange(2**40, 2**40 + 3), x + torch.arange(2**24 + 3, dtype=torch.float32)[-3:]
+
+    hot = inference(backend="onnxruntime", verify="off")(function)
+    with torch.no_grad():
+        for each in ([1, 2, 3], [4, 5, 6]):
+            x = torch.tensor(each)
+            torch.testing.assert_close(hot(x), function(x), rtol=0, atol=0)
+    assert counts()["eager_calls"] == 0
+
+
 def test_float_thresholds_are_as_before() -> None:
     hot = inference(backend="onnxruntime")(lambda x: functional.threshold(x, 0.1, 20.0))
     with torch.no_grad():
