@@ -91,10 +91,15 @@ def _nearest(offset: float, x: Any, size: Sequence[Any], *scales: float | None) 
     """
     first, given = x.dim() - len(size), scales or (None,) * len(size)
     sizes = list(zip(x.shape[first:], size, given, strict=True))
-    if offset == 0 and all(_doubled(*each) for each in sizes):
-        return NotImplemented
     accurate = torch.float64 if x.dtype is torch.float64 else torch.float32
+    if all(_doubled(*each) for each in sizes):
+        if offset == 0 and accurate is torch.float32:
+            return NotImplemented
+    elif accurate is torch.float64 and len(size) > 1:  # some kernels reckon in float32, by the sizes and the layout
+        raise TraceError("torch's nearest interpolate of float64 images rounds by their layout", "Make float32 of them")
     for axis, (before, after, scale) in enumerate(sizes, start=first):
+        if len(size) == 2 and offset == 0 and isinstance(before, int) and after in (before, 2 * before):
+            scale = None  # whatever was given: torch takes each pixel once, or twice
         one = torch.ones(1, dtype=accurate, device=x.device)
         step = one * before / after if scale is None else one * (1 / scale)
         places = ((torch.arange(after, dtype=accurate, device=x.device) + offset) * step).float().to(torch.int64)

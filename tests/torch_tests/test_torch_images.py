@@ -43,7 +43,12 @@ METHODS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "nearest along one axis": (lambda x: F.interpolate(x[0], 12), SERVED),
     "nearest in space": (lambda x: F.interpolate(x[None], (5, 6, 12)), SERVED),
     "nearest of bytes": (lambda x: F.interpolate((x * 50).abs().to(torch.uint8), (6, 12)), SERVED),
-    "nearest in float64": (lambda x: F.interpolate(x.double(), (6, 12)), SERVED),
+    "nearest by a scale without effect": (lambda x: F.interpolate(x[:, :, :3, :2], scale_factor=(1.3, 2.3)), SERVED),
+    "nearest in float64": (lambda x: F.interpolate(x.double()[0], 12), SERVED),
+    "nearest of images in float64": (
+        lambda x: F.interpolate(x.double(), (6, 12)), ("interpolate of float64 images rounds by their layout",)
+    ),
+    "doubled in float64": (lambda x: F.interpolate(x.double(), scale_factor=2), SERVED),
     "doubled": (lambda x: F.interpolate(x, scale_factor=2), SERVED),
     "places": (
         lambda x: F.adaptive_max_pool1d(x[0], 3, return_indices=True),
