@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hybrid_infer.backends._long_sums import axes_of, constants
-from hybrid_infer.backends._source import kinds_of, replace_nodes
+from hybrid_infer.backends._source import kinds_of, rewrite
 
 
 def mark(model: Any) -> None:
@@ -23,15 +23,14 @@ def mark(model: Any) -> None:
 
     given = kinds_of(model)
     known = constants(graph)
-    nodes: list[Any] = []
-    for node in graph.node:
+
+    def form(node: Any) -> list[Any]:
         kind = given.get(node.input[0]) if node.op_type == "ReduceMean" and not node.domain else None
-        if kind is not None and kind.elem_type in floats and _may_be_empty(node, kind, known):
-            nodes += _marked(node, kind.elem_type)
-        else:
-            nodes.append(node)
-    if len(nodes) > len(graph.node):
-        replace_nodes(graph, nodes)
+        if kind is None or kind.elem_type not in floats or not _may_be_empty(node, kind, known):
+            return [node]
+        return _marked(node, kind.elem_type)
+
+    rewrite(graph, form)
 
 
 def _may_be_empty(node: Any, kind: Any, known: Mapping[str, Any]) -> bool:

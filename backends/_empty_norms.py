@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hybrid_infer.backends._source import kinds_of, replace_nodes, subgraphs
+from hybrid_infer.backends._source import kinds_of, rewrite, subgraphs
 
 
 def spare(model: Any) -> None:
@@ -18,11 +18,7 @@ def spare(model: Any) -> None:
         return
     kinds = kinds_of(model)
     for graph in graphs:
-        nodes: list[Any] = []
-        for node in graph.node:
-            nodes += _spared(node, kinds) if _norm(node) else [node]
-        if len(nodes) > len(graph.node):
-            replace_nodes(graph, nodes)
+        rewrite(graph, lambda node: _spared(node, kinds) if _norm(node) else [node])
 
 
 def _norm(node: Any) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hybrid_infer.backends._source import kinds_of, replace_nodes, subgraphs
+from hybrid_infer.backends._source import kinds_of, rewrite, subgraphs
 
 
 def spare(model: Any) -> None:
@@ -21,12 +21,7 @@ def spare(model: Any) -> None:
         return
     kinds = kinds_of(model)
     for graph in graphs:
-        nodes: list[Any] = []
-        for node in graph.node:
-            known = [kinds.get(name) for name in node.input] if _multiplies(node) else [None]
-            nodes += [node] if None in known else _spared(node, known)
-        if len(nodes) > len(graph.node):
-            replace_nodes(graph, nodes)
+        rewrite(graph, lambda node: _spared(node, [kinds.get(name) for name in node.input]))
 
 
 def _multiplies(node: Any) -> bool:
@@ -42,6 +37,8 @@ def _number(node: Any, name: str, otherwise: float) -> float:
 
 
 def _spared(node: Any, kinds: Sequence[Any]) -> list[Any]:
+    if not _multiplies(node) or None in kinds:
+        return [node]
     if node.op_type == "Gemm":
         return _scaled(node, kinds)
     if all(kind.HasField("shape") and all(dim.dim_value > 0 for dim in kind.shape.dim) for kind in kinds):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hybrid_infer.backends._source import kinds_of, replace_nodes, subgraphs
+from hybrid_infer.backends._source import kinds_of, rewrite, subgraphs
 
 _LAYERS = frozenset({"LSTM", "GRU"})
 
@@ -25,10 +25,7 @@ def spare(model: Any) -> None:
         return
     kinds = kinds_of(model)
     for graph in graphs:
-        nodes: list[Any] = []
-        for node in graph.node:
-            nodes += _spared(node, kinds) if _recurs(node) else [node]
-        replace_nodes(graph, nodes)
+        rewrite(graph, lambda node: _spared(node, kinds) if _recurs(node) else [node])
 
 
 def _recurs(node: Any) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from hybrid_infer.backends._source import replace_nodes, subgraphs
+from hybrid_infer.backends._source import rewrite, subgraphs
 
 #: What the engine may move or leave out, so that a scale behind it stands beside the product.
 _BETWEEN = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Cast", "Mul", "Div"})
@@ -25,15 +25,15 @@ def keep(model: Any, kinds: Mapping[str, int], weights: Collection[str] = ()) ->
     scales, computed = _single_numbers(graphs), _computed_before(graphs, kinds, weights)
     for graph in graphs:
         near = _near_products(graph, kinds)
-        nodes: list[Any] = []
-        for node in graph.node:
+
+        def form(node: Any, near: Collection[str] = near) -> list[Any]:
             found = None
-            if node.op_type in ("Mul", "Div") and not node.domain and near.intersection((*node.input, *node.output)):
+            if node.op_type in ("Mul", "Div") and not node.domain and {*node.input, *node.output}.intersection(near):
                 several = (at for names in (scales, computed) for at, name in enumerate(node.input) if name in names)
                 found = next(several, None)
-            nodes += [node] if found is None else _hidden(node, found)
-        if len(nodes) > len(graph.node):
-            replace_nodes(graph, nodes)
+            return [node] if found is None else _hidden(node, found)
+
+        rewrite(graph, form)
 
 
 def _computed_before(graphs: list[Any], kinds: Mapping[str, int], weights: Collection[str]) -> set[str]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hybrid_infer.backends._small_numbers import SmallNumbers
-from hybrid_infer.backends._source import replace_nodes, subgraphs
+from hybrid_infer.backends._source import rewrite, subgraphs
 
 _HALF = 1 << 32
 
@@ -23,14 +23,14 @@ def split_in_halves(model: Any, kinds: Mapping[str, int]) -> None:
     graphs = [model.graph, *subgraphs(model.graph.node)]
     small = SmallNumbers(graphs, kinds)
     forms = {TensorProto.INT64: _halves, TensorProto.INT32: _widened}
+
+    def of_one(node: Any) -> list[Any]:
+        kind = kinds.get(node.input[0]) if node.op_type == "ReduceSum" and not node.domain else None
+        form = forms.get(kind)
+        return [node] if form is None or small.holds(node.input[0]) else form(node)
+
     for graph in graphs:
-        nodes: list[Any] = []
-        for node in graph.node:
-            kind = kinds.get(node.input[0]) if node.op_type == "ReduceSum" and not node.domain else None
-            form = forms.get(kind)
-            nodes += [node] if form is None or small.holds(node.input[0]) else form(node)
-        if len(nodes) > len(graph.node):
-            replace_nodes(graph, nodes)
+        rewrite(graph, of_one)
 
 
 def _widened(node: Any) -> list[Any]:

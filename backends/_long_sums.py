@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hybrid_infer.backends._source import replace_nodes
+from hybrid_infer.backends._source import rewrite
 
 _REDUCTIONS = {"ReduceMean": 18, "ReduceSum": 13}  # and the opset from which on the axes are an input
 _MANY = 1 << 16  # numbers, from which on a sum is split
@@ -33,14 +33,14 @@ def split(model: Any) -> None:
         if value.type.tensor_type.HasField("shape") and value.type.tensor_type.elem_type in floats
     }
     known = constants(graph)
-    nodes = []
-    for node in graph.node:
+
+    def form(node: Any) -> list[Any]:
         parts = []
         if node.op_type in _REDUCTIONS and not node.domain and node.input[0] in shapes:
             parts = _stages(node, shapes[node.input[0]], known, opset >= _REDUCTIONS[node.op_type])
-        nodes += parts or [node]
-    if len(nodes) > len(graph.node):
-        replace_nodes(graph, nodes)
+        return parts or [node]
+
+    rewrite(graph, form)
 
 
 def constants(graph: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hybrid_infer.backends._long_sums import constants
-from hybrid_infer.backends._source import replace_nodes, subgraphs
+from hybrid_infer.backends._source import rewrite, subgraphs
 
 _ALONG_ONE = ("ArgMax", "ArgMin")
 
@@ -41,14 +41,11 @@ def _reduces(node: Any) -> bool:
 
 
 def _rewrite(graph: Any, ranks: Mapping[str, int | None], known: Mapping[str, Any]) -> None:
-    nodes: list[Any] = []
-    for node in graph.node:
+    def form(node: Any) -> list[Any]:
         rank = ranks.get(node.input[0]) if _reduces(node) else None
-        if rank is not None:
-            nodes += _counted(node, rank, known)
-        nodes.append(node)
-    if len(nodes) > len(graph.node):
-        replace_nodes(graph, nodes)
+        return [node] if rank is None else [*_counted(node, rank, known), node]
+
+    rewrite(graph, form)
 
 
 def _counted(node: Any, rank: int, known: Mapping[str, Any]) -> list[Any]:

@@ -25,7 +25,7 @@ from typing import Any
 
 from hybrid_infer._errors import EngineError
 from hybrid_infer.backends._plan_files import FLAG
-from hybrid_infer.backends._source import replace_nodes, subgraphs
+from hybrid_infer.backends._source import rewrite, subgraphs
 
 #: Element types of ``onnx.TensorProto``: float32, bool, and all floats that engines are given.
 _FLOAT, _BOOL, _FLOATS = 1, 9, frozenset({1, 10, 11})
@@ -264,12 +264,7 @@ def _constant(name: str, kind: int, value: float) -> Any:
 
 
 def _mend(graph: Any, wanted: Any, kinds: Mapping[str, int]) -> None:
-
-    nodes: list[Any] = []
-    for node in graph.node:
-        nodes += _mended(node, kinds.get(node.input[0], _FLOAT)) if wanted(node) else [node]
-    if len(nodes) > len(graph.node):
-        replace_nodes(graph, nodes)
+    rewrite(graph, lambda node: _mended(node, kinds.get(node.input[0], _FLOAT)) if wanted(node) else [node])
 
 
 def _mended(node: Any, kind: int) -> Iterator[Any]:

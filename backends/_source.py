@@ -5,7 +5,7 @@ Runs at build alone, so that the `onnx` package (0.16 s to import) stays out of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from hybrid_infer._errors import EngineError
@@ -87,6 +87,13 @@ def reads(node: Any) -> set[str]:
         names.update(value.name for value in inner.output)
         names.update(name for each in inner.node for name in each.input)
     return names
+
+
+def rewrite(graph: Any, form: Callable[[Any], Iterable[Any]]) -> None:
+    """Put the nodes that `form` gives for a node in its place: as many or more, that one alone to leave it there."""
+    nodes = [new for node in graph.node for new in form(node)]
+    if len(nodes) > len(graph.node):
+        replace_nodes(graph, nodes)
 
 
 def replace_nodes(graph: Any, nodes: Iterable[Any]) -> None:
