@@ -146,6 +146,8 @@ def test_an_output_that_cannot_be_is_told_before_the_program_runs(
 ) -> None:
     assert cli.main(["suggest", "--output", "time.svg", "absent.py"]) == 2
     assert ".html or .png" in capsys.readouterr().err
+    assert cli.main(["suggest", "--output", str(tmp_path / "absent" / "time.html"), "absent.py"]) == 2
+    assert f"there is no folder {tmp_path / 'absent'}" in capsys.readouterr().err
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
     assert cli.main(["suggest", "--output", "time.png", "absent.py"]) == 2

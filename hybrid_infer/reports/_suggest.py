@@ -75,7 +75,7 @@ class Suggestions:
         Raises
         ------
         ValueError
-            the name ends in something else. HybridInferError: matplotlib is not installed.
+            the name ends in something else, or its folder is not there. HybridInferError: matplotlib is not installed.
         """
         path = Path(path)
         check_output(path)
@@ -98,6 +98,8 @@ def check_output(path: Path) -> None:
 
     if path.suffix not in (".html", ".png"):
         raise ValueError(f"{path}: a picture of the time is written to a name that ends in .html or .png")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: there is no folder {path.parent}")
     if path.suffix == ".png" and importlib.util.find_spec("matplotlib") is None:
         raise HybridInferError("a PNG is drawn by matplotlib, which is not installed: pip install matplotlib, or .html")
 
