@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support import counts, layer_class
 
-from hybrid_infer import inference
+from hybrid_infer import explain, inference
 from hybrid_infer._version import Version
 from hybrid_infer.fingerprint import _walk
 
@@ -61,6 +61,10 @@ class Tee:
 
     def flush(self) -> None:
         self.stream.flush()
+
+
+def _doubled(x: Any) -> Any:
+    return x + x
 
 
 def _shown(message: Any, *rest: Any, **more: Any) -> None:
@@ -118,3 +122,19 @@ def test_a_stream_in_the_place_of_the_standard_output_is_none_of_a_method(
 def test_what_shows_warnings_is_none_of_a_method(framework: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warnings, "showwarning", _shown)
     _kept_by_what_ran(framework, lambda: warnings.warn("computing", stacklevel=1))
+
+
+def test_explain_has_the_static_models_of_all_code_that_ran(framework: Any) -> None:
+    class Method(layer_class(framework)):  # type: ignore[misc]
+        @inference(backend="onnxruntime")
+        def forward(self, x: Any, doubled: bool) -> Any:
+            return _doubled(x) if doubled else x * FACTOR
+
+    layer = Method()
+    layer.eval()
+    with framework.no_grad():
+        for doubled in (True, False, True, False):
+            layer(framework.ones([3]), doubled)
+    assert counts()["captures"] == counts()["hits"] == 2
+    (method,) = explain(layer).to_dict()["methods"]
+    assert sorted(each["constants"]["doubled"] for each in method["versions"]) == ["False", "True"]

@@ -122,7 +122,7 @@ class _Group:
 
     def report(self, compiled_by: str) -> dict[str, Any]:
         """`compiled_by`: what made the thing that was asked for of one that is decorated."""
-        held = [] if self.family is None else list(self.family.held)
+        held = self._held()
         counts = self.method.counters.as_dict()
         fired: dict[str, int] = {}
         for state in self.states:
@@ -147,6 +147,16 @@ class _Group:
             "refusals": list(self._refusals([h.version for h in held if h.version.reason], counts["fallbacks"])),
             "changes": fired,
         }
+
+    def _held(self) -> list[Held]:
+        """Their static models, with those in use that lie in other families: of a large program, by what ran."""
+        held = [] if self.family is None else list(self.family.held)
+        for state in self.states:
+            used = [route.held for route in list(state.routes.values())]
+            for each in [*used, *(slower for slower, _ in list(state.slower.values()))]:
+                if not any(each is known for known in held):
+                    held.append(each)
+        return held
 
     def _version(self, held: Held) -> dict[str, Any]:
         version, ledger = held.version, held.ledger
