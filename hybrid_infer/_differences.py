@@ -258,7 +258,7 @@ def of_call(version: Version, call: Call, names: Sequence[str], subject: Any) ->
     if version.tree != call.tree:
         for mine, given, name in zip(version.tree[-1], call.tree[-1], names, strict=False):
             if mine != given:
-                if given[0] != "c":
+                if not mine[0] == given[0] == "c":
                     return f"the structure of {in_words(name)} varies", _MORE
                 if given[1] in _NUMBERS and mine[:2] == given[:2]:
                     return f"{in_words(name)} takes many values", f"Pass it as a tensor. {_MORE}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -44,6 +45,7 @@ _RETRY = 0.2  # seconds after which such a call looks again
 _FAILURES = 3  # captures that failed, or were found to write to the program's state, after which the next one waits
 _PAUSE = 60.0  # seconds for which what fails for a passing cause is left alone
 _ATTEMPTS = 3  # look-ups of one call, each of which may set a damaged entry aside
+_LAST = 8  # static models that a call past ``max_versions`` is compared with
 _NARROWINGS = 8  # look-ups of one call, each of which may find that fewer sizes are to vary
 _WARM = "Run it once with this call's arguments under the stance 'default', and keep the cache directory"
 
@@ -394,8 +396,10 @@ def _too_many(state: Any, request: Request, families: Sequence[Family]) -> Eager
     """The route past ``max_versions``, until one of them serves the call after all or makes room."""
     from hybrid_infer import _differences
 
-    last = next(reversed(state.seen.values()))
-    what, remedy = _differences.of_call(last, request.call, state.parameters.names, request.subject)
+    # What most of them differ by: the last one may be an odd one.
+    known, names = list(state.seen.values())[::-1][:_LAST], state.parameters.names
+    found = Counter(_differences.of_call(each, request.call, names, request.subject) for each in known)
+    ((what, remedy), _), *_ = found.most_common(1)
     most = state.method.options.max_versions
     models = f"static model{'' if most == 1 else 's'}"
     reason = f"it has max_versions={most} {models}, and this call needs another: {what}"

@@ -223,6 +223,26 @@ def test_an_attribute_of_many_values_is_named(caplog: pytest.LogCaptureFixture) 
     assert len(lines) == 1 and "attribute self.inner.step takes many values. Pass it as an argument" in lines[0]
 
 
+def test_what_varies_most_is_named_and_not_what_made_the_last_static_model(caplog: pytest.LogCaptureFixture) -> None:
+    layer = Stepped().eval()
+    hot = inference(layer, max_versions=3)
+    with caplog.at_level(logging.WARNING, "hybrid_infer"), torch.no_grad():
+        for step, x in enumerate([X, X, X.double(), X]):
+            layer.inner.step = step
+            hot(x)
+    (line,) = [r.getMessage() for r in caplog.records if r.name == "hybrid_infer"]
+    assert "attribute self.inner.step takes many values" in line
+
+
+def test_an_argument_that_is_a_tensor_at_some_calls_takes_no_many_values(caplog: pytest.LogCaptureFixture) -> None:
+    hot = inference(lambda x, mask=None: x if mask is None else x * mask, max_versions=1)
+    with caplog.at_level(logging.WARNING, "hybrid_infer"), torch.no_grad():
+        hot(X, X)
+        hot(X)
+    (line,) = [r.getMessage() for r in caplog.records if r.name == "hybrid_infer"]
+    assert "the structure of argument `mask` varies" in line
+
+
 def test_a_condition_that_varies_is_said_to(caplog: pytest.LogCaptureFixture) -> None:
     hot = inference(ByRemainder().eval(), max_versions=2)
     with caplog.at_level(logging.WARNING, "hybrid_infer"), torch.no_grad():
