@@ -154,6 +154,15 @@ def test_an_output_that_cannot_be_is_told_before_the_program_runs(
     assert "pip install matplotlib" in capsys.readouterr().err
 
 
+@pytest.mark.processes
+@pytest.mark.torch
+def test_what_was_found_is_told_where_the_picture_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "time.html").mkdir()
+    done = run(tmp_path, TORCH, "--output", "time.html", "--time-limit", "0")
+    assert done.returncode == 1 and "self.model.encode()" in done.stdout and "as a tree" not in done.stdout
+    assert "hybrid-infer: the picture cannot be written" in done.stderr and "Traceback" not in done.stderr
+
+
 def tree() -> Part:
     """Twelve blocks of four layers each."""
     inner = [Part(f"blocks.*.{i}", "Linear", 12, 12, 0.2, "") for i in range(4)]

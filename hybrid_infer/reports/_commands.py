@@ -136,13 +136,17 @@ def _suggest(given: argparse.Namespace) -> int:
         found = _suggest.of_program(recording, given.time_limit)
     finally:
         sys.modules["__main__"] = ours
-    if given.output is not None:
-        found.save(given.output)
     if given.json:
         sys.stdout.write(json.dumps(found.to_dict()) + "\n")
     else:
         width = _tables.width(sys.stdout)
         sys.stdout.write(_suggested_view.text(found, colour=_colour.wanted(sys.stdout), width=width) + "\n")
-        if given.output is not None:
+    if given.output is not None:
+        try:
+            found.save(given.output)
+        except (OSError, ValueError) as fault:  # a program may have changed the folder in which it runs
+            sys.stderr.write(f"hybrid-infer: the picture cannot be written: {fault}\n")
+            return status or 1
+        if not given.json:
             sys.stdout.write(f"\nThe time as a tree: {given.output}\n")
     return status
