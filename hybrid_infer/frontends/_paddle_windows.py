@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -260,21 +261,21 @@ def _nearest(name: str, value: Any, rest: list[Any], attributes: dict[str, Any])
     if all(_is_doubled(*each) for each in sizes):
         return None
     for axis, (old, new, scale) in enumerate(sizes, start=2):
-        if not isinstance(new, int):
-            new = paddle.cast(paddle.reshape(new, []), "int64")
-        step = paddle.full([], 1 / scale if scale > 0 else 1.0, "float32")
-        if scale <= 0:
-            step = _float(old) / _float(new)
-        places = paddle.cast(paddle.floor(paddle.cast(paddle.arange(0, new, 1, "int64"), "float32") * step), "int64")
-        end = paddle.full([], old, "int64") if isinstance(old, int) else paddle.cast(old, "int64")
-        value = paddle.index_select(value, paddle.minimum(places, end - 1), axis)
+        step = _number(old, "float32") / _number(new, "float32")
+        if scale > 0:  # an image whose sizes stay as they are is copied, whatever the scale
+            copied = reduce(paddle.logical_and, [paddle.equal(_number(a), _number(b)) for a, b, _ in sizes])
+            step = paddle.where(copied, paddle.ones_like(step), paddle.full([], 1 / scale, "float32"))
+        taken = paddle.arange(0, _number(new), 1, "int64")
+        places = paddle.cast(paddle.floor(paddle.cast(taken, "float32") * step), "int64")
+        value = paddle.index_select(value, paddle.minimum(places, _number(old) - 1), axis)
     return value
 
 
-def _float(size: Any) -> Any:
+def _number(size: Any, dtype: str = "int64") -> Any:
+    """A size as a tensor."""
     import paddle
 
-    return paddle.full([], size, "float32") if isinstance(size, int) else paddle.cast(size, "float32")
+    return paddle.full([], size, dtype) if isinstance(size, int) else paddle.cast(paddle.reshape(size, []), dtype)
 
 
 def _scaled(size: Any, scale: float) -> Any:
@@ -282,7 +283,7 @@ def _scaled(size: Any, scale: float) -> Any:
 
     if isinstance(size, int):
         return int(np.float32(size) * np.float32(scale))
-    return paddle.cast(paddle.floor(_float(size) * scale), "int64")
+    return paddle.cast(paddle.floor(_number(size, "float32") * scale), "int64")
 
 
 def _is_doubled(before: Any, after: Any, scale: float) -> bool:

@@ -32,3 +32,21 @@ def test_the_elements_that_paddle_takes() -> None:
             x, y = paddle.rand([2, 3, height, width]), paddle.zeros([2, 3, high, wide])
             same(hot(x, y), method(x, y))
     assert counts()["hits"] == 3
+
+
+def test_an_image_whose_sizes_stay_is_copied_whatever_the_scale() -> None:
+    """Of 4 rows and columns, 1.2 times as many are 4 again, for which Paddle computes no places."""
+
+    def method(x: Any) -> Any:
+        last = x.transpose([0, 2, 3, 1])
+        return [
+            F.interpolate(x, scale_factor=1.2, mode="nearest"),
+            F.interpolate(last, scale_factor=1.2, mode="nearest", data_format="NHWC"),
+        ]
+
+    hot = inference(method, backend="onnxruntime", verify="off", fallback="error")
+    with paddle.no_grad():
+        for height, width in ((6, 9), (4, 4), (4, 6), (7, 3), (3, 4)):
+            x = paddle.rand([2, 3, height, width])
+            same(hot(x), method(x))
+    assert counts()["hits"] == 5
