@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -104,11 +105,13 @@ def _compare_numbers(open_sizes: Trace, fixed: Trace) -> None:
     """Raise TraceError where a number of the open trace is neither in the other nor part of a computation of sizes."""
     given, wanted = _numbers(open_sizes), _numbers(fixed)
     names = [[op.name() for op in operators(traced.program.global_block())] for traced in (open_sizes, fixed)]
+    loops = "pd_op.while" in names[0] or "pd_op.if" in names[0]
+    if not loops and (unknown := Counter(_added(open_sizes)) - Counter(_added(fixed))):
+        raise TraceError(f"Paddle takes a size that varies for a number ({min(unknown):g})")
     if names[0] == names[1]:
         strange = [value for value, other in zip(given, wanted, strict=True) if value[0] != other[0]]
     else:
         known = {number for number, _ in wanted}
-        loops = "pd_op.while" in names[0] or "pd_op.if" in names[0]
         # A branch on sizes is decided where they are left open: they are known by their names (`_paddle_sizes`).
         kept = {op.name() for op in _outside_of_branches(fixed.program.global_block())}
         there = {name.removeprefix("pd_op.") for name in names[0]}
@@ -149,6 +152,12 @@ def _numbers(traced: Trace) -> list[tuple[float, Any]]:
         if op.name() == "pd_op.full" and not op.result(0).use_empty() and not list(op.result(0).shape)[1:]:
             found.append((float(op.attrs()["value"]), op.result(0)))
     return [(number, value) for number, value in found if not math.isnan(number)]  # which no size is
+
+
+def _added(traced: Trace) -> list[float]:
+    """Numbers that are added to tensors: the operator has them among its attributes."""
+    found = [op for op in operators(traced.program.global_block()) if op.name() == "pd_op.scale" and op.attrs()["bias"]]
+    return [float(op.attrs()["bias"]) for op in found if not _is_size(op.operand_source(0))]
 
 
 def _is_size(value: Any) -> bool:

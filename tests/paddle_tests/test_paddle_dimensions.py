@@ -229,6 +229,17 @@ def test_a_place_that_paddle_counts_from_the_end_of_a_size_that_varies() -> None
         twice(hot, replaced, grid(2, length, 4))
 
 
+def test_places_that_paddle_counts_from_the_end_of_all_elements() -> None:
+    """It adds their number to them, which it has as that of a size that varies: -1."""
+
+    def taken(x: Any, places: Any) -> Any:
+        return paddle.take(x, places), x + x.shape[1] - 1
+
+    hot = inference(taken, fallback="error", verify="off")
+    for length in (3, 4, 5, 6, 3):
+        twice(hot, taken, grid(2, length, 4), paddle.to_tensor([-1, 0, -3]))
+
+
 @pytest.mark.parametrize("dtype", ["bool", "float32", "int64"])
 def test_a_triangle_whose_diagonal_is_the_length_of_a_cache(dtype: str) -> None:
     def causal(x: Any, keys: Any) -> Any:
