@@ -101,7 +101,12 @@ def _nearest(offset: float, x: Any, size: Sequence[Any], *scales: float | None) 
         if len(size) == 2 and offset == 0 and isinstance(before, int) and after in (before, 2 * before):
             scale = None  # whatever was given: torch takes each pixel once, or twice
         one = torch.ones(1, dtype=accurate, device=x.device)
-        step = one * before / after if scale is None else one * (1 / scale)
+        step = one * before / after
+        if scale is not None:
+            given = one * (1 / scale)
+            # For the CPU torch takes a scale for 1 or 2 where the sizes are rounded to that.
+            rounded = (step == 1) | (step == 0.5)
+            step = torch.where(rounded, step, given) if offset == 0 and x.device.type == "cpu" else given
         places = ((torch.arange(after, dtype=accurate, device=x.device) + offset) * step).float().to(torch.int64)
         x = x.index_select(axis, places.clamp(max=before - 1))
     return x

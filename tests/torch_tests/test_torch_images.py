@@ -39,6 +39,7 @@ METHODS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "nearest": (lambda x: F.interpolate(x, (6, 5), mode="nearest"), SERVED),
     "nearest to another": (lambda x: F.interpolate(x, (2 * x.shape[2] // 3, 3 * x.shape[3] // 2)), SERVED),
     "nearest by a scale": (lambda x: F.interpolate(x, scale_factor=(0.6, 3.0)), SERVED),
+    "nearest by a scale that is rounded": (lambda x: F.interpolate(x, scale_factor=(2.05, 1.05)), SERVED),
     "nearest, exactly": (lambda x: F.interpolate(x, (6, 12), mode="nearest-exact"), SERVED),
     "nearest along one axis": (lambda x: F.interpolate(x[0], 12), SERVED),
     "nearest in space": (lambda x: F.interpolate(x[None], (5, 6, 12)), SERVED),
