@@ -23,9 +23,9 @@ _OF_CONSTANTS = frozenset(
     }
 )  # fmt: skip
 
-#: What stands for an operator where its numbers are computed, and those whose form has a 0 and a 1 of its own.
+#: What stands for an operator where its numbers are computed, and who reads the 0 and 1 that such forms have.
 _INSTEAD = {"pad": "pad3d", "tril": "less_equal", "triu": "greater_equal"}
-_COUNTED = {"tril", "triu"}
+_PLACES = {"pd_op.arange", "pd_op.full_like"}
 #: Operators that cut tensors, or write to parts of them, by numbers which Paddle's own code may compute of a size.
 _CUT = ("split", "slice", "strided_slice", "set_value_with_tensor")
 #: Operators with axes among their operands, and where: the converter takes those that are no constants for all or none.
@@ -116,15 +116,19 @@ def _compare_numbers(open_sizes: Trace, fixed: Trace) -> None:
         kept = {op.name() for op in _outside_of_branches(fixed.program.global_block())}
         there = {name.removeprefix("pd_op.") for name in names[0]}
         lost = {name.removeprefix("pd_op.") for name in kept} - there
-        instead = {name for name in lost if _INSTEAD.get(name) in there}
-        lost -= instead
-        counted = loops or bool(instead & _COUNTED)
+        lost -= {name for name in lost if _INSTEAD.get(name) in there}
         if lost - _OF_CONSTANTS and not loops:
             raise TraceError(f"Paddle leaves {min(lost - _OF_CONSTANTS)} out where sizes vary")
-        strange = [value for value in given if value[0] not in known and not (counted and value[0] in (0, 1))]
+        small = [loops or _of_places(value) for _, value in given]
+        strange = [each for each, fits in zip(given, small, strict=True)
+                   if each[0] not in known and not (fits and each[0] in (0, 1))]  # fmt: skip
     for number, value in strange:
         if not all(any(_is_size(v) for v in operands) for operands in _beside(value)):
             raise TraceError(f"Paddle takes a size that varies for a number ({number:g})")
+
+
+def _of_places(value: Any) -> bool:
+    return all(op.name() in _PLACES for op in value.all_used_ops())
 
 
 def _outside_of_branches(block: Any) -> Iterator[Any]:

@@ -254,6 +254,16 @@ def test_a_triangle_whose_diagonal_is_the_length_of_a_cache(dtype: str) -> None:
     served(captures=3)
 
 
+def test_a_triangle_by_a_number_beside_one_by_a_size() -> None:
+    def both(x: Any) -> Any:
+        return paddle.tril(x, x.shape[1] - 3), paddle.tril(x[:, :2])
+
+    hot = inference(both, fallback="error")
+    for length in range(3, 8):
+        twice(hot, both, grid(2, length, 4))
+    served(captures=2)
+
+
 def test_a_table_of_angles_that_is_cut_to_the_length() -> None:
     """As a LLaMA's code has it, which checks the shape of what was turned by them."""
     table = paddle.linspace(-1, 1, 12 * 8).reshape([1, 12, 1, 8])
