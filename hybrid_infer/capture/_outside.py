@@ -377,7 +377,7 @@ _IMPORTS: types.CodeType = importlib._bootstrap._find_and_load.__code__  # type:
 #: What stands between code and what it calls.
 _PASSED_ON = (
     "hybrid_infer.capture._outside", "paddle.jit.dy2static.convert_operators",
-    *(f"hybrid_infer.frontends._paddle_{name}" for name in ("source", "watch", "loops")),
+    *(f"hybrid_infer.frontends._paddle_{name}" for name in ("source", "shown", "loops")),
 )  # fmt: skip
 
 

@@ -98,15 +98,13 @@ def _nearest(offset: float, x: Any, size: Sequence[Any], *scales: float | None) 
     elif accurate is torch.float64 and len(size) > 1:  # some kernels reckon in float32, by the sizes and the layout
         raise TraceError("torch's nearest interpolate of float64 images rounds by their layout", "Make float32 of them")
     for axis, (before, after, scale) in enumerate(sizes, start=first):
-        if len(size) == 2 and offset == 0 and isinstance(before, int) and after in (before, 2 * before):
-            scale = None  # whatever was given: torch takes each pixel once, or twice
         one = torch.ones(1, dtype=accurate, device=x.device)
         step = one * before / after
         if scale is not None:
-            given = one * (1 / scale)
+            by_scale = one * (1 / scale)
             # For the CPU torch takes a scale for 1 or 2 where the sizes are rounded to that.
             rounded = (step == 1) | (step == 0.5)
-            step = torch.where(rounded, step, given) if offset == 0 and x.device.type == "cpu" else given
+            step = torch.where(rounded, step, by_scale) if offset == 0 and x.device.type == "cpu" else by_scale
         places = ((torch.arange(after, dtype=accurate, device=x.device) + offset) * step).float().to(torch.int64)
         x = x.index_select(axis, places.clamp(max=before - 1))
     return x
