@@ -100,8 +100,8 @@ def _plain() -> dict[Any, _Operator]:
         aten.addbmm.default: functools.partial(_product_alone, lambda a, b: torch.bmm(a, b).sum(0)),
         aten.addmv.default: functools.partial(_product_alone, torch.mv),
         aten.addr.default: functools.partial(_product_alone, torch.outer),
-        **{each: functools.partial(_of_bytes, torch.all) for each in (aten.all.default, aten.all.dim, aten.all.dims)},
-        **{each: functools.partial(_of_bytes, torch.any) for each in (aten.any.default, aten.any.dim, aten.any.dims)},
+        **dict.fromkeys((aten.all.default, aten.all.dim, aten.all.dims), _all),
+        **dict.fromkeys((aten.any.default, aten.any.dim, aten.any.dims), _any),
         aten.as_strided.default: _torch_strided.strided,
         aten.as_strided_copy.default: _torch_strided.strided,
         aten.baddbmm.default: functools.partial(_product_alone, torch.bmm),
@@ -162,9 +162,17 @@ def _variance(kind: Any, x: Any, dim: Any = None, *, correction: Any = None, kee
     return variance if kind is torch.ops.aten.var.correction else (variance, x.mean(axes, keepdim=keepdim))
 
 
-def _of_bytes(found: _Operator, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """Whether any or all of them are true: bytes again, where it is truths for other types."""
-    return found(x != 0, *args, **kwargs).to(torch.uint8) if x.dtype is torch.uint8 else NotImplemented
+def _all(x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Bytes again of bytes, where it is truths for other types."""
+    return torch.all(x != 0, *args, **kwargs).to(torch.uint8) if x.dtype is torch.uint8 else NotImplemented
+
+
+def _any(x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Whether not all are 0: the exporter asks for the largest, which of no elements is the least integer, and true."""
+    if x.is_complex():
+        return NotImplemented
+    found = ~torch.all(x == 0, *args, **kwargs)
+    return found.to(torch.uint8) if x.dtype is torch.uint8 else found
 
 
 def _split(x: Any, size: Any, dim: int = 0) -> Any:

@@ -278,3 +278,31 @@ def test_variances_of_fewer_numbers_than_are_taken_off() -> None:
         for ours, eager in zip(hot(x), method(x), strict=True):
             torch.testing.assert_close(ours, eager, equal_nan=True)
     served(captures=2)  # of no numbers by one of its own
+
+
+def test_whether_any_of_no_elements_are_true() -> None:
+    """None are; the largest of no integers is the least of all, which is true."""
+
+    def method(x: torch.Tensor) -> Any:
+        seen = x > 0
+        many = x.any(-1), seen.any(), seen.any(-1, keepdim=True), seen.any((0, 1)), seen.to(torch.uint8).any(1)
+        return *many, torch.where(seen.any(), x.sum(), x.sum() - 1), seen.all(), x.all(-1)
+
+    hot = inference(method, backend="onnxruntime", verify="off")
+    for columns in (8, 7, 0, 3, 0):
+        for x in (torch.randn(3, columns), torch.zeros(3, columns), torch.full((3, columns), torch.nan)):
+            same(hot(x), method(x), tolerance=1e-6)
+    served(captures=3)  # of no elements by one of its own
+
+
+def test_whether_any_of_the_chosen_are_true_where_none_is_chosen() -> None:
+    """How many are chosen shows in no size of an argument, so that what chose some is not compared again."""
+
+    def method(x: torch.Tensor) -> Any:
+        chosen = x[x > 0]
+        return (chosen > 1).any(), (chosen > 1).all(), torch.where((chosen > 1).any(), x + 1, x)
+
+    hot = inference(method, backend="onnxruntime")
+    for x in (torch.randn(3, 4), -torch.rand(3, 4), torch.ones(3, 4)):
+        same(hot(x), method(x), tolerance=1e-6)
+    served(captures=1)
