@@ -25,6 +25,7 @@ from hybrid_infer.frontends import (
     _torch_elementwise,
     _torch_images,
     _torch_strided,
+    _torch_windows,
 )
 
 _Operator = Callable[..., Any]
@@ -91,6 +92,7 @@ def _plain() -> dict[Any, _Operator]:
     return {
         **_torch_elementwise.decompositions(),
         **_torch_images.decompositions(),
+        **_torch_windows.decompositions(),
         aten._adaptive_avg_pool2d.default: functools.partial(_averaged, 2),
         aten._adaptive_avg_pool3d.default: functools.partial(_averaged, 3),
         aten.abs.default: _size,

@@ -306,3 +306,27 @@ def test_whether_any_of_the_chosen_are_true_where_none_is_chosen() -> None:
     for x in (torch.randn(3, 4), -torch.rand(3, 4), torch.ones(3, 4)):
         same(hot(x), method(x), tolerance=1e-6)
     served(captures=1)
+
+
+@pytest.mark.parametrize("kind", ["hann_window", "hamming_window", "blackman_window"])
+def test_windows_are_those_of_torch(kind: str) -> None:
+    window = getattr(torch, kind)
+
+    def method(x: torch.Tensor) -> Any:
+        several = [window(length, periodic=periodic) for length in (1, 2, 9, 16) for periodic in (True, False)]
+        return [x * each.sum() + each.prod() for each in several], *several, window(5, dtype=torch.float64)
+
+    hot = inference(method, backend="onnxruntime", verify="off")
+    for x in (torch.zeros(3), torch.randn(3)):
+        same(hot(x), method(x), tolerance=1e-6)
+    served(captures=1)
+
+
+def test_windows_of_other_parts() -> None:
+    def method(x: torch.Tensor) -> Any:
+        return x * torch.hamming_window(7, False, 0.6), x * torch.hamming_window(7, True, 0.6, 0.3)
+
+    hot = inference(method, backend="onnxruntime", verify="off")
+    for x in (torch.zeros(7), torch.randn(7)):
+        same(hot(x), method(x), tolerance=1e-6)
+    served(captures=1)
