@@ -16,6 +16,7 @@ from hybrid_infer.backends import (
     _empty_recurrences,
     _exact_integers,
     _exact_scales,
+    _exact_spectra,
     _nonfinite,
 )
 from hybrid_infer.backends._empty_means import mark
@@ -46,6 +47,7 @@ def prepare(graph: Graph, optimise: bool) -> dict[str, bytes]:
     _empty_products.spare(model)
     _empty_recurrences.spare(model)
     _empty_norms.spare(model)
+    _exact_spectra.widen(model)
     kinds = _nonfinite.types(model)
     split_in_halves(model, kinds)
     if _exact_integers.spell(model, kinds):
