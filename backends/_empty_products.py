@@ -8,20 +8,15 @@ few results. ``Gemm`` does not scale what it adds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hybrid_infer.backends._source import kinds_of, rewrite, subgraphs
+from hybrid_infer.backends._source import rewrite_all
 
 
 def spare(model: Any) -> None:
     """Rewrite `model` (an onnx.ModelProto) in place, graphs inside too, where sizes do not tell that there are any."""
-    graphs = [graph for graph in (model.graph, *subgraphs(model.graph.node)) if any(map(_multiplies, graph.node))]
-    if not graphs:
-        return
-    kinds = kinds_of(model)
-    for graph in graphs:
-        rewrite(graph, lambda node: _spared(node, [kinds.get(name) for name in node.input]))
+    rewrite_all(model, _multiplies, _spared)
 
 
 def _multiplies(node: Any) -> bool:
@@ -36,9 +31,10 @@ def _number(node: Any, name: str, otherwise: float) -> float:
     return next((float(each.f or each.i) for each in node.attribute if each.name == name), otherwise)
 
 
-def _spared(node: Any, kinds: Sequence[Any]) -> list[Any]:
-    if not _multiplies(node) or None in kinds:
+def _spared(node: Any, known: Mapping[str, Any]) -> list[Any]:
+    if not all(name in known for name in node.input):
         return [node]
+    kinds = [known[name] for name in node.input]
     if node.op_type == "Gemm":
         return _scaled(node, kinds)
     if all(kind.HasField("shape") and all(dim.dim_value > 0 for dim in kind.shape.dim) for kind in kinds):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hybrid_infer.backends._source import kinds_of, rewrite, subgraphs
+from hybrid_infer.backends._source import rewrite_all
 
 _LAYERS = frozenset({"LSTM", "GRU"})
 
@@ -20,12 +20,7 @@ _BATCH_FIRST = ("batch", "length"), ("batch", "length", "directions", "hidden"),
 
 def spare(model: Any) -> None:
     """Rewrite `model` (an onnx.ModelProto) in place, graphs inside too, where sizes do not tell that there is any."""
-    graphs = [graph for graph in (model.graph, *subgraphs(model.graph.node)) if any(map(_recurs, graph.node))]
-    if not graphs:
-        return
-    kinds = kinds_of(model)
-    for graph in graphs:
-        rewrite(graph, lambda node: _spared(node, kinds) if _recurs(node) else [node])
+    rewrite_all(model, _recurs, _spared)
 
 
 def _recurs(node: Any) -> bool:

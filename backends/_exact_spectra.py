@@ -1,4 +1,4 @@
-"""Fourier transforms in float64 where their length is no power of 2, or not known: ONNX Runtime 1.31 loses digits there.
+"""Fourier transforms in float64 where their length is no power of 2, or not known: ONNX Runtime 1.31 loses digits.
 
 In float32 its errors grow with the length: 7e-5 of the largest value at a length of 400, 4e-3 at 16000, where the
 frameworks have 3e-7. So a short first call agrees with eager, and a long one after it does not.
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hybrid_infer.backends._long_sums import constants
-from hybrid_infer.backends._source import kinds_of, replace_nodes, subgraphs
+from hybrid_infer.backends._source import kinds_of, rewrite, subgraphs
 
 _NUMBERS = {"DFT": (0,), "STFT": (0, 2)}  # which of its inputs are what is transformed and what that is weighted by
 _LENGTHS = {"DFT": 1, "STFT": 3}
@@ -26,13 +26,13 @@ def widen(model: Any) -> None:
     kinds = kinds_of(model)
     for graph in graphs:
         known = constants(graph)
-        nodes: list[Any] = []
-        for node in graph.node:
+
+        def form(node: Any, known: Mapping[str, Any] = known) -> list[Any]:
             kind = kinds.get(node.input[0]) if node.op_type in _NUMBERS and not node.domain else None
             exact = kind is None or kind.elem_type != TensorProto.FLOAT or _of_a_power_of_two(node, kind, known)
-            nodes += [node] if exact else _widened(node)
-        if len(nodes) > len(graph.node):
-            replace_nodes(graph, nodes)
+            return [node] if exact else _widened(node)
+
+        rewrite(graph, form)
 
 
 def _of_a_power_of_two(node: Any, kind: Any, known: Mapping[str, Any]) -> bool:

@@ -5,7 +5,7 @@ Runs at build alone, so that the `onnx` package (0.16 s to import) stays out of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from hybrid_infer._errors import EngineError
@@ -94,6 +94,18 @@ def rewrite(graph: Any, form: Callable[[Any], Iterable[Any]]) -> None:
     nodes = [new for node in graph.node for new in form(node)]
     if len(nodes) > len(graph.node):
         replace_nodes(graph, nodes)
+
+
+def rewrite_all(
+    model: Any, concerned: Callable[[Any], bool], form: Callable[[Any, Mapping[str, Any]], Iterable[Any]]
+) -> None:
+    """The same of the nodes that are `concerned`, in graphs inside too; `form` is given the kinds of all values."""
+    graphs = [graph for graph in (model.graph, *subgraphs(model.graph.node)) if any(map(concerned, graph.node))]
+    if not graphs:
+        return
+    kinds = kinds_of(model)
+    for graph in graphs:
+        rewrite(graph, lambda node: form(node, kinds) if concerned(node) else [node])
 
 
 def replace_nodes(graph: Any, nodes: Iterable[Any]) -> None:
