@@ -62,9 +62,8 @@ def _coordinates(mode: str, i: Any, scale: float, length: int, size: int, region
     if mode == "asymmetric":
         return i / scale
     if mode == "align_corners":
-        # The exact length, which the output's own is rounded from; it is that wherever sizes were asked for.
-        exact = scale * size
-        return i * ((size - 1) / (exact - 1)) if length > 1 or exact > 1 else np.zeros_like(i)
+        # Of the length that the output has, as torch, Paddle and the other engines have it; ONNX's own is not rounded.
+        return i * ((size - 1) / max(length - 1, 1))
     if mode == "pytorch_half_pixel" and length <= 1:
         return np.zeros_like(i)
     if mode == "half_pixel_symmetric":

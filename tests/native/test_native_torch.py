@@ -127,3 +127,10 @@ def test_unasked_it_is_chosen_on_a_gpu_alone() -> None:
         assert backends.candidates(device) == (gpu.ENGINE,)
         assert backends.engine("native", device) is gpu.ENGINE
     assert "tests and debugging" in backends.engine("native").reservation
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_corners_are_aligned_at_the_whole_length_that_a_factor_gives(mode: str) -> None:
+    """1.7 times 8 is 13 places: the last of them is the last of the input, and not 13.6 places away."""
+    resize = torch.nn.Upsample(scale_factor=1.7, mode=mode, align_corners=True)
+    check(resize, torch.rand(1, 2, 8, 7) * 255, tolerance=1e-4)
