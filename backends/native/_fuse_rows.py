@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hybrid_infer.backends.native import _code
-from hybrid_infer.backends.native._plan import FLOATS, Plan, Step
+from hybrid_infer.backends.native._plan import FLOATS, Plan, Step, Value
 from hybrid_infer.backends.native._rewrite import Finder, drop_dead, repeat, sort_steps
 from hybrid_infer.backends.native._size import Dim, product
 
@@ -23,10 +23,30 @@ _KINDS = {
 
 def fuse_rows(plan: Plan) -> None:
     """Turn each normalisation into a step over rows, which then takes in its neighbours."""
-    plan.steps = [_row(plan, step) or step for step in plan.steps]
+    plan.steps = [_row(plan, each) or each for step in plan.steps for each in _along_the_last(plan, step)]
     repeat(plan, _take)
     drop_dead(plan)
     sort_steps(plan)
+
+
+def _along_the_last(plan: Plan, step: Step) -> list[Step]:
+    """A softmax over another axis, of the classes of an image, is one over the last axis between two turns."""
+    value = plan.values.get(step.inputs[0]) if step.op in ("Softmax", "LogSoftmax") else None
+    if value is None or not value.shape or value.dtype not in FLOATS:
+        return [step]
+    order = list(range(len(value.shape)))
+    axis = step.attributes.get("axis", -1) % len(order)
+    if axis == order[-1]:
+        return [step]
+    order[axis], order[-1] = order[-1], order[axis]
+    turned, found = plan.fresh(f"{step.outputs[0]}:turned"), plan.fresh(f"{step.outputs[0]}:found")
+    plan.values[turned] = plan.values[found] = Value(value.dtype, tuple(value.shape[each] for each in order))
+    plan.decide("rows", step.outputs[0], f"{step.op} over axis {axis} is one over the last, turned there and back")
+    return [
+        Step("Transpose", step.inputs[:1], (turned,), {"perm": order}),
+        Step(step.op, (turned,), (found,), {"axis": -1}),
+        Step("Transpose", (found,), step.outputs, {"perm": order}),
+    ]
 
 
 def _row(plan: Plan, step: Step) -> Step | None:

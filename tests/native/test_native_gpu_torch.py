@@ -71,6 +71,12 @@ def check(layer: Any, captured: list[Any], *tensors: Any, tolerance: float = 3e-
     return program, memory
 
 
+@pytest.mark.parametrize("layer", [torch.nn.Softmax(1), torch.nn.LogSoftmax(0), torch.nn.Softmax2d()])
+def test_a_softmax_over_an_axis_that_is_not_the_last(layer: Any, captured: list[Any], cuda: FakeCuda) -> None:
+    """As heads of segmentation and detection have it: it was refused, and with it the whole program."""
+    check(torch.nn.Sequential(layer), captured, torch.randn(2, 5, 3, 4))
+
+
 def test_a_decorated_layer(on_a_gpu: HostMemory, cuda: FakeCuda, store: Path) -> None:
     """Captured, built, verified, kept, found again by the next program, which compiles nothing."""
     torch.manual_seed(0)
