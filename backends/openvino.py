@@ -8,7 +8,8 @@ weights that it read from a file of its own.
 Refused, because the CPU plugin would compute it wrongly in silence: float64, which it computes in float32; 8-bit
 arithmetic, which saturates; int64 values beyond int32 among inputs, weights and constants, since it computes in int32;
 GatherND, and Gather from a vector of integers, whose indices it takes unseen (one out of range killed the process);
-a resampling that is smoothed, and a pool whose last window goes beyond the padding that it counts;
+a Fourier transform, of which it loses digits and mistakes the axis (STFT is right);
+a resampling that is smoothed, and a pool whose last window goes beyond the padding that it counts, or may begin there;
 any Gather that is known to give nothing, which ends the process while it is compiled; an argument that is rounded to
 float16 or bfloat16 and is a result in float32, which spoils the heap;
 recurrent layers that are told the length of each sequence, which it overlooks where sizes vary.
@@ -44,7 +45,7 @@ from hybrid_infer.backends import _fork, _ir, _nans, _program, _threads
 NAME = "openvino"
 
 #: Moves whenever `_ir.prepare` writes something else for the same graph.
-_PLAN_FORMAT = 8
+_PLAN_FORMAT = 9
 
 #: How each element type travels between NumPy and this engine.
 _WIRE = {

@@ -85,6 +85,28 @@ def test_arguments_of_images_that_the_plugin_overlooks_are_refused() -> None:
     (y,) = load(built("AveragePool", **windows)).run([x])
     last = [x[0, 0, rows, 5:].mean() for rows in (slice(3), slice(2, 6), slice(5, 8))]
     np.testing.assert_allclose(y[0, 0, :, -1], last)
+    apart: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [3, 3], "ceil_mode": 1}
+    with pytest.raises(EngineError, match="begins beyond the values"):
+        load(built("MaxPool", **apart))
+    (y,) = load(built("AveragePool", **apart)).run([x[..., :6, :6]])
+    assert y.shape == (1, 1, 2, 2)
+    (y,) = load(built("MaxPool", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)).run([x])
+    np.testing.assert_allclose(y[0, 0, :, -1], [x[0, 0, row : row + 3, 6:].max() for row in (0, 2, 4, 6)])
+
+
+@pytest.mark.parametrize("settings", [{}, {"onesided": 1}, {"inverse": 1}])
+@pytest.mark.parametrize("length", [8, 400, "n"])
+def test_fourier_transforms_lose_digits_with_the_length_and_are_refused(settings: Any, length: Any) -> None:
+    found = "m" if settings.get("onesided") else length
+    parts = 2 if settings.get("inverse") else 1
+    made = node("DFT", ["x", "", "axis"], ["y"], **settings)
+    axis = helper.make_tensor("axis", TensorProto.INT64, [], [1])
+    transform = graph(
+        [made], {}, {"x": ("float32", (2, length, parts))}, {"y": ("float32", (2, found, 2))}, initializers=[axis],
+        opset=20,
+    )  # fmt: skip
+    with pytest.raises(EngineError, match="digits of a Fourier transform"):
+        load(transform)
 
 
 def test_float64_inside_a_graph_is_refused() -> None:
