@@ -191,6 +191,8 @@ def _faults(model: Any) -> Iterator[str]:
             yield "counts what is beyond the padding where the last window of a pool reaches there"
         elif kind == "MaxPool" and _begins_beyond(operation.get_attributes()):
             yield "gives a value to a window of a pool that begins beyond the values, where the size makes one"
+        elif kind == "TopK" and _sorts(operation):
+            yield "orders equal values at random where a sort asks for their places"
         elif kind in _SPECTRA:
             yield "loses digits of a Fourier transform with its length, and takes another axis than it is told"
         elif kind.startswith("Gather") and any(map(_empty, (*operation.inputs(), *operation.outputs()))):
@@ -220,6 +222,17 @@ def _begins_beyond(pool: dict[str, Any]) -> bool:
     return str(pool["rounding_type"]) == "ceil" and any(
         stride + pad > (kernel - 1) * dilation + 1 for kernel, dilation, stride, pad in axes
     )
+
+
+def _sorts(operation: Any) -> bool:
+    """Are the places of all values along an axis asked for? Its stable form takes the square of their number in time."""
+    if not operation.output(1).get_target_inputs() or operation.get_attributes().get("stable"):
+        return False
+    count, shape = operation.input_value(1).get_node(), operation.get_input_partial_shape(0)
+    if count.get_type_name() != "Constant" or shape.rank.is_dynamic:
+        return True
+    size, wanted = shape[operation.get_axis()], int(count.data.item())
+    return wanted > 1 and size.is_static and size.get_length() <= wanted
 
 
 def _empty(port: Any) -> bool:

@@ -9,6 +9,7 @@ Refused, because the CPU plugin would compute it wrongly in silence: float64, wh
 arithmetic, which saturates; int64 values beyond int32 among inputs, weights and constants, since it computes in int32;
 GatherND, and Gather from a vector of integers, whose indices it takes unseen (one out of range killed the process);
 a Fourier transform, of which it loses digits and mistakes the axis (STFT is right);
+the places of all values in order, where it leaves equal ones in any;
 a resampling that is smoothed, and a pool whose last window goes beyond the padding that it counts, or may begin there;
 any Gather that is known to give nothing, which ends the process while it is compiled; an argument that is rounded to
 float16 or bfloat16 and is a result in float32, which spoils the heap;

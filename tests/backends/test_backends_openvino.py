@@ -16,7 +16,7 @@ from backend_graphs import Spec, graph, linear, node
 from onnx import TensorProto, helper
 
 from hybrid_infer._errors import EngineError
-from hybrid_infer._types import EngineOptions
+from hybrid_infer._types import EngineOptions, Graph
 from hybrid_infer.backends import engine
 
 pytest.importorskip("openvino", reason="openvino is not installed")
@@ -107,6 +107,24 @@ def test_fourier_transforms_lose_digits_with_the_length_and_are_refused(settings
     )  # fmt: skip
     with pytest.raises(EngineError, match="digits of a Fourier transform"):
         load(transform)
+
+
+@pytest.mark.parametrize("length", [8, "n"])
+def test_sorts_that_leave_equal_values_in_any_order_are_refused(length: Any) -> None:
+    def sort(count: Any, *results: str) -> Graph:
+        made = [node("Shape", ["x"], ["s"]), node("Gather", ["s", "last"], ["all"])] if count == "all" else []
+        given = [("last", [1]), *([] if made else [("count", [count])])]
+        top = node("TopK", ["x", "all" if made else "count"], ["v", "i"], axis=1, largest=0)
+        specs: dict[str, Spec] = {"v": ("float32", (2, "k")), "i": ("int64", (2, "k"))}
+        placed = [helper.make_tensor(name, TensorProto.INT64, [1], value) for name, value in given]
+        found = {name: specs[name] for name in results}
+        return graph([*made, top], {}, {"x": ("float32", (2, length))}, found, initializers=placed)
+
+    with pytest.raises(EngineError, match="orders equal values"):
+        load(sort("all", "v", "i"))
+    x = np.array([[3, 1, 2, 1, 1, 3, 0, 2]] * 2, np.float32)
+    np.testing.assert_array_equal(load(sort("all", "v")).run([x])[0], np.sort(x))
+    np.testing.assert_array_equal(load(sort(1, "v", "i")).run([x])[1], [[6], [6]])
 
 
 def test_float64_inside_a_graph_is_refused() -> None:
