@@ -195,7 +195,9 @@ def _faults(model: Any) -> Iterator[str]:
             yield "orders equal values at random where a sort asks for their places"
         elif kind in _SPECTRA:
             yield "loses digits of a Fourier transform with its length, and takes another axis than it is told"
-        elif kind.startswith("Gather") and any(map(_empty, (*operation.inputs(), *operation.outputs()))):
+        elif (kind.startswith("Gather") and any(map(_empty, (*operation.inputs(), *operation.outputs())))) or (
+            kind == "Broadcast" and any(map(_empty, operation.outputs()))
+        ):
             yield f"divides by zero where {kind} has no elements"  # while it compiles, which ends the process
         elif _unchecked(operation, kind) and not _in_range(operation.input_value(1)):
             yield f"reads or crashes past the end where an index of {kind} is out of range"
@@ -217,7 +219,7 @@ def _counts_beyond(pool: dict[str, Any]) -> bool:
 
 
 def _begins_beyond(pool: dict[str, Any]) -> bool:
-    """May a last window lie wholly in the padding, for some size? The frameworks leave that out, as "ceil_torch" does."""
+    """May a last window lie wholly in the padding, for some size? The frameworks leave it out, as "ceil_torch" does."""
     axes = zip(pool["kernel"], pool["dilations"], pool["strides"], pool["pads_end"], strict=True)
     return str(pool["rounding_type"]) == "ceil" and any(
         stride + pad > (kernel - 1) * dilation + 1 for kernel, dilation, stride, pad in axes
@@ -225,7 +227,7 @@ def _begins_beyond(pool: dict[str, Any]) -> bool:
 
 
 def _sorts(operation: Any) -> bool:
-    """Are the places of all values along an axis asked for? Its stable form takes the square of their number in time."""
+    """Are the places of all values of an axis asked for? The stable form takes the square of their number in time."""
     if not operation.output(1).get_target_inputs() or operation.get_attributes().get("stable"):
         return False
     count, shape = operation.input_value(1).get_node(), operation.get_input_partial_shape(0)

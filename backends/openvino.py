@@ -11,7 +11,7 @@ GatherND, and Gather from a vector of integers, whose indices it takes unseen (o
 a Fourier transform, of which it loses digits and mistakes the axis (STFT is right);
 the places of all values in order, where it leaves equal ones in any;
 a resampling that is smoothed, and a pool whose last window goes beyond the padding that it counts, or may begin there;
-any Gather that is known to give nothing, which ends the process while it is compiled; an argument that is rounded to
+any Gather or Expand that is known to give nothing, which ends the process while it is compiled; an argument rounded to
 float16 or bfloat16 and is a result in float32, which spoils the heap;
 recurrent layers that are told the length of each sequence, which it overlooks where sizes vary.
 Kept from a wrong result by what `_scores` adds: attention whose number of keys is open.

@@ -192,6 +192,15 @@ def test_rows_of_nothing_are_refused(table: tuple[int, ...], indices: tuple[int,
         load(built)
 
 
+def test_nothing_expanded_is_refused() -> None:
+    """It too killed the process while it was compiled."""
+    shape = helper.make_tensor("shape", TensorProto.INT64, [3], [4, 3, 0])
+    expanded = node("Expand", ["x", "shape"], ["y"])
+    built = graph([expanded], {}, {"x": ("float32", (3, 0))}, {"y": ("float32", (4, 3, 0))}, initializers=[shape])
+    with pytest.raises(EngineError, match="Broadcast has no elements"):
+        load(built)
+
+
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
 def test_an_argument_there_and_back_is_refused(kind: int) -> None:
     """Where sizes vary, the heap was spoilt."""
