@@ -13,8 +13,6 @@ from typing import Any
 from hybrid_infer.backends._small_numbers import SmallNumbers
 from hybrid_infer.backends._source import rewrite, subgraphs
 
-_HALF = 1 << 32
-
 
 def split_in_halves(model: Any, kinds: Mapping[str, int]) -> None:
     """Rewrite `model` (an onnx.ModelProto), and the graphs inside, in place. ``kinds``: element types, by name."""
@@ -38,28 +36,28 @@ def _widened(node: Any) -> list[Any]:
 
     given, result = node.input[0], node.output[0]
     sum_of = type(node).FromString(node.SerializeToString())
-    sum_of.name, sum_of.input[0], sum_of.output[0] = "", f"{result}::wide", f"{result}::sum"
+    sum_of.input[0], sum_of.output[0] = f"{result}::wide", f"{result}::sum"
     return [
         helper.make_node("Cast", [given], [f"{result}::wide"], to=TensorProto.INT64),
-        sum_of,
+        *_halves(sum_of, 1 << 16),  # of 4 million numbers, sums of the whole are past 2**53
         helper.make_node("Cast", [f"{result}::sum"], [result], to=TensorProto.INT32),
     ]
 
 
-def _halves(node: Any) -> list[Any]:
+def _halves(node: Any, half: int = 1 << 32) -> list[Any]:
     from onnx import TensorProto, helper
 
     given, result = node.input[0], node.output[0]
     base, low, rest, high = (f"{result}::{part}" for part in ("base", "low", "rest", "high"))
     made = [
-        helper.make_node("Constant", [], [base], value=helper.make_tensor(base, TensorProto.INT64, [], [_HALF])),
+        helper.make_node("Constant", [], [base], value=helper.make_tensor(base, TensorProto.INT64, [], [half])),
         helper.make_node("Mod", [given, base], [low]),
         helper.make_node("Sub", [given, low], [rest]),
         helper.make_node("Div", [rest, base], [high]),
     ]
-    for half in (low, high):
+    for part in (low, high):
         sum_of = type(node).FromString(node.SerializeToString())
-        sum_of.name, sum_of.input[0], sum_of.output[0] = "", half, f"{half}::sum"
+        sum_of.name, sum_of.input[0], sum_of.output[0] = "", part, f"{part}::sum"
         made.append(sum_of)
     made.append(helper.make_node("Mul", [f"{high}::sum", base], [f"{result}::above"]))
     made.append(helper.make_node("Add", [f"{result}::above", f"{low}::sum"], [result]))

@@ -42,6 +42,15 @@ def test_sums_of_int32_wrap_around() -> None:
         np.testing.assert_array_equal(found, x.sum(axis=1, dtype=np.int32))
 
 
+def test_sums_of_many_int32_wrap_around() -> None:
+    made = graph([node("ReduceSum", ["x"], ["y"], keepdims=0)], {}, {"x": ("int32", ("n",))}, {"y": ("int32", ())})
+    loaded = engine("onnxruntime").load(made, [], EngineOptions())
+    for many in (3, 9_000_000):
+        x = 2**31 - 1 - np.arange(many, dtype=np.int32) % 7
+        (found,) = loaded.run([x])
+        np.testing.assert_array_equal(found, x.sum(dtype=np.int32))
+
+
 def test_counts_stay_as_they_are() -> None:
     nodes = [
         node("Cast", ["x"], ["wide"], to=onnx.TensorProto.INT64), node("Reshape", ["wide", "flat"], ["row"]),
