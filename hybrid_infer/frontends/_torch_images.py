@@ -23,12 +23,15 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.upsample_nearest1d.default: functools.partial(_nearest, 0.0),
         aten.upsample_nearest2d.default: functools.partial(_nearest, 0.0),
         aten.upsample_nearest3d.default: functools.partial(_nearest, 0.0),
-        aten.upsample_nearest1d.vec: _nearest_by,
-        aten.upsample_nearest2d.vec: _nearest_by,
-        aten.upsample_nearest3d.vec: _nearest_by,
+        aten.upsample_nearest1d.vec: functools.partial(_nearest_by, 0.0),
+        aten.upsample_nearest2d.vec: functools.partial(_nearest_by, 0.0),
+        aten.upsample_nearest3d.vec: functools.partial(_nearest_by, 0.0),
         aten._upsample_nearest_exact1d.default: functools.partial(_nearest, 0.5),
+        aten._upsample_nearest_exact1d.vec: functools.partial(_nearest_by, 0.5),
         aten._upsample_nearest_exact2d.default: functools.partial(_nearest, 0.5),
+        aten._upsample_nearest_exact2d.vec: functools.partial(_nearest_by, 0.5),
         aten._upsample_nearest_exact3d.default: functools.partial(_nearest, 0.5),
+        aten._upsample_nearest_exact3d.vec: functools.partial(_nearest_by, 0.5),
     }
 
 
@@ -97,6 +100,7 @@ def _nearest(offset: float, x: Any, size: Sequence[Any], *scales: float | None) 
             return NotImplemented
     elif accurate is torch.float64 and len(size) > 1:  # some kernels reckon in float32, by the sizes and the layout
         raise TraceError("torch's nearest interpolate of float64 images rounds by their layout", "Make float32 of them")
+    twice = _rounded_twice(x, size) if offset else None
     for axis, (before, after, scale) in enumerate(sizes, start=first):
         one = torch.ones(1, dtype=accurate, device=x.device)
         step = one * before / after
@@ -105,16 +109,33 @@ def _nearest(offset: float, x: Any, size: Sequence[Any], *scales: float | None) 
             # For the CPU torch takes a scale for 1 or 2 where the sizes are rounded to that.
             rounded = (step == 1) | (step == 0.5)
             step = torch.where(rounded, step, by_scale) if offset == 0 and x.device.type == "cpu" else by_scale
-        places = ((torch.arange(after, dtype=accurate, device=x.device) + offset) * step).float().to(torch.int64)
-        x = x.index_select(axis, places.clamp(max=before - 1))
+        middles = torch.arange(after, dtype=accurate, device=x.device) + offset
+        places = (middles * step).float()
+        if twice is not None and accurate is torch.float32:
+            again = (middles.double() * step.double() - 0.5).float() + 0.5
+            places = torch.where(twice, again, places)
+        x = x.index_select(axis, places.to(torch.int64).clamp(max=before - 1))
     return x
 
 
-def _nearest_by(x: Any, size: Sequence[Any] | None, scales: Sequence[float] | None) -> Any:
+def _rounded_twice(x: Any, size: Sequence[Any]) -> Any:
+    """Whether torch takes half a pixel off, of a product not rounded, and adds it again: most kernels of the CPU do.
+
+    Those do not that take the channels last, and those for small images. A tensor, as sizes may vary, or None.
+    """
+    channels, behind = x.shape[1], x.stride(1)
+    last = type(channels) is int and channels > 3 and type(behind) is int and behind == 1 and len(size) > 1
+    if x.device.type != "cpu" or last:
+        return None
+    far = torch.ones(1, device=x.device) * (sum(size) if len(size) == 2 else math.inf)
+    return far > 128
+
+
+def _nearest_by(offset: float, x: Any, size: Sequence[Any] | None, scales: Sequence[float] | None) -> Any:
     if size is None and scales is not None:
         whole = [int(scale) if float(scale).is_integer() else scale for scale in scales]
         size = [torch.sym_int(before * scale) for before, scale in zip(x.shape[2:], whole, strict=True)]
-    return _nearest(0.0, x, size or (), *scales or ())
+    return _nearest(offset, x, size or (), *scales or ())
 
 
 def _doubled(before: Any, after: Any, scale: float | None) -> bool:

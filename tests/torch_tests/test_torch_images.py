@@ -71,6 +71,23 @@ def test_what_it_gives_is_eagers(name: str) -> None:
     answered(words, calls=len(sizes))
 
 
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_the_nearest_exactly_where_two_are_as_near(rank: int, form: torch.memory_format) -> None:
+    """Which one that is follows from how torch rounds: by the number of axes, the size, and where the channels lie."""
+    if form is not torch.contiguous_format and rank != 2:
+        form = torch.channels_last_3d if rank == 3 else torch.contiguous_format
+    for places in (41, 82, 110, 164):
+        hot = inference(
+            lambda x, places=places: F.interpolate(x, (places,) * rank, mode="nearest-exact"),
+            backend="onnxruntime", verify="off",
+        )  # fmt: skip
+        for size in (2, 4, 6):
+            x = torch.randn(1, 4, *[size] * rank).contiguous(memory_format=form)
+            with torch.no_grad():
+                same(hot(x), F.interpolate(x, (places,) * rank, mode="nearest-exact"))
+
+
 @pytest.mark.parametrize("size", [(7, 9), (8, 8), (6, 11)])
 @pytest.mark.parametrize("pad", [0, 1])
 def test_the_last_window_of_a_sum(size: tuple[int, int], pad: int) -> None:
