@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from hybrid_infer._errors import TraceError
 
@@ -33,6 +34,12 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.amax.default: functools.partial(_extreme, torch.amax),
         aten.amin.default: functools.partial(_extreme, torch.amin),
         aten.aminmax.default: _extremes,
+        aten.lerp.Scalar: _on_the_way,
+        aten.lerp.Tensor: _on_the_way,
+        aten.max.default: functools.partial(_extreme_of_some, torch.maximum),
+        aten.max.dim: functools.partial(_extreme_of_some, torch.maximum),
+        aten.min.default: functools.partial(_extreme_of_some, torch.minimum),
+        aten.min.dim: functools.partial(_extreme_of_some, torch.minimum),
         aten.arange.default: lambda end, **how: _counted(0, end, **how),
         aten.arange.start: _counted,
         aten.arange.start_step: _counted,
@@ -108,6 +115,16 @@ def _close(x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bo
     return near if rtol or atol else x == y
 
 
+def _on_the_way(x: Any, end: Any, weight: Any) -> Any:
+    """From the nearer end, by the size of the weight: the exporter goes by its sign, which infinities tell apart."""
+    if x.is_complex():
+        return NotImplemented
+    from_x, from_end = x + weight * (end - x), end - (end - x) * (1 - weight)
+    if not isinstance(weight, torch.Tensor):
+        return from_x if abs(weight) < 0.5 else from_end
+    return torch.where(weight.abs() < 0.5, from_x, from_end)
+
+
 def _numbers_first(choose: Callable[..., Any], x: Any, y: Any) -> Any:
     """Of two, a NaN is left out where the other one is none."""
     if not torch.result_type(x, y).is_floating_point:
@@ -130,6 +147,20 @@ def _extreme(choose: Callable[..., Any], x: Any, dim: Any = (), keepdim: bool = 
     if x.dtype in (torch.float16, torch.bfloat16):
         return choose(x.float(), dim, keepdim).to(x.dtype)
     return choose(x, [*range(x.dim())], keepdim) if dim in ([], ()) else NotImplemented
+
+
+def _extreme_of_some(choose: Callable[..., Any], x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    """A selection may choose none, of which there is none: then engines fail to take the first, which is no change."""
+    if not free_unbacked_symbols(x.shape):
+        return NotImplemented
+    x, axis = (x.reshape(-1), 0) if dim is None else (x, dim)
+    first = x.index_select(axis, torch.zeros(1, dtype=torch.int64, device=x.device))
+    values = (torch.amax if choose is torch.maximum else torch.amin)(x, [axis], True)
+    found = choose(values, first)
+    found = found if keepdim and dim is not None else found.squeeze(axis)
+    if dim is None:
+        return found
+    return found, (x.argmax if choose is torch.maximum else x.argmin)(axis, keepdim)
 
 
 def _counted(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:

@@ -330,3 +330,35 @@ def test_windows_of_other_parts() -> None:
     for x in (torch.zeros(7), torch.randn(7)):
         same(hot(x), method(x), tolerance=1e-6)
     served(captures=1)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_the_largest_of_none_is_none(dtype: torch.dtype, whole: bool) -> None:
+    def method(x: torch.Tensor) -> Any:
+        if whole:
+            chosen = x[x > 0].to(dtype)
+            return chosen.max(), chosen.min()
+        chosen = x[x[:, 0] > 0].to(dtype)
+        return chosen.max(0).values, chosen.min(0, keepdim=True).values, chosen.max(1)
+
+    hot = inference(method, backend="onnxruntime", verify="off")
+    for x in (torch.randn(5, 4).abs(), torch.ones(5, 4), torch.full((5, 4), 7.5)):
+        same(hot(x), method(x))
+    served(captures=1)
+    with pytest.raises((IndexError, RuntimeError), match="Expected reduction dim"):
+        hot(-torch.rand(5, 4))
+
+
+def test_on_the_way_beyond_an_end() -> None:
+    """torch goes from the end that is nearer by the size of the weight, which shows in infinities and in digits."""
+
+    def method(x: torch.Tensor, end: torch.Tensor, weight: torch.Tensor) -> Any:
+        return torch.lerp(x, end, weight), torch.lerp(x, end, -0.7), x.lerp(end, 0.2)
+
+    hot = inference(method, backend="onnxruntime", verify="off")
+    far = torch.tensor([0.0, 1.0, torch.inf, -torch.inf])
+    for size in (-2.0, -0.5, -0.3, 0.3, 0.5, 2.0):
+        x, end = far.repeat(4), far.repeat_interleave(4)
+        same(hot(x, end, torch.full((16,), size)), method(x, end, torch.full((16,), size)), tolerance=1e-6)
+    served(captures=1)
