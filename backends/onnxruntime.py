@@ -227,6 +227,8 @@ def _settings(runtime: Any, options: EngineOptions, width: int) -> Any:
     settings.log_severity_level = 4  # what goes wrong is raised, with the same words
     if not options.optimise:
         settings.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    # It slices by what counts the places to gather from, where an end of -1 is the last place, not the one before 0.
+    settings.add_session_config_entry("optimization.disable_specified_optimizers", "GatherToSliceFusion")
     if _one_arena(runtime):
         settings.add_session_config_entry("session.use_env_allocators", "1")
     if options.handover:
