@@ -6,7 +6,7 @@ import math
 
 from hybrid_infer.backends.native._infer import Rule, Scope, Shape, Unknown, number, place
 from hybrid_infer.backends.native._plan import Step, Value
-from hybrid_infer.backends.native._size import Dim, Size, atom, edge, largest, never_negative, product
+from hybrid_infer.backends.native._size import Dim, Size, atom, edge, first_of, largest, never_negative, product
 
 
 def _length(scope: Scope, step: Step, index: int) -> int | None:
@@ -102,14 +102,16 @@ def _sliced(size: Dim, start: Dim, end: Dim, stride: int) -> Dim | None:
 
         low, high = bounds(start, end, stride, size)
         return len(range(size)[slice(low, high, stride)])
-    if stride != 1:
-        return None
-    edges = [edge(each, size) for each in (start, end)]
-    low_edge, high_edge = edges
-    if low_edge is None or high_edge is None:
-        return None
-    length = high_edge - low_edge
-    return length if never_negative(length) else largest(length, 0)
+    length = size
+    if stride > 0:
+        begin, stop = edge(start, size), edge(end, size)
+        if begin is None or stop is None:
+            return None
+        length = stop - begin
+    elif first_of(start, size, stride) is None or not isinstance(end, int) or end > -(2**31):
+        return None  # not known to be from the last one back to the first
+    whole = length if never_negative(length) else largest(length, 0)
+    return (whole + (abs(stride) - 1)) // abs(stride)
 
 
 def _split(scope: Scope, step: Step) -> list[Value]:

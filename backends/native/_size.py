@@ -163,7 +163,7 @@ def _never_negative(one: Atom) -> bool:
 
 
 def edge(at: Dim, size: Dim) -> Dim | None:
-    """Where a slice by 1 begins or ends on an axis of that size; None where that is not known."""
+    """Where a slice forwards begins or ends on an axis of that size; None where that is not known."""
     if isinstance(at, int) and at < 0:
         return largest(size + at, 0)
     if isinstance(at, int) and at >= 2**31 - 1:
@@ -171,6 +171,13 @@ def edge(at: Dim, size: Dim) -> Dim | None:
     if not never_negative(at):
         return None
     return 0 if at == 0 else smallest(at, size)
+
+
+def first_of(at: Dim, size: Dim, stride: int) -> Dim | None:
+    """Where a slice by `stride` begins on an axis of that size; None where that is not known."""
+    if stride > 0:
+        return edge(at, size)
+    return size - 1 if isinstance(at, int) and (at == -1 or at >= 2**31 - 1) else None
 
 
 def divided(a: Dim, b: Dim) -> Dim | None:

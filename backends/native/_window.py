@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hybrid_infer.backends.native._plan import Plan, Step
-from hybrid_infer.backends.native._size import Dim, broadcast, divided, edge, smallest, strides
+from hybrid_infer.backends.native._size import Dim, broadcast, divided, first_of, smallest, strides
 
 
 class Window(NamedTuple):
@@ -128,7 +128,7 @@ def _sliced(plan: Plan, step: Step, result: int, window: Window) -> Window | Non
         if isinstance(size, int):
             low: Dim | None = min(max(first if first >= 0 else size + first, 0), size if by > 0 else size - 1)
         else:
-            low = edge(first, size) if by == 1 else None
+            low = first_of(first, size, by)
         if low is None:
             return None
         window = window.cut(at, low, shape[at], by)

@@ -33,6 +33,27 @@ def test_positions_are_written_from_the_sizes_of_each_call(cuda: FakeCuda) -> No
         check(plan, program, graph, fresh)
 
 
+_END = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "by"),
+    [(0, _END, 2), (1, _END, 2), (0, _END, 3), (-4, _END, 2), (1, -1, 2), (2, 7, 3), (-1, -_END, -1), (-1, -_END, -2)],
+)
+def test_a_slice_by_steps_of_an_axis_that_varies(first: int, end: int, by: int, cuda: FakeCuda) -> None:
+    """As patches are merged, and sequences turned round: the executor of GPUs refused the whole program."""
+    nodes = [node("Slice", ["x", "first", "end", "axis", "by"], ["part"]), node("Exp", ["part"], ["y"])]
+    numbers = {"first": [first], "end": [end], "axis": [1], "by": [by]}
+    constants = {name: np.array(each, np.int64) for name, each in numbers.items()}
+    made = model(nodes, {"x": ("float32", ("b", "n", 3))}, ["y"], constants)
+    plan, graph = _passes.plan(made), graph_of(made)
+    program = gpu.ENGINE.load(graph, [], options(HostMemory(numpy=True)))
+    for size in (5, 8, 1, 2, 0, 9, 3):
+        feeds = {"x": sample((2, size, 3), size)}
+        compare(plan, made, feeds)
+        check(plan, program, graph, feeds)
+
+
 @pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 @pytest.mark.parametrize("dtype", [6, 7])
 def test_counts_and_sizes_of_both_types(dtype: int, tmp_path: Path) -> None:
