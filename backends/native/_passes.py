@@ -25,6 +25,7 @@ from hybrid_infer.backends.native import (
     _read,
     _row_layout,
     _spell_batchnorm,
+    _spell_extremes,
     _spell_sizes,
     _views,
 )
@@ -38,6 +39,7 @@ PASSES: dict[str, Pass] = {
     "fold": _fold.fold,
     "views": _views.simplify_views,
     "sizes": _spell_sizes.spell_sizes,
+    "extremes": _spell_extremes.spell_extremes,
     "broadcasts": _broadcasts.lift_broadcasts,
     "duplicates": _duplicates.merge_duplicates,
     "rotary": _fuse_rotary.fuse_rotary,

@@ -54,6 +54,34 @@ def test_a_slice_by_steps_of_an_axis_that_varies(first: int, end: int, by: int, 
         check(plan, program, graph, feeds)
 
 
+@pytest.mark.parametrize(
+    ("op", "dtype", "shape", "axis", "keep", "last"),
+    [
+        ("ArgMax", "float32", ("b", "n", 3), 1, 0, 0), ("ArgMin", "float32", ("b", "n", 3), 1, 1, 1),
+        ("ArgMax", "int32", ("b", "n", 3), -1, 1, 0), ("ArgMin", "float16", ("b", "n", 3), 0, 0, 1),
+        ("ArgMax", "int64", ("b", 6, 3), 1, 0, 0), ("ArgMin", "float32", ("b", 6, 3), -2, 0, 1),
+    ],
+)  # fmt: skip
+def test_the_place_of_an_extreme(
+    op: str, dtype: str, shape: tuple[Any, ...], axis: int, keep: int, last: int, cuda: FakeCuda
+) -> None:
+    """As a text's last token is found, which the executor of GPUs refused. Equal ones and NaN among them."""
+    nodes = [node(op, ["x"], ["y"], axis=axis, keepdims=keep, select_last_index=last)]
+    made = model(nodes, {"x": (dtype, shape)}, ["y"])
+    plan, graph = _passes.plan(made), graph_of(made)
+    assert op not in ops(plan)
+    program = gpu.ENGINE.load(graph, [], options(HostMemory(numpy=True)))
+    for size in (6, 6, 6, *((1, 9) if "n" in shape else ())):
+        x = np.round(sample((2, size, 3), size)).astype(dtype)
+        if size == 9 and dtype.startswith("float"):
+            x[0, 4:7, 1] = np.nan
+        compare(plan, made, {"x": x})
+        check(plan, program, graph, {"x": x})
+    if "n" in shape and axis == 1:
+        with pytest.raises(ArgumentsRefused, match=op):
+            program.run(arrays_of(plan, graph.inputs, {"x": np.zeros((2, 0, 3), dtype)}))
+
+
 @pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 @pytest.mark.parametrize("dtype", [6, 7])
 def test_counts_and_sizes_of_both_types(dtype: int, tmp_path: Path) -> None:
