@@ -26,6 +26,7 @@ from hybrid_infer.backends.native import (
     _row_layout,
     _spell_batchnorm,
     _spell_extremes,
+    _spell_moves,
     _spell_sizes,
     _views,
 )
@@ -40,6 +41,7 @@ PASSES: dict[str, Pass] = {
     "views": _views.simplify_views,
     "sizes": _spell_sizes.spell_sizes,
     "extremes": _spell_extremes.spell_extremes,
+    "moves": _spell_moves.spell_moves,
     "broadcasts": _broadcasts.lift_broadcasts,
     "duplicates": _duplicates.merge_duplicates,
     "rotary": _fuse_rotary.fuse_rotary,

@@ -10,7 +10,7 @@ import numpy as np
 
 from hybrid_infer.backends.native import _conditions
 from hybrid_infer.backends.native._plan import FLOATS, Plan, Step, Value
-from hybrid_infer.backends.native._size import Dim, smallest
+from hybrid_infer.backends.native._size import Dim
 
 _EXTREMES = {"ArgMax": "ReduceMax", "ArgMin": "ReduceMin"}
 #: What the reductions have kernels for.
@@ -31,7 +31,7 @@ def _spelled(plan: Plan, step: Step) -> list[Step]:
     if size == 0:
         return [step]
     if not isinstance(size, int):  # of nothing there is none, as in eager code
-        _conditions.ask(plan.conditions, _conditions.Condition("same", smallest(size, 1), 1, step.op))
+        _conditions.ask(plan.conditions, _conditions.Condition("least", size, 1, step.op))
     steps: list[Step] = []
     one: tuple[Dim, ...] = (*value.shape[:axis], 1, *value.shape[axis + 1 :])
     along: tuple[Dim, ...] = (size, *[1] * (rank - axis - 1))

@@ -82,6 +82,31 @@ def test_the_place_of_an_extreme(
             program.run(arrays_of(plan, graph.inputs, {"x": np.zeros((2, 0, 3), dtype)}))
 
 
+_MOVES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "doubled": (node("Resize", ["x", "", "scales"], ["y"], mode="nearest", coordinate_transformation_mode="asymmetric",
+                     nearest_mode="floor"), {"scales": np.array([1, 1, 2, 2], np.float32)}),
+    "tripled": (node("Resize", ["x", "", "scales"], ["y"]), {"scales": np.array([1, 1, 1, 3], np.float32)}),
+    "bordered": (node("Pad", ["x", "pads"], ["y"]), {"pads": i64(0, 0, 1, 0, 0, 1, 2, 0)}),
+    "filled": (node("Pad", ["x", "pads", "fill", "axes"], ["y"]),
+               {"pads": i64(1, 0, 2, 0), "fill": np.float32(-np.inf), "axes": i64(3, -2)}),
+    "as it is": (node("Pad", ["x", "pads"], ["y"]), {"pads": i64(*[0] * 8)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _MOVES)
+def test_what_is_repeated_and_surrounded_is_moved(name: str, cuda: FakeCuda) -> None:
+    """As decoders of images do: the executor of GPUs has no kernel for Resize and Pad, and refused all of it."""
+    step, constants = _MOVES[name]
+    made = model([step, node("Neg", ["y"], ["z"])], {"x": ("float32", ("b", 2, "h", "w"))}, ["z"], constants)
+    plan, graph = _passes.plan(made), graph_of(made)
+    assert not {"Resize", "Pad"} & ops(plan).keys()
+    program = gpu.ENGINE.load(graph, [], options(HostMemory(numpy=True)))
+    for size in ((2, 3), (2, 3), (1, 5), (4, 1), (3, 0)):
+        feeds = {"x": sample((2, 2, *size), size[1])}
+        compare(plan, made, feeds)
+        check(plan, program, graph, feeds)
+
+
 @pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 @pytest.mark.parametrize("dtype", [6, 7])
 def test_counts_and_sizes_of_both_types(dtype: int, tmp_path: Path) -> None:
