@@ -77,6 +77,25 @@ def test_a_softmax_over_an_axis_that_is_not_the_last(layer: Any, captured: list[
     check(torch.nn.Sequential(layer), captured, torch.randn(2, 5, 3, 4))
 
 
+def test_a_decoder_of_images(captured: list[Any], cuda: FakeCuda) -> None:
+    """It doubles, surrounds and folds images, of which each was refused."""
+    layers = torch.nn.Upsample(scale_factor=2), torch.nn.ZeroPad2d((0, 1, 0, 1)), torch.nn.Conv2d(4, 6, 3, stride=2)
+    check(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, padding=1), *layers), captured, torch.randn(2, 3, 6, 5))
+
+
+class _Pooled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(9, 6)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.table(ids)[torch.arange(ids.shape[0]), ids.to(torch.int).argmax(-1)]
+
+
+def test_a_text_is_pooled_where_its_last_token_stands(captured: list[Any], cuda: FakeCuda) -> None:
+    check(_Pooled(), captured, torch.tensor([[1, 2, 8, 0], [3, 8, 8, 0]]))
+
+
 def test_a_decorated_layer(on_a_gpu: HostMemory, cuda: FakeCuda, store: Path) -> None:
     """Captured, built, verified, kept, found again by the next program, which compiles nothing."""
     torch.manual_seed(0)

@@ -82,6 +82,25 @@ def test_the_place_of_an_extreme(
             program.run(arrays_of(plan, graph.inputs, {"x": np.zeros((2, 0, 3), dtype)}))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "axis", "told"),
+    [
+        ("int64", 1, {}), ("float32", 0, {"exclusive": 1}), ("float32", -1, {"reverse": 1}),
+        ("int32", -2, {"exclusive": 1, "reverse": 1}), ("float16", 1, {}),
+    ],
+)  # fmt: skip
+def test_sums_up_to_each_place(dtype: str, axis: int, told: dict[str, int], cuda: FakeCuda) -> None:
+    """As positions are counted behind padding: the executor of GPUs had no kernel for them."""
+    nodes = [node("CumSum", ["x", "axis"], ["y"], **told)]
+    made = model(nodes, {"x": (dtype, ("b", "n", 3))}, ["y"], {"axis": np.array(axis)})
+    plan, graph = _passes.plan(made), graph_of(made)
+    program = gpu.ENGINE.load(graph, [], options(HostMemory(numpy=True)))
+    for shape in ((2, 7, 3), (2, 7, 3), (1, 40, 3), (3, 1, 3), (2, 0, 3), (0, 4, 3)):
+        feeds = {"x": np.round(sample(shape, shape[1]) * 4).astype(dtype)}
+        compare(plan, made, feeds)
+        check(plan, program, graph, feeds)
+
+
 _MOVES: dict[str, tuple[Any, dict[str, Any]]] = {
     "doubled": (node("Resize", ["x", "", "scales"], ["y"], mode="nearest", coordinate_transformation_mode="asymmetric",
                      nearest_mode="floor"), {"scales": np.array([1, 1, 2, 2], np.float32)}),
