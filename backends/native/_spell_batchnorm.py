@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from hybrid_infer.backends.native._plan import NUMPY, Plan, Step, Value
+from hybrid_infer.backends.native._plan import Plan, Step, Value
 from hybrid_infer.backends.native._size import Dim
+from hybrid_infer.backends.native._spelling import Spelling
 
 
 def spell_batchnorm(plan: Plan) -> None:
@@ -22,27 +21,16 @@ def _spelled(plan: Plan, step: Step) -> list[Step] | None:
         return None
     last = bool(step.attributes.get("channels_last"))
     channels: tuple[Dim, ...] = value.shape[-1:] if last else (value.shape[1], *[1] * (len(value.shape) - 2))
-    result = step.outputs[0]
-    steps: list[Step] = []
-
-    def add(op: str, inputs: tuple[str, ...], suffix: str, of: Value, **attributes: object) -> str:
-        name = plan.fresh(f"{result}:{suffix}") if suffix else result
-        plan.values[name] = of
-        steps.append(Step(op, inputs, (name,), attributes))
-        return name
-
+    made = Spelling(plan, step.outputs[0])
     views = {}
     for what, name in zip(("scale", "bias", "mean", "variance"), step.inputs[1:], strict=True):
-        dtype = plan.values[name].dtype
-        views[what] = name if last else add("view", (name,), what, Value(dtype, channels), shape=list(channels))
+        views[what] = name if last else made.view(name, what, channels)
     own = plan.values[step.inputs[4]].dtype
-    epsilon = plan.fresh(f"{result}:epsilon")
-    plan.constants[epsilon] = np.array(step.attributes.get("epsilon", 1e-5), NUMPY[own])
-    plan.values[epsilon] = Value(own, ())
+    epsilon = made.constant("epsilon", step.attributes.get("epsilon", 1e-5), own)
     wide = Value(own, channels)
-    root = add("Sqrt", (add("Add", (views["variance"], epsilon), "shifted", wide),), "deviation", wide)
-    factor = add("Div", (views["scale"], root), "factor", wide)
-    centred = add("Sub", (step.inputs[0], views["mean"]), "centred", value)
-    add("Add", (add("Mul", (centred, factor), "scaled", value), views["bias"]), "", value)
-    plan.decide("batchnorm", result, "is elementwise, and joins what stands behind it")
-    return steps
+    root = made.add("Sqrt", (made.add("Add", (views["variance"], epsilon), "shifted", wide),), "deviation", wide)
+    factor = made.add("Div", (views["scale"], root), "factor", wide)
+    centred = made.add("Sub", (step.inputs[0], views["mean"]), "centred", value)
+    made.add("Add", (made.add("Mul", (centred, factor), "scaled", value), views["bias"]), "", value)
+    plan.decide("batchnorm", made.result, "is elementwise, and joins what stands behind it")
+    return made.steps

@@ -101,6 +101,21 @@ def test_sums_up_to_each_place(dtype: str, axis: int, told: dict[str, int], cuda
         check(plan, program, graph, feeds)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bool"])
+@pytest.mark.parametrize(("shift", "upper"), [(None, 0), (1, 1), (-2, 0)])
+def test_a_triangle(dtype: str, shift: int | None, upper: int, cuda: FakeCuda) -> None:
+    constants = {} if shift is None else {"k": np.array(shift)}
+    inputs = ["x"] if shift is None else ["x", "k"]
+    made = model([node("Trilu", inputs, ["y"], upper=upper)], {"x": (dtype, ("b", "h", "w"))}, ["y"], constants)
+    plan, graph = _passes.plan(made), graph_of(made)
+    assert ops(plan) == {"elementwise": 1, "range": 2, "view": 1}
+    program = gpu.ENGINE.load(graph, [], options(HostMemory(numpy=True)))
+    for shape in ((2, 4, 5), (2, 4, 5), (1, 6, 2), (1, 1, 1), (2, 0, 3)):
+        feeds = {"x": (sample(shape, shape[1]) > 0) if dtype == "bool" else sample(shape, shape[1])}
+        compare(plan, made, feeds)
+        check(plan, program, graph, feeds)
+
+
 _MOVES: dict[str, tuple[Any, dict[str, Any]]] = {
     "doubled": (node("Resize", ["x", "", "scales"], ["y"], mode="nearest", coordinate_transformation_mode="asymmetric",
                      nearest_mode="floor"), {"scales": np.array([1, 1, 2, 2], np.float32)}),
