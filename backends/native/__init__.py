@@ -4,7 +4,7 @@
 
 - ``_size``, ``_plan``: symbolic sizes, and plans as plain data;
 - ``_read``, ``_infer*``: ONNX to a plan whose values have types and shapes;
-- ``_fold``, ``_views``, ``_duplicates``, ``_fuse_*``, ``_attention_*``, ``_spell_batchnorm``, ``_layout``,
+- ``_fold``, ``_views``, ``_duplicates``, ``_fuse_*``, ``_attention_*``, ``_spell_*``, ``_layout``,
   ``_row_layout``, ``_in_place``: the passes, put in order by ``_passes``;
 - ``_window``: where operands lie in other arrays, so that what turns, cuts and regroups copies nothing;
 - ``_memory``: one arena for all values in between;

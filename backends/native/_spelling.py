@@ -10,6 +10,9 @@ import numpy as np
 from hybrid_infer.backends.native._plan import NUMPY, Plan, Step, Value
 from hybrid_infer.backends.native._size import Dim
 
+#: So many numbers are a constant; of more, a plan says how they are counted.
+_SMALL = 64
+
 
 class Spelling:
     """The steps that give `result`, one after the other, and the constants that they read."""
@@ -40,7 +43,7 @@ class Spelling:
 
     def places(self, part: str, size: Dim, behind: int = 0) -> str:
         """The numbers 0, 1, 2 ... of an axis of that size, with axes of 1 behind it."""
-        if isinstance(size, int):
+        if isinstance(size, int) and size <= _SMALL:
             return self.constant(part, np.arange(size).reshape([size, *[1] * behind]), "int64")
         told: dict[str, object] = {"start": [0], "by": [1], "shape": [size], "dtype": "int64"}
         counted = self.add("range", (), f"{part} counted", Value("int64", (size,)), **told)

@@ -346,7 +346,7 @@ def test_a_large_constant_that_is_made_of_large_ones_is_not_kept_either() -> Non
     constants = {"one": np.ones((1, 1), np.float32), "wide": i64(1200, 1200), "two": np.float32(2)}
     nodes = [
         node("Expand", ["one", "wide"], ["a"]),
-        node("Trilu", ["a"], ["b"], upper=0),
+        node("Hardmax", ["a"], ["b"]),
         node("Mul", ["b", "two"], ["c"]),
         node("Add", ["x", "c"], ["y"]),
     ]
