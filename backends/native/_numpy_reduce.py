@@ -89,9 +89,12 @@ def _hardmax(call: Call, x: Any) -> Any:
 def _cumsum(call: Call, x: Any, axis: Any) -> Any:
     along, backwards = int(np.reshape(axis, -1)[0]), call.get("reverse")
     x = np.flip(x, along) if backwards else x
-    total = np.cumsum(wide(x), axis=along).astype(x.dtype)
-    if call.get("exclusive"):
-        total = (total - x).astype(x.dtype)
+    total = np.cumsum(wide(x), axis=along)
+    if call.get("exclusive") and x.shape[along]:  # up to the place before
+        before = np.roll(total, 1, along)
+        np.moveaxis(before, along, 0)[0] = 0
+        total = before
+    total = total.astype(x.dtype)
     return np.flip(total, along) if backwards else total
 
 

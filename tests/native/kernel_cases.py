@@ -213,6 +213,19 @@ def reduction_cases() -> list[Case]:
 
 
 @lru_cache(maxsize=1)
+def scan_cases() -> list[Case]:
+    """Sums up to each place of every axis, forwards and back, with the place itself and without."""
+    found = []
+    types = "float32", "int64", "float16", "bfloat16", "float64", "int32"
+    for i, (dtype, axis) in enumerate(product(types, range(3))):
+        nodes = [node("CumSum", ["x", "axis"], ["y"], exclusive=i % 2, reverse=i // 2 % 2)]
+        x, shape = _values(dtype, 105, i).reshape(3, 5, 7), ("n", 5, 7) if i % 3 else (3, 5, 7)
+        made = _free_model(nodes, {"x": (dtype, shape)}, ["y"], {"axis": np.array(axis)})
+        found.append((f"CumSum {axis} {dtype}", _passes.plan(made), [{"x": x}]))
+    return found
+
+
+@lru_cache(maxsize=1)
 def move_cases() -> list[Case]:
     """Turns, slices, parts, joins, repetitions and picked rows, with sizes that are numbers and symbols."""
     found = []
@@ -388,7 +401,7 @@ def channels_last_cases() -> list[Case]:
 FAMILIES: dict[str, Callable[[], list[Case]]] = {
     "operators": operator_cases, "random graphs": random_cases, "spread operands": spread_cases,
     "patterns": pattern_cases, "wide rows": wide_row_cases,
-    "reductions": reduction_cases, "moves": move_cases,
+    "reductions": reduction_cases, "scans": scan_cases, "moves": move_cases,
     "products": product_cases, "windows": window_cases, "channels last": channels_last_cases,
     "groups of channels": unet_cases,
 }  # fmt: skip
