@@ -24,6 +24,10 @@ def _repeated(plan: Plan, step: Step) -> list[Step]:
     form = told.get("coordinate_transformation_mode", "half_pixel"), told.get("nearest_mode", "round_prefer_floor")
     if before is None or after is None or told.get("mode", "nearest") != "nearest" or form not in _REPEATS:
         return [step]
+    if len(step.inputs) < 4 or not step.inputs[3]:  # it goes by the scales, which the sizes are rounded from
+        scales = plan.constants.get(step.inputs[2])
+        if scales is None or not all(float(scale).is_integer() for scale in scales):
+            return [step]
     factors = [divided(new, old) if old else None for old, new in zip(before, after, strict=True)]
     if any(not isinstance(factor, int) or factor < 1 for factor in factors):
         return [step]

@@ -141,6 +141,16 @@ def test_what_is_repeated_and_surrounded_is_moved(name: str, cuda: FakeCuda) -> 
         check(plan, program, graph, feeds)
 
 
+def test_pixels_are_repeated_by_whole_scales_alone() -> None:
+    """Ten by 2.05 are twenty, of which some pixels are others than those of ten by 2."""
+    told = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    scales = {"scales": np.array([1, 1, 1, 2.05], np.float32)}
+    made = model([node("Resize", ["x", "", "scales"], ["y"], **told)], {"x": ("float32", (1, 1, 2, 10))}, ["y"], scales)
+    plan = _passes.plan(made)
+    assert ops(plan) == {"Resize": 1}
+    compare(plan, made, {"x": sample((1, 1, 2, 10))})
+
+
 @pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 @pytest.mark.parametrize("dtype", [6, 7])
 def test_counts_and_sizes_of_both_types(dtype: int, tmp_path: Path) -> None:
