@@ -14,6 +14,7 @@ from hybrid_infer.backends.native import _code
 from hybrid_infer.backends.native._plan import FLOATS, Plan, Step, Value
 from hybrid_infer.backends.native._rewrite import Finder, drop_dead, repeat, sort_steps
 from hybrid_infer.backends.native._size import Dim, product
+from hybrid_infer.backends.native._spelling import Spelling
 
 _KINDS = {
     "LayerNormalization": "layer", "RMSNormalization": "rms", "Softmax": "softmax", "LogSoftmax": "log_softmax",
@@ -39,14 +40,12 @@ def _along_the_last(plan: Plan, step: Step) -> list[Step]:
     if axis == order[-1]:
         return [step]
     order[axis], order[-1] = order[-1], order[axis]
-    turned, found = plan.fresh(f"{step.outputs[0]}:turned"), plan.fresh(f"{step.outputs[0]}:found")
-    plan.values[turned] = plan.values[found] = Value(value.dtype, tuple(value.shape[each] for each in order))
-    plan.decide("rows", step.outputs[0], f"{step.op} over axis {axis} is one over the last, turned there and back")
-    return [
-        Step("Transpose", step.inputs[:1], (turned,), {"perm": order}),
-        Step(step.op, (turned,), (found,), {"axis": -1}),
-        Step("Transpose", (found,), step.outputs, {"perm": order}),
-    ]
+    made, between = Spelling(plan, step.outputs[0]), Value(value.dtype, tuple(value.shape[each] for each in order))
+    turned = made.add("Transpose", step.inputs[:1], "turned", between, perm=order)
+    found = made.add(step.op, (turned,), "found", between, axis=-1)
+    made.add("Transpose", (found,), "", value, perm=order)
+    plan.decide("rows", made.result, f"{step.op} over axis {axis} is one over the last, turned there and back")
+    return made.steps
 
 
 def _row(plan: Plan, step: Step) -> Step | None:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from hybrid_infer.backends.native._plan import Plan, Step, Value
 from hybrid_infer.backends.native._size import Dim
-from hybrid_infer.backends.native._spelling import Spelling
+from hybrid_infer.backends.native._spelling import Spelling, spell
 
 
 def spell_batchnorm(plan: Plan) -> None:
-    steps: list[Step] = []
-    for step in plan.steps:
-        steps += _spelled(plan, step) or [step]
-    plan.steps = steps
+    spell(plan, _spelled)
 
 
-def _spelled(plan: Plan, step: Step) -> list[Step] | None:
+def _spelled(plan: Plan, step: Step) -> list[Step]:
     """``(x - mean) * (scale / sqrt(variance + epsilon)) + bias``, statistics read along the channels."""
     value = plan.values.get(step.inputs[0]) if step.op == "BatchNormalization" else None
     if value is None or value.shape is None or len(value.shape) < 2 or any(step.outputs[1:]):
-        return None
+        return [step]
     last = bool(step.attributes.get("channels_last"))
     channels: tuple[Dim, ...] = value.shape[-1:] if last else (value.shape[1], *[1] * (len(value.shape) - 2))
     made = Spelling(plan, step.outputs[0])

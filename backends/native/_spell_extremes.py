@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hybrid_infer.backends.native import _conditions
 from hybrid_infer.backends.native._plan import FLOATS, Plan, Step, Value
-from hybrid_infer.backends.native._spelling import Spelling
+from hybrid_infer.backends.native._spelling import Spelling, spell
 
 _EXTREMES = {"ArgMax": "ReduceMax", "ArgMin": "ReduceMin"}
 #: What the reductions have kernels for.
@@ -16,7 +16,7 @@ _TYPES = (*FLOATS, "int8", "uint8", "int32", "int64")
 
 
 def spell_extremes(plan: Plan) -> None:
-    plan.steps = [each for step in plan.steps for each in _spelled(plan, step)]
+    spell(plan, _spelled)
 
 
 def _spelled(plan: Plan, step: Step) -> list[Step]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from hybrid_infer.backends.native._plan import Plan, Step, Value
 from hybrid_infer.backends.native._size import Dim, divided
-from hybrid_infer.backends.native._spelling import Spelling
+from hybrid_infer.backends.native._spelling import Spelling, spell
 
 #: Where a pixel of the result comes from, and how that is rounded: by whole factors, each is repeated so many times.
 _REPEATS = {("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil")}
@@ -15,7 +15,7 @@ _REPEATS = {("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("hal
 
 def spell_moves(plan: Plan) -> None:
     rules: dict[str, Callable[[Plan, Step], list[Step]]] = {"Resize": _repeated, "Pad": _bordered}
-    plan.steps = [each for step in plan.steps for each in (rules[step.op](plan, step) if step.op in rules else [step])]
+    spell(plan, lambda plan, step: rules[step.op](plan, step) if step.op in rules else [step])
 
 
 def _repeated(plan: Plan, step: Step) -> list[Step]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from hybrid_infer.backends.native._plan import Plan, Step, Value
-from hybrid_infer.backends.native._spelling import Spelling
+from hybrid_infer.backends.native._spelling import Spelling, spell
 
 
 def spell_triangles(plan: Plan) -> None:
-    plan.steps = [each for step in plan.steps for each in _spelled(plan, step)]
+    spell(plan, _spelled)
 
 
 def _spelled(plan: Plan, step: Step) -> list[Step]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,11 @@ from hybrid_infer.backends.native._size import Dim
 
 #: So many numbers are a constant; of more, a plan says how they are counted.
 _SMALL = 64
+
+
+def spell(plan: Plan, rule: Callable[[Plan, Step], Sequence[Step]]) -> None:
+    """Put the steps that `rule` gives for a step in its place: that one alone to leave it there."""
+    plan.steps = [each for step in plan.steps for each in rule(plan, step)]
 
 
 class Spelling:

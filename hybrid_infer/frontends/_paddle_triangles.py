@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
-from hybrid_infer._own_thread import exchanged
+from hybrid_infer._own_thread import replaced
 from hybrid_infer.frontends._paddle_watch import is_number, recorded
 
 _INSIDE = {"tril": "less_equal", "triu": "greater_equal"}
@@ -18,19 +18,15 @@ def by_computed_diagonals() -> Iterator[None]:
     """While a method is traced on this thread."""
     import paddle
 
-    operators: Any = paddle._C_ops
-    thread = threading.get_ident()
+    def cut(name: str, keep: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        value = args[0] if args else named.get("x", named.get("input"))
+        diagonal = args[1] if len(args) > 1 else named.get("diagonal")
+        computed = isinstance(value, paddle.pir.Value) and is_number(diagonal)
+        return _cut(name, value, diagonal) if computed and len(recorded(value)) > 1 else keep(*args, **named)
 
-    def of_any(name: str, keep: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*args: Any, **named: Any) -> Any:
-            value = args[0] if args else named.get("x", named.get("input"))
-            diagonal = args[1] if len(args) > 1 else named.get("diagonal")
-            mine = threading.get_ident() == thread and isinstance(value, paddle.pir.Value) and is_number(diagonal)
-            return _cut(name, value, diagonal) if mine and len(recorded(value)) > 1 else keep(*args, **named)
-
-        return run
-
-    with exchanged(*((operators, name, of_any(name, getattr(operators, name))) for name in _INSIDE)):
+    with ExitStack() as stack:
+        for name in _INSIDE:
+            stack.enter_context(replaced(paddle._C_ops, name, partial(cut, name)))
         yield
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends._nearest import doubled
 
 
 def _fixed(name: str, value: Any) -> list[int]:
@@ -258,7 +259,7 @@ def _nearest(name: str, value: Any, rest: list[Any], attributes: dict[str, Any])
     else:
         after = [_scaled(size, scale) for size, scale in zip(before, scales, strict=True)]
     sizes = list(zip(before, after, scales, strict=True))
-    if all(_is_doubled(*each) for each in sizes):
+    if all(doubled(old, new, scale if scale > 0 else None) for old, new, scale in sizes):
         return None
     for axis, (old, new, scale) in enumerate(sizes, start=2):
         step = _number(old, "float32") / _number(new, "float32")
@@ -284,12 +285,6 @@ def _scaled(size: Any, scale: float) -> Any:
     if isinstance(size, int):
         return int(np.float32(size) * np.float32(scale))
     return paddle.cast(paddle.floor(_number(size, "float32") * scale), "int64")
-
-
-def _is_doubled(before: Any, after: Any, scale: float) -> bool:
-    if scale <= 0:
-        scale = after / before if isinstance(before, int) and isinstance(after, int) else 0.0
-    return scale >= 1 and math.frexp(scale)[0] == 0.5
 
 
 FORMS: dict[str, Callable[[str, Any, list[Any], dict[str, Any]], Any]] = {

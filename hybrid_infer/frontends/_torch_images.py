@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer.frontends._nearest import doubled
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
@@ -95,7 +96,7 @@ def _nearest(offset: float, x: Any, size: Sequence[Any], *scales: float | None) 
     first, given = x.dim() - len(size), scales or (None,) * len(size)
     sizes = list(zip(x.shape[first:], size, given, strict=True))
     accurate = torch.float64 if x.dtype is torch.float64 else torch.float32
-    if all(_doubled(*each) for each in sizes):
+    if all(doubled(*each) for each in sizes):
         if offset == 0 and accurate is torch.float32:
             return NotImplemented
     elif accurate is torch.float64 and len(size) > 1:  # some kernels reckon in float32, by the sizes and the layout
@@ -136,11 +137,3 @@ def _nearest_by(offset: float, x: Any, size: Sequence[Any] | None, scales: Seque
         whole = [int(scale) if float(scale).is_integer() else scale for scale in scales]
         size = [torch.sym_int(before * scale) for before, scale in zip(x.shape[2:], whole, strict=True)]
     return _nearest(offset, x, size or (), *scales or ())
-
-
-def _doubled(before: Any, after: Any, scale: float | None) -> bool:
-    if scale is None:
-        if not (isinstance(before, int) and isinstance(after, int)):
-            return False
-        scale = after / before if before else 0.0
-    return scale >= 1 and math.frexp(scale)[0] == 0.5
