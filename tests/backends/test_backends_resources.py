@@ -13,14 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from backend_graphs import graph, linear, node
-from backend_machine import needs_proc, resident, thread_count
+from backend_graphs import linear
+from backend_machine import needs_proc, thread_count
 
 from hybrid_infer._types import EngineOptions
 from hybrid_infer.backends import ENGINES, _threads, engine
-
-MB = 1 << 20
-
 
 EACH = pytest.mark.parametrize(
     "served",
@@ -46,15 +43,20 @@ def pair(seed: int) -> list[np.ndarray]:
     return [rng.standard_normal((4, 4)).astype("float32"), rng.standard_normal(4).astype("float32")]
 
 
-@needs_proc
-@pytest.mark.processes
-def test_a_hundred_programs_of_one_graph_keep_to_the_budget() -> None:
+def own_process(file: str, *arguments: str) -> None:
+    """Run `file` of this directory, which ends with an error where something is wrong."""
     here = Path(__file__).resolve()
     path = os.pathsep.join((str(here.parents[2]), str(here.parent)))
-    command = [sys.executable, str(here.with_name("backend_hundred.py"))]
+    command = [sys.executable, str(here.with_name(file)), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120,
                           env={**os.environ, "PYTHONPATH": path})  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+@needs_proc
+@pytest.mark.processes
+def test_a_hundred_programs_of_one_graph_keep_to_the_budget() -> None:
+    own_process("backend_hundred.py")
 
 
 @needs_proc
@@ -130,49 +132,18 @@ def test_close_waits_for_nobody_and_breaks_no_run(served: Any) -> None:
 
 @EACH
 @needs_proc
-@pytest.mark.parametrize("live", [False, True])
-def test_weights_are_not_copied(served: Any, live: bool) -> None:
+@pytest.mark.processes
+@pytest.mark.parametrize("weights", ["held", "live"])
+def test_weights_are_not_copied(served: Any, weights: str) -> None:
     """Where the engine neither packs nor folds them."""
-    big = ("float32", (64 * MB // 4 // 64, 64))
-    some = ("float32", ("n", 64))
-    built = graph(
-        [node("Gather", ["w", "i"], ["a"]), node("Gather", ["b", "i"], ["c"]), node("Add", ["a", "c"], ["y"])],
-        {"w": big, "b": big}, {"i": ("int64", ("n",))}, {"a": some, "y": some},
-    )  # fmt: skip
-    w = np.random.default_rng(0).standard_normal(big[1], dtype="float32")
-    b = np.ones_like(w)
-    options = EngineOptions(threads=2, live=live)
-    files = served.prepare(built, options)
-    small = served.load(linear(), pair(0), EngineOptions(threads=2))  # the engine's first allocations
-    before = resident()
-    program = served.load(built, [w, b], options, files)
-    a, y = program.run([*([w, b] if live else []), np.array([5, 0])])
-    assert resident() - before < 16 * MB
-    np.testing.assert_array_equal(a, w[[5, 0]])
-    np.testing.assert_array_equal(y, w[[5, 0]] + 1)
-    program.close()
-    small.close()
+    own_process("backend_memory.py", weights, served.name)
 
 
 @EACH
 @needs_proc
+@pytest.mark.processes
 def test_memory_comes_back(served: Any) -> None:
-    """26 times: load with 8 MB of weights that the engine packs, run, close."""
-    size = 1024
-    built = linear(size)
-    options = EngineOptions(threads=2)
-    files = served.prepare(built, options)
-    weights = [np.eye(size, dtype="float32"), np.zeros(size, "float32")]
-    x = np.ones((64, size), "float32")
-    levels = []
-    for cycle in range(26):
-        program = served.load(built, weights, options, files)
-        program.run([x])
-        program.close()
-        if cycle >= 8:
-            levels.append(resident())
-    # One session leaked in each cycle would be 72 MB.
-    assert levels[-1] - levels[0] < 32 * MB, [level // MB for level in levels]
+    own_process("backend_memory.py", "back", served.name)
 
 
 @EACH
