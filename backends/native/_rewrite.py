@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from hybrid_infer._fork_safe import cached_property
 from hybrid_infer.backends.native._plan import Plan, Step
-from hybrid_infer.backends.native._size import Dim
+from hybrid_infer.backends.native._size import Atom, Dim, Size, atom, atoms
 
 
 class Finder:
@@ -116,12 +116,17 @@ def bypass(finder: Finder, step: Step, source: str) -> bool:
 
 
 def drop_dead(plan: Plan) -> int:
-    """Remove steps whose results nobody reads, and constants and values that are gone; how many steps went."""
-    needed, kept = set(plan.outputs), []
+    """Remove steps whose results nobody reads, and constants and values that are gone; how many steps went.
+
+    A size that is known only when a value is there keeps what makes that value, where a step is told that size.
+    """
+    needed, kept, telling = set(plan.outputs), [], _telling(plan)
     for step in reversed(plan.steps):
         if not needed.isdisjoint(step.outputs):
             kept.append(step)
             needed.update(step.reads())
+            if telling:
+                needed.update(telling[one] for one in _told(step.attributes) if one in telling)
     removed = len(plan.steps) - len(kept)
     plan.steps = kept[::-1]
     plan.constants = {name: array for name, array in plan.constants.items() if name in needed}
@@ -129,6 +134,29 @@ def drop_dead(plan: Plan) -> int:
     present = {*plan.inputs, *plan.constants, *written}
     plan.values = {name: value for name, value in plan.values.items() if name in present}
     return removed
+
+
+def _telling(plan: Plan) -> dict[Atom, str]:
+    """The first value that tells each size that is known only when a value is there."""
+    found: dict[Atom, str] = {}
+    for step in plan.steps:
+        for name in step.outputs:
+            value = plan.values.get(name)
+            for size in (value.shape or ()) if value is not None else ():
+                if isinstance(size, Size):
+                    for one in atoms(size):
+                        if one[0] == "data" and size == atom(*one):
+                            found.setdefault(one, name)
+    return found
+
+
+def _told(told: Any) -> Iterator[Atom]:
+    """Every symbol in what a step is told."""
+    if isinstance(told, Size):
+        yield from atoms(told)
+    elif isinstance(told, (list, tuple, Mapping)):
+        for each in told.values() if isinstance(told, Mapping) else told:
+            yield from _told(each)
 
 
 def repeat(plan: Plan, rule: Callable[[Finder, Step], bool]) -> int:

@@ -135,6 +135,15 @@ def test_a_memory_plan_that_lets_values_overlap_is_noticed() -> None:
         compare(plan, made, feeds)
 
 
+def test_what_tells_a_size_is_kept_though_nobody_reads_it() -> None:
+    nodes = [node("NonZero", ["x"], ["found"]), node("Shape", ["found"], ["s"]), node("Expand", ["one", "s"], ["y"])]
+    made = model(nodes, {"x": ("float32", ("n", 4))}, ["y"], {"one": np.ones((), np.float32)})
+    plan = _passes.plan(made)
+    assert ops(plan) == {"NonZero": 1, "broadcast": 1}
+    for size in (3, 0):
+        compare(plan, made, {"x": sample((size, 4))})
+
+
 def test_sizes_that_a_graph_computes_are_known_without_computing() -> None:
     """Shape, Gather, Concat and Mul in front of a Reshape leave nothing behind."""
     nodes = [
