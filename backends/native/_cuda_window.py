@@ -1,6 +1,7 @@
 """CUDA C for convolutions and poolings where no library computes them: a thread for each element of the result.
 
-Any number of axes, groups, strides, dilations and padding. Sums are taken in float32 (float64 for float64).
+Any number of axes, groups, strides, dilations and padding. Sums are taken in float32 (float64 for float64). What a
+transposed convolution spreads over several elements, each of these gathers: of its taps those that meet an element.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from hybrid_infer.backends.native._cuda_expressions import COMPUTE, STORED, lite
 from hybrid_infer.backends.native._plan import FLOATS, Plan, Step
 from hybrid_infer.backends.native._size import Dim, Size, product
 
-WINDOWS = ("Conv", "MaxPool", "AveragePool")
+WINDOWS = ("Conv", "ConvTranspose", "MaxPool", "AveragePool")
 
 
 def _channels(shape: Sequence[Dim], last: bool) -> tuple[Sequence[Dim], list[Dim]]:
@@ -53,8 +54,10 @@ def window(plan: Plan, step: Step, name: str) -> Kernel | None:
         return None
     if dtype not in FLOATS or at.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or at.get("ceil_mode"):
         return None
-    count = len(x) - 2
-    convolution, last = step.op == "Conv", bool(at.get("channels_last"))
+    if at.get("output_shape"):
+        return None
+    count, back = len(x) - 2, step.op == "ConvTranspose"
+    convolution, last = back or step.op == "Conv", bool(at.get("channels_last"))
     image, x_step = _channels(x, last)
     result, _ = _channels(y, last)
     w, w_step = _channels(shapes[1] or (), last) if convolution else ((), [])
@@ -76,25 +79,33 @@ def window(plan: Plan, step: Step, name: str) -> Kernel | None:
     lines += [f"  const I channel = rest % {channels};", f"  rest /= {channels};"] if last else []
     for axis in range(count - 1, -1, -1):
         size = term(result[2 + axis])
-        lines.append(f"  const I y{axis} = rest % {size} * (I){strides[axis]} - (I){pads[axis]};")
+        place = f" + (I){pads[axis]}" if back else f" * (I){strides[axis]} - (I){pads[axis]}"
+        lines.append(f"  const I y{axis} = rest % {size}{place};")
         lines.append(f"  rest /= {size};")
     lines += ["  const I n = rest;"] if last else [f"  const I channel = rest % {channels}, n = rest / {channels};"]
     lines.append(f"  {c} total = {start};")
     if convolution:
         each: Dim = result[1] // at.get("group", 1)
+        taps = "(first + k)", f"channel % {term(each)}"
         lines += [
-            f"  const I inner = {term(w[1])};",
+            f"  const I inner = {term(w[0] // at.get('group', 1) if back else w[1])};",
             f"  const I first = channel / {term(each)} * inner;",
             "  for (I k = 0; k < inner; ++k) {",
             f"    const I image = n * {term(x_step[0])} + (first + k) * {term(x_step[1])};",
-            f"    const I taps = channel * {term(w_step[0])} + k * {term(w_step[1])};",
+            f"    const I taps = {taps[0] if back else 'channel'} * {term(w_step[0])} + "
+            f"{taps[1] if back else 'k'} * {term(w_step[1])};",
         ]
     else:
         lines += ["  I seen = 0;", "  {", f"    const I image = n * {term(x_step[0])} + channel * {term(x_step[1])};"]
     for axis in range(count):
         lines.append(f"    for (int w{axis} = 0; w{axis} < {kernel[axis]}; ++w{axis}) {{")
-        lines.append(f"      const I x{axis} = y{axis} + w{axis} * (I){dilations[axis]};")
-        lines.append(f"      if (x{axis} < 0 || x{axis} >= {term(image[2 + axis])}) continue;")
+        apart, far = f"w{axis} * (I){dilations[axis]}", term(image[2 + axis])
+        if back:
+            lines.append(f"      const I s{axis} = y{axis} - {apart}, x{axis} = s{axis} / (I){strides[axis]};")
+            lines.append(f"      if (s{axis} < 0 || s{axis} % (I){strides[axis]} || x{axis} >= {far}) continue;")
+        else:
+            lines.append(f"      const I x{axis} = y{axis} + {apart};")
+            lines.append(f"      if (x{axis} < 0 || x{axis} >= {far}) continue;")
     place = "".join(f" + x{axis} * {term(x_step[2 + axis])}" for axis in range(count))
     lines.append(f"      const {c} element = hi_load(p0[image{place}]);")
     if convolution:

@@ -30,7 +30,7 @@ _log = logging.getLogger("hybrid_infer")
 _FORMAT = 2
 
 #: The steps that it computes.
-OPS = ("attention", "Conv")
+OPS = ("attention", "Conv", "ConvTranspose")
 
 _TYPES = {"float16": "HALF", "bfloat16": "BFLOAT16", "float32": "FLOAT"}
 
@@ -130,7 +130,7 @@ class Graphs:
         self, plan: Plan, step: Step, symbols: Mapping[Atom, int], tf32: TF32 = _EXACT
     ) -> tuple[Run, int] | None:
         """See `hybrid_infer.backends.native._schedule.Offer`."""
-        describe = {"attention": _attention, "Conv": _convolution}.get(step.op)
+        describe = {"attention": _attention, "Conv": _convolution, "ConvTranspose": _transposed}.get(step.op)
         names = [name for name in (*step.inputs, *step.outputs) if name]
         values = [plan.values[name] for name in names]
         dtype = values[-1].dtype
@@ -321,9 +321,33 @@ def _attention(of: _Description, at: Mapping[str, Any], shapes: list[list[int]],
     return True
 
 
+def _transposed(of: _Description, at: Mapping[str, Any], shapes: list[list[int]], strides: list[list[int]]) -> bool:
+    """The gradient of an image, by the convolution that would give this one's operand from its result."""
+    order = _order(at, shapes[0])
+    (x, x_step), (w, w_step), (y, y_step) = (_turned(shape, order) for shape in shapes)
+    count = len(x) - 2
+    ones, pads = [1] * count, list(at.get("pads") or [0] * (2 * count))
+    by, apart = list(at.get("strides") or ones), list(at.get("dilations") or ones)
+    if count not in (2, 3) or at.get("group", 1) != 1 or min(pads) < 0:
+        return False
+    rooms = [y[2 + i] + pads[i] + pads[i + count] - (w[2 + i] - 1) * apart[i] - 1 for i in range(count)]
+    if any(room < 0 or room // by[i] + 1 != x[2 + i] for i, room in enumerate(rooms)):
+        return False
+    made = of.graph.conv_dgrad(
+        loss=of.tensor(1, x, x_step), filter=of.tensor(2, w, w_step), pre_padding=pads[:count],
+        post_padding=pads[count:], stride=by, dilation=apart, compute_data_type=of.wide,
+    )  # fmt: skip
+    of.result(made, len(shapes), y, y_step)
+    return True
+
+
+def _order(at: Mapping[str, Any], shape: Sequence[int]) -> list[int] | None:
+    """The library names the axes in one order, and is told by strides how they are held."""
+    return [0, len(shape) - 1, *range(1, len(shape) - 1)] if at.get("channels_last") else None
+
+
 def _convolution(of: _Description, at: Mapping[str, Any], shapes: list[list[int]], strides: list[list[int]]) -> bool:
-    # The library names the axes in one order, and is told by strides how they are held.
-    order = [0, len(shapes[0]) - 1, *range(1, len(shapes[0]) - 1)] if at.get("channels_last") else None
+    order = _order(at, shapes[0])
     (x, x_step), (w, w_step), (y, y_step) = (_turned(shapes[i], order) for i in (0, 1, -1))
     count = len(x) - 2
     if count not in (2, 3) or at.get("group", 1) != 1 or at.get("auto_pad", "NOTSET") != "NOTSET":

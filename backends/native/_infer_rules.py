@@ -187,6 +187,9 @@ def _conv_transpose(scope: Scope, step: Step) -> list[Value]:
         (x[2 + i] - 1) * stride[i] + extra[i] + (number(w[2 + i]) - 1) * dilation[i] + 1 - pads[i] - pads[i + count]
         for i in range(count)
     ]
+    for size, given in zip(places, x[2:], strict=True):
+        scope.require("least", given, 1)
+        scope.require("least", size, 0)
     return [Value(dtype, (x[0], channels, *places))]
 
 

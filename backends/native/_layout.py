@@ -33,7 +33,7 @@ _LEADING = frozenset({*_TOLD, *_code.FUSABLE, "view", "InstanceNormalization", "
 def choose_layout(plan: Plan) -> None:
     """Turn what gains by it to channels last; a convolution says which way round it is, and why."""
     cut = cut_patches(plan)
-    convolutions = [step for step in plan.steps if step.op == "Conv"]
+    convolutions = [step for step in plan.steps if step.op in ("Conv", "ConvTranspose")]
     reasons = [_reason(plan, step) for step in convolutions]
     gaining = [step for step, why in zip(convolutions, reasons, strict=True) if not why]
     finder, turned = Finder(plan), []
@@ -69,11 +69,12 @@ def _reason(plan: Plan, step: Step) -> str:
         return f"{dtype} gains nothing by another order"
     if x is None or w is None or shapes[-1] is None or len(x) != 4:
         return "it is not over images of a known rank"
-    if step.attributes.get("group", 1) != 1 or step.attributes.get("auto_pad", "NOTSET") != "NOTSET":
+    told = step.attributes
+    if told.get("group", 1) != 1 or told.get("auto_pad", "NOTSET") != "NOTSET" or told.get("output_shape"):
         return "it has groups"
     if not isinstance(w[0], int) or w[0] % MULTIPLE or not isinstance(w[1], int):
         return f"its channels are no multiple of {MULTIPLE}"
-    return _FEW if w[1] % MULTIPLE else ""
+    return "" if not w[1] % MULTIPLE else _FEW if step.op == "Conv" else f"its channels are no multiple of {MULTIPLE}"
 
 
 def _leads(finder: Finder, step: Step, convolutions: Sequence[Step]) -> bool:

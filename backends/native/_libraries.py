@@ -196,7 +196,7 @@ def lacks_epilogue(plan: Plan, offers: Sequence[Offer], index: int) -> str:
 
 def heeds_tf32(plan: Plan) -> bool:
     """Has a plan steps of float32 that a library may round, where it is allowed to?"""
-    ops = (*_cublaslt.OPS, "Conv")
+    ops = (*_cublaslt.OPS, "Conv", "ConvTranspose")
     return any(step.op in ops and plan.values[step.outputs[0]].dtype == "float32" for step in plan.steps)
 
 

@@ -170,7 +170,7 @@ def _either_way(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 TABLE: Table = {
-    "Conv": _either_way(_conv), "ConvTranspose": _conv_transpose, "MaxPool": _either_way(_max_pool),
-    "AveragePool": _either_way(_average_pool),
+    "Conv": _either_way(_conv), "ConvTranspose": _either_way(_conv_transpose),
+    "MaxPool": _either_way(_max_pool), "AveragePool": _either_way(_average_pool),
     "LpPool": _lp_pool, "GlobalAveragePool": _global(np.mean), "GlobalMaxPool": _global(np.max),
 }  # fmt: skip

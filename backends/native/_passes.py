@@ -28,6 +28,7 @@ from hybrid_infer.backends.native import (
     _spell_extremes,
     _spell_moves,
     _spell_sizes,
+    _spell_transposed,
     _spell_triangles,
     _views,
 )
@@ -44,6 +45,7 @@ PASSES: dict[str, Pass] = {
     "extremes": _spell_extremes.spell_extremes,
     "moves": _spell_moves.spell_moves,
     "triangles": _spell_triangles.spell_triangles,
+    "transposed": _spell_transposed.spell_transposed,
     "broadcasts": _broadcasts.lift_broadcasts,
     "duplicates": _duplicates.merge_duplicates,
     "rotary": _fuse_rotary.fuse_rotary,

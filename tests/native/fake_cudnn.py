@@ -92,6 +92,28 @@ class _Graph:
         self.work.append(compute)
         return out
 
+    def conv_dgrad(self, loss: Any, filter: Any, pre_padding: Any, post_padding: Any, stride: Any, dilation: Any,
+                   compute_data_type: Any) -> _Tensor:  # fmt: skip
+        import torch
+
+        out = _Tensor()
+
+        def compute(at: Any) -> None:
+            single = loss.data_type == "FLOAT" and "TENSOR_CORE" not in self.without
+            given, filters = (tf32(each) if single else each for each in (_wide(at(loss)), _wide(at(filter))))
+            padded = [n + a + b for n, a, b in zip(out.dim[2:], pre_padding, post_padding, strict=True)]
+            spans = [(n - 1) * by + 1 for n, by in zip(filter.dim[2:], dilation, strict=True)]
+            assert [(n - span) // by + 1 for n, span, by in zip(padded, spans, stride, strict=True)] == loss.dim[2:]
+            run = (torch.nn.functional.conv_transpose2d, torch.nn.functional.conv_transpose3d)[len(stride) - 2]
+            found = run(torch.tensor(given), torch.tensor(filters), None, stride, 0, 0, 1, dilation).numpy()
+            whole = np.zeros((*found.shape[:2], *padded), np.float32)
+            whole[(..., *(slice(n) for n in found.shape[2:]))] = found
+            cut = [slice(a, a + n) for n, a in zip(out.dim[2:], pre_padding, strict=True)]
+            self._give(at, out, whole[(..., *cut)])
+
+        self.work.append(compute)
+        return out
+
     def _give(self, at: Any, out: _Tensor, value: Any) -> None:
         """What is virtual is kept in float32."""
         assert value.dtype == np.float32

@@ -334,15 +334,25 @@ def window_cases() -> list[Case]:
             node("MaxPool", ["x"], ["m"], **layout),
             node("AveragePool", ["x"], ["a"], count_include_pad=i % 2, **layout),
             node("GlobalAveragePool", ["x"], ["g"]),
+            node("ConvTranspose", ["x", "u"], ["t"], group=group, **layout,
+                 output_padding=[max(layout["strides"][a], layout["dilations"][a]) - 1 for a in range(count)]),
         ]
-        shapes: dict[str, Any] = {"x": (2, 4, *[7] * count), "w": (6, 4 // group, *kernel), "b": (6,)}
+        shapes: dict[str, Any] = {"x": (2, 4, *[7] * count), "w": (6, 4 // group, *kernel), "b": (6,),
+                                  "u": (4, 6 // group, *kernel)}  # fmt: skip
         inputs = {key: (dtype, shape) for key, shape in shapes.items()}
         if i % 4 == 0:
             inputs["x"] = (dtype, ("n", 4, *(f"s{axis}" for axis in range(count))))
         feeds = {key: _held(sample(shape, i), dtype) for key, shape in shapes.items()}
-        plan = _passes.plan(_free_model(nodes, inputs, ["c", "m", "a", "g"], {}))
-        assert len(_kernels.kernels(plan)) == 4
+        plan = _passes.plan(_free_model(nodes, inputs, ["c", "m", "a", "g", "t"], {}))
+        assert len(_kernels.kernels(plan)) == 5
         found.append((f"windows {i} {dtype} {layout}", plan, [feeds]))
+    for dtype, size in (("float16", 4), ("bfloat16", "s")):  # channels last
+        nodes = [node("ConvTranspose", ["x", "w", "b"], ["y"], strides=[2, 3], pads=[1, 0, 0, 2], kernel_shape=[3, 2])]
+        shapes = {"x": (2, 8, size, 5), "w": (8, 16, 3, 2), "b": (16,)}
+        plan = _passes.plan(_free_model(nodes, {name: (dtype, shape) for name, shape in shapes.items()}, ["y"], {}))
+        feeds = {name: _held(sample([4 if n == "s" else n for n in shape], i) / 4, dtype)
+                 for i, (name, shape) in enumerate(shapes.items())}  # fmt: skip
+        found.append((f"transposed {dtype}", plan, [feeds]))
     return found
 
 

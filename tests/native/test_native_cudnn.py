@@ -13,7 +13,7 @@ from native_support import node, sample
 from test_native_cublaslt import program_of
 from test_native_gpu import check
 
-from hybrid_infer.backends.native import _cudnn, _libraries, _nvrtc, _passes
+from hybrid_infer.backends.native import _cudnn, _interpret, _libraries, _nvrtc, _passes
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -195,6 +195,53 @@ def test_convolutions(bias: bool, cudnn: FakeCudnn, cuda: FakeCuda) -> None:
     for _ in range(3):
         check(plan, program, graph, feeds)
     assert cudnn.count["execute"] == 2 and cuda.count["cuLaunchKernel"] == 2 * 3  # the turns
+
+
+_SPREAD = {"strides": [2, 3], "dilations": [1, 2], "pads": [1, 0, 2, 1], "output_padding": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "more", "executed"),
+    [
+        ("float16", {}, 2), ("float32", {}, 2), ("bfloat16", {"pads": [0] * 4}, 2), ("float32", {"group": 2}, 0),
+        ("float32", {"strides": [1, 1], "dilations": [2, 2], "output_padding": [1, 1]}, 0),
+    ],
+)  # fmt: skip
+def test_transposed_convolutions(
+    dtype: str, more: dict[str, Any], executed: int, cudnn: FakeCudnn, cuda: FakeCuda
+) -> None:
+    """They are gradients of convolutions; what is added to their channels joins what stands behind them."""
+    layout = {**_SPREAD, **more}
+    group = layout.get("group", 1)
+    nodes = [node("ConvTranspose", ["x", "w", "b"], ["t"], kernel_shape=[3, 2], **layout), node("Relu", ["t"], ["y"])]
+    shapes = {"x": (2, 8, 5, 4), "w": (8, 16 // group, 3, 2), "b": (16,)}
+    made = _free_model(nodes, {n: (dtype, s) for n, s in shapes.items()}, ["y"], {})
+    plan = _passes.plan(made)
+    (spread,) = [step for step in plan.steps if step.op == "ConvTranspose"]
+    assert spread.attributes.get("channels_last", 0) == (dtype != "float32") and len(spread.inputs) == 2
+    program, graph = program_of(plan)
+    feeds = {name: _held(sample(shape, i) / 4, dtype) for i, (name, shape) in enumerate(shapes.items())}
+    plain = _passes.plan(made, without=tuple(_passes.PASSES))
+    loose = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}[dtype]
+    for ours, theirs in zip(_interpret.run(plan, feeds), _interpret.run(plain, feeds), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=loose, atol=loose)
+    for _ in range(3):
+        check(plan, program, graph, feeds)
+    assert cudnn.count["execute"] == executed
+
+
+def test_the_binding_takes_transposed_convolutions() -> None:
+    if _cudnn.importlib.util.find_spec("cudnn") is None:
+        pytest.skip("nvidia-cudnn-frontend is not installed")
+    kinds = _cudnn._binding().data_type
+    graph = _cudnn._binding().pygraph(
+        io_data_type=kinds.HALF, intermediate_data_type=kinds.FLOAT, compute_data_type=kinds.FLOAT
+    )
+    of = _cudnn._Description(graph, [kinds.HALF] * 3, kinds.FLOAT)
+    shapes = [[2, 5, 4, 8], [8, 3, 2, 16], [2, 9, 13, 16]]
+    strides = [_cudnn._strides(shape) for shape in shapes]
+    assert _cudnn._transposed(of, {**_SPREAD, "channels_last": 1}, shapes, strides)
+    graph.validate()
 
 
 @pytest.mark.parametrize("mask_kind", [lambda kinds: kinds.HALF, lambda kinds: kinds.FLOAT], ids=["half", "float"])

@@ -83,6 +83,21 @@ def test_a_decoder_of_images(captured: list[Any], cuda: FakeCuda) -> None:
     check(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, padding=1), *layers), captured, torch.randn(2, 3, 6, 5))
 
 
+_LARGER: dict[str, tuple[list[torch.nn.Module], tuple[int, ...]]] = {
+    "image": ([torch.nn.ConvTranspose2d(4, 6, 3, 2, 1, 1), torch.nn.ReLU(), torch.nn.ConvTranspose2d(6, 4, 2, 2)],
+              (2, 4, 5, 3)),
+    "in groups": ([torch.nn.ConvTranspose2d(4, 6, (3, 2), (1, 3), (2, 0), (0, 1), 2, False, (2, 1))], (1, 4, 4, 5)),
+    "sound": ([torch.nn.ConvTranspose1d(4, 3, 8, 4, 2), torch.nn.Tanh(), torch.nn.Conv1d(3, 1, 3)], (1, 4, 6)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _LARGER)
+def test_what_is_made_larger_by_weights(name: str, captured: list[Any], cuda: FakeCuda) -> None:
+    """As segmentation, decoders of images and vocoders do: transposed convolutions had the whole program refused."""
+    layers, shape = _LARGER[name]
+    check(torch.nn.Sequential(*layers), captured, torch.randn(shape))
+
+
 class _Pooled(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
