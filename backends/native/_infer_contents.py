@@ -124,6 +124,12 @@ def _divide(step: Step, a: Any, b: Any) -> Any:
     return np.asarray(np.frompyfunc(lambda m, n: m // n, 2, 1)(a, b), object)
 
 
+def _modulo(step: Step, a: Any, b: Any) -> Any:
+    if step.attributes.get("fmod") or any(isinstance(n, Size) or n <= 0 for n in b.reshape(-1)):
+        return None
+    return np.asarray(np.frompyfunc(lambda m, n: m % n, 2, 1)(a, b), object)
+
+
 def _equal(step: Step, a: Any, b: Any) -> Any:
     def same(m: Dim, n: Dim) -> bool | None:
         if isinstance(m, Size) or isinstance(n, Size):
@@ -185,6 +191,6 @@ _FOLLOWED: dict[str, Callable[[Scope, Step], Any]] = {
     "Identity": _plain(lambda step, x: x), "Cast": _plain(_cast),
     "Add": _elementwise(lambda a, b: a + b), "Sub": _elementwise(lambda a, b: a - b),
     "Mul": _elementwise(lambda a, b: a * b), "Max": _elementwise(largest), "Min": _elementwise(smallest),
-    "Div": _plain(_divide), "Equal": _plain(_equal), "Where": _plain(_where), "ReduceProd": _reduce,
+    "Div": _plain(_divide), "Mod": _plain(_modulo), "Equal": _plain(_equal), "Where": _plain(_where), "ReduceProd": _reduce,
     "ConstantOfShape": _plain(_constant_of_shape), "Range": _plain(_range),
 }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 from hybrid_infer.backends.native import _numpy_elementwise
 from hybrid_infer.backends.native._infer import Rule, Scope, Shape, Unknown, number, place
@@ -207,6 +208,10 @@ def _global_pool(scope: Scope, step: Step) -> list[Value]:
     return [Value(scope.dtype(step), None if x is None else (*x[:2], *(1 for _ in x[2:])))]
 
 
+#: Scales that have no more parts are the same numbers in every arithmetic, and so are sizes times them.
+_EXACT = 256
+
+
 def _resize(scope: Scope, step: Step) -> list[Value]:
     x, dtype = scope.shape(step), scope.dtype(step)
     if x is None:
@@ -227,8 +232,8 @@ def _resize(scope: Scope, step: Step) -> list[Value]:
         size = shape[axis]
         if isinstance(size, int):
             shape[axis] = math.floor(scale * size)
-        elif scale == int(scale):
-            shape[axis] = size * int(scale)
+        elif (part := Fraction(scale)).denominator <= _EXACT:
+            shape[axis] = (size * part.numerator) // part.denominator
         else:
             return [Value(dtype, scope.unknown(step, len(x)))]
     return [Value(dtype, tuple(shape))]

@@ -161,9 +161,11 @@ def _pad(scope: Scope, step: Step) -> list[Value]:
         at = place(number(axis), len(shape))
         result[at] = result[at] + pads[i] + pads[i + len(axes)]
         scope.require("least", result[at], 0)
-        if step.attributes.get("mode") == "reflect":
-            for pad in (pads[i], pads[i + len(axes)]):
-                scope.require("least", shape[at] - 1, pad)
+        if step.attributes.get("mode", "constant") == "constant":
+            continue
+        for pad in (pads[i], pads[i + len(axes)]):  # of nothing there is no edge
+            if pad != 0:
+                scope.require("least", shape[at] - 1, pad if step.attributes["mode"] == "reflect" else 0)
     return [Value(dtype, tuple(result))]
 
 

@@ -6,7 +6,16 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable
 
-from hybrid_infer.backends.native import _cuda_move, _cuda_pick, _cuda_reduce, _cuda_scan, _cuda_sizes, _cuda_window
+from hybrid_infer.backends.native import (
+    _cuda_move,
+    _cuda_pad,
+    _cuda_pick,
+    _cuda_reduce,
+    _cuda_resize,
+    _cuda_scan,
+    _cuda_sizes,
+    _cuda_window,
+)
 from hybrid_infer.backends.native._cuda_access import Kernel
 from hybrid_infer.backends.native._cuda_attention import attention
 from hybrid_infer.backends.native._cuda_attention_tiles import attention_tiles
@@ -27,6 +36,8 @@ _GENERATED: dict[str, Callable[[Plan, Step, str], Kernel | None]] = {
     "matmul": gemm,
     **dict.fromkeys(_cuda_move.MOVES, _cuda_move.move),
     **dict.fromkeys(_cuda_pick.PICKS, _cuda_pick.pick),
+    **dict.fromkeys(_cuda_pad.PADS, _cuda_pad.pad),
+    **dict.fromkeys(_cuda_resize.RESIZES, _cuda_resize.resize),
     **dict.fromkeys(_cuda_window.WINDOWS, _cuda_window.window),
     **dict.fromkeys(_cuda_sizes.WRITTEN, _cuda_sizes.written),
     **dict.fromkeys(_cuda_scan.SCANS, _cuda_scan.scan),

@@ -9,20 +9,21 @@ import numpy as np
 
 from hybrid_infer.backends.native._call import Call, Table
 from hybrid_infer.backends.native._numpy_reduce import wide
+from hybrid_infer.backends.native._numpy_shape import sizes
 
 
-def _resize(call: Call, x: Any, roi: Any = None, scales: Any = None, sizes: Any = None) -> Any:
+def _resize(call: Call, x: Any, roi: Any = None, scales: Any = None, counts: Any = None) -> Any:
     axes = [int(a) % x.ndim for a in call.get("axes") or range(x.ndim)]
     mode = call.get("coordinate_transformation_mode", "half_pixel")
     given = None if scales is None or not len(scales) else [float(s) for s in scales]
     if given is None:
-        given = [int(n) / x.shape[axis] for n, axis in zip(sizes, axes, strict=True)]
+        given = [int(n) / x.shape[axis] for n, axis in zip(counts, axes, strict=True)]
         policy = call.get("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             given = [min(given) if policy == "not_larger" else max(given)] * len(axes)
             lengths = [math.floor(s * x.shape[a] + 0.5) for s, a in zip(given, axes, strict=True)]
         else:
-            lengths = [int(n) for n in sizes]
+            lengths = [int(n) for n in counts]
     else:
         lengths = [math.floor(s * x.shape[a]) for s, a in zip(given, axes, strict=True)]
     y = wide(x).astype(np.float64) if x.dtype.kind == "f" else x.astype(np.float64)
@@ -112,4 +113,13 @@ def _cubic(d: Any, a: float) -> Any:
     return np.where(d <= 1, near, np.where(d < 2, far, 0))
 
 
-TABLE: Table = {"Resize": _resize, "Upsample": _resize}
+def _resized(call: Call, x: Any) -> Any:
+    """Ours: axes, and for each two numbers, that of its elements in the result to that in `x`."""
+    shape, ratios = sizes(call, "shape"), sizes(call, "ratios")
+    y = x.astype(np.float64)
+    for axis, p, q in zip(call.get("axes"), ratios[::2], ratios[1::2], strict=True):
+        y = _along(call, y, axis, p / q, shape[axis], call.get("coordinate_transformation_mode"), None)
+    return y.astype(x.dtype)
+
+
+TABLE: Table = {"Resize": _resize, "Upsample": _resize, "resize": _resized}

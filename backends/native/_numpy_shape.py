@@ -96,6 +96,26 @@ def _pad(call: Call, x: Any, pads: Any, value: Any = None, axes: Any = None) -> 
     return np.pad(x, widths, mode)
 
 
+def _surrounded(call: Call, x: Any, fill: Any) -> Any:
+    """Ours: places in front of each axis, and the shape of the result."""
+    before, shape, mode = sizes(call, "before"), sizes(call, "shape"), call.get("mode")
+    if mode == "constant":
+        found = np.full(shape, np.reshape(fill, ()))
+        starts = [(max(b, 0), max(-b, 0)) for b in before]
+        counts = [min(n - to, m - at) for n, m, (to, at) in zip(shape, x.shape, starts, strict=True)]
+        to, at = (tuple(slice(p[i], p[i] + max(n, 0)) for p, n in zip(starts, counts, strict=True)) for i in range(2))
+        found[to] = x[at]
+        return found
+    for axis, (size, first, count) in enumerate(zip(x.shape, before, shape, strict=True)):
+        places: Any = np.arange(count) - first
+        if mode == "reflect":
+            places = np.abs(places)
+            places = np.where(places >= size, 2 * (size - 1) - places, places)
+        if size:
+            x = np.take(x, places % size if mode == "wrap" else np.clip(places, 0, size - 1), axis)
+    return x
+
+
 def _gather(call: Call, x: Any, indices: Any) -> Any:
     axis = call.get("axis", 0)
     _check(indices, x.shape[axis])
@@ -247,7 +267,8 @@ TABLE: Table = {
         np.reshape(start, ()), np.reshape(limit, ()), np.reshape(step, ()), dtype=start.dtype
     ),
     "Dropout": _dropout,
-    # Ours, of `_spell_sizes` and `_views`.
+    # Ours, of `_spell_moves`, `_spell_sizes` and `_views`.
+    "pad": _surrounded,
     "sizes": _sizes, "range": _counted,
     "view": _view, "broadcast": _broadcast, "convert": lambda call, x: cast(x, call.get("to")),
 }  # fmt: skip

@@ -158,6 +158,8 @@ def _never_negative(one: Atom) -> bool:
         return True
     if one[0] == "int":
         return False
+    if one[0] == "%" and isinstance(one[2], int):
+        return one[2] > 0
     signs = [never_negative(part) for part in one[1:]]
     return any(signs) if one[0] == "max" else all(signs)
 

@@ -1,28 +1,39 @@
-"""What repeats elements (Resize) or surrounds them (Pad) is spelled in moves, which have kernels on a GPU."""
+"""Resize and Pad: what repeats elements is spelled in moves; what weighs or surrounds them is told sizes alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
-from hybrid_infer.backends.native._plan import Plan, Step, Value
-from hybrid_infer.backends.native._size import Dim, divided
+from hybrid_infer.backends.native import _conditions, _infer
+from hybrid_infer.backends.native._plan import FLOATS, Plan, Step, Value
+from hybrid_infer.backends.native._rewrite import drop_dead
+from hybrid_infer.backends.native._size import Dim, divided, known, never_negative
 from hybrid_infer.backends.native._spelling import Spelling, spell
 
 #: Where a pixel of the result comes from, and how that is rounded: by whole factors, each is repeated so many times.
 _REPEATS = {("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil")}
 
+#: Where a pixel of the result comes from, where its neighbours are weighed.
+_WEIGHED = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+#: Kernels count in whole numbers of 64 bits, in which scales of so many parts leave room for sizes.
+_LARGEST = 2**31
+
 
 def spell_moves(plan: Plan) -> None:
-    rules: dict[str, Callable[[Plan, Step], list[Step]]] = {"Resize": _repeated, "Pad": _bordered}
-    spell(plan, lambda plan, step: rules[step.op](plan, step) if step.op in rules else [step])
+    if not any(step.op in _RULES for step in plan.steps):
+        return
+    contents = _infer.infer(plan).contents
+    spell(plan, lambda plan, step: _RULES[step.op](plan, step, contents) if step.op in _RULES else [step])
+    drop_dead(plan)
 
 
 def _repeated(plan: Plan, step: Step) -> list[Step]:
     """Each element beside itself: along a new axis, which is then taken together with the one before it."""
     (before, after), told = _shapes(plan, step), step.attributes
     form = told.get("coordinate_transformation_mode", "half_pixel"), told.get("nearest_mode", "round_prefer_floor")
-    if before is None or after is None or told.get("mode", "nearest") != "nearest" or form not in _REPEATS:
+    if before is None or after is None or form not in _REPEATS:
         return [step]
     if len(step.inputs) < 4 or not step.inputs[3]:  # it goes by the scales, which the sizes are rounded from
         scales = plan.constants.get(step.inputs[2])
@@ -39,31 +50,64 @@ def _repeated(plan: Plan, step: Step) -> list[Step]:
     return made.steps
 
 
-def _bordered(plan: Plan, step: Step) -> list[Step]:
-    """One element, repeated, before and behind, axis by axis."""
+def _resized(plan: Plan, step: Step, contents: Mapping[str, Any]) -> list[Step]:
+    """By how much each axis grows is told, also where it follows from the sizes of a call."""
+    (before, after), told = _shapes(plan, step), step.attributes
+    if told.get("mode", "nearest") == "nearest":
+        return _repeated(plan, step)
+    dtype, form = plan.values[step.inputs[0]].dtype, told.get("coordinate_transformation_mode", "half_pixel")
+    if before is None or after is None or dtype not in FLOATS or form not in _WEIGHED:
+        return [step]
+    if not all(known(size) for size in after) or (told.get("antialias") and form == "align_corners"):
+        return [step]
+    axes = [int(axis) % len(before) for axis in told.get("axes") or range(len(before))]
+    ratios: list[tuple[Dim, Dim]] = [(after[axis], before[axis]) for axis in axes]
+    if len(step.inputs) < 4 or not step.inputs[3]:  # it goes by the scales, which the sizes are rounded from
+        scales = plan.constants.get(step.inputs[2])
+        if scales is None:
+            return [step]
+        parts = [Fraction(float(scale)).as_integer_ratio() for scale in scales]
+        if any(max(each) > _LARGEST for each in parts):
+            return [step]
+        ratios = [*parts]
+    resized = {
+        axis: ratio for axis, ratio in zip(axes, ratios, strict=True)
+        if ratio[0] != ratio[1] or before[axis] != after[axis]
+    }  # fmt: skip
+    sizes = [size for axis in resized for size in (before[axis], after[axis])]
+    if 0 in sizes:
+        return [step]
+    for size in sizes:  # of nothing there is no neighbour
+        _conditions.ask(plan.conditions, _conditions.Condition("least", size, 1, step.op))
+    made = Spelling(plan, step.outputs[0])
+    kept = {key: told[key] for key in ("mode", "cubic_coeff_a", "antialias", "exclude_outside") if key in told}
+    made.add(
+        "resize", step.inputs[:1], "", plan.values[made.result], **kept, coordinate_transformation_mode=form,
+        axes=list(resized), ratios=[size for ratio in resized.values() for size in ratio], shape=list(after),
+    )  # fmt: skip
+    return made.steps
+
+
+def _surrounded(plan: Plan, step: Step, contents: Mapping[str, Any]) -> list[Step]:
+    """How much stands in front of each axis is told, also where it follows from the sizes of a call."""
     (before, after), mode = _shapes(plan, step), step.attributes.get("mode", "constant")
-    told: list[Any] = [plan.constants.get(name) if name else None for name in (*step.inputs[1:], "", "", "")[:3]]
-    pads, fill, axes = told
-    known = pads is not None and all(a is not None or not n for a, n in zip(told, step.inputs[1:], strict=False))
-    if before is None or after is None or mode != "constant" or not known or (pads < 0).any():
+    _, widths, fill, axes = (*step.inputs, "", "")[:4]
+    told = [contents.get(name) for name in (widths, axes)]
+    if before is None or after is None or told[0] is None or (axes and told[1] is None):
         return [step]
-    dtype, made = plan.values[step.inputs[0]].dtype, Spelling(plan, step.outputs[0])
-    places = range(len(before)) if axes is None else [int(axis) % len(before) for axis in axes]
-    if fill is not None and (fill.size != 1 or plan.values[step.inputs[2]].dtype != dtype):
+    given, dtype = list(told[0].reshape(-1)), plan.values[step.inputs[0]].dtype
+    places = [int(axis) % len(before) for axis in (range(len(before)) if told[1] is None else told[1])]
+    if not all(known(each) and (mode == "constant" or never_negative(each)) for each in given):
         return [step]
-    one = made.constant("fill", 0 if fill is None else fill.reshape(()), dtype)
-    shape, inner = list(before), step.inputs[0]
-    for at, axis in enumerate(places):
-        widths = int(pads[at]), int(pads[at + len(places)])
-        first, last = (
-            [made.broadcast(one, "border", [*shape[:axis], width, *shape[axis + 1 :]])] if width else []
-            for width in widths
-        )
-        if first or last:
-            shape[axis] = shape[axis] + sum(widths)
-            inner = made.add("Concat", (*first, inner, *last), "bordered", Value(dtype, tuple(shape)), axis=axis)
-    made.view(inner, "", after)
-    plan.decide("moves", made.result, "Pad puts a repeated element beside what it surrounds")
+    number = plan.values[fill] if fill else Value(dtype, ())
+    if number.dtype != dtype or number.shape is None or any(size != 1 for size in number.shape):
+        return [step]
+    made = Spelling(plan, step.outputs[0])
+    first: list[Dim] = [0] * len(before)
+    for axis, width in zip(places, given, strict=False):
+        first[axis] = width
+    one = fill or made.constant("fill", 0, dtype)
+    made.add("pad", (step.inputs[0], one), "", plan.values[made.result], mode=mode, before=first, shape=list(after))
     return made.steps
 
 
@@ -71,3 +115,6 @@ def _shapes(plan: Plan, step: Step) -> tuple[tuple[Dim, ...] | None, tuple[Dim, 
     values = plan.values.get(step.inputs[0]), plan.values.get(step.outputs[0])
     before, after = (None if value is None else value.shape for value in values)
     return before, after
+
+
+_RULES: dict[str, Callable[[Plan, Step, Mapping[str, Any]], list[Step]]] = {"Resize": _resized, "Pad": _surrounded}

@@ -252,8 +252,10 @@ def move_cases() -> list[Case]:
             node("GatherElements", ["x", "zeros"], ["elements"], axis=i % 4),
             node("GatherND", ["x", "places"], ["rows"]),
         ]
+        nodes.append(node("Pad", ["x", "around"], ["around it"], mode=("edge", "wrap", "reflect", "constant")[i % 4]))
+        constants["around"] = np.array([*(min(n - 1, 2) for n in shape), *(min(n - 1, 1) for n in shape)], np.int64)
         outputs = ["turned", "cut", "backwards", "left", "right", "joined", "double", "repeated", "picked", "elements",
-                   "rows"]  # fmt: skip
+                   "rows", "around it"]  # fmt: skip
         few = np.random.default_rng(i).integers(-1, 1, [max(size // 2, 1) for size in shape])
         pairs = np.stack([np.random.default_rng(i).integers(-n, n, 5) for n in shape[: 1 + i % 3]], axis=-1)
         array = _values(dtype, 8 * shape[0] * shape[1] * shape[2] + 24, i)[: 8 * shape[0] * shape[1] * shape[2]]
@@ -356,6 +358,27 @@ def window_cases() -> list[Case]:
     return found
 
 
+@lru_cache(maxsize=1)
+def resize_cases() -> list[Case]:
+    """Linear and cubic, over one axis and several, by sizes and by scales, in every type."""
+    found = []
+    forms = "half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"
+    for i, (dtype, form) in enumerate(product(FLOATS, forms)):
+        last = form != "align_corners" and i % 3 == 0
+        told: dict[str, Any] = {"mode": ("linear", "cubic")[i // 2 % 2], "coordinate_transformation_mode": form}
+        told |= {"antialias": 1, "exclude_outside": 1} if last else {}
+        scales = np.array([(1, 1.5, 0.6, 2)[(i + n) % 4] if n else 1 for n in range(4)], np.float32)
+        sizes = np.array([2, 3, 4 + i % 5, 9 - i % 4], np.int64)
+        operands = {"y": ["x", "", "", "sizes"], "z": ["x", "", "scales"]}
+        nodes = [node("Resize", names, [result], **told) for result, names in operands.items()]
+        shape = (2, 3, 6, 5) if i % 2 else ("b", 3, 6, "w" if scales[3] in (1, 1.5, 2) else 5)
+        made = _free_model(nodes, {"x": (dtype, shape)}, ["y", "z"], {"scales": scales, "sizes": sizes})
+        plan = _passes.plan(made)
+        assert len(_kernels.kernels(plan)) == 2
+        found.append((f"resize {dtype} {told} {scales}", plan, [{"x": _held(sample((2, 3, 6, 5), i), dtype)}]))
+    return found
+
+
 def _held(array: Any, dtype: str) -> Any:
     """Values of `dtype` as plans hold them."""
     if dtype != "bfloat16":
@@ -413,5 +436,5 @@ FAMILIES: dict[str, Callable[[], list[Case]]] = {
     "patterns": pattern_cases, "wide rows": wide_row_cases,
     "reductions": reduction_cases, "scans": scan_cases, "moves": move_cases,
     "products": product_cases, "windows": window_cases, "channels last": channels_last_cases,
-    "groups of channels": unet_cases,
+    "groups of channels": unet_cases, "resize": resize_cases,
 }  # fmt: skip

@@ -62,7 +62,21 @@ def convolutions() -> tuple[Any, Any]:
     return layer, paddle.randn([2, 3, 8, 8])
 
 
-@pytest.mark.parametrize("make", [encoder, convolutions])
+def images() -> tuple[Any, Any]:
+    """A decoder of them: made larger by weights and between pixels, surrounded by mirrors of themselves."""
+    paddle.seed(0)
+    layer = paddle.nn.Sequential(
+        paddle.nn.Conv2DTranspose(3, 8, 3, stride=2, padding=1, output_padding=1), paddle.nn.ReLU(),
+        paddle.nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True),
+        paddle.nn.Pad2D([1, 2, 0, 1], mode="reflect"), paddle.nn.Conv2DTranspose(8, 4, 2, stride=2, groups=2),
+        paddle.nn.Upsample(size=[9, 12], mode="bicubic"),
+        paddle.nn.Upsample(size=[10, 7], mode="bilinear", align_corners=False, align_mode=1),
+    )  # fmt: skip
+    layer.eval()
+    return layer, paddle.randn([2, 3, 4, 5])
+
+
+@pytest.mark.parametrize("make", [encoder, convolutions, images])
 def test_a_decorated_layer(make: Any, memory: Memory, cuda: FakeCuda) -> None:
     layer, x = make()
     with paddle.no_grad():

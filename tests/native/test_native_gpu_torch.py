@@ -98,6 +98,20 @@ def test_what_is_made_larger_by_weights(name: str, captured: list[Any], cuda: Fa
     check(torch.nn.Sequential(*layers), captured, torch.randn(shape))
 
 
+_RESIZED: dict[str, list[torch.nn.Module]] = {
+    "surrounded": [torch.nn.ReflectionPad2d((1, 2, 2, 1)), torch.nn.ReplicationPad2d(2), torch.nn.CircularPad2d(1)],
+    "bilinear": [torch.nn.Upsample(scale_factor=2, mode="bilinear"),
+                 torch.nn.Upsample(size=(7, 9), mode="bilinear", align_corners=True)],
+    "bicubic": [torch.nn.Upsample(scale_factor=1.5, mode="bicubic"), torch.nn.Upsample(size=(5, 8), mode="bicubic")],
+    "by 1.7": [torch.nn.Upsample(scale_factor=1.7, mode="bilinear")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _RESIZED)
+def test_images_that_are_resized_and_surrounded(name: str, captured: list[Any], cuda: FakeCuda) -> None:
+    check(torch.nn.Sequential(*_RESIZED[name]), captured, torch.randn(2, 3, 6, 5))
+
+
 class _Pooled(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
