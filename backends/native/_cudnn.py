@@ -323,6 +323,7 @@ def _attention(of: _Description, at: Mapping[str, Any], shapes: list[list[int]],
 
 def _transposed(of: _Description, at: Mapping[str, Any], shapes: list[list[int]], strides: list[list[int]]) -> bool:
     """The gradient of an image, by the convolution that would give this one's operand from its result."""
+    at, shapes = _images(at, shapes)
     order = _order(at, shapes[0])
     (x, x_step), (w, w_step), (y, y_step) = (_turned(shape, order) for shape in shapes)
     count = len(x) - 2
@@ -341,12 +342,22 @@ def _transposed(of: _Description, at: Mapping[str, Any], shapes: list[list[int]]
     return True
 
 
+def _images(at: Mapping[str, Any], shapes: list[list[int]]) -> tuple[Mapping[str, Any], list[list[int]]]:
+    """Lines as images of one row, which the library knows; as they are where something stands behind them."""
+    if len(shapes[0]) != 3 or "code" in at.get("epilogue", {}):
+        return at, shapes
+    (pad, *rest), by, apart = at.get("pads") or [0, 0], at.get("strides") or [1], at.get("dilations") or [1]
+    at = {**at, "pads": [0, pad, 0, *rest], "strides": [1, *by], "dilations": [1, *apart]}
+    return at, [[*shape[:2], 1, shape[2]] if len(shape) == 3 else shape for shape in shapes]
+
+
 def _order(at: Mapping[str, Any], shape: Sequence[int]) -> list[int] | None:
     """The library names the axes in one order, and is told by strides how they are held."""
     return [0, len(shape) - 1, *range(1, len(shape) - 1)] if at.get("channels_last") else None
 
 
 def _convolution(of: _Description, at: Mapping[str, Any], shapes: list[list[int]], strides: list[list[int]]) -> bool:
+    at, shapes = _images(at, shapes)
     order = _order(at, shapes[0])
     (x, x_step), (w, w_step), (y, y_step) = (_turned(shapes[i], order) for i in (0, 1, -1))
     count = len(x) - 2

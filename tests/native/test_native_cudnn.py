@@ -230,6 +230,19 @@ def test_transposed_convolutions(
     assert cudnn.count["execute"] == executed
 
 
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_lines_are_images_of_one_row(op: str, cudnn: FakeCudnn, cuda: FakeCuda) -> None:
+    """As sound is convolved."""
+    nodes = [node(op, ["x", "w", "b"], ["y"], strides=[2], pads=[1, 2], dilations=[2], kernel_shape=[4])]
+    shapes: dict[str, Any] = {"x": (2, 3, 9), "w": (5, 3, 4) if op == "Conv" else (3, 5, 4), "b": (5,)}
+    plan = _passes.plan(_free_model(nodes, {n: ("float32", s) for n, s in shapes.items()}, ["y"], {}))
+    program, graph = program_of(plan)
+    feeds = {name: sample(shape, i) / 4 for i, (name, shape) in enumerate(shapes.items())}
+    for _ in range(3):
+        check(plan, program, graph, feeds)
+    assert cudnn.count["execute"] == 2
+
+
 def test_the_binding_takes_transposed_convolutions() -> None:
     if _cudnn.importlib.util.find_spec("cudnn") is None:
         pytest.skip("nvidia-cudnn-frontend is not installed")
