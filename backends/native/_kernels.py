@@ -10,9 +10,11 @@ from hybrid_infer.backends.native import (
     _cuda_move,
     _cuda_pad,
     _cuda_pick,
+    _cuda_rank,
     _cuda_reduce,
     _cuda_resize,
     _cuda_scan,
+    _cuda_scatter,
     _cuda_sizes,
     _cuda_window,
 )
@@ -41,6 +43,8 @@ _GENERATED: dict[str, Callable[[Plan, Step, str], Kernel | None]] = {
     **dict.fromkeys(_cuda_window.WINDOWS, _cuda_window.window),
     **dict.fromkeys(_cuda_sizes.WRITTEN, _cuda_sizes.written),
     **dict.fromkeys(_cuda_scan.SCANS, _cuda_scan.scan),
+    **dict.fromkeys(_cuda_rank.RANKS, _cuda_rank.rank),
+    **dict.fromkeys(_cuda_scatter.SCATTERS, _cuda_scatter.scatter),
     **dict.fromkeys(_cuda_reduce.FORMS, _cuda_reduce.reduction),
 }
 

@@ -168,6 +168,38 @@ def _scatter(result: Any, place: Any, updates: Any, reduction: str) -> Any:
     return result
 
 
+def _rows(call: Call, indices: Any) -> tuple[Any, int]:
+    """The place to which each row goes, and how many places there are (see `_spell_places`)."""
+    shape, axis = sizes(call, "shape"), call.get("axis")
+    slots = shape[: call.get("depth")]
+    _check(indices, np.array(slots, np.int64) if axis is None else slots[axis])
+    if axis is None:
+        place = tuple(np.moveaxis(indices, -1, 0))
+    else:
+        grid = list(np.indices(indices.shape))
+        grid[axis] = indices
+        place = tuple(grid)
+    place = tuple(np.where(each < 0, each + n, each) for each, n in zip(place, slots, strict=True))
+    count = math.prod(slots)
+    flat = np.zeros(place[0].shape, np.int64) if not count else np.ravel_multi_index(place, slots)
+    return flat.reshape(-1), count
+
+
+def _claims(call: Call, indices: Any) -> Any:
+    """The last row that goes to each place, -1 where none does."""
+    rows, count = _rows(call, indices)
+    found: Any = np.full(count, -1, np.int32)
+    np.maximum.at(found, rows, np.arange(rows.size, dtype=np.int32))
+    return found
+
+
+def _scattered(call: Call, indices: Any, claims: Any, x: Any, updates: Any) -> Any:
+    inner = math.prod(sizes(call, "shape")[call.get("depth") :])
+    result = np.array(x).reshape(claims.size, inner)
+    result[claims >= 0] = updates.reshape(-1, inner)[claims[claims >= 0]] if claims.size and inner else 0
+    return result.reshape(x.shape)
+
+
 def _transpose(call: Call, x: Any) -> Any:
     return np.transpose(x, call.get("perm"))
 
@@ -267,8 +299,8 @@ TABLE: Table = {
         np.reshape(start, ()), np.reshape(limit, ()), np.reshape(step, ()), dtype=start.dtype
     ),
     "Dropout": _dropout,
-    # Ours, of `_spell_moves`, `_spell_sizes` and `_views`.
+    # Ours, of `_spell_moves`, `_spell_sizes`, `_spell_places` and `_views`.
     "pad": _surrounded,
-    "sizes": _sizes, "range": _counted,
+    "sizes": _sizes, "range": _counted, "claims": _claims, "scattered": _scattered,
     "view": _view, "broadcast": _broadcast, "convert": lambda call, x: cast(x, call.get("to")),
 }  # fmt: skip

@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_cases import product_cases, reduction_cases, wide_row_cases, window_cases
+from kernel_cases import (
+    place_cases,
+    product_cases,
+    reduction_cases,
+    scan_cases,
+    wide_row_cases,
+    window_cases,
+)
 from native_graphs import GRAPHS
 from native_support import model, node, sample
 from test_native_gpu import graph_of, mlp
@@ -60,6 +67,7 @@ def test_a_graph_is_computed_as_the_interpreter_does(name: str, memory: Any) -> 
 
 
 CASES = [*product_cases(), *window_cases(), *wide_row_cases(), *reduction_cases()[::4]]
+CASES += [*scan_cases()[::4], *place_cases()]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
@@ -67,6 +75,18 @@ def test_kernels_of_every_family(case: Any, memory: Any) -> None:
     _, plan, several = case
     program, graph = program_of(plan, memory)
     for feeds in several:
+        check(plan, program, graph.inputs, feeds, memory)
+    program.close()
+
+
+def test_the_last_of_very_many_rows_is_put(memory: Any) -> None:
+    """Thousands of threads claim each place, in no order: the last row has it, at every call."""
+    inputs = {"x": ("float32", (64, 4)), "places": ("int64", (200_000, 1)), "rows": ("float32", (200_000, 4))}
+    plan = _passes.plan(model([node("ScatterND", ["x", "places", "rows"], ["y"])], inputs, ["y"]))
+    program, graph = program_of(plan, memory)
+    for seed in range(5):
+        places = np.random.default_rng(seed).integers(-60, 60, (200_000, 1))
+        feeds = {"x": sample((64, 4), seed), "places": places, "rows": sample((200_000, 4), seed)}
         check(plan, program, graph.inputs, feeds, memory)
     program.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from functools import lru_cache
@@ -226,6 +227,37 @@ def scan_cases() -> list[Case]:
 
 
 @lru_cache(maxsize=1)
+def place_cases() -> list[Case]:
+    """What is put into places, several times into some, and the first in order, among equal ones and NaN."""
+    found = []
+    for i, dtype in enumerate(["float32", "float16", "int64", "bool", "bfloat16", "float64", "int32", "uint8"]):
+        rng, kind, n = np.random.default_rng(i), "int64" if i % 2 else "int32", "n" if i % 3 else 4
+        depth, axis = 1 + i % 3, i % 3
+        nodes = [
+            node("ScatterND", ["x", "rows", "new"], ["put"]),
+            node("ScatterElements", ["x", "each", "small"], ["set"], axis=axis - 3 * (i % 2)),
+            node("TopK", ["x", "k"], ["high", "where"], axis=axis),
+            node("TopK", ["x", "all"], ["low", ""], axis=-1, largest=0),
+            node("TopK", ["x", "k"], ["", "lowest"], axis=axis, largest=0),
+        ]
+        rows = np.stack([rng.integers(-size, size, (3, 5)) for size in (4, 3, 21)[:depth]], axis=-1).astype(kind)
+        each = rng.integers(-(4, 3, 21)[axis], (4, 3, 21)[axis], (2, 3, 7) if axis else (9, 2, 20)).astype(kind)
+        new, small = _values(dtype, 3000, i)[: 15 * math.prod((4, 3, 21)[depth:])], _values(dtype, 400, i)[: each.size]
+        feeds = {"x": _values(dtype, 252, i).reshape(4, 3, 21), "rows": rows, "each": each,
+                 "new": new.reshape(3, 5, *(4, 3, 21)[depth:]), "small": small.reshape(each.shape)}  # fmt: skip
+        shapes = {"x": (n, 3, 21), "rows": ("r", 5, depth), "each": each.shape, "new": ("r", 5, *(n, 3, 21)[depth:]),
+                  "small": each.shape}  # fmt: skip
+        ranked = nodes[2:] if dtype != "bool" else []
+        made = _free_model(
+            [*nodes[:2], *ranked], {key: (kind if key in ("rows", "each") else dtype, shapes[key]) for key in feeds},
+            ["put", "set", *(("high", "where", "low", "lowest") if ranked else ())],
+            {"k": np.array([3]), "all": np.array([21])},
+        )  # fmt: skip
+        found.append((f"places {dtype}", _passes.plan(made), [feeds]))
+    return found
+
+
+@lru_cache(maxsize=1)
 def move_cases() -> list[Case]:
     """Turns, slices, parts, joins, repetitions and picked rows, with sizes that are numbers and symbols."""
     found = []
@@ -434,7 +466,7 @@ def channels_last_cases() -> list[Case]:
 FAMILIES: dict[str, Callable[[], list[Case]]] = {
     "operators": operator_cases, "random graphs": random_cases, "spread operands": spread_cases,
     "patterns": pattern_cases, "wide rows": wide_row_cases,
-    "reductions": reduction_cases, "scans": scan_cases, "moves": move_cases,
+    "reductions": reduction_cases, "scans": scan_cases, "places": place_cases, "moves": move_cases,
     "products": product_cases, "windows": window_cases, "channels last": channels_last_cases,
     "groups of channels": unet_cases, "resize": resize_cases,
 }  # fmt: skip

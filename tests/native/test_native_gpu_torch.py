@@ -112,6 +112,14 @@ def test_images_that_are_resized_and_surrounded(name: str, captured: list[Any], 
     check(torch.nn.Sequential(*_RESIZED[name]), captured, torch.randn(2, 3, 6, 5))
 
 
+class Warped(torch.nn.Module):
+    """An operator that no kernel of ours computes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        where = torch.tanh(x[:, :2]).permute(0, 2, 3, 1)
+        return torch.nn.functional.grid_sample(x, where, mode="bicubic", align_corners=False)
+
+
 class _Pooled(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -180,14 +188,10 @@ def test_chosen_by_measurement_that_waits_for_the_work(
 
 
 def test_what_no_kernel_computes_stays_eager_with_the_reason(on_a_gpu: HostMemory, cuda: FakeCuda) -> None:
-    class Sorted(torch.nn.Module):
-        def forward(self, x: Any) -> Any:
-            return torch.sort(x, 1).values
-
-    layer, x = Sorted().eval(), torch.randn(3, 8)
+    layer, x = Warped().eval(), torch.randn(1, 3, 4, 4)
     with torch.no_grad():
-        torch.testing.assert_close(hybrid_infer.inference(copy.deepcopy(layer))(x), torch.sort(x, 1).values)
-    assert "has no kernel for TopK" in str(hybrid_infer.stats())
+        torch.testing.assert_close(hybrid_infer.inference(copy.deepcopy(layer))(x), layer(x))
+    assert "has no kernel for GridSample" in str(hybrid_infer.stats())
 
 
 @pytest.mark.parametrize("weights", ["bound", "live"])
@@ -413,15 +417,11 @@ def test_enable_cinn_says_why_the_native_engine_cannot_be_had(
     assert len(told) == 1 and "the NVIDIA driver is not installed" in told[0]
     monkeypatch.setattr(_driver, "missing", lambda: "")
 
-    class Sorted(torch.nn.Module):
-        def forward(self, x: Any) -> Any:
-            return torch.sort(x, 1).values
-
     caplog.clear()
     with caplog.at_level(logging.WARNING, "hybrid_infer"):
-        answered(Sorted().eval(), torch.randn(3, 8), times=2, enable_cinn=True)
+        answered(Warped().eval(), torch.randn(1, 3, 4, 4), times=2, enable_cinn=True)
     told = [each for each in caplog.messages if "enable_cinn=True:" in each]
-    assert len(told) == 1 and "has no kernel for TopK" in told[0]
+    assert len(told) == 1 and "has no kernel for GridSample" in told[0]
 
 
 def pair(weights: str) -> tuple[Any, Any]:
