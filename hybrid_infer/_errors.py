@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 
@@ -91,6 +92,22 @@ class PassingFault(EngineError):
     def __init__(self, engine: str, reason: str, until: float = 0.0) -> None:
         super().__init__(engine, reason)
         self.until = until
+
+
+#: What engines, and libraries, say of causes of the moment.
+_MOMENT = (
+    r"out.of.memory|bad_?alloc|insufficient memory|not enough (memory|space)|no space left|too many open files|"
+    r"failed to map segment|(cannot|could not be|failed to) allocated?|alloc(ation)?_failed"
+)
+
+
+def of_the_moment(text: str) -> bool:
+    """Does an error's text name a cause that passes?
+
+    >>> of_the_moment("CUDNN_STATUS_ALLOC_FAILED"), of_the_moment("CUDNN_STATUS_NOT_SUPPORTED")
+    (True, False)
+    """
+    return re.search(_MOMENT, text, re.IGNORECASE) is not None
 
 
 class GraphRefused(EngineError):

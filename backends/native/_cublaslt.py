@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from hybrid_infer import _fork_safe
-from hybrid_infer._errors import summary
+from hybrid_infer._errors import of_the_moment, summary
 from hybrid_infer._types import TF32
 from hybrid_infer.backends.native import _kernels, _size
 from hybrid_infer.backends.native._module_alone import module_alone
@@ -242,6 +242,8 @@ class _Product:
         try:
             found = self._ask(1)
         except self._lt.cuBLASLtError as error:  # it has none for this: our own kernel has
+            if of_the_moment(str(error)):
+                raise
             self.why = str(error)
             return False
         if not len(found) or int(found["state"][0]):

@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from hybrid_infer import _fork_safe
-from hybrid_infer._errors import summary
+from hybrid_infer._errors import of_the_moment, summary
 from hybrid_infer._types import TF32
 from hybrid_infer.backends.native import _cudnn_plans, _cudnn_pointwise, _nvrtc, _size
 from hybrid_infer.backends.native._plan import NAME, Plan, Step, encode
@@ -170,6 +170,8 @@ class Graphs:
                 try:
                     graph = build()
                 except self._declines as error:
+                    if of_the_moment(str(error)):
+                        raise
                     _log.info("%s: cuDNN has no %s of %s for %s: %s", NAME, step.op, dtype, shapes, summary(error))
                     return None
                 if graph is None:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from hybrid_infer import _fork_safe
+from hybrid_infer._errors import of_the_moment
 from hybrid_infer._types import TF32
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends.native import _cublaslt, _cudnn, _kernels, _size
@@ -42,7 +43,7 @@ def offers(index: int, tf32: TF32) -> tuple[Offer, ...]:
             _opened[index] = _open()
         if (index, tf32) not in _offers:
             _offers[index, tf32] = tuple(
-                _Remembered(library.OPS, _careful(functools.partial(opened.offer, tf32=tf32), name))
+                _Remembered(library.OPS, functools.partial(opened.offer, tf32=tf32), name)
                 for name, library, opened in _opened[index]
             )
         return _offers[index, tf32]
@@ -123,10 +124,14 @@ def _open() -> list[tuple[str, Any, Any]]:
 
 
 class _Remembered:
-    """A library that is asked once: by a plan's build for its run, and for all equal steps of a model."""
+    """A library that is asked once: by a plan's build for its run, and for all equal steps of a model.
 
-    def __init__(self, ops: Collection[str], offer: Offer) -> None:
-        self._ops, self._offer = ops, offer
+    Its faults cost the library, and not the model: another release may answer otherwise. One of the moment, such as
+    memory that it does not get, costs this answer alone.
+    """
+
+    def __init__(self, ops: Collection[str], offer: Offer, name: str) -> None:
+        self._ops, self._offer, self._name = ops, offer, name
         self._lock = _fork_safe.Lock()
         self._found: OrderedDict[Any, Offered | None] = OrderedDict()
 
@@ -140,7 +145,14 @@ class _Remembered:
             if key in self._found:
                 self._found.move_to_end(key)
                 return self._found[key]
-        made = self._offer(plan, step, symbols)
+        made: Offered | None = None
+        try:
+            made = self._offer(plan, step, symbols)
+        except Exception as error:
+            what = type(error).__name__
+            _log.warning("%s: %s computes no %s: %s: %s", NAME, self._name, step.op, what, error)
+            if of_the_moment(str(error)):
+                return None
         with self._lock:
             self._found[key] = made
             if len(self._found) > _ANSWERS:
@@ -198,19 +210,6 @@ def heeds_tf32(plan: Plan) -> bool:
     """Has a plan steps of float32 that a library may round, where it is allowed to?"""
     ops = (*_cublaslt.OPS, "Conv", "ConvTranspose")
     return any(step.op in ops and plan.values[step.outputs[0]].dtype == "float32" for step in plan.steps)
-
-
-def _careful(offer: Offer, name: str) -> Offer:
-    """`offer`, whose faults cost the library, and not the model: another release may answer otherwise."""
-
-    def ask(plan: Plan, step: Step, symbols: Mapping[Atom, int]) -> Offered | None:
-        try:
-            return offer(plan, step, symbols)
-        except Exception as error:
-            _log.warning("%s: %s computes no %s: %s: %s", NAME, name, step.op, type(error).__name__, error)
-            return None
-
-    return ask
 
 
 def _forget() -> None:

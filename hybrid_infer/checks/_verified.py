@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybrid_infer import _keys, _rewriting
-from hybrid_infer._errors import EngineError, PassingFault
+from hybrid_infer._errors import EngineError, PassingFault, of_the_moment
 from hybrid_infer._pauses import ever_longer
 from hybrid_infer._types import TF32
 from hybrid_infer.checks import _magnitudes
@@ -27,11 +26,6 @@ _EXACT = TF32()
 
 #: Seconds until what failed for a cause that passes is tried again, and how often they are doubled at the most.
 _PAUSE, _DOUBLED = 300.0, 4
-#: What engines say of such causes.
-_MOMENT = (
-    r"out.of.memory|bad_?alloc|insufficient memory|not enough (memory|space)|no space left|too many open files|"
-    r"failed to map segment|(cannot|could not be|failed to) allocated?"
-)
 
 
 class Postponed(NamedTuple):
@@ -125,7 +119,7 @@ def store(request: Request, held: Held, engine: Any, plan: str, prepared: Prepar
 def passing(fault: BaseException | None) -> bool:
     """Does a failure lie in the moment, so that it says nothing about the graph and the engine?"""
     while fault is not None:
-        if isinstance(fault, (PassingFault, MemoryError, OSError)) or re.search(_MOMENT, str(fault), re.IGNORECASE):
+        if isinstance(fault, (PassingFault, MemoryError, OSError)) or of_the_moment(str(fault)):
             return True
         fault = fault.__cause__
     return False

@@ -92,6 +92,25 @@ def test_what_the_library_does_not_do_our_own_kernel_does(
     assert "cuBLASLt has no gemm of float32 for" in caplog.text and "not supported" in caplog.text
 
 
+def test_memory_that_the_library_does_not_get_is_asked_for_again(
+    cublaslt: FakeLt, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = model([node("MatMul", ["x", "w"], ["y"])], {"x": ("float32", (4, 5)), "w": ("float32", (5, 3))}, ["y"])
+    feeds, graph = {"x": sample((4, 5)), "w": sample((5, 3), 1)}, graph_of(made)
+
+    def lacking(*_: Any) -> Any:
+        raise cublaslt.cuBLASLtError("CUBLAS_STATUS_ALLOC_FAILED (3)")
+
+    with monkeypatch.context() as short:
+        short.setattr(cublaslt, "matmul_algo_get_heuristic", lacking)
+        program = gpu.ENGINE.load(graph, [], options(HostMemory(numpy=True)))
+        check(_passes.plan(made), program, graph, feeds)
+    assert not cublaslt.count["matmul"] and cuda.count["cuLaunchKernel"]
+    program = gpu.ENGINE.load(graph, [], options(HostMemory(numpy=True)))
+    check(_passes.plan(made), program, graph, feeds)
+    assert cublaslt.count["matmul"]
+
+
 def test_the_binding_has_what_is_used() -> None:
     if _cublaslt.importlib.util.find_spec("nvmath") is None:
         pytest.skip("nvmath-python is not installed")

@@ -124,6 +124,26 @@ def test_a_fault_of_the_binding_costs_the_library_not_the_model(
     assert cuda.count["cuLaunchKernel"] and "another release" in caplog.text
 
 
+def test_memory_that_it_does_not_get_is_asked_for_again(
+    cudnn: FakeCudnn, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next program has the library: what it lacked at the moment was remembered for the life of the process."""
+    plan, feeds = attention("float16", 16, True)
+
+    def lacking(*_: Any) -> Any:
+        raise RuntimeError("CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED")
+
+    with monkeypatch.context() as short:
+        short.setattr(_cudnn.Graphs, "_build", lacking)
+        program, graph = program_of(plan)
+        check(plan, program, graph, feeds)
+    assert cuda.count["cuLaunchKernel"] and not cudnn.count["execute"]
+    assert "cuDNN computes no attention: RuntimeError: CUDNN_STATUS_INTERNAL_ERROR_DEVICE" in caplog.text
+    program, graph = program_of(plan)
+    check(plan, program, graph, feeds)
+    assert cudnn.count["execute"]
+
+
 def test_equal_steps_share_what_the_library_was_asked(cudnn: FakeCudnn, cuda: FakeCuda) -> None:
     """Layers that are alike: what is chosen for one is chosen for all, for as long as one of them is kept."""
     nodes = []
