@@ -161,5 +161,12 @@ def store() -> Iterator[Path]:
 
 def arguments(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description.strip().splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=15, help="figures per measurement")
+    parser.add_argument("--rounds", type=count, default=15, help="figures per measurement")
     return parser
+
+
+def count(text: str) -> int:
+    """A whole number of at least one, for argparse."""
+    if (found := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return found

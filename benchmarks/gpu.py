@@ -176,7 +176,8 @@ if __name__ == "__main__":
     parser.add_argument("--without", action="append", default=[], choices=[COMPILED, BEST, PROCESSES],
                         help="leave out a peer, or memory and first calls; may be given more than once")  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="to which page and figures are written as well")
-    parser.add_argument("--jobs", type=int, default=1, metavar="ROWS", help="made beside each other, each timed alone")
+    parser.add_argument("--jobs", type=_measure.count, default=1, metavar="ROWS",
+                        help="made beside each other, each timed alone")  # fmt: skip
     parser.add_argument("--patience", type=float, metavar="SECONDS", help="that a peer's first call may take")
     parser.add_argument("--own-kernels", action="store_true", help="measure though cuBLASLt or cuDNN is missing")
     asked = parser.parse_args()
@@ -188,4 +189,4 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the process that measures ends as well
     time_left = Budget(asked.budget, LIMIT, patience=asked.patience)
     chosen = asked.models or tuple(MODELS)
-    print(main(asked.rounds, chosen, time_left, asked.without, asked.out, asked.rest, max(asked.jobs, 1)))
+    print(main(asked.rounds, chosen, time_left, asked.without, asked.out, asked.rest, asked.jobs))

@@ -9,11 +9,18 @@ from typing import Any
 
 import pytest
 
-from benchmarks import _floors, _gpu_machine, _gpu_measure, _gpu_models, plans
+from benchmarks import _floors, _gpu_machine, _gpu_measure, _gpu_models, _measure, plans
 from benchmarks._gpu_models import MODELS, Model
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
+
+
+@pytest.mark.parametrize(("given", "why"), [("0", "0 is not at least 1"), ("-3", "-3 is not"), ("x", "invalid count")])
+def test_no_rounds_are_not_measured(given: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        _measure.arguments("what it measures").parse_args(["--rounds", given])
+    assert f"argument --rounds: {why}" in capsys.readouterr().err
 
 
 def test_the_floor_of_a_linear_layer_is_what_a_hand_computes() -> None:
