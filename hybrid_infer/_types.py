@@ -203,6 +203,13 @@ class Memory(Protocol):
         """A tensor in memory of the framework's pool, which gets it back in the order of the current stream."""
         ...
 
+    def used(self, tensor: Any) -> bool:
+        """Work of the current stream reads a tensor that was asked for on another: does the pool heed that?
+
+        Elsewhere its memory is handed out again in the order of the other stream, whoever still reads it.
+        """
+        ...
+
     def view(self, tensor: Any, shape: Sequence[int], dtype: str) -> Any:
         """The first bytes of a tensor of bytes as another tensor, on the same memory."""
         ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 import traceback
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, cast
 
 from hybrid_infer import _fork_safe
@@ -106,6 +106,8 @@ class Program:
                 self._more(wanted)
             self._spare_clusters()
             self._constants = _constants.upload(plan, self._memory)
+            #: The streams that are known to read them.
+            self._streams = {place(self._memory.stream())}
             if not self._live:
                 self._bind(weights)
         _fork.protect(self)
@@ -166,6 +168,8 @@ class Program:
         weights = self._weights
         if weights is None or (self._live and not weights.same(arrays)):
             weights = self._bind(arrays[: self._fed])
+        if not capturing:  # what is captured stays for good
+            self._use(((self._constants,), self._streams), (weights.copies, weights.streams))
         fresh = weights.refresh(stream)
         tensors, shapes, numbers = [], [], []
         for name, i in zip(self._names, self._argument_places, strict=True):
@@ -197,6 +201,15 @@ class Program:
             with self._device.relaxed():  # a library, or the driver, may load code at its first run
                 self._launch(lane, key, schedule, [*weights.addresses, *given, *results], stream)
         return outputs
+
+    def _use(self, *those: tuple[Sequence[Any], set[Hashable]]) -> None:
+        """Tell the pool that things are read on this stream too, once; where it does not heed that, they stay for good.
+        """
+        here = place(self._memory.stream())
+        for things, streams in those:
+            if here not in streams:
+                streams.add(here)
+                self._outlive(*(each for each in things if not self._memory.used(each)))
 
     def _launch(self, lane: Lane, key: Key, schedule: Schedule, bases: Sequence[int], stream: int) -> None:
         """Enqueue all steps; once more from the first on, without clusters, where those are refused."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from hybrid_infer._types import Memory
 from hybrid_infer.backends._cuda._graphs import Graphs
+from hybrid_infer.backends.native import _arena
 from hybrid_infer.backends.native._cuda_access import VECTOR
 from hybrid_infer.backends.native._device import Device
 from hybrid_infer.backends.native._plan import BYTES, Plan, refuse
@@ -35,6 +36,8 @@ class Weights:
         #: The tensors at those addresses.
         self.copies: list[Any] = []
         stream = memory.stream()
+        #: The streams that are known to read the copies (see `_arena.place`).
+        self.streams = {_arena.place(stream)}
         for name, place in zip(plan.inputs, places, strict=False):
             weight = given[place]
             if weight is None:

@@ -60,6 +60,9 @@ class CupyMemory:
     def empty(self, shape: Sequence[int], dtype: str) -> Any:
         return self._cupy.empty(tuple(shape), dtype=self.kind(dtype))
 
+    def used(self, tensor: Any) -> bool:
+        return False
+
     def view(self, tensor: Any, shape: Sequence[int], dtype: str) -> Any:
         kind = self.kind(dtype)
         return tensor[: math.prod(shape) * kind.itemsize].view(kind).reshape(tuple(shape))

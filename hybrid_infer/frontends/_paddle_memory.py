@@ -48,6 +48,9 @@ class PaddleMemory:
     def empty(self, shape: Sequence[int], dtype: str) -> Any:
         return self._paddle.empty(list(shape), dtype=dtype)
 
+    def used(self, tensor: Any) -> bool:
+        return False
+
     def view(self, tensor: Any, shape: Sequence[int], dtype: str) -> Any:
         return tensor[: math.prod(shape) * _BYTES[dtype]].view(dtype).reshape(list(shape))
 

@@ -39,6 +39,10 @@ class TorchMemory:
     def empty(self, shape: Sequence[int], dtype: str) -> Any:
         return self._torch.empty(tuple(shape), dtype=getattr(self._torch, dtype), device=self._device)
 
+    def used(self, tensor: Any) -> bool:
+        tensor.record_stream(self._torch.cuda.current_stream(self._device))
+        return True
+
     def view(self, tensor: Any, shape: Sequence[int], dtype: str) -> Any:
         kind = getattr(self._torch, dtype)
         count = self._torch.Size(shape).numel()

@@ -335,6 +335,9 @@ class HostMemory:
         self.current, self.users_capture = 7, False
         self.limit: int | None = None
         self.waits = 0
+        #: Of streams, tensors that they read and that were asked for on another; is that heeded?
+        self.uses: list[tuple[int, int]] = []
+        self.heeds = True
 
     def stream(self) -> int:
         return self.current
@@ -365,6 +368,10 @@ class HostMemory:
 
         kind = getattr(torch, dtype)
         return torch.full(shape, 99, dtype=kind)  # of nothing: what is never written shows
+
+    def used(self, tensor: Any) -> bool:
+        self.uses.append((self.current, self.pointer(tensor)))
+        return self.heeds
 
     def view(self, tensor: Any, shape: Any, dtype: str) -> Any:
         import torch

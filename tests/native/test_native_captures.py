@@ -344,6 +344,30 @@ def test_a_graph_of_the_callers_may_outlive_the_program(cuda: FakeCuda) -> None:
     assert all(each() is not None for each in kept) and cuda.live["module"]
 
 
+@pytest.mark.parametrize("heeds", [True, False])
+def test_what_another_stream_reads_is_not_handed_out_again_before_it_has(heeds: bool, cuda: FakeCuda) -> None:
+    """Constants and copies of weights belong to the stream on which they were asked for, and calls may come on others.
+
+    The pool is told once; a pool that does not heed it does not have them back.
+    """
+    torch = pytest.importorskip("torch")
+    memory, made = HostMemory(), mlp()
+    memory.heeds = heeds
+    held = [torch.from_numpy(sample((WIDTH,), 1)), torch.from_numpy(sample((WIDTH, WIDTH), 2)).t()]
+    program = gpu.ENGINE.load(graph_of(made, ["g", "w"]), held, options(memory))
+    inside = [program._constants, *program._weights.copies]
+    for stream in (7, 8, 8, 7, 8):
+        memory.current = stream
+        program.run([torch.from_numpy(sample((2, 3, WIDTH)))])
+    assert memory.uses == [(8, memory.pointer(each)) for each in inside] and len(inside) == 2
+    kept = [weakref.ref(each) for each in inside]
+    del inside
+    program.close()
+    del program
+    gc.collect()
+    assert all((each() is None) == heeds for each in kept)
+
+
 @pytest.mark.parametrize("keeps", [True, False])
 def test_a_graph_of_the_callers_keeps_what_its_pool_does_not(
     keeps: bool, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
