@@ -282,6 +282,15 @@ def _blocks(scope: Scope, step: Step) -> list[Value]:
     return [Value(dtype, (x[0], x[1] * (b * b), x[2] // b, x[3] // b))]
 
 
+def _grid_sample(scope: Scope, step: Step) -> list[Value]:
+    x, grid, dtype = scope.shape(step, 0), scope.shape(step, 1), scope.dtype(step)
+    if x is None or grid is None or len(x) != len(grid):
+        return [Value(dtype, None)]
+    scope.require("same", x[0], grid[0])
+    scope.require("same", grid[-1], len(x) - 2)
+    return [Value(dtype, (grid[0], x[1], *grid[1:-1]))]
+
+
 def _spelled(scope: Scope, step: Step) -> list[Value]:
     return [Value(step.attributes["dtype"], tuple(step.attributes["shape"]))]
 
@@ -306,6 +315,6 @@ RULES: dict[str, Rule] = {
     **_every(_whole, "Shape Size"),
     "MatMul": _matmul, "Gemm": _gemm, "Einsum": _einsum, "Conv": _conv, "ConvTranspose": _conv_transpose,
     "sizes": _spelled, "range": _spelled, "Resize": _resize, "Flatten": _flatten, "Dropout": _dropout,
-    **SELECTION,
+    "GridSample": _grid_sample, **SELECTION,
 }  # fmt: skip
 

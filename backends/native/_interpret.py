@@ -17,6 +17,7 @@ from hybrid_infer.backends.native import (
     _numpy_recurrent,
     _numpy_reduce,
     _numpy_resize,
+    _numpy_sample,
     _numpy_shape,
     _numpy_windows,
 )
@@ -31,6 +32,7 @@ OPERATORS: Table = {
     **_numpy_reduce.TABLE,
     **_numpy_windows.TABLE,
     **_numpy_resize.TABLE,
+    **_numpy_sample.TABLE,
     **_numpy_recurrent.TABLE,
     **_numpy_fused.TABLE,
 }

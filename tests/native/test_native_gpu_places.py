@@ -81,3 +81,14 @@ def _masked(x: Any) -> Any:
 
 def test_a_mask_is_written_by_places(captured: list[Any], cuda: FakeCuda) -> None:
     check(_Layer(_masked), captured, torch.randn(3, 5))
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+@pytest.mark.parametrize("corners", [False, True])
+def test_an_image_is_sampled(mode: str, padding: str, corners: bool, captured: list[Any], cuda: FakeCuda) -> None:
+    def form(image: Any, grid: Any) -> Any:
+        sampled = torch.nn.functional.grid_sample(image, grid, mode, padding, align_corners=corners)
+        return sampled.relu()
+
+    check(_Layer(form), captured, torch.randn(2, 3, 5, 4), torch.randn(2, 6, 7, 2))
