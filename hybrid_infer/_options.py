@@ -7,13 +7,14 @@ import enum
 import math
 import os
 import re
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from hybrid_infer._errors import OptionError
+from hybrid_infer._errors import CacheWarning, OptionError, users_level
 from hybrid_infer._log import LOGGER as _log
 
 _PREFIX = "HYBRID_INFER_"
@@ -336,12 +337,15 @@ def said(setting: str) -> str:
 
 
 def store_root(options: Options) -> Path:
-    """Where static models are kept: the option, HYBRID_INFER_CACHE_DIR, or the user's cache directory."""
+    """Where static models are kept: the option, HYBRID_INFER_CACHE_DIR, or the user's cache directory. Absolute.
+
+    Raises OptionError for a relative one where the folder in which the program runs is gone.
+    """
     if options.save_model_dir is not None:
-        return Path(options.save_model_dir)
+        return _absolute("save_model_dir", options.save_model_dir)
     named = os.environ.get("HYBRID_INFER_CACHE_DIR")
     if named:
-        return Path(_expanded(named))
+        return _absolute("HYBRID_INFER_CACHE_DIR", _expanded(named))
     from platformdirs import user_cache_dir
 
     try:
@@ -357,11 +361,25 @@ def _expanded(path: str) -> str:
     return f"/{path[2:]}" if found == path and f"{path}/".startswith("~/") else found
 
 
-def open_store(options: Options) -> Any:
-    """The store on disk that the options name, with those that are searched after it."""
-    from hybrid_infer.cache import Store
+def _absolute(name: str, path: str) -> Path:
+    try:
+        return Path(os.path.abspath(path))
+    except FileNotFoundError as fault:
+        raise OptionError(name, path, "an absolute path, as the folder in which the program runs is gone") from fault
 
-    root = store_root(options)
+
+def open_store(options: Options) -> Any:
+    """The store on disk that the options name, with those that are searched after it; in memory where it has no place.
+    """
+    from hybrid_infer.cache import MemoryStore, Store
+
+    try:
+        root = store_root(options)
+    except OptionError as fault:
+        store = MemoryStore()
+        text = f"nothing is stored, so that each process compiles anew: {fault}"
+        warnings.warn(text, CacheWarning, stacklevel=users_level())
+        return store
     return Store(root, base=store_bases(root))
 
 
@@ -381,7 +399,10 @@ def store_bases(root: Path) -> list[Path]:
         if not named:
             continue
         path = Path(_expanded(named))
-        real = os.path.realpath(path)
+        try:
+            real = os.path.realpath(path)
+        except FileNotFoundError:  # a relative one, where the folder in which the program runs is gone
+            real = ""
         if real == os.path.realpath(root) or real in found:
             continue
         if path.is_dir():

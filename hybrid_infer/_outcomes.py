@@ -190,15 +190,15 @@ def _without(
 
 
 #: Of failures that say something about this process, not about the method: a stack that was nearly full, an import that
-#: an interrupt broke off, streams that are closed, too little memory, a disk on which nothing can be written, no more
-#: threads or processes, a trace of the program's own on another thread.
+#: an interrupt broke off, streams that are closed, too little memory, what the system refused (a disk on which nothing
+#: can be written, a folder that is gone), no more threads or processes, a trace of the program's own on another thread.
 _OF_THE_MOMENT = (
     r"RecursionError|maximum recursion depth|MemoryError|[Cc]annot allocate memory|std::bad_alloc|"
     r"failed to map segment|partially initialized module|"
     r"circular import|module '[\w.]+' has no attribute|already exists in dispatch namespace|"
     r"I/O operation on closed file|Too many open files|No space left on device|Disk quota exceeded|File too large|"
     r"Read-only file system|Input/output error|No usable temporary directory|can't start new thread|"
-    r"Resource temporarily unavailable|was killed, as for want of memory|"
+    r"Resource temporarily unavailable|was killed, as for want of memory|\[Errno \d+\]|the folder .* runs is gone|"
     r"empty mode stack|slot already occupied|_EXPORT_MODULE_HIERARCHY|calling the static API .* is inconsistent"
 )
 

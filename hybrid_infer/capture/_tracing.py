@@ -6,6 +6,7 @@ import contextvars
 import importlib
 import logging
 import math
+import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -161,7 +162,8 @@ def _trace(
             continue
         except Exception as error:  # a defect of the tracer, which must not become one of the program
             _interrupts.let_through(error)
-            fault = TraceError(f"it could not be traced: {type(error).__name__}: {error}")
+            homeless = _homeless() if isinstance(error, FileNotFoundError) else None
+            fault = homeless or TraceError(f"it could not be traced: {type(error).__name__}: {error}")
             _log.debug("%s: %s", request.name, fault, exc_info=True)
             continue
         finally:
@@ -185,6 +187,15 @@ def _trace(
     (reason,) = _placed(request, [fault.reason])
     passing = twin is None or bool(_profiler.hindrance())  # which is over in the next process, or sooner
     return Outcome(failure(request, twin, reason, fault.remedy, "copy" if passing else "capture"))
+
+
+def _homeless() -> TraceError | None:
+    """Why the tracer failed where the folder is gone in which the program runs."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return TraceError("the folder in which the program runs is gone, for which the tracer asks", "Go to another")
+    return None
 
 
 def _offloaded(request: Request) -> TraceError | None:
