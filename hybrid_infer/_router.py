@@ -166,7 +166,7 @@ def _allowed(
         barred.add(choice.name)
         held.ledger.unfit[choice.name] = f"{best.built.engine.reservation}: {why}"
         name, reason = request.name, f"{best.built.engine.reservation}: {why}"
-        text = "%s: %s is not considered (%s)"
+        text = "%s: %s is not taken, though it is the fastest (%s)"
         tell(logging.INFO, "not_considered", name, text, name, choice.name, reason, engine=choice.name, reason=reason)
     return choice
 

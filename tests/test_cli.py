@@ -254,7 +254,7 @@ def test_show_of_a_method_key_lists_its_static_models(run: Run, cache: Store) ->
     assert {each["key"] for each in loads(run("show", FIRST, "--json"))} == keys
 
 
-@pytest.mark.parametrize("key, words", [("zz", "no key begins with 'zz'"), ("", "no key begins"), ("ab", "2 keys")])
+@pytest.mark.parametrize("key, words", [("zz", "no key begins with 'zz'"), (" ", "an empty key"), ("ab", "2 keys")])
 def test_a_key_that_names_none_or_several_is_an_error(run: Run, cache: Store, key: str, words: str) -> None:
     put(cache)
     put(cache, method="ab" * 15 + "00")

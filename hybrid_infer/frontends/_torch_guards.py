@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
@@ -14,6 +15,8 @@ from hybrid_infer._own_thread import replaced
 from hybrid_infer._types import Condition, Expr
 from hybrid_infer.frontends import _torch_quotients
 
+_log = logging.getLogger("hybrid_infer")
+
 _COMPARISONS = {"Equality": "==", "Unequality": "!=", "StrictLessThan": "<", "LessThan": "<="}
 _SWAPPED = {"StrictGreaterThan": "<", "GreaterThan": "<="}
 _FLOOR = {"FloorDiv", "CleanDiv", "Mod", "PythonMod"}
@@ -24,10 +27,18 @@ _ROUNDED: dict[str, Callable[[Expr, Expr], Expr]] = {
     "TruncToInt": lambda below, above: ["+", ["max", below, 0], ["min", above, 0]],
 }
 _EXTREMA = {"Max": "max", "Min": "min"}
+#: What a program calls what the grammar has no words for.
+_SPELLED = {
+    "RoundToInt": "round()", "RoundDecimal": "round()", "TruncToInt": "int()", "CeilToInt": "ceil()",
+    "FloorToInt": "floor()", "IntTrueDiv": "a quotient", "FloatTrueDiv": "a quotient", "FloatPow": "a power", "PowByNatural": "a power",
+    "Pow": "a power", "ToFloat": "a float", "BitwiseFn_bitwise_and": "&", "BitwiseFn_bitwise_or": "|",
+}  # fmt: skip
 
 
 class _OutsideGrammar(Exception):
-    pass
+    def __init__(self, expression: Any) -> None:
+        super().__init__(expression)
+        self.spelled = _SPELLED.get(type(expression).__name__, "")
 
 
 @contextlib.contextmanager
@@ -112,7 +123,9 @@ def _as_data() -> Iterator[None]:
     try:
         yield
     except _OutsideGrammar as fault:
-        raise TraceError(f"a condition on sizes cannot be kept as data: {fault}") from fault
+        _log.debug("a condition on sizes cannot be kept as data: %s", fault)
+        by = f" uses {fault.spelled}, which" if fault.spelled else ""
+        raise TraceError(f"a condition on sizes{by} cannot be kept as data") from fault
 
 
 def _layout(environment: Any, symbols: Mapping[Any, Expr]) -> dict[Any, Any]:
@@ -156,7 +169,7 @@ def _condition(guard: Any, symbols: Mapping[Any, Expr]) -> Condition:
         return [_SWAPPED[kind], *(_expression(a, symbols) for a in reversed(guard.args))]
     if kind in ("And", "Or", "Not"):
         return [kind.lower(), *(_condition(a, symbols) for a in guard.args)]
-    raise _OutsideGrammar(str(guard))
+    raise _OutsideGrammar(guard)
 
 
 def _expression(expression: Any, symbols: Mapping[Any, Expr]) -> Expr:
@@ -179,4 +192,4 @@ def _expression(expression: Any, symbols: Mapping[Any, Expr]) -> Expr:
         return _ROUNDED[kind](["//", above, below], ["*", -1, ["//", ["*", -1, above], below]])
     if kind in _EXTREMA:
         return [_EXTREMA[kind], *(_expression(a, symbols) for a in arguments)]
-    raise _OutsideGrammar(str(expression))
+    raise _OutsideGrammar(expression)

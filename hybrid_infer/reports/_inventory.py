@@ -20,6 +20,8 @@ class NotFound(HybridInferError):
         self.prefix, self.matches = prefix, matches
 
     def __str__(self) -> str:
+        if not self.prefix.strip():
+            return "an empty key names no static model; `hybrid-infer cache list` shows the keys"
         if not self.matches:
             return f"no key begins with {self.prefix!r}; `hybrid-infer cache list` shows them"
         shown = ", ".join(each[:16] for each in self.matches[:8])

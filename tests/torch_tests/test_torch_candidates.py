@@ -89,7 +89,10 @@ def test_an_engine_is_compared_before_it_is_chosen_for_another_scale(monkeypatch
     assert {route.program.engine for route in routes(layer)} == {"onnxruntime"}
 
 
-def test_why_an_engine_was_left_out_is_kept_with_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_an_engine_was_left_out_is_kept_with_the_choice(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "hybrid_infer")
     pytest.importorskip("openvino")
     monkeypatch.setattr(_probes, "difference", lambda *_: "a NaN is lost")
     decided(monkeypatch, eager=3.0, onnxruntime=2.0, openvino=1.0)
@@ -108,6 +111,7 @@ def test_why_an_engine_was_left_out_is_kept_with_the_choice(monkeypatch: pytest.
 
     first, second = explained(), explained()
     assert (first["origin"], second["origin"]) == ("captured", "disk")
+    assert "openvino is not taken, though it is the fastest (NaNs are lost" in caplog.text
     for each in (first, second):
         assert each["served_by"] == ["onnxruntime"] and "a NaN is lost" in each["not_considered"]["openvino"], each
 

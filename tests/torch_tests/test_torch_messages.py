@@ -96,6 +96,24 @@ def test_a_reason_names_what_the_user_wrote(function: Callable[..., Any], reason
     assert found.endswith(f"{line_of(function)})") or function is Layer.turns_an_argument
 
 
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (lambda x: x[: round(x.shape[0] * 0.37)] + 1, "a condition on sizes uses round(), which cannot be kept as data"),
+        (lambda x: torch.linspace(0, 1, round(x.shape[0] * 1.5)), "ONNX has no form of torch's operator round"),
+    ],
+)
+def test_why_a_size_is_fixed_is_told_without_the_symbols_of_the_tracer(
+    function: Callable[..., Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "hybrid_infer")
+    hot = inference(function)
+    for rows in (8, 10, 12):
+        assert torch.equal(hot(torch.ones(rows, 4)), function(torch.ones(rows, 4)))
+    (line,) = [each for each in caplog.messages if "captured anew" in each]
+    assert line.endswith(f"along axis 0 of argument `x`, which its tracer fixes ({why})")
+
+
 def test_what_a_forward_draws_and_reads_is_named_with_its_line() -> None:
     class Noisy(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
