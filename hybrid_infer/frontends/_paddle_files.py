@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from hybrid_infer._errors import StaticModelError, TraceError
-from hybrid_infer.frontends._paddle_onnx import converted
+from hybrid_infer.frontends._paddle_onnx import converted, run
 
 _log = logging.getLogger("hybrid_infer")
 
-_TIMEOUT_S = 600
 _REFERENCE = Path(__file__).with_name("_paddle_reference.py")
 
 
@@ -60,16 +59,14 @@ def reference(
         described = os.path.join(folder, "request.json")
         Path(described).write_text(json.dumps(request), encoding="utf-8")
         try:
-            done = subprocess.run(
-                [sys.executable, "-I", "-W", "ignore", str(_REFERENCE), described],
-                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, cwd=folder,
-            )  # fmt: skip
+            status, output = run(["-I", "-W", "ignore", str(_REFERENCE), described], folder)
         except (OSError, subprocess.TimeoutExpired) as fault:
             _log.debug("%s: Paddle could not run it: %s", program, fault)
             return None
-        ran = re.search(r"^ran (\d+)$", done.stdout, re.MULTILINE)
-        if done.returncode or ran is None or not os.path.exists(found):
-            _log.debug("%s: Paddle could not run it: %s", program, done.stderr[-2000:])
+        said = output.decode("utf-8", errors="replace")
+        ran = re.search(r"^ran (\d+)$", said, re.MULTILINE)
+        if status or ran is None or not os.path.exists(found):
+            _log.debug("%s: Paddle could not run it: %s", program, said[-2000:])
             return None
         with np.load(found) as held:
             return int(ran[1]), [held[f"arr_{i}"] for i in range(len(held.files))]

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from hybrid_infer.frontends._paddle_expand import with_sizes_as_given
 from hybrid_infer.frontends._scopes import distinct, graphs
 
 _OPSET = 17
-_TIMEOUT_S = 600
+_TIMEOUT_S, _LOOK_S = 600, 1.0
 _CONVERTER = Path(__file__).with_name("_paddle_convert.py")
 _LEGACY = Path(__file__).with_name("_paddle_legacy.py")
 
@@ -96,15 +97,34 @@ def _in_child(script: Path, request: str) -> None:
     What it says takes no room on the disk, so that it can say that there is none.
     """
     isolated = ["-I"] if script == _LEGACY else ["-I", "-S"]
-    subprocess.run(
-        [sys.executable, *isolated, str(script), request],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=_TIMEOUT_S,
-        check=True,
-        cwd=os.path.dirname(request),
-    )
+    status, said = run([*isolated, str(script), request], os.path.dirname(request))
+    if status:
+        raise subprocess.CalledProcessError(status, str(script), said)
+
+
+def run(arguments: Sequence[str], folder: str) -> tuple[int, bytes]:
+    """The exit status of a process of Python in a folder, and what it said. Raises TimeoutExpired and OSError.
+
+    A process that it has begun, and that lives on, keeps its pipe open: nobody waits for that one.
+    """
+    end = time.monotonic() + _TIMEOUT_S
+    with subprocess.Popen(
+        [sys.executable, *arguments],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder,
+    ) as child:  # fmt: skip
+        try:
+            while True:
+                try:
+                    said, _ = child.communicate(timeout=min(_LOOK_S, _TIMEOUT_S))
+                    return child.returncode, said
+                except subprocess.TimeoutExpired as late:
+                    if child.poll() is not None:
+                        return child.returncode, late.output or b""
+                    if time.monotonic() >= end:
+                        raise subprocess.TimeoutExpired(child.args, _TIMEOUT_S) from None
+        except BaseException:
+            child.kill()
+            raise
 
 
 def _adapted(node: Any) -> Any:

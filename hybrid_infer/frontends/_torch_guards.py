@@ -30,8 +30,8 @@ _EXTREMA = {"Max": "max", "Min": "min"}
 #: What a program calls what the grammar has no words for.
 _SPELLED = {
     "RoundToInt": "round()", "RoundDecimal": "round()", "TruncToInt": "int()", "CeilToInt": "ceil()",
-    "FloorToInt": "floor()", "IntTrueDiv": "a quotient", "FloatTrueDiv": "a quotient", "FloatPow": "a power", "PowByNatural": "a power",
-    "Pow": "a power", "ToFloat": "a float", "BitwiseFn_bitwise_and": "&", "BitwiseFn_bitwise_or": "|",
+    "FloorToInt": "floor()", "IntTrueDiv": "a quotient", "FloatTrueDiv": "a quotient", "FloatPow": "a power",
+    "PowByNatural": "a power", "Pow": "a power", "ToFloat": "a float",
 }  # fmt: skip
 
 

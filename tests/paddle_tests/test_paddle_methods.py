@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -159,21 +161,44 @@ def test_a_converter_that_ends_without_a_word_has_no_reason() -> None:
 
 @pytest.mark.alone
 def test_a_converter_that_finds_no_room_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    run = subprocess.run
+    begun = subprocess.Popen
 
     def without_room(*args: Any, **given: Any) -> Any:
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
         try:
-            return run(*args, **given)
+            return begun(*args, **given)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
     hot = inference(backend="onnxruntime")(lambda x: x * 2 + 1)
     with paddle.no_grad(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_paddle_onnx.subprocess, "run", without_room)
+        patch.setattr(_paddle_onnx.subprocess, "Popen", without_room)
         same(hot(paddle.ones([4, 4])), paddle.ones([4, 4]) * 3)
     assert "File too large" in caplog.text
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("status", [0, 3])
+def test_what_a_converter_has_begun_is_not_waited_for(tmp_path: Path, status: int) -> None:
+    """It lives on with the converter's pipe."""
+    script = tmp_path / "converter.py"
+    script.write_text(
+        "import os, sys, time\nprint('[ERROR] no form', flush=True)\nif not os.fork():\n"
+        f"    open('alive', 'w').write(str(os.getpid()))\n    time.sleep(600)\n"
+        f"while not os.path.exists('alive') or not open('alive').read(): time.sleep(0.01)\nos._exit({status})\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_paddle_onnx, "_TIMEOUT_S", 30)
+        try:
+            if status == 0:
+                _paddle_onnx._in_child(script, str(tmp_path / "request.json"))
+            else:
+                with pytest.raises(subprocess.CalledProcessError) as failed:
+                    _paddle_onnx._in_child(script, str(tmp_path / "request.json"))
+                assert failed.value.returncode == 3 and failed.value.stdout == b"[ERROR] no form\n"
+        finally:
+            os.kill(int((tmp_path / "alive").read_text()), signal.SIGKILL)
 
 
 def test_a_converter_that_was_killed_is_no_fault_of_the_program(caplog: pytest.LogCaptureFixture) -> None:
