@@ -218,6 +218,15 @@ def test_a_busy_machine_tells_of_no_gain_that_is_not_there() -> None:
     assert "machine was busy" in str(found) and str(found).endswith("Add:\n    inference(a)")
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [("a = inference(a)", "its forward: program.py:7"), ("@inference() above `def step` of A", "program.py:7")],
+)
+def test_where_a_line_goes_is_not_mistaken_for_where_the_method_is(line: str, told: str) -> None:
+    gains = Row("a", "A", 1, 1, 0.1, 1.0, "onnxruntime", gain=1.5, line=line, place="program.py:7")
+    assert str(Suggestions(0.1, [gains])).endswith(f"Add:\n    {line}    # {told}")
+
+
 def test_the_table_says_what_to_add() -> None:
     good = Row("encoder", "Encoder", 1, 1, 0.1, 0.9, "openvino", "", 1.8, "inference(model.encoder)")
     text = str(Suggestions(0.11, [good, Row("head", "Linear", 1, 1, 0.01, 0.1)]))

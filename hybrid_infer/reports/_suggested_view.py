@@ -26,10 +26,16 @@ def text(found: Any, *, colour: bool = False, width: int | None = None) -> str:
     refused = [row for row in found.rows if row.reason and row.outcome == "refused"]
     why = [f"{paint(row.where, 'bad')}: {row.reason}" for row in refused]
     best = list(filter(_worth, found.rows))
-    add = [f"    {paint(row.line, 'good')}{f'    # {row.place}' if row.place else ''}" for row in best]
+    add = [f"    {paint(row.line, 'good')}{_found_at(row)}" for row in best]
     again = [paint(line, "bad") for line in _doubt(found)]
     told = ["", "Add:", *add] if add else [] if again else ["", _NOTHING]  # figures that mean little tell of no gain
     return "\n".join([*table, *why, *again, *told])
+
+
+def _found_at(row: Any) -> str:
+    """Where a decorator goes; of a layer that is wrapped, which may be made elsewhere, where its class computes."""
+    forward = "" if row.line.startswith("@") else "its forward: "
+    return f"    # {forward}{row.place}" if row.place else ""
 
 
 def _doubt(found: Any) -> list[str]:
