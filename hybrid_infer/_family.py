@@ -13,6 +13,7 @@ from hybrid_infer import _fork_safe
 from hybrid_infer._backwards import Backwards
 from hybrid_infer._ledger import Ledger
 from hybrid_infer._ranges import Ranges
+from hybrid_infer._request import Wish
 from hybrid_infer._subject import Subject
 from hybrid_infer._types import Graph
 from hybrid_infer._version import Call, Version
@@ -176,6 +177,11 @@ class Family:
         """
         records = [v for v in self._similar(call) if v.kind == "open" and self.suits(v, subject)]
         return [v for v in records if v.scope == scope()]
+
+    def in_vain(self, call: Call, subject: Subject, wish: Wish, seen: Collection[str]) -> bool:
+        """Is it known that a graph in which this varies takes the place of none that are `seen`?"""
+        records = [v for v in self._similar(call) if v.kind == "full" and (v.open_dims, v.open_ints) == wish]
+        return any(set(v.scope.split()).issuperset(seen) and self.suits(v, subject) for v in records)
 
     def _similar(self, call: Call) -> list[Version]:
         """Those of a call's structure.

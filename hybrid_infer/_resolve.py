@@ -23,10 +23,11 @@ from hybrid_infer import (
 from hybrid_infer._busy import CAPTURING, NOTHING, transparent
 from hybrid_infer._errors import StanceError
 from hybrid_infer._family import Family, Held
+from hybrid_infer._keys import digest
 from hybrid_infer._log import tell
 from hybrid_infer._outcomes import TooOpen, fail, of_the_moment, refused, remember
 from hybrid_infer._pauses import ever_longer, for_a_while, minutes
-from hybrid_infer._request import Outcome, Request, described
+from hybrid_infer._request import Outcome, Request, Wish, described
 from hybrid_infer._route import Answer, Eager
 from hybrid_infer._serve import takes, use
 from hybrid_infer._subject import Subject
@@ -97,7 +98,8 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> Answer:
     from hybrid_infer.capture import _tracing
 
     widening = _tracing.varying(request, _siblings(request, families), _closed(request, families))
-    if full and (not any(widening) or widening in state.in_vain):
+    seen = [*map(digest, state.seen)] if full else []
+    if full and (not any(widening) or _in_vain(state, request, families, widening, seen)):
         return _too_many(state, request, families), NOTHING
     hindered = _profiler.hindrance() if request.subject.asks_for_the_clock() else ""
     if hindered:
@@ -150,6 +152,8 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> Answer:
                 turnover.took(outcome.seconds)
                 if full and outcome.version.graph and not any(map(outcome.version.covers, state.seen.values())):
                     state.in_vain.add(widening)
+                    record = _tracing.in_vain(request, outcome.version, widening, seen)
+                    fail(request, family, Held(record, None, disk=False))
                     return _too_many(state, request, families), NOTHING
                 if outcome.version.graph and not request.errand.ahead:
                     _recurring.warn(request, families)
@@ -390,6 +394,11 @@ def _siblings(request: Request, families: Sequence[Family]) -> list[Version]:
 def _closed(request: Request, families: Sequence[Family]) -> list[Version]:
     scope = functools.partial(_engines.scope, request)
     return [version for each in families for version in each.closed(request.call, request.subject, scope)]
+
+
+def _in_vain(state: Any, request: Request, families: Sequence[Family], wish: Wish, seen: Sequence[str]) -> bool:
+    known = (family.in_vain(request.call, request.subject, wish, seen) for family in families)
+    return wish in state.in_vain or any(known)
 
 
 def _too_many(state: Any, request: Request, families: Sequence[Family]) -> Eager:

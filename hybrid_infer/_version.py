@@ -73,7 +73,8 @@ class Version:
     remedy: str = ""
     # What failed, where something did: "copy" (of the layer), "capture", "impure", "writes" (to state), "build"; or
     # "open": no engine serves the graph where what is None in ``tensors`` and ``ints`` varies, so that none varies it;
-    # "sides" of what has not failed, but need not be captured again (see `_sides`).
+    # "sides" of what has not failed, but need not be captured again (see `_sides`); "full" of what is None there in a
+    # graph that would take the place of none of those that ``scope`` lists, by digests of their identities.
     kind: str = "capture"
     scope: str = ""  # of a step that an engine failed: the engines, machine and tolerances that it is true of
     failed: str = ""  # and the entry of the store that it is about
@@ -104,7 +105,7 @@ class Version:
         if not self.similar(call):
             return False
         if self.reason:
-            return self.kind != "open" and (bool(self.failed) or self._degenerate_as(call))
+            return self.kind not in ("open", "full") and (bool(self.failed) or self._degenerate_as(call))
         for mine, given in zip(self.tensors, call.tensors, strict=True):
             if any(m is not None and m != g for m, g in zip(mine.shape, given.shape, strict=True)):
                 return False

@@ -33,6 +33,7 @@ _log = logging.getLogger("hybrid_infer")
 
 
 _UNRECORDED = "Call it under no_grad()"
+_NO_ROOM = "a static model of such sizes takes the place of none of those that it has, past max_versions"
 _OUT_OF_SIGHT = "it uses a tensor that no layer, closure or global in sight holds: its changes would go unseen"
 
 
@@ -376,6 +377,16 @@ def too_open(request: Request, held: Held, reason: str, among: str, siblings: Se
         return None
     tensors, numbers = _opened(request.call, dims, ints)
     return replace(unserved(request, held, reason, among), tensors=tensors, ints=numbers, kind="open")
+
+
+def in_vain(request: Request, version: Version, wish: Wish, seen: Collection[str]) -> Version:
+    """The record that a version in which what was asked for may vary takes the place of none that are `seen`."""
+    tensors, ints = _opened(request.call, *wish)
+    reads = tuple(read for read in version.reads if read.kind != "opaque")
+    return replace(
+        _empty(request), tensors=tensors, ints=ints, reads=reads, ran=version.ran, weights=version.weights,
+        reason=_NO_ROOM, kind="full", scope=" ".join(sorted(seen)),
+    )  # fmt: skip
 
 
 def _opened(

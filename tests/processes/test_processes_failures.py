@@ -173,3 +173,44 @@ result = counts()["eager_calls"]
     assert program.run(script, HYBRID_INFER_BACKEND="null") == 1
     assert program.run(script) == 0
     assert program.run(script, HYBRID_INFER_BACKEND="null") == 1
+
+
+FULL = """
+import torch
+from torch import nn
+from hybrid_infer import inference
+
+class Layer(nn.Module):
+    @inference(max_versions=MOST)
+    def forward(self, x):
+        return x * 2 if x.shape[0] < 4 else x * 3
+"""
+
+SIZES = """
+from layers import Layer
+layer = Layer().eval()
+for rows in ROWS:
+    x = torch.ones(rows, 8)
+    assert torch.equal(layer(x), x * (2 if rows < 4 else 3))
+result = counts()
+"""
+
+
+def test_a_capture_that_made_no_room_is_not_made_again(program: Program) -> None:
+    program.write(FULL.replace("MOST", "1"))
+    script = SIZES.replace("ROWS", "(3, 5, 6)")
+    first, second = program.run(script), program.run(script)
+    assert first["attempts"] == 2 and first["captures"] == 1  # the second one serves no call with 3 rows
+    assert second["attempts"] == 0 and second["eager_calls"] == 2 and second["hits"] == 1
+    assert first["reasons"] == second["reasons"]
+    other = program.run(SIZES.replace("ROWS", "(5, 6, 7)"))  # a process that has none yet
+    assert other["captures"] == 1 and other["eager_calls"] == 0
+
+
+def test_where_there_is_room_it_is_made(program: Program) -> None:
+    script = SIZES.replace("ROWS", "(3, 5, 6)")
+    program.write(FULL.replace("MOST", "1"))
+    program.run(script)
+    program.write(FULL.replace("MOST", "2"))
+    found = program.run(script)
+    assert found["captures"] == 1 and found["eager_calls"] == 0
