@@ -4,7 +4,7 @@ Measured on x86-64 with AVX-512: every operator that the exporters of torch and 
 convolution or product that it is fused with, with NaNs and infinities of either sign in 1 to 12 places and in all.
 
 * A NaN is lost, by its place among its neighbours, in ReduceMax, ReduceMin, MaxPool, GlobalMaxPool, ArgMax, ArgMin,
-  TopK and in ScatterElements that keeps the larger or the smaller.
+  TopK and in ScatterElements that keeps the larger or the smaller. Unique loses the numbers beside it.
 * LSTM and GRU cut what goes into their gates off at a bound, which makes a number of a NaN; GridSample does so with an
   infinite place.
 * MaxPool and GlobalMaxPool give the lowest float for a window of nothing but negative infinities.
@@ -34,7 +34,7 @@ _POOLS = frozenset({"MaxPool", "GlobalMaxPool"})
 _POINTWISE = frozenset({"Shrink", "ThresholdedRelu"})
 #: Which of the inputs of other operators are looked at; none of these has an exact form.
 _READ: Mapping[str, slice] = {
-    **dict.fromkeys(("ArgMax", "ArgMin", "TopK"), slice(1)),
+    **dict.fromkeys(("ArgMax", "ArgMin", "TopK", "Unique"), slice(1)),
     **dict.fromkeys(("ScatterElements", "ScatterND"), slice(0, 3, 2)),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), slice(None)),
     "GridSample": slice(1, 2),

@@ -99,8 +99,10 @@ class Recurrent(torch.nn.Module):
 
 
 @pytest.mark.parametrize(
-    "method", [lambda x: x.argmax(-1), lambda x: x.topk(3).values, lambda x: x.sort(-1).indices, Recurrent().eval()],
-    ids=["argmax", "topk", "sort", "lstm"],
+    "method",
+    [lambda x: x.argmax(-1), lambda x: x.topk(3).values, lambda x: x.sort(-1).indices, lambda x: x.round().unique(),
+     Recurrent().eval()],
+    ids=["argmax", "topk", "sort", "unique", "lstm"],
 )  # fmt: skip
 def test_what_the_engine_has_no_exact_form_of_is_answered_eagerly(method: Callable[..., Any]) -> None:
     torch.manual_seed(2)
