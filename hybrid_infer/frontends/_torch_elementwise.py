@@ -29,6 +29,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.special_erfcx.default: _without_form("special_erfcx", "erfc is 0 where its scaled value is not"),
         aten.pow.Tensor_Scalar: _power,
         aten.threshold.default: _above,
+        **dict.fromkeys((aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other), _times_logarithm),
         aten.fmax.default: functools.partial(_numbers_first, torch.maximum),
         aten.fmin.default: functools.partial(_numbers_first, torch.minimum),
         aten.amax.default: functools.partial(_extreme, torch.amax),
@@ -213,6 +214,17 @@ def _angle(x: Any) -> Any:
     dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
     x = x.to(dtype)
     return torch.where(x < 0, _number(math.pi, x), torch.where(x.isnan(), x, _number(0.0, x)))
+
+
+def _times_logarithm(x: Any, y: Any) -> Any:
+    """Nothing times a NaN is one; the exporter gives 0."""
+    dtype = torch.result_type(x, y)
+    dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
+    x, y = (
+        each.to(dtype) if isinstance(each, torch.Tensor) else torch.scalar_tensor(each, dtype=dtype, device=place.device)
+        for each, place in ((x, y), (y, x))
+    )
+    return torch.where(y.isnan(), y, torch.where(x == 0, _number(0.0, x), x * torch.log(y)))
 
 
 def _step(x: Any, values: Any) -> Any:

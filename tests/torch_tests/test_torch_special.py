@@ -52,6 +52,16 @@ def test_the_tail_of_a_normal_distribution_is_not_0(dtype: torch.dtype) -> None:
     served(captures=2)
 
 
+@pytest.mark.parametrize("dtype", _TYPES, ids=lambda each: str(each).removeprefix("torch."))
+def test_no_times_the_logarithm_of_a_nan_is_one(dtype: torch.dtype) -> None:
+    def method(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return torch.xlogy(x, y), torch.xlogy(0, y), torch.xlogy(x, 2.1)
+
+    x, y = torch.tensor([0.0, -0.0, 2, 0]), torch.tensor([torch.nan, 0.0, torch.nan, -1.0])
+    hot = inference(method, backend="onnxruntime", fallback="error")
+    twice(hot, method, x.to(dtype), y if dtype is torch.int64 else y.to(dtype))
+
+
 @pytest.mark.parametrize("function", [torch.signbit, lambda x: torch.copysign(torch.ones_like(x), x)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 def test_a_nan_has_a_sign(dtype: torch.dtype, function: Any) -> None:
