@@ -31,6 +31,7 @@ def decompositions() -> dict[Any, _Operator]:
         aten.index_select.default: _along(torch.index_select),
         aten.index_put.default: _put,
         aten.pad.default: _padded,
+        aten.reciprocal.default: _reciprocal,
         aten.repeat.default: lambda z, repeats: _pairs(z).repeat(*repeats, 1),
         aten.select.int: _along(torch.select),
         aten.split.Tensor: lambda z, size, dim=0: _pairs(z).split(size, _axis(z, dim)),
@@ -110,6 +111,15 @@ def _exponential(z: Any) -> Any:
     return torch.stack([size * z.imag.cos(), size * z.imag.sin()], -1)
 
 
+def _reciprocal(z: Any) -> Any:
+    """By the quotient of its parts, as the square of a large or a small number is none."""
+    wide = z.real.abs() >= z.imag.abs()
+    large, small = torch.where(wide, z.real, z.imag), torch.where(wide, z.imag, z.real)
+    size = large + small * (small / large)
+    first, second = 1 / size, small / large / size
+    return torch.stack([torch.where(wide, first, second), -torch.where(wide, second, first)], -1)
+
+
 def _is_complex(value: Any) -> bool:
     return value.is_complex() if isinstance(value, torch.Tensor) else isinstance(value, complex)
 
@@ -161,6 +171,8 @@ def _complex(value: Any, dtype: torch.dtype) -> Any:
 def _converted(x: Any, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
     if dtype is None or not isinstance(x, torch.Tensor) or dtype is x.dtype or not (x.is_complex() or dtype.is_complex):
         return NotImplemented
+    if dtype is torch.bool:
+        return x.real.to(dtype) | x.imag.to(dtype)
     return _complex(x, dtype) if dtype.is_complex else x.real.to(dtype)
 
 

@@ -220,9 +220,10 @@ def _times_logarithm(x: Any, y: Any) -> Any:
     """Nothing times a NaN is one; the exporter gives 0."""
     dtype = torch.result_type(x, y)
     dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
+    device = (x if isinstance(x, torch.Tensor) else y).device
     x, y = (
-        each.to(dtype) if isinstance(each, torch.Tensor) else torch.scalar_tensor(each, dtype=dtype, device=place.device)
-        for each, place in ((x, y), (y, x))
+        each.to(dtype) if isinstance(each, torch.Tensor) else torch.scalar_tensor(each, dtype=dtype, device=device)
+        for each in (x, y)
     )
     return torch.where(y.isnan(), y, torch.where(x == 0, _number(0.0, x), x * torch.log(y)))
 

@@ -69,6 +69,7 @@ METHODS: dict[str, Callable[[torch.Tensor], Any]] = {
     "pad with a number": lambda x: F.pad(z(x), (0, 1, 2, 0), value=3.0),
     "pad by reflecting": lambda x: F.pad(z(x), (2, 1), "reflect"),
     "parts": lambda x: z(x).real * z(x).imag + z(x).angle() + z(x).abs(),
+    "reciprocal": lambda x: z(x).reciprocal() + 2 / z(x),
     "repeat": lambda x: z(x).repeat(2, 1, 1),
     "rotated": lambda x: rotated(x, POSITIONS),
     "rotated by some": lambda x: rotated(x, POSITIONS[torch.tensor([3, 1, 0, 2])]),
@@ -76,6 +77,7 @@ METHODS: dict[str, Callable[[torch.Tensor], Any]] = {
     "select": lambda x: z(x)[:, -1],
     "split": lambda x: torch.cat(z(x).split([1, 2, 3], -1)[::-1], -1),
     "squeeze": lambda x: z(x[:, :1]).squeeze() * z(x[:, :1]).squeeze(1),
+    "to bool": lambda x: torch.complex(x.relu(), x).bool(),
     "to complex": lambda x: x.to(torch.complex64),
     "to complex128": lambda x: z(x).to(torch.complex128),
     "to real": lambda x: z(x).to(torch.float32),
@@ -98,7 +100,7 @@ def test_operators(name: str) -> None:
     served(captures=1)
 
 
-ODD = ["add a real", "conj", "divide", "multiply by a number", "parts", "rotated", "to complex", "where"]
+ODD = ["add a real", "conj", "divide", "multiply by a number", "parts", "reciprocal", "rotated", "to complex", "where"]
 
 
 @pytest.mark.parametrize("name", ODD)
