@@ -162,20 +162,20 @@ def _widen(scope: Any) -> None:
 
 
 def _rounded(scope: Any) -> set[str]:
-    """The values of `scope` that are cast to bfloat16 and from there to nothing but float32."""
+    """The values of `scope` that are cast to bfloat16 and from there to nothing but other types."""
     from onnx import TensorProto
 
-    def casts(node: Any, kind: int) -> bool:
+    def casts(node: Any, narrows: bool) -> bool:
         if node.op_type != "Cast" or node.domain:
             return False
-        return any(attribute.name == "to" and attribute.i == kind for attribute in node.attribute)
+        return any(each.name == "to" and (each.i == TensorProto.BFLOAT16) is narrows for each in node.attribute)
 
-    narrow = {node.output[0] for node in scope.node if casts(node, TensorProto.BFLOAT16)}
+    narrow = {node.output[0] for node in scope.node if casts(node, True)}
     if not narrow:
         return narrow
     narrow.difference_update(value if isinstance(value, str) else value.name for value in scope.output)
     for node in scope.node:
-        if not casts(node, TensorProto.FLOAT):
+        if not casts(node, False):
             narrow.difference_update(node.input)
     for inner in subgraphs(scope.node):
         narrow.difference_update(value.name for value in inner.output)

@@ -340,3 +340,18 @@ def test_graphs_that_cannot_be_written_cost_a_warning(layer: Attention, x: torch
         served_as(layer, x, switch_ir_debug=True)
     assert len(caught) == 1 and sorted(path.name for path in store.iterdir()) == ["v1"]
     served(captures=1)
+
+
+@pytest.mark.parametrize("wide", [torch.float32, torch.float64, torch.float16, torch.int64], ids=str)
+@pytest.mark.parametrize("narrow", [torch.bfloat16, torch.float16], ids=str)
+def test_what_is_cast_to_a_narrow_type_and_on_is_rounded(narrow: torch.dtype, wide: torch.dtype) -> None:
+    """An engine without bfloat16 kept the digits, unless the next type was float32."""
+
+    def method(x: torch.Tensor) -> Any:
+        rounded = x.to(narrow)
+        return rounded.double() + 1, rounded.long() + 1
+
+    hot = inference(method, backend="onnxruntime", fallback="error")
+    with torch.no_grad():
+        for x in (torch.arange(6), torch.arange(6) * 257.37, torch.arange(6) * -1001.1):
+            same(hot(x.to(wide)), method(x.to(wide)), 0.0)
