@@ -3,8 +3,8 @@
 `sign` of a NaN is 0, not NaN; `atan2` of a NaN is one, not 0, and of two infinities the angle between axes; the
 remainder of an infinite divisor is the number itself, not NaN, and that of a large quotient is exact: the exporter's
 ``x - y * floor(x / y)`` loses all digits of it. ``6.0 // 0.1`` is 59, not the 60 to which the quotient is rounded, and
-whole numbers are divided as such, not as float32. Quotients of sizes that are rounded are those of
-float64. Python's ``-n // 4`` of a size is rounded down, not toward zero.
+whole numbers are divided as such, not as float32. What is made of sizes by way of fractions is rounded from float64.
+Python's ``-n // 4`` of a size is rounded down, not toward zero.
 
 The exporter's ``log(1 + x)`` and ``exp(x) - 1`` have no digit left of a small number, and its ``log(sigmoid(x))``,
 ``log(exp(x) + exp(y))`` and ``log(cumsum(exp(x - max)))`` are infinite from numbers of ordinary size on. The first four
@@ -29,10 +29,14 @@ def translations() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     return {
         operator.floordiv: _floor_divide_sizes,
+        operator.add: functools.partial(_of_sizes, "Add"),
+        operator.mul: functools.partial(_of_sizes, "Mul"),
+        operator.sub: functools.partial(_of_sizes, "Sub"),
         operator.truediv: _divide_sizes,
         math.ceil: lambda x: _whole(x, "Ceil"),
         math.floor: lambda x: _whole(x, "Floor"),
         math.trunc: lambda x: _whole(x, ""),
+        round: _round,
         aten.sign.default: _sign,
         aten.atan2.default: _atan2,
         aten.remainder.Tensor: _remainder,
@@ -189,45 +193,63 @@ def _floor_divide_sizes(x: Any, y: Any) -> Any:
     return op.Div(op.Sub(x, op.Mod(x, y)), y)
 
 
-def _divide_sizes(x: Any, y: Any) -> Any:
-    """Of two sizes or integers; computed as Python does it, which `_whole` rests on."""
+def _of_sizes(name: str, x: Any, y: Any) -> Any:
+    """A sum, difference or product of sizes, integers and what was made of them."""
     import onnx_ir as ir
     from onnxscript import opset20 as op
 
-    double, parts = ir.DataType.DOUBLE, []
-    for part in (x, y):
-        number = isinstance(part, (int, float))
-        parts.append(op.Constant(value=ir.tensor(part, dtype=double)) if number else op.Cast(part, to=double))
-    return op.Cast(op.Div(*parts), to=ir.DataType.FLOAT)
+    whole = [op.Constant(value_int=each) if isinstance(each, int) else each for each in (x, y)]
+    if not any(isinstance(each, float) or each.dtype == ir.DataType.FLOAT for each in whole):
+        return getattr(op, name)(*whole)
+    return _as_python(name, x, y)
+
+
+def _divide_sizes(x: Any, y: Any) -> Any:
+    """Of two sizes or integers."""
+    return _as_python("Div", x, y)
+
+
+def _as_python(name: str, x: Any, y: Any) -> Any:
+    """Computed in float64, as Python does it: in float32 ``math.ceil(9 / 0.1)`` is 91 or 90 by chance."""
+    import onnx_ir as ir
+    from onnxscript import opset20 as op
+
+    exact = getattr(op, name)(*map(_exact, (x, y)))
+    exact.type = ir.TensorType(ir.DataType.DOUBLE)
+    found = op.Cast(exact, to=ir.DataType.FLOAT)
+    found.type = ir.TensorType(ir.DataType.FLOAT)
+    return found
+
+
+def _exact(part: Any) -> Any:
+    """A number, size or integer, or what was made of them, in float64."""
+    import onnx_ir as ir
+    from onnxscript import opset20 as op
+
+    double = ir.DataType.DOUBLE
+    if isinstance(part, (int, float)):
+        return op.Constant(value=ir.tensor(part, dtype=double))
+    made = part.producer()
+    before = made.inputs[0] if made is not None and made.op_type == "Cast" else None
+    return before if before is not None and before.dtype == double else op.Cast(part, to=double)
 
 
 def _whole(x: Any, way: str) -> Any:
-    """Of a quotient of sizes: in float32 ``math.ceil(9 / 0.1)`` is 91 or 90 by chance."""
+    """Of what was made of sizes, and of nothing else: Python would round it from float64."""
     import onnx_ir as ir
     from onnxscript import opset20 as op
 
-    made = x.producer()
-    exact = made.inputs[0] if made is not None and made.op_type == "Cast" else None
-    source = None if exact is None else exact.producer()
-    if source is None or source.op_type != "Div":
-        if not _plain(x):
-            raise NotImplementedError("a number made of sizes is rounded, which float32 has too few digits for")
-        exact = x
+    exact = _exact(x)
+    if x.producer() is None or exact is not x.producer().inputs[0]:
+        raise NotImplementedError("a number is rounded that is not made of sizes: float32 has too few digits for it")
     return op.Cast(getattr(op, way)(exact) if way else exact, to=ir.DataType.INT64)
 
 
-def _plain(x: Any) -> bool:
-    """Is it made of whole numbers and fractions of few digits, so that float32 has it as it is?"""
-    made = x.producer()
-    if made is None:
-        return False
-    if made.op_type == "Constant":
-        value = made.attributes.get("value")
-        return value is not None and float(value.value.numpy() * 256).is_integer()
-    if made.op_type == "Cast":
-        before = made.inputs[0].producer()
-        return before is None or before.op_type != "Div"
-    return made.op_type in ("Mul", "Add", "Sub", "Neg") and all(map(_plain, made.inputs))
+def _round(x: Any, digits: int | None = None) -> Any:
+    """Of two integers as near the even one, as ONNX has it."""
+    if digits is not None:
+        raise NotImplementedError("a number made of sizes is rounded to digits")
+    return _whole(x, "Round")
 
 
 def _div_mode(x: Any, y: Any, rounding_mode: str | None = None) -> Any:

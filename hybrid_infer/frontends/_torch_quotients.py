@@ -17,6 +17,7 @@ from hybrid_infer.frontends import _torch_values
 
 _TO_INTEGERS = {"CeilToInt", "FloorToInt", "TruncToInt", "RoundToInt"}
 _MAKERS = ("arange", "upsample")
+_EXACT = "nearest"  # whose sizes are computed in float64 (see `_torch_images`)
 _BITS = 10  # behind the point of a number that counts as exact
 #: Up to here, float32 has all whole numbers, and tells a quotient of one from its neighbours.
 LARGEST = 2**23
@@ -30,7 +31,8 @@ def rounded(program: Any, replacements: Any) -> set[Any]:
     found: set[Any] = set()
     for module in program.graph_module.modules():
         for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
-            if node.op == "call_function" and any(name in str(node.target) for name in _MAKERS):
+            kind = str(node.target) if node.op == "call_function" else _EXACT
+            if _EXACT not in kind and any(name in kind for name in _MAKERS):
                 given = {each for argument in node.all_input_nodes for each in _made(argument, replacements)}
                 found |= {each for each in _made(node, replacements) if each not in given}
     return found
@@ -40,7 +42,7 @@ def unlike(program: Any) -> tuple[str, str] | None:
     """That an image is scaled to another size by a graph than by torch, and what to do; None where none is."""
     for node in program.graph.nodes:
         factors = dict(_torch_values.named(node)).get("scale_factors") if node.op == "call_function" else None
-        if not factors or "upsample" not in str(node.target):
+        if not factors or "upsample" not in str(node.target) or _EXACT in str(node.target):
             continue
         given, made = (each.shape[-len(factors) :] for each in (node.args[0].meta["val"], node.meta["val"]))
         for size, factor, there in zip(given, factors, made, strict=True):

@@ -45,6 +45,58 @@ def test_one_graph_serves_all_sizes_where_each_step_is_exact(method: Callable[[t
     served(captures=2)
 
 
+def rounded(x: torch.Tensor) -> torch.Tensor:
+    return F.interpolate(x, (round(x.shape[2] * 1.7), round(x.shape[3] * 0.9 + 1)), mode="bilinear")
+
+
+def to_the_even_one(x: torch.Tensor) -> torch.Tensor:
+    return F.pad(x, (0, round(x.shape[3] * 0.5), 0, round(x.shape[2] / 4)))
+
+
+def down_and_up(x: torch.Tensor) -> torch.Tensor:
+    return F.interpolate(x, (math.floor(x.shape[2] * 1.1), math.ceil(x.shape[3] * 1.1)))
+
+
+def scaled_again(x: torch.Tensor) -> torch.Tensor:
+    return F.interpolate(x, scale_factor=1.3, mode="bilinear", recompute_scale_factor=True)
+
+
+def nearest_by_a_scale(x: torch.Tensor) -> torch.Tensor:
+    return F.interpolate(x, scale_factor=1.3)
+
+
+def around(x: torch.Tensor) -> torch.Tensor:
+    y = F.interpolate(x, (round(x.shape[2] * 1.3), round(x.shape[3] * 1.3)), mode="bilinear")
+    y = F.conv2d(y, torch.ones(2, 1, 3, 3), stride=2, padding=1)
+    return F.interpolate(y, x.shape[2:], mode="bilinear") + x
+
+
+ROUNDED = (rounded, to_the_even_one, down_and_up, scaled_again, nearest_by_a_scale, around)
+
+
+@pytest.mark.parametrize("method", ROUNDED, ids=lambda method: method.__name__)
+def test_one_graph_serves_all_images_whose_sizes_python_rounds(method: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """In float32, 1.3 times 90 is below 117, and 1.1 times 10 is above 11."""
+    hot = inference(method, backend="onnxruntime", verify="off", fallback="error")
+    with torch.no_grad():
+        for height, width in ((8, 7), (9, 13), (90, 10), (10, 90), (30, 50), (170, 33), (5, 70)):
+            x = torch.randn(1, 1, height, width)
+            same(hot(x), method(x), 1e-3)  # places between pixels have few digits in float32
+    served(captures=2)
+
+
+def scale_itself(x: torch.Tensor) -> torch.Tensor:
+    return x * (x.shape[2] * 0.1) - x.shape[3] / 3 + (x.shape[2] - 0.7)
+
+
+def test_fractions_of_sizes_are_numbers_as_python_has_them() -> None:
+    hot = inference(scale_itself, backend="onnxruntime", verify="off", fallback="error")
+    for height, width in ((8, 7), (9, 13), (4097, 3)):
+        x = torch.randn(1, 1, height, width)
+        same(hot(x), scale_itself(x))
+    served(captures=2)
+
+
 def tenths(x: torch.Tensor) -> torch.Tensor:
     return torch.arange(0, x.shape[0] * 0.1, 0.1) + x.sum()
 
