@@ -119,7 +119,10 @@ SECTIONS: tuple[Section, ...] = (
     Section("disagreement", r"does not do what the eager method does"),
     Section("copies", r"cannot be copied|does not have the layer's structure"),
     Section("tensors-out-of-sight", r"no layer, closure or global|neither an argument nor held"),
-    Section("torchscript", r"is a module of TorchScript", "Hold the module that it was made of"),
+    Section(
+        "saved-programs", r"is a module of TorchScript|is a program that paddle\.jit\.load",
+        "Hold the layer that it was made of",
+    ),
     Section(
         "held-static-functions",
         r"\._class_instance, which holds it out of sight|^it calls what paddle\.jit\.to_static made",

@@ -10,7 +10,7 @@ from typing import Any
 from hybrid_infer._errors import TraceError
 from hybrid_infer.capture._unshared import unshare
 from hybrid_infer.objects import _state, _unordered
-from hybrid_infer.state import _census, _entries, _omegaconf
+from hybrid_infer.state import _census, _compiled_layers, _entries, _omegaconf
 from hybrid_infer.state._carry import Boxes
 from hybrid_infer.state._census import Census, Path
 from hybrid_infer.state._described import SHARED
@@ -50,6 +50,9 @@ def copied(roots: Mapping[str, Any], live: Census, memo: dict[int, Any]) -> dict
     except TraceError:
         raise
     except Exception as fault:
+        for path, layer in live.layers:
+            if reason := _compiled_layers.out_of_sight(layer, ".".join(path)):
+                raise TraceError(reason) from fault
         place = _culprit(live)
         raise TraceError(f"{place} cannot be copied ({fault})", "Keep it outside of the layer") from fault
     for value in live.objects.values():

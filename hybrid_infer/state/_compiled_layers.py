@@ -1,11 +1,12 @@
-"""Layers that torch's compilers give.
+"""Layers that torch's compilers give, and those that are a saved program.
 
 ``torch.compile(layer)`` is a layer around the program's own, whose ``forward`` calls that. What its compiler makes of
 the call is none of the method's: a static graph is made of the layer inside, as it is of functions under
 `torch.compile`. A copy has a ``forward`` of its own, for its own copy of what is inside. A backend that is not torch's
 may compute something else than the layer inside does, and no trace sees what.
 
-What ``torch.jit`` gives holds its weights outside of Python, where no trace can take any for inputs.
+What ``torch.jit`` gives holds its weights outside of Python, where no trace can take any for inputs. What
+``paddle.jit.load`` gives runs a program that was made before, into which no trace goes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import types
 from typing import Any
 
 _COMPILED, _SCRIPT = ("torch._dynamo.eval_frame", "OptimizedModule"), ("torch.jit._script", "ScriptModule")
+_LOADED = (
+    ("paddle.jit.pir_translated_layer", "PirTranslatedLayer"), ("paddle.jit.translated_layer", "TranslatedLayer"),
+)  # fmt: skip
 _CONTEXTS = 4  # around a backend
 
 
@@ -47,7 +51,9 @@ def _foreign(layer: Any) -> str:
 
 
 def out_of_sight(layer: Any, where: str) -> str:
-    """Why a layer that is held `where` keeps a method from being served, if it is one of `torch.jit`."""
+    """Why a layer that is held `where` keeps a method from being served, if it is a program made before."""
+    if any(_is(layer, kind) for kind in _LOADED):
+        return f"{where} is a program that paddle.jit.load() gives ({type(layer).__name__}), into which no trace goes"
     if not _is(layer, _SCRIPT):
         return ""
     return f"{where} is a module of TorchScript ({type(layer).__name__}), which holds its weights outside of Python"

@@ -8,12 +8,15 @@ import os
 import random
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 paddle = pytest.importorskip("paddle")
+
+from paddle_support import Block, eagerly  # noqa: E402
 
 from hybrid_infer import CaptureError, inference  # noqa: E402
 
@@ -183,3 +186,28 @@ def test_numpy_asked_for_the_number_of_a_tensor() -> None:
     hot = inference(fallback="error")(lambda x: (x * 2, np.float32(x.max())))
     with paddle.no_grad(), pytest.raises(CaptureError, match="turns a tensor into a NumPy array"):
         hot(X)
+
+
+@pytest.mark.parametrize("held", ["layer", "global", "itself"])
+def test_what_paddle_loads_is_named(held: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "saved")
+    paddle.jit.save(Block(), path, input_spec=[paddle.static.InputSpec([None, 4], "float32")])
+    loaded, where = paddle.jit.load(path), {"layer": "self.part is", "global": "loaded of ", "itself": "self is"}
+
+    class Around(paddle.nn.Layer):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = loaded
+
+        @inference
+        def forward(self, x: Any) -> Any:
+            return self.part(x) * 2
+
+    with paddle.no_grad():
+        if held == "layer":
+            Around().eval()(X)
+        elif held == "global":
+            inference(lambda x: loaded(x) * 2)(X)
+        else:
+            inference(loaded)(X)
+    eagerly(where[held], "a program that paddle.jit.load() gives")
