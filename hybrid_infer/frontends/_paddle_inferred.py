@@ -1,9 +1,10 @@
-"""Sizes of results that Paddle infers wrongly where sizes are left open, put right as an operator is traced.
+"""What Paddle infers wrongly of results, put right as an operator is traced: sizes that are left open, element types.
 
 It takes the larger of -1 and 1 for what a product is broadcast to, half of -1 for the length of a spectrum, -1 times
 -1 for a number of elements, and one more than -1 for the rows of a matrix with a vector above its diagonal. What a
 method makes of such a size (``y.shape[0]``) would be a number of the program, the same in each call. What it leaves
-open though it is known, Paddle's own code takes for -1.
+open though it is known, Paddle's own code takes for -1. Of distinct elements it says that they are float32, whatever
+they are taken of, and so are the counts of them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ def put_right() -> Iterator[None]:
         for name, sizes in _RULES.items():
             stack.enter_context(replaced(paddle._C_ops, name, _corrected(sizes)))
         stack.enter_context(replaced(paddle.pir.Value, "__matmul__", _corrected(_matmul)))
+        stack.enter_context(replaced(paddle._C_ops, "unique", _distinct))
         yield
 
 
@@ -121,6 +123,18 @@ def _reshaped(inferred: list[int], x: Any, wanted: Any, *_: Any, **__: Any) -> l
     if inferred[place] >= 0 or min(rest, default=1) < 0 or math.prod(rest) % known:
         return inferred
     return [*inferred[:place], math.prod(rest) // known, *inferred[place + 1 :]]
+
+
+def _distinct(operator: Callable[..., Any], x: Any, *args: Any) -> Any:
+    """Engines have no form of it for int32."""
+    import paddle
+
+    if not isinstance(x, paddle.pir.Value):
+        return operator(x, *args)
+    *_, places, _ = args
+    values, *others = operator(paddle.cast(x, "int64") if x.dtype == paddle.int32 else x, *args)
+    counts = [paddle.cast(each, places) if each.initialized() else each for each in others]  # those that are asked for
+    return [paddle.cast(values, x.dtype), *counts]
 
 
 _RULES: dict[str, Callable[..., list[int]]] = {

@@ -115,6 +115,17 @@ def test_numbers_of_several_rows_that_differ_from_the_one_before() -> None:
     served(captures=2)
 
 
+@every
+def test_distinct_numbers_have_their_own_type_and_their_counts_are_whole(dtype: str) -> None:
+    def method(x: Any, y: Any) -> Any:
+        values, places, inverse, counts = paddle.unique(x, return_index=True, return_inverse=True, return_counts=True)
+        few = paddle.unique(y, return_counts=True, dtype="int32")[1]
+        return values, places, inverse, counts, few, counts.sum(), paddle.unique(y) / 2, paddle.unique(x, axis=0)
+
+    calls = [row(*(16777217, 3, 3, 1, 5, 3, 2, 1)[:n], dtype=dtype) for n in (5, 5, 8, 3, 1)]
+    right(method, *((x, x[1:] if x.shape[0] > 1 else x) for x in calls))
+
+
 @floats
 @pytest.mark.parametrize("order", [0.5, 1.0, 2.0, 3.0])
 def test_norms_that_are_bounded(order: float, dtype: str) -> None:
