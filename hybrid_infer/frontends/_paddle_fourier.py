@@ -70,7 +70,7 @@ def to_reals(op: Any, at: Lowering) -> list[Any]:
     *others, last = _axes(op, value)
     given = _size(op, value, last)
     size = attributes["last_dim_size"] or 2 * (given - 1)
-    if given != size // 2 + 1:
+    if size < 1 or given != size // 2 + 1:
         raise TraceError(f"{op.name()} of {given} frequencies to {size} numbers")
     sign = -1 if attributes["forward"] else 1
     scale = _scale(attributes, [*(_size(op, value, axis) for axis in others), size])

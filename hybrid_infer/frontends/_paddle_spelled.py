@@ -7,11 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from hybrid_infer._errors import TraceError
+from hybrid_infer._types import NOWHERE
 from hybrid_infer.frontends._paddle_graphs import added
+from hybrid_infer.frontends._paddle_terms import is_float
 from hybrid_infer.frontends._paddle_windows import constant, lengths
 
 _TABLE = 512  # entries of a table that each value is compared with
 _PRODUCTS = 256  # that are written out one after the other
+_STEPS = 256  # of a search
 
 
 def _sequence_mask(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -76,6 +79,42 @@ def _cumprod(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
         value = paddle.concat([ahead, here * before], axis)
         step *= 2
     return paddle.assign(value) if value is inputs[0] else value
+
+
+def _gather_tree(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """What beams of a search have chosen, from the last step back: each by the parents that the one behind it has.
+
+    Of a parent that is no beam, an engine is asked for one that is not there: eager code raises as well.
+    """
+    import paddle
+
+    chosen, parents = inputs[0], paddle.cast(inputs[1], "int64")
+    steps = chosen.shape[0]
+    if not 0 < steps <= _STEPS:
+        raise TraceError(f"{op.name()} of steps whose number varies, or of more than {_STEPS}")
+    parents = paddle.where(parents < 0, paddle.full([], NOWHERE, "int64"), parents)
+    (*before, last), (*above, beam) = (paddle.unstack(each, 0, steps) for each in (chosen, parents))
+    found = [last]
+    for here, parent in zip(reversed(before), reversed(above), strict=True):
+        found.append(paddle.take_along_axis(here, beam, -1, broadcast=False))
+        beam = paddle.take_along_axis(parent, beam, -1, broadcast=False)
+    return paddle.stack(found[::-1], 0)
+
+
+def _logsumexp(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """As Paddle has it, to which what is infinite is no number here: engines find a sum."""
+    import paddle
+
+    value = inputs[0]
+    axes = [] if attributes["reduce_all"] else [axis % value.ndim for axis in attributes["axis"]]
+    axes = axes or list(range(value.ndim))
+    if not is_float(value) or not axes:
+        return None
+    most = paddle.max(value, axis=axes, keepdim=True)
+    found = paddle.log(paddle.sum(paddle.exp(value - most), axis=axes, keepdim=True)) + most
+    if attributes["keepdim"]:
+        return found
+    return paddle.squeeze(found, axes)
 
 
 def _index_add(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -235,6 +274,8 @@ RULES: dict[str, Callable[[Any, list[Any], dict[str, Any]], Any]] = {
     "sequence_mask": _sequence_mask,
     "searchsorted": _searchsorted,
     "cumprod": _cumprod,
+    "gather_tree": _gather_tree,
+    "logsumexp": _logsumexp,
     "index_add": _index_add,
     "scatter": _scatter,
     "scatter_": _scatter,

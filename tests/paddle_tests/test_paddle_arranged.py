@@ -11,7 +11,7 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from paddle_support import eagerly, right, served  # noqa: E402
+from paddle_support import eagerly, right, right_when_captured, served  # noqa: E402
 
 from hybrid_infer import inference  # noqa: E402
 
@@ -74,6 +74,39 @@ def test_a_crop_of_what_is_too_short_raises_as_eagerly() -> None:
             assert mine(rows(n, 3)).tolist() == method(rows(n, 3)).tolist()
         with pytest.raises(ValueError, match=r"crop"):
             mine(rows(2, 3))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_what_the_beams_of_a_search_have_chosen(dtype: str) -> None:
+    def beams(*sizes: int, seed: int = 0) -> tuple[Any, Any]:
+        drawn = np.random.default_rng(seed).integers
+        return tuple(paddle.to_tensor(drawn(0, most, sizes), dtype=dtype) for most in (99, sizes[-1]))
+
+    method = paddle.nn.functional.gather_tree
+    right_when_captured(
+        lambda ids, parents: method(ids, parents) * 1, beams(4, 2, 3), beams(4, 5, 3), beams(4, 3, 3, seed=1),
+        beams(6, 2, 4), captures=3,
+    )  # fmt: skip
+    mine = inference(lambda ids, parents: method(ids, parents), verify="off", fallback="error")
+    ids, parents = beams(4, 2, 3)
+    mine(ids, parents)
+    for nowhere in (-1, 3):
+        with pytest.raises(ValueError, match="parents"):
+            mine(ids, paddle.full_like(parents, nowhere))
+
+
+def test_sums_of_powers_of_what_is_infinite_are_no_number_as_eagerly() -> None:
+    inf, nan = math.inf, math.nan
+
+    def method(x: Any) -> Any:
+        each, whole = paddle.logsumexp(x, -1), paddle.logsumexp(x)
+        return each, whole, paddle.logsumexp(x, 0, keepdim=True), paddle.logsumexp(x, [-1, 0], keepdim=True)
+
+    calls = [
+        [[1.0, 2.0, 3.0], [inf, 1.0, 0.0]], [[-inf, -inf, -inf], [-inf, 2.0, 800.0]],
+        [[nan, 2.0, 1.0], [-1000.0, -2000.0, -1001.0], [3.0, 3.0, 3.0]],
+    ]  # fmt: skip
+    right_when_captured(method, *((paddle.to_tensor(each),) for each in calls), captures=2)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64"])

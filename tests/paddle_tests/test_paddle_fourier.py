@@ -117,6 +117,13 @@ def test_what_is_its_own_other_half_has_no_imaginary_part() -> None:
     right(method, given, tolerance=1e-5)
 
 
+def test_no_numbers_of_a_single_frequency_are_told_of() -> None:
+    method = inference(lambda x: fft.irfft(paddle.as_complex(x)), verify="off")
+    with paddle.no_grad():
+        assert method(noise(3, 1, 2)).shape == [3, 0]
+    eagerly("fft_c2r of 1 frequencies to 0 numbers")
+
+
 def test_frequencies_and_shifts() -> None:
     def method(x: Any) -> Any:
         full = fft.fft2(x)
