@@ -100,6 +100,8 @@ def make(given: dict[str, Any]) -> Options:
     _check_path(values)
     for name in ("rtol", "atol"):
         values[name] = _tolerance(name, values.get(name))
+    if isinstance(size := values.get("memory_pool_init_size_mb"), float) and 0 <= size < math.inf:
+        values["memory_pool_init_size_mb"] = int(size)  # a share of the memory that there is
     for name, least in (("memory_pool_init_size_mb", 0), ("max_versions", 1)):
         if name in values:
             values[name] = _integer(name, values[name], least)

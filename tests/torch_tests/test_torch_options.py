@@ -29,6 +29,8 @@ FLAGS = (
         ("save_model_dir", b"store", "the path of a directory"),
         ("memory_pool_init_size_mb", -1, "an integer not below 0"),
         ("memory_pool_init_size_mb", True, "an integer not below 0"),
+        ("memory_pool_init_size_mb", -0.5, "an integer not below 0"),
+        ("memory_pool_init_size_mb", float("inf"), "an integer not below 0"),
         ("precision_mode", "int8", "'float32', 'float16', 'bfloat16'"),
         ("trt_precision_mode", "fp16", "'float32', 'float16', 'bfloat16'"),
         ("delete_pass_lists", "prune", "a list of names"),
@@ -93,6 +95,15 @@ def test_what_has_no_effect_says_so_in_one_line(
     assert len(lines) == 1 and lines[0].levelno == logging.INFO and words in lines[0].getMessage()
     assert lines[0].getMessage().startswith("hybrid_infer: ")
     assert all(name in lines[0].getMessage() for name in options)
+
+
+@pytest.mark.parametrize("size", [512.0, 512.5])
+def test_the_size_of_the_pool_is_taken_in_whole_megabytes(size: float) -> None:
+    from hybrid_infer import _options
+
+    found = _options.make({"memory_pool_init_size_mb": size}).memory_pool_init_size_mb
+    assert found == 512 and type(found) is int
+    inference(memory_pool_init_size_mb=size)  # type: ignore[arg-type]
 
 
 def test_options_of_later_capabilities_do_not_fail() -> None:
