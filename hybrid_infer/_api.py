@@ -14,7 +14,6 @@ from hybrid_infer._errors import HybridInferError
 from hybrid_infer._method import Bound, HotMethod
 from hybrid_infer._typed import Decorator
 from hybrid_infer.objects import _callables
-from hybrid_infer.state import _census
 
 _Options = ParamSpec("_Options")
 
@@ -358,6 +357,8 @@ def release(target: Any) -> None:
     frontend = _frontends.of(target)
     owners = {id(target)}
     if frontend is not None:
+        from hybrid_infer.state import _census
+
         owners |= {id(layer) for _, layer in _census.take({"layer": target}, frontend).layers}
     _method.release(owners)
     _trim()

@@ -11,8 +11,6 @@ from typing import Any
 
 from hybrid_infer._errors import BackendError, CaptureError, OptionError, SpecError, StanceError, StaticModelError
 from hybrid_infer._pauses import for_a_while
-from hybrid_infer._route import Eager
-from hybrid_infer.state._written import Turn
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -33,6 +31,7 @@ def ours(fault: Exception, function: Any) -> bool:
     if code is None or isinstance(fault, (*_MEANT, Warning)):  # a warning that is an error was wished for
         return False
     from hybrid_infer import _interrupts
+    from hybrid_infer.state._written import Turn
 
     if _interrupts.raised(fault) is not None:
         return False
@@ -51,6 +50,8 @@ def answer(
 
 def tell(state: Any, fault: Exception, key: Callable[[], Any]) -> None:
     """Log a defect, and leave calls with a key alone for a while."""
+    from hybrid_infer._route import Eager
+
     reason, remedy = _told(fault)
     _log.debug("%s: %s", state.method.name, reason, exc_info=fault)
     route = Eager(reason, for_a_while(_PAUSE), remedy=remedy)

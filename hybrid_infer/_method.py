@@ -8,7 +8,7 @@ import logging
 import types
 import weakref
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hybrid_infer import (
     _compilers,
@@ -21,7 +21,6 @@ from hybrid_infer import (
     _stats,
     _wrappers,
 )  # fmt: skip
-from hybrid_infer._dispatch import State
 from hybrid_infer._errors import CaptureError, HybridInferError
 from hybrid_infer._fleeting import Fleeting
 from hybrid_infer._log import tell
@@ -29,7 +28,10 @@ from hybrid_infer._options import Options
 from hybrid_infer._parameters import OF_INSTANCES, Parameters
 from hybrid_infer._unsupported import Unsupported
 from hybrid_infer.objects import _origin
-from hybrid_infer.state._carry import Carry
+
+if TYPE_CHECKING:
+    from hybrid_infer._dispatch import State
+    from hybrid_infer.state._carry import Carry
 
 _log = logging.getLogger("hybrid_infer")
 
@@ -43,6 +45,11 @@ class HotMethod:
     """A decorated function: its options, its counters, and one state per instance, each held weakly."""
 
     def __init__(self, function: Any, options: Options, *, has_owner: bool) -> None:
+        # What answers calls is loaded here, for what decorates nothing has no use for it; and not at a first call, so
+        # that the workers that a server forks share it.
+        from hybrid_infer import _dispatch
+
+        self._made: Callable[[HotMethod, Any], State] = _dispatch.State
         self.function, self.options, self.has_owner = function, options, has_owner
         self.name = f"{_origin.in_every_process(function.__module__)}.{function.__qualname__}"
         self.parameters = Parameters(function, owner=has_owner)
@@ -93,7 +100,7 @@ class HotMethod:
             reference = weakref.ref(owner, forget)
         except TypeError:  # nothing would tell that it is gone
             return None
-        state = State(self, frontend)
+        state = self._made(self, frontend)
         states[number] = (reference, state)
         return state
 
@@ -103,7 +110,7 @@ class HotMethod:
             frontend = _frontends.of_values([*args, *kwargs.values()]) or _frontends.of_state(self.function, None)
             if frontend is None:
                 return None
-            self._alone = State(self, frontend)
+            self._alone = self._made(self, frontend)
         return self._alone
 
     @property

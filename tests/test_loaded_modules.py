@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 #: Whoever adds a module to what each program loads may raise these, if every program needs it.
-IMPORTED, WARM = 128, 163
+IMPORTED, DECORATED, WARM = 25, 131, 163
 
 #: The work of a first call ever, and what it is told by.
 _COLD = {
@@ -20,6 +20,12 @@ _COLD = {
 
 _IMPORT = """
 import sys, hybrid_infer
+print(*(name for name in sys.modules if name.partition(".")[0] == "hybrid_infer"))
+"""
+
+_DECORATE = """
+import sys, hybrid_infer
+hybrid_infer.inference(lambda x: x)
 print(*(name for name in sys.modules if name.partition(".")[0] == "hybrid_infer"))
 """
 
@@ -45,6 +51,15 @@ def test_importing_the_library_loads_few_of_its_modules() -> None:
     names = _loaded(_IMPORT)
     assert not {f"hybrid_infer.{name}" for name in _COLD}.intersection(names)
     assert len(names) <= IMPORTED
+
+
+def test_what_answers_calls_is_loaded_by_a_decoration_before_any_call() -> None:
+    """Neither by the import, nor by each of the workers that a server forks once it has decorated its methods."""
+    assert "hybrid_infer._dispatch" not in _loaded(_IMPORT)
+    names = _loaded(_DECORATE)
+    assert "hybrid_infer._dispatch" in names
+    assert not {f"hybrid_infer.{name}" for name in _COLD}.intersection(names)
+    assert len(names) <= DECORATED
 
 
 def test_a_first_call_that_finds_its_static_model_loads_nothing_that_captures(
