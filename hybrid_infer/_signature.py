@@ -33,6 +33,7 @@ def place(name: str) -> str:
 
 _EXACT = frozenset({int, bool, str, bytes})
 _STRUCTURES = frozenset({tuple, list, dict})
+_NAMES = frozenset({str})  # what most dicts have for keys
 
 
 class Signatures:
@@ -80,6 +81,9 @@ class Signatures:
         if kind is list and id(value) not in boxes:
             boxes[id(value)] = value
             return kind, self.key(value, tensors, defaults, boxes)
+        if kind is dict and id(value) not in boxes and _NAMES.issuperset(map(type, value)):
+            boxes[id(value)] = value
+            return kind, tuple(value), self.key(tuple(value.values()), tensors, defaults, boxes)
         if kind is complex:
             return kind, value.real.hex(), value.imag.hex()
         if isinstance(value, self.constant_types):
@@ -91,7 +95,7 @@ class Signatures:
         if isinstance(value, dict):
             _sole(value, kind, "an argument")
             boxes[id(value)] = value
-            names = []
+            names = []  # each with its type: among such names 1 and True are equal
             for name in value:
                 if type(name) not in (str, int, bool) and name is not None:
                     raise Unsupported("a key of a dict", name)

@@ -24,7 +24,7 @@ def of_class(method: Any) -> Callable[..., Any]:
             return _own_thread.found(function)(*args, **kwargs)
         if id(args[0]) not in method.states and not method.can_own(args[0]):
             return method.static(*args, **kwargs)
-        return method(args[0], args[1:], kwargs)
+        return method.answer(args[0], args[1:], kwargs)
 
     return _marked(hot, method)
 
@@ -39,7 +39,7 @@ def of_function(method: Any) -> Callable[..., Any]:
             return _own_thread.found(function)(*args, **kwargs)
         owner, rest, others = method.apart(args, kwargs)
         if owner:
-            return method.owned(owner[0], rest, others)
+            return method.owned.answer(owner[0], rest, others)
         state = method.alone(args, kwargs)
         if state is None:
             method.refuse("neither its arguments nor the objects that it uses hold a tensor of torch or paddle")
