@@ -211,12 +211,7 @@ class Twin:
         """See ``Tracee.run``."""
         groups = self.census.weights()
         weights = [weight.clone() if i in self.state else weight for i, weight in enumerate(weights)]
-        traced = dict(zip(groups, weights, strict=True))
-        replacement = {id(slots[0].tensor): traced[name] for name, slots in groups.items()}
-        places: list[tuple[Place, Any]] = [
-            (slot, traced[name]) for name, slots in groups.items() for slot in slots if slot.box is not None
-        ]
-        places += [(place, rebuilt(place.held, replacement)) for place in self.census.tuples]
+        places = self._places(groups, weights)
         tensors = [tensor.clone() if i in self.written else tensor for i, tensor in enumerate(tensors)]
         self.passed = [*(weights[i] for i in sorted(self.state)), *tensors]
         targets = [*(tensors[i] for i in sorted(self.written)), *(weights[i] for i in sorted(self.state))]
@@ -279,16 +274,7 @@ class Twin:
             self.writes += [f"it assigns the global {name}" for name in clones.assigned()]
             self.writes += [f"it changes {name}, a variable of an enclosing function" for name in clones.nonlocals()]
         except Exception as fault:
-            # Another way through the method may look at what no way so far has looked at, and was not there.
-            # With other values it may not fail; what it changes itself is another one at each call.
-            self.names = self._looked_up(recorder, watched, outside, lambda _, note: note.names - note.assigned)
-            self._add_entries(entries)
-            self.names.update(settings.names())
-            first = {path: recorder.first(obj) for path, obj in watched.items()}
-            needed = [carry for carry in self._carried.unread() if carry.key in first.get(carry.path, ())]
-            if needed:
-                self.carries = tuple(carry._replace(read=True) for carry in needed)
-                self.writes = [f"it replaces {carry.name}" for carry in needed]
+            self._note_failed(recorder, watched, outside, entries, settings)
             for reason in (*partly.read(), *_left_out.read(self.live.left_out, self.names)):
                 raise TraceError(reason) from fault
             raise
@@ -323,6 +309,34 @@ class Twin:
             return id(held) in mine or reach.holds(held) or _reads.notes(type(held))
 
         return self._collect(value, weights, tensors, kept, given)
+
+    def _places(self, groups: Mapping[str, Any], weights: Sequence[Any]) -> list[tuple[Place, Any]]:
+        """Where the twin holds its weights, each with the traced one that comes there, and tuples with these in them.
+        """
+        traced = dict(zip(groups, weights, strict=True))
+        replacement = {id(slots[0].tensor): traced[name] for name, slots in groups.items()}
+        places: list[tuple[Place, Any]] = [
+            (slot, traced[name]) for name, slots in groups.items() for slot in slots if slot.box is not None
+        ]
+        return places + [(place, rebuilt(place.held, replacement)) for place in self.census.tuples]
+
+    def _note_failed(
+        self, recorder: Recorder, watched: Mapping[Path, Any], outside: _outside.Watch | None, entries: _entries.Notes,
+        settings: _omegaconf.Notes,
+    ) -> None:  # fmt: skip
+        """Note what a run that failed has looked at.
+
+        Another way through the method may look at what no way so far has looked at, and was not there. With other
+        values it may not fail; what it changes itself is another one at each call.
+        """
+        self.names = self._looked_up(recorder, watched, outside, lambda _, note: note.names - note.assigned)
+        self._add_entries(entries)
+        self.names.update(settings.names())
+        first = {path: recorder.first(obj) for path, obj in watched.items()}
+        needed = [carry for carry in self._carried.unread() if carry.key in first.get(carry.path, ())]
+        if needed:
+            self.carries = tuple(carry._replace(read=True) for carry in needed)
+            self.writes = [f"it replaces {carry.name}" for carry in needed]
 
     def _content(self, tensor: Any) -> Any:
         return self.frontend.latest(tensor).clone()
