@@ -129,40 +129,57 @@ def _missed(
             return _again(state, owner, args, kwargs, values, errand)
         finally:
             state.found = None
-    store = state.stores.choose(subject)
-    frozen = stance == _stance.FAIL
-    live = method.options.weights == "live" or (
-        method.options.weights == "auto" and max(state.rebinds.values(), default=0) >= _REBINDS and not frozen
-    )
-    request = Request(
-        state.frontend, method.options, method.function, method.name, parameters, layout, call, subject, store,
-        live, (len(args), frozenset(kwargs)), frozen, errand, given=given, chooses=chooses, writes=True, assuming=True,
-    )  # fmt: skip
+    style = len(args), frozenset(kwargs)
+    request = _request(state, parameters, style, layout, call, subject, given, chooses, errand, stance)
     shown = contextlib.nullcontext() if errand.forked else _progress.working(f"preparing {method.name}")
     with shown:
         invocation = Invocation(request, owner, args, kwargs, values)
         try:
-            route, result = resolve(state, request, invocation)
+            route, result = _resolved(state, request, invocation, key)
         except Found as found:
             method.carries = joined(method.carries, found.carries)
             state.carries_in(subject)
             return _again(state, owner, args, kwargs, values, errand)
-        except Exception as fault:
-            if invocation.raised:  # a program may go on, and do so again
-                times, _ = state.raised.get(key, (0, None))
-                while len(state.raised) >= _ERRORS:
-                    state.raised.pop(next(iter(state.raised)), None)
-                state.raised[key] = times + 1, for_a_while(ever_longer(_AFTER_ERROR, times))
-            if invocation.answer is NOTHING or not _defects.ours(fault, method.function):
-                raise
-            _defects.tell(state, fault, lambda: key)  # what the answer has changed must not be changed again
-            return None, _given.result(invocation.answer)
     if result is NOTHING and not errand.ahead and made == _made(state):
         state.pace.looked_up(time.thread_time() - begun)
     if route is not None:
         # Of a large program, what its code asks for is known better by now.
         state.remember(key if state.asked.names == subject.asks else state.key(values), route)
     return route, _given.result(result)
+
+
+def _request(
+    state: Any, parameters: Any, style: Style, layout: Layout, call: Call, subject: Subject, given: Sequence[Any],
+    chooses: bool, errand: Errand, stance: str,
+) -> Request:  # fmt: skip
+    """All that is asked of a version that is to answer a call, and of the engine that is to run it."""
+    method, frozen = state.method, stance == _stance.FAIL
+    live = method.options.weights == "live" or (
+        method.options.weights == "auto" and max(state.rebinds.values(), default=0) >= _REBINDS and not frozen
+    )
+    return Request(
+        state.frontend, method.options, method.function, method.name, parameters, layout, call, subject,
+        state.stores.choose(subject), live, style, frozen, errand, given=given, chooses=chooses, writes=True,
+        assuming=True,
+    )  # fmt: skip
+
+
+def _resolved(state: Any, request: Request, invocation: Invocation, key: Any) -> Answer:
+    """What ``resolve`` gives. Where the eager method raised meanwhile, such calls are left alone for a while."""
+    try:
+        return resolve(state, request, invocation)
+    except Found:
+        raise
+    except Exception as fault:
+        if invocation.raised:  # a program may go on, and do so again
+            times, _ = state.raised.get(key, (0, None))
+            while len(state.raised) >= _ERRORS:
+                state.raised.pop(next(iter(state.raised)), None)
+            state.raised[key] = times + 1, for_a_while(ever_longer(_AFTER_ERROR, times))
+        if invocation.answer is NOTHING or not _defects.ours(fault, state.method.function):
+            raise
+        _defects.tell(state, fault, lambda: key)  # what the answer has changed must not be changed again
+        return None, invocation.answer
 
 
 def _lately(state: Any, key: Any) -> Callable[[], bool] | None:

@@ -200,28 +200,39 @@ def _use(
             if again.built.plan == built.plan:
                 again.magnitudes.add(magnitudes)
             return again, result
-    state.counters.count("bindings")
     if ready is not None:
         # Else its plan was too narrow, or its time is over, and no weight has changed; and what works in place is given
         # changed weights at no more than the cost of copying them, while to feed them takes a plan of its own.
         if ready.serves(request.call) and not ready.temporary and not ready.in_place:
             state.rebinds[id(held), place] += 1
         _drop(state, ready)
+    route.scales[scale] = _gain(choice)
+    route.magnitudes.add(magnitudes)
+    _take_up(state, request, held, route, (place, slot), unmeasured=choice is None)
+    return route, result
+
+
+def _take_up(
+    state: Any, request: Request, held: Held, route: Compiled, at: tuple[str, str], *, unmeasured: bool
+) -> None:
+    """Have a route answer the instance's calls from now on, and let go of those in whose place it comes.
+
+    `at`: the chosen engine with the slot, and the slot. `unmeasured`: no engine was chosen by its time.
+    """
+    place, slot = at
+    state.counters.count("bindings")
     _drop_covered(state, held)
     _drop_superseded(state)
-    if request.chooses and choice is None and request.frozen:
+    if request.chooses and unmeasured and request.frozen:
         route.only_while("the stance", _stance.frozen)  # where compiling is allowed, it is measured first
     else:
         _drop_unmeasured(state, request, held)
     route.mark = held.hold()
-    route.scales[scale] = _gain(choice)
-    route.magnitudes.add(magnitudes)
     state.routes[id(held), place] = route
     _trt.bound(state, held, slot, _drop)
     state.rest = 0
     state.seen[held.version.identity] = held.version
     state.changes += 1
-    return route, result
 
 
 def _renewed(
