@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import weakref
@@ -12,9 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hybrid_infer import (
-    _backwards,
     _choice,
-    _contests,
     _family,
     _fork_safe,
     _gradients,
@@ -34,7 +31,7 @@ from hybrid_infer._met import Met
 from hybrid_infer._miss import Stores, met, miss, subject_of
 from hybrid_infer._pace import Pace
 from hybrid_infer._request import Errand, specs
-from hybrid_infer._route import ATTRIBUTE, Compiled, Eager
+from hybrid_infer._route import ATTRIBUTE, Answer, Compiled, Eager
 from hybrid_infer._subject import Subject
 from hybrid_infer._turnover import Turnover
 from hybrid_infer._types import OVERLAP
@@ -145,19 +142,10 @@ class State(CallKeys):
                 return self.method.function(*owner, *args, **kwargs)
             return self.eagerly(owner, args, kwargs, *self._named(values, fault))
         if route is None or not route.valid():
-            if route is not None and not route.eager:
-                what = route.broken()
-                self.fired[what] += 1
-                self.unnamed = route.held.version if what == ATTRIBUTE else None
-            route = None if route is None or boxes else self.switched(key, route)
-            if route is None:
-                found, result = miss(self, owner, args, kwargs, values, key)
-                if result is not NOTHING:
-                    if found is not None and found.eager and found.kind == "slower":
-                        self._leave_alone()
-                    return result
-                route = found
-                assert route is not None
+            route, result = self._look_up(owner, args, kwargs, values, key, route, boxes)
+            if result is not NOTHING:
+                return result
+            assert route is not None
         else:
             try:
                 self.memo.move_to_end(key)
@@ -197,29 +185,17 @@ class State(CallKeys):
                 return self.eagerly(owner, args, kwargs, *_gradients.REQUIRING)
             if not all(tensors[i].is_contiguous() for i in route.requiring):
                 return self.eagerly(owner, args, kwargs, _gradients.GAPS, "", "busy")
-        recorded = self._grad() and _gradients.wanted(self.frontend, tensors, route)
-        contest = backwards = None
-        if recorded:
-            if route.written or self.boxes.carries:
-                reason = "it writes to tensors or attributes while gradients are recorded"
-                return self.eagerly(owner, args, kwargs, reason, "Call it under no_grad()", "busy")
-            if self.frontend.packs():
-                return self.eagerly(owner, args, kwargs, _gradients.PACKED, "", "busy")
-            if self.frontend.hooked(route.differentiable):
-                return self.eagerly(owner, args, kwargs, _gradients.HOOKED, "", "busy")
-            contest = _contests.of(route, key)
-            if contest is not None and contest.eager:
-                reason, remedy = _contests.REASON, _contests.REMEDY
-                return contest.timed(True, lambda: self.eagerly(owner, args, kwargs, reason, remedy, "busy"))
-            backwards = _backwards.of(route)
-            if backwards is not None and backwards.eager():
-                return self.eagerly(owner, args, kwargs, _backwards.REASON, "", "busy")
+        connected: Callable[[], Any] | None = None
+        if self._grad():
+            served, connected = _gradients.recorded(
+                self, owner, args, kwargs, values, key, route, tensors, ints, given
+            )
+            if connected is not None and not served:
+                return connected()
         failed: Exception | None = None
         try:
-            if recorded:
-                call = _gradients.Eagerly(self, owner, values, (len(args), kwargs))
-                connect = functools.partial(_gradients.differentiable, call, route, tensors, ints, given, backwards)
-                result = connect() if contest is None else contest.timed(False, connect)
+            if connected is not None:
+                result = connected()
             elif route.written:
                 result = self._write(route, tensors, ints, given)
             else:
@@ -245,6 +221,22 @@ class State(CallKeys):
         if given or self.boxes.carries:
             return _given.applied(result, self.frontend.write, self.boxes.assign)
         return result
+
+    def _look_up(
+        self, owner: tuple[Any, ...], args: Any, kwargs: Any, values: Any, key: Any, former: Any, boxes: dict[int, Any]
+    ) -> Answer:  # fmt: skip
+        """A route for a call, of which `former` holds no longer, or its result (see `_miss`)."""
+        if former is not None and not former.eager:
+            what = former.broken()
+            self.fired[what] += 1
+            self.unnamed = former.held.version if what == ATTRIBUTE else None
+        route = None if former is None or boxes else self.switched(key, former)
+        if route is not None:
+            return route, NOTHING
+        found, result = miss(self, owner, args, kwargs, values, key)
+        if result is not NOTHING and found is not None and found.eager and found.kind == "slower":
+            self._leave_alone()
+        return found, result
 
     def _instead(self, owner: tuple[Any, ...], args: Any, kwargs: Any, key: Any, route: Any, fault: Exception) -> Any:
         """The answer to a call at which a program failed."""

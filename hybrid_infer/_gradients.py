@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import compress
 from typing import Any
 
-from hybrid_infer import _backwards
+from hybrid_infer import _backwards, _contests
 from hybrid_infer._log import LOGGER as _log
 from hybrid_infer._signature import Signatures
 from hybrid_infer.state import _given
@@ -15,13 +16,40 @@ HOOKED = "a weight has a hook on its gradient, which would run twice where the b
 PACKED = "the program packs what its backward pass needs (activation checkpointing does), which an engine has not"
 REQUIRING = "it has an argument require a gradient, while gradients are recorded", "Call it under no_grad()"
 GAPS = "an argument that is to require a gradient has gaps in its memory"
+_WRITES = "it writes to tensors or attributes while gradients are recorded", "Call it under no_grad()"
 _PATTERNS = 256  # of arguments and weights that require a gradient, for one static model
 
 
-def wanted(frontend: Any, tensors: Sequence[Any], route: Any) -> bool:
-    """Does an argument or a weight require a gradient?"""
-    needs = frontend.requires_grad
-    return any(map(needs, tensors)) or any(map(needs, route.differentiable))
+def recorded(
+    state: Any, owner: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any], values: Any, key: Any,
+    route: Any, tensors: Sequence[Any], ints: Any, given: Sequence[Any],
+) -> tuple[bool, Callable[[], Any] | None]:  # fmt: skip
+    """Does a route serve a call whose gradients are recorded? And what answers it: the route, or the eager method.
+
+    None where no argument and no weight requires a gradient: then it is a call like those of which none is recorded.
+    """
+    needs = state.frontend.requires_grad
+    if not (any(map(needs, tensors)) or any(map(needs, route.differentiable))):
+        return True, None
+
+    def eagerly(reason: str, remedy: str = "") -> Any:
+        return state.eagerly(owner, args, kwargs, reason, remedy, "busy")
+
+    if route.written or state.boxes.carries:
+        return False, partial(eagerly, *_WRITES)
+    if state.frontend.packs():
+        return False, partial(eagerly, PACKED)
+    if state.frontend.hooked(route.differentiable):
+        return False, partial(eagerly, HOOKED)
+    contest = _contests.of(route, key)
+    if contest is not None and contest.eager:
+        return False, partial(contest.timed, True, partial(eagerly, _contests.REASON, _contests.REMEDY))
+    backwards = _backwards.of(route)
+    if backwards is not None and backwards.eager():
+        return False, partial(eagerly, _backwards.REASON)
+    call = Eagerly(state, owner, values, (len(args), kwargs))
+    connect = partial(differentiable, call, route, tensors, ints, given, backwards)
+    return True, connect if contest is None else partial(contest.timed, False, connect)
 
 
 class Eagerly:
