@@ -191,6 +191,7 @@ _FOLLOWED: dict[str, Callable[[Scope, Step], Any]] = {
     "Identity": _plain(lambda step, x: x), "Cast": _plain(_cast),
     "Add": _elementwise(lambda a, b: a + b), "Sub": _elementwise(lambda a, b: a - b),
     "Mul": _elementwise(lambda a, b: a * b), "Max": _elementwise(largest), "Min": _elementwise(smallest),
-    "Div": _plain(_divide), "Mod": _plain(_modulo), "Equal": _plain(_equal), "Where": _plain(_where), "ReduceProd": _reduce,
+    "Div": _plain(_divide), "Mod": _plain(_modulo), "Equal": _plain(_equal), "Where": _plain(_where),
+    "ReduceProd": _reduce,
     "ConstantOfShape": _plain(_constant_of_shape), "Range": _plain(_range),
 }  # fmt: skip
