@@ -135,7 +135,7 @@ def _timed(
                         for step in (pair.convolution, pair.fused))  # fmt: skip
         if apart and fused:
             tried[name] = pair
-        elif apart:
+        elif apart and _libraries.settled(offers, alone, pair.fused, {}):
             found[name] = _Found(0.0, math.inf)
     if not tried:
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from hybrid_infer import _fork_safe
@@ -139,8 +139,7 @@ class _Remembered:
         """See `hybrid_infer.backends.native._schedule.Offer`."""
         if step.op not in self._ops:
             return None
-        name = _kernels.name_of(plan, step)
-        key = (name, _sizes(plan, step, symbols), plan.algorithms.get(name))
+        key = _key(plan, step, symbols)
         with self._lock:
             if key in self._found:
                 self._found.move_to_end(key)
@@ -158,6 +157,21 @@ class _Remembered:
             if len(self._found) > _ANSWERS:
                 self._found.popitem(last=False)
         return made
+
+    def settled(self, plan: Plan, step: Step, symbols: Mapping[Atom, int]) -> bool:
+        """Is the answer that it gave one for good?"""
+        with self._lock:
+            return step.op not in self._ops or _key(plan, step, symbols) in self._found
+
+
+def settled(offers: Iterable[Offer], plan: Plan, step: Step, symbols: Mapping[Atom, int]) -> bool:
+    """Is what they have just answered about a step for good? A refusal for a cause of the moment is not."""
+    return all(not isinstance(each, _Remembered) or each.settled(plan, step, symbols) for each in offers)
+
+
+def _key(plan: Plan, step: Step, symbols: Mapping[Atom, int]) -> tuple[Any, ...]:
+    name = _kernels.name_of(plan, step)
+    return name, _sizes(plan, step, symbols), plan.algorithms.get(name)
 
 
 def _sizes(plan: Plan, step: Step, symbols: Mapping[Atom, int]) -> tuple[tuple[int, ...] | None, ...]:

@@ -261,6 +261,28 @@ def test_what_the_library_refuses_stays_apart_and_is_not_tried_again(
     assert timed.built() != [said] and cudnn.count["built with more"]
 
 
+def test_what_the_library_refuses_for_want_of_memory_is_tried_again(
+    cudnn: FakeCudnn, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was kept beside the plans as refused, for every process and model on that GPU."""
+    cudnn.seconds = FASTER
+    timed = Timed(*network("batch norm, relu"), monkeypatch)
+    build = _cudnn.Graphs._build
+
+    def lacking(self: Any, describe: Any, dtype: Any, wide: Any, at: Any, *more: Any) -> Any:
+        if "epilogue" in at:
+            raise RuntimeError("CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED")
+        return build(self, describe, dtype, wide, at, *more)
+
+    with monkeypatch.context() as short:
+        short.setattr(_cudnn.Graphs, "_build", lacking)
+        (said,) = timed.built()
+        assert said.startswith("1 keep the step behind them apart")
+        timed.served()
+    (said,) = timed.built()
+    assert said.startswith("cuDNN computes what stands behind it too (")
+
+
 def test_a_plan_that_the_library_does_not_compute_any_more_is_made_anew(
     cudnn: FakeCudnn, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
