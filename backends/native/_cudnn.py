@@ -164,7 +164,7 @@ class Graphs:
 
         with self._lock:
             data = None if kept is None else kept.get(key)
-            graph = self._restored(dtype, data) if data else None
+            graph, _ = self._restored(dtype, data) if data else (None, True)
             back = graph is not None
             if graph is None:
                 try:
@@ -178,14 +178,15 @@ class Graphs:
                     return None
                 if kept is not None and data != b"":
                     data = _cudnn_plans.serialised(graph)
-                    again = self._restored(dtype, data) if data else None
-                    kept.put(key, b"" if again is None else data)
+                    again, settled = self._restored(dtype, data) if data else (None, True)
+                    if settled:
+                        kept.put(key, b"" if again is None else data)
                     graph, back = (graph, False) if again is None else (again, True)
             found = _Built(self._cudnn, self._handle, self._lock, graph, len(names), (build, forget) if back else None)
         return found.run, found.workspace
 
-    def _restored(self, dtype: str, data: bytes) -> Any:
-        """A graph that an earlier process, or this one, built; None where the library does not take it back."""
+    def _restored(self, dtype: str, data: bytes) -> tuple[Any, bool]:
+        """See `_cudnn_plans.restored`: a graph that an earlier process, or this one, built."""
         return _cudnn_plans.restored(self._cudnn, self._handle, self._empty(dtype), data, WORKSPACE)
 
     def _empty(self, dtype: str, **more: Any) -> Any:

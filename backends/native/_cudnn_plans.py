@@ -14,7 +14,7 @@ import zlib
 from typing import Any
 
 from hybrid_infer import _fork_safe
-from hybrid_infer._errors import summary
+from hybrid_infer._errors import of_the_moment, summary
 from hybrid_infer.backends.native import _parts
 from hybrid_infer.backends.native._parts import Part
 from hybrid_infer.backends.native._plan import NAME
@@ -63,20 +63,21 @@ class Kept:
             self._shelf.update(lambda data: _parts.written(_parts.newest(new, _parts.read(data), LIMIT)))
 
 
-def restored(cudnn: Any, handle: Any, graph: Any, data: bytes, most: int) -> Any:
-    """`graph`, an empty one, with the plan in `data`; None where the library does not take it back.
+def restored(cudnn: Any, handle: Any, graph: Any, data: bytes, most: int) -> tuple[Any, bool]:
+    """`graph`, an empty one, with the plan in `data`; None where the library does not take it back. Is that for good?
 
     `most`: bytes of workspace that it may want.
     """
+    settled = True
     try:
         graph.deserialize(handle, zlib.decompress(data))
         if int(graph.get_workspace_size()) <= most:
-            return graph
+            return graph, True
         why = "it wants more workspace"
     except Exception as error:  # of any kind: the binding's, of a release that writes something else
-        why = summary(error)
+        why, settled = summary(error), not of_the_moment(str(error))
     _log.debug("%s: cuDNN does not take back a plan, and builds it: %s", NAME, why)
-    return None
+    return None, settled
 
 
 def serialised(graph: Any) -> bytes:

@@ -105,6 +105,27 @@ def test_what_is_not_taken_back_is_built_without_noise_and_kept_no_more(
     assert (again.built, again.back) == (1, 0)  # what one process could not have back none tries
 
 
+def test_what_is_not_taken_back_for_want_of_memory_is_tried_again(
+    cudnn: FakeCudnn, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the next process: it was kept that the plan is none to have back, and each process built it anew."""
+    shelf = Shelf()
+    graph = type(cudnn.pygraph("HALF", "FLOAT", "FLOAT", cudnn.handle))
+
+    def lacking(*_: Any) -> Any:
+        raise RuntimeError("CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED")
+
+    with monkeypatch.context() as short:
+        short.setattr(graph, "deserialize", lacking)
+        assert Process(cudnn, short, shelf).built == 1
+    assert Process(cudnn, monkeypatch, shelf).built == 1
+    assert Process(cudnn, monkeypatch, shelf).built == 0
+    with monkeypatch.context() as short:
+        short.setattr(graph, "deserialize", lacking)
+        assert Process(cudnn, short, shelf).built == 1
+    assert Process(cudnn, monkeypatch, shelf).built == 0
+
+
 def test_a_library_that_writes_no_plans_is_asked_as_ever(
     cudnn: FakeCudnn, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
