@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from hybrid_infer import _fork_safe
-from hybrid_infer._errors import of_the_moment
+from hybrid_infer._errors import PassingFault, of_the_moment
 from hybrid_infer._types import TF32
 from hybrid_infer.backends import _fork
 from hybrid_infer.backends.native import _cublaslt, _cudnn, _kernels, _size
@@ -210,13 +210,17 @@ def taken(plan: Plan, offers: Sequence[Offer], only: Collection[str] | None = No
 def lacks_epilogue(plan: Plan, offers: Sequence[Offer], index: int) -> str:
     """Why a plan is to be made anew: cuDNN does not compute any more what it was chosen for. Empty where it does.
 
-    Where cuDNN is not at all, a kernel of our own computes a convolution, with what stands behind it or without.
+    Where cuDNN is not at all, a kernel of our own computes a convolution, with what stands behind it or without. Raises
+    PassingFault where it does not at the moment: the plan is as good as ever.
     """
     if graphs(index) is None:
         return ""
     for step in plan.steps:
         if step.op == "Conv" and "epilogue" in step.attributes and all(each(plan, step, {}) is None for each in offers):
-            return "cuDNN does not compute a convolution with what stands behind it, as the plan has it"
+            why = "cuDNN does not compute a convolution with what stands behind it, as the plan has it"
+            if not settled(offers, plan, step, {}):
+                raise PassingFault(NAME, f"{why}, for want of memory at the moment")
+            return why
     return ""
 
 

@@ -17,7 +17,7 @@ from test_native_gpu import check, graph_of, options
 from test_native_late import Shelf
 
 import hybrid_infer
-from hybrid_infer._errors import EngineError
+from hybrid_infer._errors import EngineError, PassingFault
 from hybrid_infer.backends.native import _cudnn, _epilogue, _interpret, _libraries, _nvrtc, _passes, gpu
 
 torch = pytest.importorskip("torch")
@@ -281,6 +281,14 @@ def test_what_the_library_refuses_for_want_of_memory_is_tried_again(
         timed.served()
     (said,) = timed.built()
     assert said.startswith("cuDNN computes what stands behind it too (")
+    timed.process()
+    cudnn.release += 1  # whose plans are none to have back
+    with monkeypatch.context() as short:
+        short.setattr(_cudnn.Graphs, "_build", lacking)
+        with pytest.raises(PassingFault, match="for want of memory"):  # with which the plan is not made anew
+            timed.served()
+    timed.served()
+    assert cudnn.count["execute with more"]
 
 
 def test_a_plan_that_the_library_does_not_compute_any_more_is_made_anew(
