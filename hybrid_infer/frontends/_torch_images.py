@@ -33,6 +33,10 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten._upsample_nearest_exact2d.vec: functools.partial(_nearest_by, 0.5),
         aten._upsample_nearest_exact3d.default: functools.partial(_nearest, 0.5),
         aten._upsample_nearest_exact3d.vec: functools.partial(_nearest_by, 0.5),
+        aten.upsample_linear1d.vec: _scaled_along,
+        aten.upsample_bilinear2d.vec: functools.partial(_scaled, aten.upsample_bilinear2d.vec, True),
+        aten.upsample_trilinear3d.vec: functools.partial(_scaled, aten.upsample_trilinear3d.vec, True),
+        aten.upsample_bicubic2d.vec: functools.partial(_scaled, aten.upsample_bicubic2d.vec, False),
     }
 
 
@@ -86,6 +90,45 @@ def _smoothed(x: Any, size: Any, align_corners: bool, *scales: float | None) -> 
         if not exact:
             raise TraceError("ONNX has no form of torch's interpolate with antialias and a scale that is rounded")
     return NotImplemented
+
+
+def _scaled(
+    operator: Callable[..., Any], linear: bool, x: Any, size: Sequence[Any] | None, align_corners: bool,
+    scales: Sequence[float] | None,
+) -> Any:  # fmt: skip
+    """Of a side that a scale is rounded to no pixel more of, torch finds none between pixels, and a cubic all the same.
+
+    ONNX finds some in each, and engines as they please: a cubic has such a side longer, and the rest is cut off again.
+    """
+    kept = [] if scales is None or align_corners else [_kept(*each) for each in zip(x.shape[2:], scales, strict=True)]
+    if not any(kept):
+        return NotImplemented
+    sides = list(zip(kept, scales or (), strict=True))
+    if linear:
+        return operator(x, None, align_corners, [1.0 if same else by for same, by in sides])
+    behind = [math.ceil(1 / (by - 1)) + 1 if same else 0 for same, by in sides]
+    whole = torch.nn.functional.pad(x, [each for more in reversed(behind) for each in (0, more)], mode="replicate")
+    found = operator(whole, None, align_corners, scales)
+    for axis, same in enumerate(kept, start=2):
+        found = found.narrow(axis, 0, x.shape[axis]) if same else found
+    return found
+
+
+def _scaled_along(
+    x: Any, size: Sequence[Any] | None, align_corners: bool, scales: Sequence[float] | None
+) -> Any:  # fmt: skip
+    """torch's own form of it finds some between pixels, too."""
+    if scales is not None and not align_corners and _kept(x.shape[2], scales[0]):
+        return x.clone()
+    scale = scales[0] if scales else None
+    whole = size if scale is None else [torch.sym_int(x.shape[2] * scale)]
+    form = torch._decomp.decomposition_table[torch.ops.aten.upsample_linear1d.default]
+    return form(x, whole, align_corners, scale)
+
+
+def _kept(size: Any, scale: float) -> bool:
+    """Where it is asked for, it is a condition on a size that varies. From 1.5 on it matters to single pixels alone."""
+    return 1 < scale < 1.5 and bool(size == torch.sym_int(size * scale))
 
 
 def _nearest(offset: float, x: Any, size: Sequence[Any], *scales: float | None) -> Any:

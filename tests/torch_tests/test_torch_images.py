@@ -99,3 +99,20 @@ def test_the_last_window_of_a_sum(size: tuple[int, int], pad: int) -> None:
     with torch.no_grad():
         same(hot(x), method(x))
     answered(SERVED, calls=1)
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino", "native"])
+def test_sides_that_a_scale_leaves_as_they_are(engine: str) -> None:
+    """Of 3 rows by 1.25, torch's bilinear interpolate takes the rows as they are, where ONNX moves them."""
+
+    def method(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = F.interpolate(x, scale_factor=1.25, mode="bilinear")
+        z = F.interpolate(x[None], scale_factor=(1.0, 1.25, 1.125), mode="trilinear")
+        cubic = F.interpolate(x, scale_factor=1.25, mode="bicubic")
+        return y, z, cubic, F.interpolate(x[0], scale_factor=1.125, mode="linear")
+
+    hot = inference(method, backend=engine, verify="off", fallback="error")
+    for height, width in ((8, 9), (10, 12), (3, 20), (20, 3), (3, 3), (2, 9), (9, 30), (1, 7)):
+        x = torch.randn(1, 1, height, width)
+        with torch.no_grad():
+            same(hot(x), method(x))
