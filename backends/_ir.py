@@ -187,6 +187,8 @@ def _faults(model: Any) -> Iterator[str]:
             yield "spoils the heap where an argument of varying size is converted and back, and is a result"
         elif kind == "Interpolate" and operation.get_attributes().get("antialias"):
             yield "overlooks that a resampling is to be smoothed (antialias)"
+        elif kind == "Interpolate" and _leaves_a_side(operation):
+            yield "takes a side as it is that a scale is rounded to no pixel more of, where pixels lie between two"
         elif kind == "AvgPool" and _counts_beyond(operation.get_attributes()):
             yield "counts what is beyond the padding where the last window of a pool reaches there"
         elif kind == "MaxPool" and _begins_beyond(operation.get_attributes()):
@@ -201,6 +203,21 @@ def _faults(model: Any) -> Iterator[str]:
             yield f"divides by zero where {kind} has no elements"  # while it compiles, which ends the process
         elif _unchecked(operation, kind) and not _in_range(operation.input_value(1)):
             yield f"reads or crashes past the end where an index of {kind} is out of range"
+
+
+def _leaves_a_side(operation: Any) -> bool:
+    """Does it find pixels by a scale, to whole pixels of which a side may be rounded that it has already?"""
+    settings = operation.get_attributes()
+    exact = settings["mode"] == "nearest" or settings["coordinate_transformation_mode"] == "align_corners"
+    if exact or settings["shape_calculation_mode"] != "scales":
+        return False
+    _, scales, *rest = (each.get_node() for each in operation.input_values())
+    if any(each.get_type_name() != "Constant" for each in (scales, *rest)):
+        return True
+    before, after = operation.input_value(0).get_partial_shape(), operation.output(0).get_partial_shape()
+    axes = [int(axis) for axis in rest[0].data] if rest else range(len(before))
+    sides = [(float(by), before[axis], after[axis]) for axis, by in zip(axes, scales.data, strict=True)]
+    return any(1 < by < 1.5 and (one.is_dynamic or one == other) for by, one, other in sides)
 
 
 def _there_and_back(value: Any) -> bool:

@@ -224,3 +224,17 @@ def test_an_image_that_the_factor_does_not_divide_is_refused() -> None:
         for size in ((8, 9, 8), (3, 10, 5)):  # of the first, an engine could make nine of eight images
             with pytest.raises(ValueError, match="Downscale factor"):
                 hot(images(size[0], 3, *size[1:]))
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_sides_that_a_scale_leaves_as_they_are(mode: str, engine: str) -> None:
+    """Of 3 rows by 1.25, Paddle finds rows between them; OpenVINO takes them as they are."""
+
+    def method(x: Any) -> Any:
+        return F.interpolate(x, scale_factor=1.25, mode=mode)
+
+    hot = inference(method, backend=engine, verify="off")
+    for height, width in ((3, 7), (8, 9), (10, 12), (3, 20), (20, 3), (3, 3), (2, 9)):
+        x = images(1, 1, height, width, ties=False)
+        same(hot(x), method(x))
