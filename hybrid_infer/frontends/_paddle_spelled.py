@@ -14,7 +14,8 @@ from hybrid_infer.frontends._paddle_windows import constant, lengths
 
 _TABLE = 512  # entries of a table that each value is compared with
 _PRODUCTS = 256  # that are written out one after the other
-_STEPS = 256  # of a search
+_STEPS = 1024  # of a search, where their number varies
+_END = 2**31 - 1  # behind the last element of any axis
 
 
 def _sequence_mask(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
@@ -84,21 +85,24 @@ def _cumprod(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
 def _gather_tree(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """What beams of a search have chosen, from the last step back: each by the parents that the one behind it has.
 
-    Of a parent that is no beam, an engine is asked for one that is not there: eager code raises as well.
+    The beam of each step is found from that 1, 2, 4, ... steps behind, the last of which has its own. Of a parent that
+    is no beam, or more steps than that reaches, an engine is asked for one that is not there: the eager method answers.
     """
     import paddle
 
     chosen, parents = inputs[0], paddle.cast(inputs[1], "int64")
-    steps = chosen.shape[0]
-    if not 0 < steps <= _STEPS:
-        raise TraceError(f"{op.name()} of steps whose number varies, or of more than {_STEPS}")
+    steps, beams = (paddle.cast(paddle.shape(parents)[axis], "int64") for axis in (0, 2))
+    own = paddle.zeros_like(paddle.slice(parents, [0], [0], [1])) + paddle.cast(paddle.arange(beams), "int64")
     parents = paddle.where(parents < 0, paddle.full([], NOWHERE, "int64"), parents)
-    (*before, last), (*above, beam) = (paddle.unstack(each, 0, steps) for each in (chosen, parents))
-    found = [last]
-    for here, parent in zip(reversed(before), reversed(above), strict=True):
-        found.append(paddle.take_along_axis(here, beam, -1, broadcast=False))
-        beam = paddle.take_along_axis(parent, beam, -1, broadcast=False)
-    return paddle.stack(found[::-1], 0)
+    beam = paddle.concat([paddle.slice(parents, [0], [1], [_END]), own], 0)
+    if chosen.shape[0] < 0:
+        beam = beam + paddle.cast(steps > _STEPS, "int64") * NOWHERE
+    place, behind = paddle.cast(paddle.arange(steps), "int64"), 1
+    while behind < (chosen.shape[0] if chosen.shape[0] >= 0 else _STEPS):
+        further = paddle.index_select(beam, paddle.minimum(place + behind, steps - 1), 0)
+        beam = paddle.take_along_axis(beam, further, -1, broadcast=False)
+        behind *= 2
+    return paddle.take_along_axis(chosen, beam, -1, broadcast=False)
 
 
 def _logsumexp(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:

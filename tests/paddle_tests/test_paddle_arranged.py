@@ -95,6 +95,27 @@ def test_what_the_beams_of_a_search_have_chosen(dtype: str) -> None:
             mine(ids, paddle.full_like(parents, nowhere))
 
 
+def test_one_graph_serves_searches_of_any_number_of_steps() -> None:
+    """A search that ends early has fewer: each number cost a capture, and fixed how many searches there were."""
+    method = paddle.nn.functional.gather_tree
+    mine = inference(lambda ids, parents: method(ids, parents), backend="onnxruntime", verify="off")
+    for steps, searches in ((6, 2), (7, 3), (2, 5), (3, 2), (65, 2), (300, 4), (1024, 2), (1100, 2)):
+        if steps == 1100:  # longer than the graph reaches: answered eagerly
+            served(captures=2)
+        drawn = np.random.default_rng(steps).integers
+        ids, parents = (paddle.to_tensor(drawn(0, most, (steps, searches, 3))) for most in (99, 3))
+        assert mine(ids, parents).tolist() == method(ids, parents).tolist()
+
+
+def test_a_parent_that_no_beam_leads_to_may_be_none() -> None:
+    method = paddle.nn.functional.gather_tree
+    mine = inference(lambda ids, parents: method(ids, parents), verify="off", fallback="error")
+    ids = paddle.to_tensor(np.arange(18).reshape(3, 2, 3))
+    for lost in (0, -1, 7):
+        parents = paddle.to_tensor([[[lost] * 3] * 2, [[0, lost, 1]] * 2, [[0, 0, 2]] * 2])
+        assert mine(ids, parents).tolist() == method(ids, parents).tolist()
+
+
 def test_sums_of_powers_of_what_is_infinite_are_no_number_as_eagerly() -> None:
     inf, nan = math.inf, math.nan
 
