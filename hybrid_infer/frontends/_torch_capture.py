@@ -40,12 +40,12 @@ from hybrid_infer.frontends import (
     _torch_fixed,
     _torch_groups,
     _torch_guards,
+    _torch_images,
     _torch_layouts,
     _torch_lengths,
     _torch_lookup,
     _torch_mixed_types,
     _torch_numbers,
-    _torch_quotients,
     _torch_recurrent,
     _torch_registry,
     _torch_repeat,
@@ -259,8 +259,6 @@ def _capture(
             return Captured(Graph(b"", (), (), (), (), ()), impure=impure)
         if lost:
             raise TraceError(lost)
-        if (unlike := _torch_quotients.unlike(program)) is not None:
-            raise TraceError(*unlike)
         checked = _torch_checks.as_result(program, made)
         captured, sizes = _described(program, tracee, dynamic, dynamic_ints, lines)
         if lengths and numbers and captured.specialised:
@@ -323,8 +321,8 @@ def _with_lengths(
 
 def _translations() -> dict[Any, Any]:
     rooms = (
-        _torch_attention, _torch_arithmetic, _torch_bits, _torch_experts, _torch_lookup, _torch_recurrent,
-        _torch_repeat, _torch_special, _torch_written_out,
+        _torch_attention, _torch_arithmetic, _torch_bits, _torch_experts, _torch_images, _torch_lookup,
+        _torch_recurrent, _torch_repeat, _torch_special, _torch_written_out,
     )  # fmt: skip
     return {operator: form for room in rooms for operator, form in room.translations().items()}
 

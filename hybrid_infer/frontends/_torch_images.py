@@ -11,6 +11,7 @@ import torch
 
 from hybrid_infer._errors import TraceError
 from hybrid_infer.frontends._nearest import doubled
+from hybrid_infer.frontends._torch_quotients import few_digits
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
@@ -21,6 +22,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.avg_pool3d.default: functools.partial(_divided, 3, aten.avg_pool3d.default),
         aten._upsample_bilinear2d_aa.default: _smoothed,
         aten._upsample_bicubic2d_aa.default: _smoothed,
+        aten.upsample_linear1d.vec: _scaled_along,
+        **{kind.vec: functools.partial(_between, kind.default, mode) for kind, mode in _between_pixels().items()},
         aten.upsample_nearest1d.default: functools.partial(_nearest, 0.0),
         aten.upsample_nearest2d.default: functools.partial(_nearest, 0.0),
         aten.upsample_nearest3d.default: functools.partial(_nearest, 0.0),
@@ -33,11 +36,20 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten._upsample_nearest_exact2d.vec: functools.partial(_nearest_by, 0.5),
         aten._upsample_nearest_exact3d.default: functools.partial(_nearest, 0.5),
         aten._upsample_nearest_exact3d.vec: functools.partial(_nearest_by, 0.5),
-        aten.upsample_linear1d.vec: _scaled_along,
-        aten.upsample_bilinear2d.vec: functools.partial(_scaled, aten.upsample_bilinear2d.vec, True),
-        aten.upsample_trilinear3d.vec: functools.partial(_scaled, aten.upsample_trilinear3d.vec, True),
-        aten.upsample_bicubic2d.vec: functools.partial(_scaled, aten.upsample_bicubic2d.vec, False),
     }
+
+
+def translations() -> dict[Any, Callable[..., Any]]:
+    """For ``torch.onnx.export(custom_translation_table=...)``."""
+    return {kind.default: functools.partial(_resized, mode) for kind, mode in _between_pixels().items()}
+
+
+def _between_pixels() -> dict[Any, str]:
+    """Lines are left to torch's own steps, whose sizes are Python's: long ones need all digits of these."""
+    aten = torch.ops.aten
+    return {
+        aten.upsample_bilinear2d: "linear", aten.upsample_trilinear3d: "linear", aten.upsample_bicubic2d: "cubic",
+    }  # fmt: skip
 
 
 def refuse_bytes(program: Any) -> None:
@@ -92,23 +104,27 @@ def _smoothed(x: Any, size: Any, align_corners: bool, *scales: float | None) -> 
     return NotImplemented
 
 
-def _scaled(
-    operator: Callable[..., Any], linear: bool, x: Any, size: Sequence[Any] | None, align_corners: bool,
+def _between(
+    plain: Callable[..., Any], mode: str, x: Any, size: Sequence[Any] | None, align_corners: bool,
     scales: Sequence[float] | None,
 ) -> Any:  # fmt: skip
-    """Of a side that a scale is rounded to no pixel more of, torch finds none between pixels, and a cubic all the same.
+    """To the size that Python makes of a scale: of 1.3 times 90, ONNX makes 116, in float32.
 
+    Of a side that a scale is rounded to no pixel more of, torch finds none between pixels, and a cubic all the same.
     ONNX finds some in each, and engines as they please: a cubic has such a side longer, and the rest is cut off again.
     """
-    kept = [] if scales is None or align_corners else [_kept(*each) for each in zip(x.shape[2:], scales, strict=True)]
+    size = _scaled(x, scales or ()) if size is None else size
+    if scales is None or align_corners:
+        return plain(x, size, align_corners, *scales or (None for _ in size))
+    kept = [_kept(*each) for each in zip(x.shape[2:], scales, strict=True)]
+    sides = list(zip(kept, scales, strict=True))
+    if mode == "linear":
+        return plain(x, size, align_corners, *(1.0 if same else by for same, by in sides))
+    behind = [_grows_at(by) if same else 0 for same, by in sides]
     if not any(kept):
-        return NotImplemented
-    sides = list(zip(kept, scales or (), strict=True))
-    if linear:
-        return operator(x, None, align_corners, [1.0 if same else by for same, by in sides])
-    behind = [math.ceil(1 / (by - 1)) + 1 if same else 0 for same, by in sides]
+        return plain(x, size, align_corners, *scales)
     whole = torch.nn.functional.pad(x, [each for more in reversed(behind) for each in (0, more)], mode="replicate")
-    found = operator(whole, None, align_corners, scales)
+    found = plain(whole, _scaled(whole, scales), align_corners, *scales)
     for axis, same in enumerate(kept, start=2):
         found = found.narrow(axis, 0, x.shape[axis]) if same else found
     return found
@@ -128,7 +144,41 @@ def _scaled_along(
 
 def _kept(size: Any, scale: float) -> bool:
     """Where it is asked for, it is a condition on a size that varies. From 1.5 on it matters to single pixels alone."""
-    return 1 < scale < 1.5 and bool(size == torch.sym_int(size * scale))
+    return 1 < scale < 1.5 and bool(size < _grows_at(scale))
+
+
+def _grows_at(scale: float) -> int:
+    """The least size of which a scale above 1 makes another."""
+    size = max(1, math.floor(1 / (scale - 1)) - 1)
+    while int(size * scale) == size:
+        size += 1
+    return size
+
+
+def _resized(mode: str, x: Any, size: Sequence[Any], align_corners: bool, *scales: float | None) -> Any:
+    """By a scale that is given, one row and column more than there are, all of which are those at the edge.
+
+    So there are enough of them to cut the result to its size, which is not the one that ONNX makes of the scale.
+    """
+    from onnxscript import opset20 as op
+
+    form = {"mode": mode, "cubic_coeff_a": -0.75}
+    lengths = [op.Constant(value_ints=[n]) if isinstance(n, int) else op.Reshape(n, [1]) for n in size]
+    ends = op.Concat(*lengths, axis=0)
+    if align_corners or None in scales or len(scales) < len(lengths):
+        whole = op.Concat(op.Shape(x, end=2, start=0), ends, axis=0)
+        how = "align_corners" if align_corners else "half_pixel"
+        return op.Resize(x, None, None, whole, coordinate_transformation_mode=how, **form)
+    more, axes = x, len(lengths)
+    exact = all(scale is not None and few_digits(scale) for scale in scales)
+    if not exact:
+        more = op.Pad(x, op.Constant(value_ints=[0] * (axes + 4) + [1] * axes), None, None, mode="edge")
+    factors = op.Constant(value_floats=[1.0, 1.0, *scales])
+    found = op.Resize(more, None, factors, None, coordinate_transformation_mode="half_pixel", **form)
+    if exact:
+        return found
+    first, behind = (op.Constant(value_ints=each) for each in ([0] * axes, [*range(2, 2 + axes)]))
+    return op.Slice(found, first, ends, behind)
 
 
 def _nearest(offset: float, x: Any, size: Sequence[Any], *scales: float | None) -> Any:
@@ -177,6 +227,10 @@ def _rounded_twice(x: Any, size: Sequence[Any]) -> Any:
 
 def _nearest_by(offset: float, x: Any, size: Sequence[Any] | None, scales: Sequence[float] | None) -> Any:
     if size is None and scales is not None:
-        whole = [int(scale) if float(scale).is_integer() else scale for scale in scales]
-        size = [torch.sym_int(before * scale) for before, scale in zip(x.shape[2:], whole, strict=True)]
+        size = _scaled(x, scales)
     return _nearest(offset, x, size or (), *scales or ())
+
+
+def _scaled(x: Any, scales: Sequence[float]) -> list[Any]:
+    whole = [int(scale) if float(scale).is_integer() else scale for scale in scales]
+    return [torch.sym_int(before * scale) for before, scale in zip(x.shape[2:], whole, strict=True)]

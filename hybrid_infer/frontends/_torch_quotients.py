@@ -1,12 +1,12 @@
 """Sizes that operators compute by way of fractions: those of ``arange(0.5, n)`` and of an image that is scaled.
 
 torch computes them in double precision, a graph in float32. Both find the same where each step but a last division is
-exact, as with halves and quarters. Otherwise they may not: of 1.3 times 90 the one makes 117, the other 116.
+exact, as with halves and quarters. Otherwise they may not: of 1.3 times 90 the one makes 117, the other 116. Of images
+the graph has the size that Python computes (see `_torch_images`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +17,6 @@ from hybrid_infer.frontends import _torch_values
 
 _TO_INTEGERS = {"CeilToInt", "FloorToInt", "TruncToInt", "RoundToInt"}
 _MAKERS = ("arange", "upsample")
-_EXACT = "nearest"  # whose sizes are computed in float64 (see `_torch_images`)
 _BITS = 10  # behind the point of a number that counts as exact
 #: Up to here, float32 has all whole numbers, and tells a quotient of one from its neighbours.
 LARGEST = 2**23
@@ -31,28 +30,23 @@ def rounded(program: Any, replacements: Any) -> set[Any]:
     found: set[Any] = set()
     for module in program.graph_module.modules():
         for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
-            kind = str(node.target) if node.op == "call_function" else _EXACT
-            if _EXACT not in kind and any(name in kind for name in _MAKERS):
+            made = node.op == "call_function" and any(name in str(node.target) for name in _MAKERS)
+            if made and not _in_doubles(node):
                 given = {each for argument in node.all_input_nodes for each in _made(argument, replacements)}
                 found |= {each for each in _made(node, replacements) if each not in given}
     return found
 
 
-def unlike(program: Any) -> tuple[str, str] | None:
-    """That an image is scaled to another size by a graph than by torch, and what to do; None where none is."""
-    for node in program.graph.nodes:
-        factors = dict(_torch_values.named(node)).get("scale_factors") if node.op == "call_function" else None
-        if not factors or "upsample" not in str(node.target) or _EXACT in str(node.target):
-            continue
-        given, made = (each.shape[-len(factors) :] for each in (node.args[0].meta["val"], node.meta["val"]))
-        for size, factor, there in zip(given, factors, made, strict=True):
-            if not isinstance(size, int) or not isinstance(there, int):
-                continue
-            here = math.floor(torch.tensor(float(size)) * torch.tensor(factor, dtype=torch.float32))
-            if here != there:
-                reason = f"it scales {size} by {factor} to {there}, where a graph has {here}"
-                return reason, f"Pass the size ({there}) instead of scale_factor"
-    return None
+def few_digits(factor: float) -> bool:
+    """Is the number one that float32 has as it is, and a size times it too?"""
+    over, under = float(factor).as_integer_ratio()
+    return _dyadic(under) and abs(over) < 2 ** (2 * _BITS)
+
+
+def _in_doubles(node: Any) -> bool:
+    """Does an operator make sizes that are computed in float64 (see `_torch_images`)?"""
+    factors = dict(_torch_values.named(node)).get("scale_factors") or ()
+    return "nearest" in str(node.target) or not all(map(few_digits, factors))
 
 
 def _made(node: Any, replacements: Any) -> Iterator[Any]:
@@ -76,7 +70,7 @@ def exact(expression: Any) -> tuple[Any, int] | None:
         return expression, 1
     if expression.is_Float or expression.is_Rational:
         over, under = float(expression).as_integer_ratio()
-        return (sympy.Integer(over), under) if _dyadic(under) and abs(over) < 2 ** (2 * _BITS) else None
+        return (sympy.Integer(over), under) if few_digits(float(expression)) else None
     if kind == "ToFloat":
         return arguments[0], 1
     if kind in ("IntTrueDiv", "FloatTrueDiv"):

@@ -71,7 +71,13 @@ def around(x: torch.Tensor) -> torch.Tensor:
     return F.interpolate(y, x.shape[2:], mode="bilinear") + x
 
 
-ROUNDED = (rounded, to_the_even_one, down_and_up, scaled_again, nearest_by_a_scale, around)
+def between_by_a_scale(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    low, high = F.interpolate(x, scale_factor=1.7, mode="bilinear"), F.interpolate(x, scale_factor=1.3, mode="bicubic")
+    corners = F.interpolate(x, scale_factor=(1.3, 2.0), mode="bilinear", align_corners=True)
+    return low, high, corners, F.interpolate(x[0], scale_factor=1.3, mode="linear")
+
+
+ROUNDED = (rounded, to_the_even_one, down_and_up, scaled_again, nearest_by_a_scale, around, between_by_a_scale)
 
 
 @pytest.mark.parametrize("method", ROUNDED, ids=lambda method: method.__name__)
@@ -83,6 +89,28 @@ def test_one_graph_serves_all_images_whose_sizes_python_rounds(method: Callable[
             x = torch.randn(1, 1, height, width)
             same(hot(x), method(x), 1e-3)  # places between pixels have few digits in float32
     served(captures=2)
+
+
+SCALES = {
+    "linear": (1.5, 1.7, 0.3), "bilinear": (0.15, (1.5, 0.7), 0.375), "bicubic": (0.15, (1.7, 0.6), 1.5),
+    "trilinear": (1.3, (1.7, 1.5, 0.6)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", SCALES)
+def test_images_are_scaled_by_the_number_that_is_given(mode: str) -> None:
+    """And not by the quotient of the sizes, of which that of the result is rounded; at one place, too."""
+    axes = {"linear": 1, "trilinear": 3}.get(mode, 2)
+
+    def method(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(F.interpolate(x, scale_factor=scale, mode=mode) for scale in SCALES[mode])
+
+    hot = inference(method, backend="onnxruntime", verify="off", fallback="error", max_versions=16)
+    with torch.no_grad():
+        for size in (7, 90, 9, 10, 7):
+            x = torch.randn(1, 2, *[size, 11, 8][:axes])
+            same(hot(x), method(x), 1e-3)
+    assert counts()["eager_calls"] == 0
 
 
 def scale_itself(x: torch.Tensor) -> torch.Tensor:
