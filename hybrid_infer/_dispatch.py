@@ -86,7 +86,6 @@ class State(CallKeys):
         self.raised: dict[Any, tuple[int, Callable[[], bool]]] = {}
         self.changes = 0  # of the versions that it has a program for
         self._binding, self._patient = _fork_safe.Lock(), True
-        self.in_vain: set[Any] = set()  # what was to vary in graphs that made no room past `max_versions`
         self.crowds, self.pace, self.stumbles = Crowds(), Pace(), _stumbles.Stumbles()
         self.found: Any = None  # see ``_miss._Found``
         self.stores, self.walked, self.sides = Stores(method), Walked(), _sides.Sides()

@@ -178,10 +178,14 @@ class Family:
         records = [v for v in self._similar(call) if v.kind == "open" and self.suits(v, subject)]
         return [v for v in records if v.scope == scope()]
 
-    def in_vain(self, call: Call, subject: Subject, wish: Wish, seen: Collection[str]) -> bool:
-        """Is it known that a graph in which this varies takes the place of none that are `seen`?"""
+    def in_vain(self, call: Call, subject: Subject, wish: Wish, rivals: Collection[str]) -> bool:
+        """Is it known that a graph in which this varies takes the place of none of `rivals`?
+
+        On another side of a branch on sizes it may take one, so that there each of them is asked for once more.
+        """
         records = [v for v in self._similar(call) if v.kind == "full" and (v.open_dims, v.open_ints) == wish]
-        return any(set(v.scope.split()).issuperset(seen) and self.suits(v, subject) for v in records)
+        records = [v for v in records if set(v.scope.split()).issuperset(rivals) and self.suits(v, subject)]
+        return len(records) > len(rivals) or any(not v.broken(call) for v in records)
 
     def _similar(self, call: Call) -> list[Version]:
         """Those of a call's structure.

@@ -31,7 +31,7 @@ from hybrid_infer._request import Outcome, Request, Wish, described
 from hybrid_infer._route import Answer, Eager
 from hybrid_infer._serve import takes, use
 from hybrid_infer._subject import Subject
-from hybrid_infer._version import Version
+from hybrid_infer._version import Call, Version
 from hybrid_infer.checks._invocation import Invocation
 from hybrid_infer.state import _carry, _written
 from hybrid_infer.state._arming import arm
@@ -98,8 +98,8 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> Answer:
     from hybrid_infer.capture import _tracing
 
     widening = _tracing.varying(request, _siblings(request, families), _closed(request, families))
-    seen = [*map(digest, state.seen)] if full else []
-    if full and (not any(widening) or _in_vain(state, request, families, widening, seen)):
+    rivals = _rivals(state, request.call, widening) if full else []
+    if full and not (rivals and _makes_room(request, families, widening, rivals)):
         return _too_many(state, request, families), NOTHING
     hindered = _profiler.hindrance() if request.subject.asks_for_the_clock() else ""
     if hindered:
@@ -151,8 +151,7 @@ def _find_or_capture(state: Any, request: Request, call: Invocation) -> Answer:
                     return use(state, request, family, known, call)
                 turnover.took(outcome.seconds)
                 if full and outcome.version.graph and not any(map(outcome.version.covers, state.seen.values())):
-                    state.in_vain.add(widening)
-                    record = _tracing.in_vain(request, outcome.version, widening, seen)
+                    record = _tracing.in_vain(request, outcome.version, widening, rivals)
                     fail(request, family, Held(record, None, disk=False))
                     return _too_many(state, request, families), NOTHING
                 if outcome.version.graph and not request.errand.ahead:
@@ -396,9 +395,24 @@ def _closed(request: Request, families: Sequence[Family]) -> list[Version]:
     return [version for each in families for version in each.closed(request.call, request.subject, scope)]
 
 
-def _in_vain(state: Any, request: Request, families: Sequence[Family], wish: Wish, seen: Sequence[str]) -> bool:
-    known = (family.in_vain(request.call, request.subject, wish, seen) for family in families)
-    return wish in state.in_vain or any(known)
+def _rivals(state: Any, call: Call, wish: Wish) -> list[str]:
+    """The static models whose place one in which this varies may take, by digest: narrower, and else of such sizes."""
+    dims, ints = wish
+
+    def near(version: Version) -> bool:
+        if not version.similar(call, ambient=False) or version.width >= len(dims) + len(ints):
+            return False
+        sizes = ((i, a, n) for i, shape in enumerate(version.example) for a, n in enumerate(shape))
+        return all((i, a) in dims or n == call.shapes[i][a] for i, a, n in sizes) and all(
+            n is not None and (i in ints or n == call.ints[i]) for i, n in enumerate(version.ints)
+        )
+
+    return [digest(identity) for identity, version in list(state.seen.items()) if near(version)]
+
+
+def _makes_room(request: Request, families: Sequence[Family], wish: Wish, rivals: Sequence[str]) -> bool:
+    """May one in which this varies take the place of one of `rivals`, as far as is known?"""
+    return not any(family.in_vain(request.call, request.subject, wish, rivals) for family in families)
 
 
 def _too_many(state: Any, request: Request, families: Sequence[Family]) -> Eager:

@@ -18,7 +18,7 @@ from hybrid_infer._family import Held
 from hybrid_infer._request import Outcome, Request, Wish
 from hybrid_infer._structure import builder, constants
 from hybrid_infer._subject import Subject
-from hybrid_infer._types import Captured, TensorSpec
+from hybrid_infer._types import Captured, Condition, TensorSpec
 from hybrid_infer._version import Call, Version
 from hybrid_infer.capture import _garbage
 from hybrid_infer.capture._twin import Twin
@@ -379,13 +379,19 @@ def too_open(request: Request, held: Held, reason: str, among: str, siblings: Se
     return replace(unserved(request, held, reason, among), tensors=tensors, ints=numbers, kind="open")
 
 
-def in_vain(request: Request, version: Version, wish: Wish, seen: Collection[str]) -> Version:
-    """The record that a version in which what was asked for may vary takes the place of none that are `seen`."""
+def in_vain(request: Request, version: Version, wish: Wish, rivals: Collection[str]) -> Version:
+    """The record that a version in which what was asked for may vary takes the place of none of `rivals`.
+
+    It is true of calls that the version, in which the tracer may have fixed some of that, would serve.
+    """
     tensors, ints = _opened(request.call, *wish)
+    call, dims, numbers = request.call, wish[0] - version.open_dims, wish[1] - version.open_ints
+    fixed: list[Condition] = [["==", ["dim", i, a], call.shapes[i][a]] for i, a in sorted(dims)]
+    fixed += [["==", ["int", i], call.ints[i]] for i in sorted(numbers)]
     reads = tuple(read for read in version.reads if read.kind != "opaque")
     return replace(
         _empty(request), tensors=tensors, ints=ints, reads=reads, ran=version.ran, weights=version.weights,
-        reason=_NO_ROOM, kind="full", scope=" ".join(sorted(seen)),
+        conditions=(*version.conditions, *fixed), reason=_NO_ROOM, kind="full", scope=" ".join(sorted(rivals)),
     )  # fmt: skip
 
 

@@ -214,3 +214,42 @@ def test_where_there_is_room_it_is_made(program: Program) -> None:
     program.write(FULL.replace("MOST", "2"))
     found = program.run(script)
     assert found["captures"] == 1 and found["eager_calls"] == 0
+
+
+FIXED = """
+import torch
+from torch import nn
+from hybrid_infer import inference
+
+class Layer(nn.Module):
+    @inference(max_versions=3)
+    def forward(self, x):
+        return x * sum(0.5 for _ in range(x.shape[1]))
+"""
+
+SHAPES = """
+from layers import Layer
+layer = Layer().eval()
+import torch
+for rows, columns in SHAPES:
+    assert torch.equal(layer(torch.ones(rows, columns)), torch.ones(rows, columns) * 0.5 * columns)
+result = counts()
+"""
+
+
+def test_a_call_that_would_make_room_is_captured_after_others_that_made_none(program: Program) -> None:
+    """The tracer fixes the columns: rows that vary make room among graphs for as many columns alone."""
+    program.write(FIXED)
+    made, others, more = "(3, 5), (3, 6), (3, 7)", "(4, 8), (6, 9), (7, 10)", "(4, 5), (9, 5), (8, 6)"
+    first = program.run(SHAPES.replace("SHAPES", f"({made}, {others})"))
+    assert first["captures"] == 3 and first["eager_calls"] == 3
+    second = program.run(SHAPES.replace("SHAPES", f"({made}, {others})"))
+    assert second["attempts"] == 0 and second["eager_calls"] == 3
+    third = program.run(SHAPES.replace("SHAPES", f"({made}, {others}, {more})"))
+    assert third["captures"] == 2 and third["eager_calls"] == 3
+
+
+def test_on_the_other_side_of_a_branch_a_capture_may_make_room_after_all(program: Program) -> None:
+    program.write(FULL.replace("MOST", "1"))
+    found = program.run(SIZES.replace("ROWS", "(3, 5, 6, 2, 3)"))
+    assert found["attempts"] == 3 and found["captures"] == 2 and found["eager_calls"] == 2
