@@ -32,6 +32,9 @@ def translations() -> dict[Any, Callable[..., Any]]:
         operator.add: functools.partial(_of_sizes, "Add"),
         operator.mul: functools.partial(_of_sizes, "Mul"),
         operator.sub: functools.partial(_of_sizes, "Sub"),
+        operator.pow: functools.partial(_of_sizes, "Pow"),
+        operator.neg: lambda x: _of_sizes("Mul", x, -1),
+        torch.sym_float: lambda x: _narrowed(exact(x)),
         operator.truediv: _divide_sizes,
         math.ceil: lambda x: _whole(x, "Ceil"),
         math.floor: lambda x: _whole(x, "Floor"),
@@ -194,7 +197,7 @@ def _floor_divide_sizes(x: Any, y: Any) -> Any:
 
 
 def _of_sizes(name: str, x: Any, y: Any) -> Any:
-    """A sum, difference or product of sizes, integers and what was made of them."""
+    """A sum, difference, product or power of sizes, integers and what was made of them."""
     import onnx_ir as ir
     from onnxscript import opset20 as op
 
@@ -211,17 +214,23 @@ def _divide_sizes(x: Any, y: Any) -> Any:
 
 def _as_python(name: str, x: Any, y: Any) -> Any:
     """Computed in float64, as Python does it: in float32 ``math.ceil(9 / 0.1)`` is 91 or 90 by chance."""
+    from onnxscript import opset20 as op
+
+    return _narrowed(getattr(op, name)(*map(exact, (x, y))))
+
+
+def _narrowed(wide: Any) -> Any:
+    """A number of Python's as the exporter has them, in float32, with what it was before, which `exact` finds again."""
     import onnx_ir as ir
     from onnxscript import opset20 as op
 
-    exact = getattr(op, name)(*map(_exact, (x, y)))
-    exact.type = ir.TensorType(ir.DataType.DOUBLE)
-    found = op.Cast(exact, to=ir.DataType.FLOAT)
+    wide.type = ir.TensorType(ir.DataType.DOUBLE)
+    found = op.Cast(wide, to=ir.DataType.FLOAT)
     found.type = ir.TensorType(ir.DataType.FLOAT)
     return found
 
 
-def _exact(part: Any) -> Any:
+def exact(part: Any) -> Any:
     """A number, size or integer, or what was made of them, in float64."""
     import onnx_ir as ir
     from onnxscript import opset20 as op
@@ -239,10 +248,20 @@ def _whole(x: Any, way: str) -> Any:
     import onnx_ir as ir
     from onnxscript import opset20 as op
 
-    exact = _exact(x)
-    if x.producer() is None or exact is not x.producer().inputs[0]:
-        raise NotImplementedError("a number is rounded that is not made of sizes: float32 has too few digits for it")
-    return op.Cast(getattr(op, way)(exact) if way else exact, to=ir.DataType.INT64)
+    wide = exact(x)
+    if _of_values(wide):  # of which Python rounds none that is infinite or a NaN
+        raise NotImplementedError("a number is rounded that is not made of sizes alone")
+    return op.Cast(getattr(op, way)(wide) if way else wide, to=ir.DataType.INT64)
+
+
+def _of_values(wide: Any) -> bool:
+    """Is a value of a tensor in a number in float64?"""
+    import onnx_ir as ir
+
+    made = wide.producer()
+    if made is not None and made.op_type == "Cast":
+        return bool(made.inputs[0].dtype == ir.DataType.FLOAT)
+    return made is not None and any(map(_of_values, made.inputs))
 
 
 def _round(x: Any, digits: int | None = None) -> Any:

@@ -81,6 +81,7 @@ def _forms() -> dict[Any, _Operator]:
         ),
         aten.pow.Scalar: lambda base, x: torch.pow(_number(base, x), x) if _is_double(x) else NotImplemented,
         aten.prelu.default: _of_doubles(_prelu),
+        aten.rsub.Scalar: _of_doubles(_taken_from),
         aten.selu.default: _of_doubles(lambda x: _elu(x, 1.6732632423543772848170429916717, _SELU)),
         aten.sinc.default: _of_doubles(_sinc),
         aten.sub.Tensor: _scaled_sum(-1),
@@ -103,13 +104,19 @@ def _number(value: Any, like: Any) -> Any:
 
 
 def _rounded(value: Any) -> bool:
-    """Would float32 hold another number?"""
+    """Would float32 hold another number, or may it, of one that is made of sizes?"""
+    if isinstance(value, torch.SymFloat):
+        return True
     if not isinstance(value, float) or not math.isfinite(value):
         return False
     try:
         return bool(struct.unpack("f", struct.pack("f", value))[0] != value)
     except OverflowError:
         return True
+
+
+def _taken_from(x: Any, value: Any, alpha: Any = 1) -> Any:
+    return NotImplemented if isinstance(value, complex) else torch.sub(_number(value, x), x, alpha=alpha)
 
 
 def _scaled_sum(sign: int) -> _Operator:

@@ -72,10 +72,7 @@ def _spaced(
     plain = layout in (None, torch.strided) and not requires_grad and not pin_memory and not others
     numbers = all(isinstance(each, (int, float, *_SYMBOLS)) for each in (start, end))
     counts = isinstance(steps, (int, torch.SymInt)) and steps >= 0
-    fraction = any(isinstance(each, torch.SymFloat) for each in (start, end))  # of which a graph has seven digits
     if not (plain and numbers and counts) or dtype not in (torch.float32, torch.float64):
-        return None
-    if dtype is torch.float64 and fraction:
         return None
     along = torch.arange(steps, device=device).to(dtype)
     if steps < 2:

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from hybrid_infer.frontends._torch_arithmetic import exact
+
 
 def translations() -> dict[Any, Callable[..., Any]]:
     """For ``torch.onnx.export(custom_translation_table=...)``."""
@@ -101,6 +103,8 @@ def _number(value: Any, dtype: int = -1, layout: Any = None, device: Any = None,
     from onnxscript import opset20 as op
 
     if not isinstance(value, (bool, int, float)):
+        if value.dtype == ir.DataType.FLOAT and dtype in (ir.DataType.DOUBLE, ir.DataType.INT64):
+            value = exact(value)
         return op.Cast(value, to=ir.DataType.FLOAT if dtype in (-1, None) else dtype)
     kind = ir.DataType.FLOAT if dtype in (-1, None) else ir.DataType(dtype)
     return op.Constant(value=ir.tensor(value, dtype=kind))

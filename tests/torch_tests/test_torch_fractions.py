@@ -201,3 +201,42 @@ def test_the_extremes_of_all_elements(dtype: torch.dtype) -> None:
     lacking = torch.tensor([[1.0, torch.nan, 2.0, -torch.inf]] * 2).to(dtype) if dtype.is_floating_point else x
     same(hot(lacking), method(lacking))
     assert counts()["eager_calls"] == 0
+
+
+def in_doubles(x: torch.Tensor) -> torch.Tensor:
+    wide, size = x.double(), x.shape[0]
+    spaced = torch.linspace(0, size * 0.1, 5, dtype=torch.float64)
+    numbers = torch.full((5,), size / 3, dtype=torch.float64) * spaced * -(size * 0.7)
+    return size * 0.9 - wide[:5] * (size * 0.1) + numbers + torch.full_like(wide, size**0.5)[:5] + (size * 1.5) ** -2
+
+
+def test_fractions_of_sizes_keep_all_digits_in_float64() -> None:
+    hot = inference(in_doubles, backend="onnxruntime", verify="off", fallback="error")
+    for size in (7, 9, 13, 21):
+        x = torch.randn(size)
+        torch.testing.assert_close(hot(x), in_doubles(x), rtol=1e-14, atol=1e-14)
+    served(captures=2)
+
+
+def halves_up(x: torch.Tensor) -> torch.Tensor:
+    return x[: math.ceil(x.shape[0] * 0.5)]
+
+
+def test_sizes_that_float32_has_not_are_not_rounded() -> None:
+    hot = inference(halves_up, backend="onnxruntime", verify="off", fallback="error")
+    for size in (20, 31, 2**24 + 1):
+        x = torch.zeros(size, dtype=torch.int8)
+        assert hot(x).shape == halves_up(x).shape
+    served(captures=2)
+
+
+def rounds_a_value(x: torch.Tensor) -> torch.Tensor:
+    return x * math.floor(x.sum().item() * 0.5)
+
+
+def test_what_python_refuses_to_round_is_refused() -> None:
+    hot = inference(rounds_a_value, backend="onnxruntime", verify="off")
+    x = torch.ones(4)
+    same(hot(x), rounds_a_value(x))
+    with pytest.raises(ValueError, match="NaN"):
+        hot(x * math.nan)
