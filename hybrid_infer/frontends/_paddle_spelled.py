@@ -110,10 +110,12 @@ def _logsumexp(op: Any, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     import paddle
 
     value = inputs[0]
+    if not is_float(value):
+        return None
+    if not value.ndim:
+        return paddle.log(paddle.exp(value - value)) + value
     axes = [] if attributes["reduce_all"] else [axis % value.ndim for axis in attributes["axis"]]
     axes = axes or list(range(value.ndim))
-    if not is_float(value) or not axes:
-        return None
     most = paddle.max(value, axis=axes, keepdim=True)
     found = paddle.log(paddle.sum(paddle.exp(value - most), axis=axes, keepdim=True)) + most
     if attributes["keepdim"]:

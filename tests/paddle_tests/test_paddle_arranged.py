@@ -130,6 +130,11 @@ def test_sums_of_powers_of_what_is_infinite_are_no_number_as_eagerly() -> None:
     right_when_captured(method, *((paddle.to_tensor(each),) for each in calls), captures=2)
 
 
+def test_logsumexp_of_one_number() -> None:
+    calls = [(paddle.to_tensor(x),) for x in (3.0, math.inf)]
+    right_when_captured(lambda x: paddle.logsumexp(x, 0) * 2, *calls, captures=1)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
 def test_windows_along_an_axis(dtype: str) -> None:
     def method(x: Any) -> Any:
