@@ -107,7 +107,7 @@ def run(arguments: Sequence[str], folder: str) -> tuple[int, bytes]:
 
     A process that it has begun, and that lives on, keeps its pipe open: nobody waits for that one.
     """
-    end = time.monotonic() + _TIMEOUT_S
+    end, ended = time.monotonic() + _TIMEOUT_S, False
     with subprocess.Popen(
         [sys.executable, *arguments],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder,
@@ -118,8 +118,9 @@ def run(arguments: Sequence[str], folder: str) -> tuple[int, bytes]:
                     said, _ = child.communicate(timeout=min(_LOOK_S, _TIMEOUT_S))
                     return child.returncode, said
                 except subprocess.TimeoutExpired as late:
-                    if child.poll() is not None:
+                    if ended:
                         return child.returncode, late.output or b""
+                    ended = child.poll() is not None  # what it has said last is still to be read
                     if time.monotonic() >= end:
                         raise subprocess.TimeoutExpired(child.args, _TIMEOUT_S) from None
         except BaseException:
