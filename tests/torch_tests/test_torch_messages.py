@@ -100,7 +100,7 @@ def test_a_reason_names_what_the_user_wrote(function: Callable[..., Any], reason
     ("function", "why"),
     [
         (lambda x: x[: round(x.shape[0] / 3)] + 1, "a condition on sizes uses round(), which cannot be kept as data"),
-        (lambda x: torch.linspace(0, 1, round(x.shape[0] * 1.5)), "ONNX has no form of torch's operator round"),
+        (lambda x: x * torch.sym_sqrt(x.shape[0]), "ONNX has no form of torch's operator sym_sqrt"),
     ],
 )
 def test_why_a_size_is_fixed_is_told_without_the_symbols_of_the_tracer(
