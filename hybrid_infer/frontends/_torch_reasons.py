@@ -9,7 +9,9 @@ import torch
 
 from hybrid_infer.frontends import _places
 
-NO_FORM = re.compile(r"No ONNX function found for <(?:OpOverload\(op='\w+\._*|built-in function |function _*)(\w+)['> ]")
+NO_FORM = re.compile(
+    r"No ONNX function found for <(?:OpOverload\(op='\w+\._*|built-in function |function _*)(\w+)['> ]"
+)
 #: Of an object, which is another one in each process.
 _ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-fA-F]+")
 _BARE = (AttributeError, IndexError, KeyError, AssertionError)

@@ -17,7 +17,7 @@ import hybrid_infer
 from hybrid_infer import InputSpec
 
 torch = pytest.importorskip("torch")
-from test_native_gpu_torch import Convolutions, Encoder  # noqa: E402  # which needs torch
+from gpu_layers import Convolutions, Encoder  # noqa: E402  # which needs torch
 
 TOLERANCES = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 4e-2}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fake_cuda import FakeCuda, HostMemory, host_compiler
 from fake_cudnn import FakeCudnn
 from kernel_support import COMPILER
 
+from hybrid_infer._types import EngineOptions, Graph
 from hybrid_infer.backends._cuda import _memory
 from hybrid_infer.backends.native import (
     _algorithms,
@@ -26,6 +28,7 @@ from hybrid_infer.backends.native import (
     _modules,
     _nvrtc,
     _timing,
+    engine,
 )
 
 # Static models are tested on these doubles too; Paddle's memory on the host is that of TensorRT's tests.
@@ -67,6 +70,26 @@ def _outside_captures(fake: FakeCuda, method: Any) -> Any:
         return method(self, *given)
 
     return careful
+
+
+@pytest.fixture
+def captured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Graph, Any]]:
+    """What was captured in this test: graphs, and the weights that were bound to them."""
+    found: list[tuple[Graph, Any]] = []
+    prepare, load = engine.Native.prepare, engine.Native.load
+    graphs: list[Graph] = []
+
+    def noted(self: Any, graph: Graph, options: EngineOptions) -> Any:
+        graphs.append(graph)
+        return prepare(self, graph, options)
+
+    def bound(self: Any, graph: Graph, weights: Any, *more: Any) -> Any:
+        found.append((replace(graphs[-1], weights=graph.weights), weights))
+        return load(self, graph, weights, *more)
+
+    monkeypatch.setattr(engine.Native, "prepare", noted)
+    monkeypatch.setattr(engine.Native, "load", bound)
+    return found
 
 
 @pytest.fixture

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 from fake_cuda import FakeCuda
-from test_native_gpu_torch import captured, check
+from gpu_layers import check
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
-
-__all__ = ["captured"]
 
 
 class _Layer(torch.nn.Module):

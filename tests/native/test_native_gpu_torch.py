@@ -1,4 +1,4 @@
-"""Layers of PyTorch on the double of a GPU: tensors in and out where they lie, against eager."""
+"""Decorated layers of PyTorch on the double of a GPU: plans, weights, reasons, against eager."""
 
 from __future__ import annotations
 
@@ -8,108 +8,22 @@ import logging
 import threading
 import warnings
 import weakref
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from fake_cuda import FakeCuda, HostMemory
+from gpu_layers import Convolutions, Encoder
 from native_support import ops
 from support import counts, served
 
 import hybrid_infer
 from hybrid_infer import _family
 from hybrid_infer._errors import EngineError
-from hybrid_infer._types import EngineOptions, Graph
-from hybrid_infer.backends.native import _driver, _nvrtc, _plan, engine, gpu
+from hybrid_infer.backends.native import _driver, _nvrtc, _plan, gpu
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
-
-
-@pytest.fixture
-def captured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Graph, Any]]:
-    """What was captured in this test: graphs, and the weights that were bound to them."""
-    found: list[tuple[Graph, Any]] = []
-    prepare, load = engine.Native.prepare, engine.Native.load
-    graphs: list[Graph] = []
-
-    def noted(self: Any, graph: Graph, options: EngineOptions) -> Any:
-        graphs.append(graph)
-        return prepare(self, graph, options)
-
-    def bound(self: Any, graph: Graph, weights: Any, *more: Any) -> Any:
-        found.append((replace(graphs[-1], weights=graph.weights), weights))
-        return load(self, graph, weights, *more)
-
-    monkeypatch.setattr(engine.Native, "prepare", noted)
-    monkeypatch.setattr(engine.Native, "load", bound)
-    return found
-
-
-def serve(layer: Any, captured: list[Any], *tensors: Any) -> tuple[Any, HostMemory]:
-    """A program of the layer on the double, its weights bound where they lie."""
-    with torch.no_grad():
-        hybrid_infer.inference(copy.deepcopy(layer), backend="native", verify="off")(*tensors)
-    graph, weights = captured[-1]
-    memory = HostMemory()
-    held = [None if each is None else torch.from_numpy(each) for each in weights]
-    return gpu.ENGINE.load(graph, held, EngineOptions(device="gpu:0", memory=memory)), memory
-
-
-def check(layer: Any, captured: list[Any], *tensors: Any, tolerance: float = 3e-5) -> tuple[Any, HostMemory]:
-    layer.eval()
-    program, memory = serve(layer, captured, *tensors)
-    for _ in range(3):  # launched, captured, replayed
-        with torch.no_grad():
-            expected = layer(*tensors)
-        (found,) = program.run(tensors)
-        assert type(found) is torch.Tensor and found.dtype == expected.dtype
-        np.testing.assert_allclose(found.float(), expected.float(), rtol=tolerance, atol=tolerance)
-        tensors = tuple(t if not t.is_floating_point() else t * 0.5 + 0.1 for t in tensors)
-    return program, memory
-
-
-@pytest.mark.parametrize("layer", [torch.nn.Softmax(1), torch.nn.LogSoftmax(0), torch.nn.Softmax2d()])
-def test_a_softmax_over_an_axis_that_is_not_the_last(layer: Any, captured: list[Any], cuda: FakeCuda) -> None:
-    """As heads of segmentation and detection have it: it was refused, and with it the whole program."""
-    check(torch.nn.Sequential(layer), captured, torch.randn(2, 5, 3, 4))
-
-
-def test_a_decoder_of_images(captured: list[Any], cuda: FakeCuda) -> None:
-    """It doubles, surrounds and folds images, of which each was refused."""
-    layers = torch.nn.Upsample(scale_factor=2), torch.nn.ZeroPad2d((0, 1, 0, 1)), torch.nn.Conv2d(4, 6, 3, stride=2)
-    check(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, padding=1), *layers), captured, torch.randn(2, 3, 6, 5))
-
-
-_LARGER: dict[str, tuple[list[torch.nn.Module], tuple[int, ...]]] = {
-    "image": ([torch.nn.ConvTranspose2d(4, 6, 3, 2, 1, 1), torch.nn.ReLU(), torch.nn.ConvTranspose2d(6, 4, 2, 2)],
-              (2, 4, 5, 3)),
-    "in groups": ([torch.nn.ConvTranspose2d(4, 6, (3, 2), (1, 3), (2, 0), (0, 1), 2, False, (2, 1))], (1, 4, 4, 5)),
-    "sound": ([torch.nn.ConvTranspose1d(4, 3, 8, 4, 2), torch.nn.Tanh(), torch.nn.Conv1d(3, 1, 3)], (1, 4, 6)),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", _LARGER)
-def test_what_is_made_larger_by_weights(name: str, captured: list[Any], cuda: FakeCuda) -> None:
-    """As segmentation, decoders of images and vocoders do: transposed convolutions had the whole program refused."""
-    layers, shape = _LARGER[name]
-    check(torch.nn.Sequential(*layers), captured, torch.randn(shape))
-
-
-_RESIZED: dict[str, list[torch.nn.Module]] = {
-    "surrounded": [torch.nn.ReflectionPad2d((1, 2, 2, 1)), torch.nn.ReplicationPad2d(2), torch.nn.CircularPad2d(1)],
-    "bilinear": [torch.nn.Upsample(scale_factor=2, mode="bilinear"),
-                 torch.nn.Upsample(size=(7, 9), mode="bilinear", align_corners=True)],
-    "bicubic": [torch.nn.Upsample(scale_factor=1.5, mode="bicubic"), torch.nn.Upsample(size=(5, 8), mode="bicubic")],
-    "by 1.7": [torch.nn.Upsample(scale_factor=1.7, mode="bilinear")],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", _RESIZED)
-def test_images_that_are_resized_and_surrounded(name: str, captured: list[Any], cuda: FakeCuda) -> None:
-    check(torch.nn.Sequential(*_RESIZED[name]), captured, torch.randn(2, 3, 6, 5))
 
 
 class Warped(torch.nn.Module):
@@ -118,19 +32,6 @@ class Warped(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         where = torch.tanh(x[:, :2]).permute(0, 2, 3, 1)
         return torch.nn.functional.grid_sample(x, where, mode="bicubic", align_corners=False)
-
-
-class _Pooled(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = torch.nn.Embedding(9, 6)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.table(ids)[torch.arange(ids.shape[0]), ids.to(torch.int).argmax(-1)]
-
-
-def test_a_text_is_pooled_where_its_last_token_stands(captured: list[Any], cuda: FakeCuda) -> None:
-    check(_Pooled(), captured, torch.tensor([[1, 2, 8, 0], [3, 8, 8, 0]]))
 
 
 def test_a_decorated_layer(on_a_gpu: HostMemory, cuda: FakeCuda, store: Path) -> None:
@@ -511,80 +412,3 @@ def test_a_weight_that_is_replaced_takes_its_graphs_with_it(
     served(captures=1)
     gc.collect()
     assert cuda.live["ready graph"] == 1
-
-
-class Encoder(torch.nn.Module):
-    """One layer of a sentence encoder: attention with a mask, erf GELU, normalisation behind the sums."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.q, self.k, self.v, self.o = (torch.nn.Linear(width, width) for _ in range(4))
-        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
-        self.first, self.second = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
-
-    def forward(self, x: Any, mask: Any) -> Any:
-        b, t, w = x.shape
-        q, k, v = (f(x).view(b, t, self.heads, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
-        mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        x = self.first(x + self.o(mixed.transpose(1, 2).reshape(b, t, w)))
-        return self.second(x + self.down(torch.nn.functional.gelu(self.up(x))))
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_an_encoder_layer(dtype: str, cuda: FakeCuda, captured: list[Any]) -> None:
-    torch.manual_seed(0)
-    kind = getattr(torch, dtype)
-    mask = torch.ones(2, 1, 1, 9, dtype=torch.bool)
-    mask[1, ..., 5:] = False
-    layer = Encoder(48, 4).to(kind)
-    program, _ = check(
-        layer, captured, torch.randn(2, 9, 48, dtype=kind), mask, tolerance=3e-5 if dtype == "float32" else 1e-2
-    )
-    assert cuda.count["cuGraphLaunch"] == 2
-    eager = 4 * 2 * 9 * 48 * (4 + 2) * 4  # what eager holds at its peak: the wide layer, its activation, the rest
-    assert program._arenas.nbytes() < eager
-
-
-class Convolutions(torch.nn.Module):
-    """A residual block with group normalisation, batch normalisation, a pooling and a classifier."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = torch.nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False)
-        self.norm, self.group = torch.nn.BatchNorm2d(8), torch.nn.GroupNorm(2, 8)
-        self.inner = torch.nn.Conv2d(8, 8, 3, padding=1)
-        self.head = torch.nn.Linear(8, 4)
-
-    def forward(self, x: Any) -> Any:
-        x = torch.nn.functional.max_pool2d(torch.relu(self.norm(self.stem(x))), 2)
-        x = x + torch.nn.functional.silu(self.inner(self.group(x)))
-        return self.head(x.mean((2, 3)))
-
-
-def test_a_convolutional_block(cuda: FakeCuda, captured: list[Any]) -> None:
-    torch.manual_seed(0)
-    layer = Convolutions()
-    layer.norm.running_mean.normal_()
-    check(layer, captured, torch.randn(2, 3, 16, 16))
-
-
-def test_a_layer_of_a_sentence_encoder_with_its_embeddings(cuda: FakeCuda, captured: list[Any]) -> None:
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        hidden_size=96, num_hidden_layers=1, num_attention_heads=12, intermediate_size=384, vocab_size=100
-    )
-    model = transformers.BertModel(config, add_pooling_layer=False).eval()
-
-    class First(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, ids: Any, mask: Any) -> Any:
-            return self.model(input_ids=ids, attention_mask=mask).last_hidden_state
-
-    mask = torch.ones(1, 6, dtype=torch.int64)
-    mask[0, 4:] = 0
-    check(First(), captured, torch.randint(0, 100, (1, 6)), mask, tolerance=1e-4)

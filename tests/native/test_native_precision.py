@@ -9,10 +9,10 @@ import numpy as np
 import onnx
 import pytest
 from fake_cuda import FakeCuda, HostMemory
+from gpu_layers import Convolutions, Encoder
 from native_support import model, node, ops, sample
 from support import served
 from test_native_gpu import graph_of, options
-from test_native_gpu_torch import Convolutions, Encoder
 
 import hybrid_infer
 from hybrid_infer.backends.native import _interpret, _kernels, _nvrtc, _passes, _plan, gpu
