@@ -324,7 +324,19 @@ def _can_be_followed(model: Any) -> bool:
 
 def _as_paddle(nodes: Sequence[Any]) -> list[Any]:
     """The nodes with what the converter gets wrong written as Paddle has it."""
+    for node in nodes:
+        if node.op_type == "Resize":
+            _starts_at_the_first(node)
     return with_sizes_as_given(with_floor_division(nodes))
+
+
+def _starts_at_the_first(node: Any) -> None:
+    """Where a single row is left of an image, Paddle's linear interpolation takes the first one, not the middle."""
+    told = {attribute.name: attribute for attribute in node.attribute}
+    form = told.get("coordinate_transformation_mode")
+    planar = "bilinear_interp" in node.output[0]  # so the converter names it; lines and volumes take the middle
+    if planar and form is not None and form.s == b"half_pixel":
+        form.s = b"pytorch_half_pixel"
 
 
 def _replace_nodes(graph: Any, nodes: Sequence[Any]) -> None:

@@ -246,19 +246,8 @@ def _nearest(name: str, value: Any, rest: list[Any], attributes: dict[str, Any])
     """
     import paddle
 
-    sized, parts, computed = (*rest, None, None, None)[:3]
-    if attributes["align_corners"] or len(value.shape) != 4 or computed is not None:
+    if attributes["align_corners"] or len(value.shape) != 4 or (sizes := _resized(value, rest, attributes)) is None:
         return None
-    before, scales = lengths(value, 2), [float(scale) for scale in attributes["scale"]] or [0.0, 0.0]
-    if parts is not None:
-        after = [*parts.get_defining_op().operands_source()]
-    elif sized is not None:
-        after = [sized[0], sized[1]]
-    elif attributes["out_h"] > 0:
-        after = [attributes["out_h"], attributes["out_w"]]
-    else:
-        after = [_scaled(size, scale) for size, scale in zip(before, scales, strict=True)]
-    sizes = list(zip(before, after, scales, strict=True))
     if all(doubled(old, new, scale if scale > 0 else None) for old, new, scale in sizes):
         return None
     for axis, (old, new, scale) in enumerate(sizes, start=2):
@@ -270,6 +259,46 @@ def _nearest(name: str, value: Any, rest: list[Any], attributes: dict[str, Any])
         places = paddle.cast(paddle.floor(paddle.cast(taken, "float32") * step), "int64")
         value = paddle.index_select(value, paddle.minimum(places, _number(old) - 1), axis)
     return value
+
+
+def _cubic(name: str, value: Any, rest: list[Any], attributes: dict[str, Any]) -> Any:
+    """Where a single row is left, Paddle finds what would be half a row before the first; ONNX takes the middle.
+
+    That is put in place of each row, where there may be a single one.
+    """
+    import paddle
+
+    if attributes["align_corners"] or (sizes := _resized(value, rest, attributes)) is None:
+        return None
+    given = value
+    for axis, (_, new, scale) in enumerate(sizes, start=2):
+        if scale < 2 and not (isinstance(new, int) and new > 1):
+            first, two = paddle.slice(value, [axis], [0], [1]), paddle.slice(value, [axis], [0], [2])
+            before = first * 1.09375 - paddle.slice(two, [axis], [-1], [2**31 - 1]) * 0.09375
+            value = paddle.where(paddle.equal(_number(new), _number(1)), before, value)
+    if value is given:
+        return None
+    sized, parts, computed = (*rest, None, None, None)[:3]
+    listed = None if parts is None else parts.get_defining_op().operands_source()
+    order = "data_format out_d out_h out_w scale interp_method align_corners align_mode"
+    return paddle._C_ops.bicubic_interp(value, sized, listed, computed, *(attributes[key] for key in order.split()))
+
+
+def _resized(value: Any, rest: list[Any], attributes: dict[str, Any]) -> list[tuple[Any, Any, float]] | None:
+    """The sizes of an image, those that it is to have, and its scales (0: none); None where they are not known."""
+    sized, parts, computed = (*rest, None, None, None)[:3]
+    if computed is not None:
+        return None
+    before, scales = lengths(value, 2), [float(scale) for scale in attributes["scale"]] or [0.0, 0.0]
+    if parts is not None:
+        after = [*parts.get_defining_op().operands_source()]
+    elif sized is not None:
+        after = [sized[0], sized[1]]
+    elif attributes["out_h"] > 0:
+        after = [attributes["out_h"], attributes["out_w"]]
+    else:
+        after = [_scaled(size, scale) for size, scale in zip(before, scales, strict=True)]
+    return list(zip(before, after, scales, strict=True))
 
 
 def _number(size: Any, dtype: str = "int64") -> Any:
@@ -301,4 +330,5 @@ FORMS: dict[str, Callable[[str, Any, list[Any], dict[str, Any]], Any]] = {
     "depthwise_conv2d_transpose": _transposed_convolution,
     "temporal_shift": _temporal_shift,
     "nearest_interp": _nearest,
+    "bicubic_interp": _cubic,
 }

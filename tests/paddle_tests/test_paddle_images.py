@@ -238,3 +238,32 @@ def test_sides_that_a_scale_leaves_as_they_are(mode: str, engine: str) -> None:
     for height, width in ((3, 7), (8, 9), (10, 12), (3, 20), (20, 3), (3, 3), (2, 9)):
         x = images(1, 1, height, width, ties=False)
         same(hot(x), method(x))
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino", "native"])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_images_of_which_a_single_row_or_column_is_left(mode: str, engine: str) -> None:
+    """Paddle takes the first one, or finds one before it; ONNX takes the middle one, which was served in silence."""
+
+    def method(x: Any) -> tuple[Any, ...]:
+        half = F.interpolate(x, size=[x.shape[2] // 2, x.shape[3] // 2], mode=mode)
+        last = F.interpolate(x.transpose([0, 2, 3, 1]), size=[1, 4], mode=mode, data_format="NHWC")
+        return half, F.interpolate(x, scale_factor=0.5, mode=mode), F.interpolate(x, [1, 1], mode=mode), last
+
+    hot = inference(method, backend=engine, verify="off", fallback="error")
+    for height, width in ((8, 9), (10, 12), (3, 9), (9, 3), (2, 2), (3, 3)):
+        x = images(1, 2, height, width, ties=False)
+        same(hot(x), method(x))
+    served(captures=2)
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_a_line_and_a_volume_of_which_a_single_element_is_left(engine: str) -> None:
+    def method(x: Any) -> tuple[Any, Any]:
+        line = F.interpolate(x[0, 0], size=[x.shape[2] // 2], mode="linear", data_format="NCW")
+        return line, F.interpolate(x, scale_factor=0.5, mode="trilinear", data_format="NCDHW")
+
+    hot = inference(method, backend=engine, verify="off", fallback="error")
+    for size in (6, 8, 3, 2):
+        x = images(2, 1, 4, 2 * 6, ties=False).reshape([1, 2, 4, 2, 6]).tile([1, 1, 2, 4, 1])[:, :, :size, :size]
+        same(hot(x), method(x))
