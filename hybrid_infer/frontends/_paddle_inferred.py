@@ -1,10 +1,10 @@
 """What Paddle infers wrongly of results, put right as an operator is traced: sizes that are left open, element types.
 
 It takes the larger of -1 and 1 for what a product is broadcast to, half of -1 for the length of a spectrum, -1 times
--1 for a number of elements, and one more than -1 for the rows of a matrix with a vector above its diagonal. What a
-method makes of such a size (``y.shape[0]``) would be a number of the program, the same in each call. What it leaves
-open though it is known, Paddle's own code takes for -1. Of distinct elements it says that they are float32, whatever
-they are taken of, and so are the counts of them.
+-1 for a number of elements, and one more than -1 for the rows of a matrix with a vector above its diagonal or of an
+image that a transposed convolution pads. What a method makes of such a size (``y.shape[0]``) would be a number of the
+program, the same in each call. What it leaves open though it is known, Paddle's own code takes for -1. Of distinct
+elements it says that they are float32, whatever they are taken of, and so are the counts of them.
 """
 
 from __future__ import annotations
@@ -125,6 +125,17 @@ def _reshaped(inferred: list[int], x: Any, wanted: Any, *_: Any, **__: Any) -> l
     return [*inferred[:place], math.prod(rest) // known, *inferred[place + 1 :]]
 
 
+def _transposed(inferred: list[int], x: Any, *args: Any, **__: Any) -> list[int]:
+    """What is padded behind the result is added to -1, too."""
+    _, _, _, padded, asked, *_, form = args
+    if asked is None or (isinstance(asked, (list, tuple)) and not asked):
+        first = 1 if form.endswith("C") else 2
+        for axis, more in enumerate(padded, start=first):
+            if recorded(x)[axis] < 0 and inferred[axis] == more - 1:
+                inferred = [*inferred[:axis], -1, *inferred[axis + 1 :]]
+    return inferred
+
+
 def _distinct(operator: Callable[..., Any], x: Any, *args: Any) -> Any:
     """Engines have no form of it for int32."""
     import paddle
@@ -139,5 +150,6 @@ def _distinct(operator: Callable[..., Any], x: Any, *args: Any) -> Any:
 
 _RULES: dict[str, Callable[..., list[int]]] = {
     "atan2": _elementwise, "cumsum": _sums, "diag": _diag, "einsum": _einsum, "expand": _expand, "fft_r2c": _half,
-    "logcumsumexp": _sums, "matmul": _matmul, "reshape": _reshaped,
+    "logcumsumexp": _sums, "matmul": _matmul, "reshape": _reshaped, "conv2d_transpose": _transposed,
+    "conv3d_transpose": _transposed, "depthwise_conv2d_transpose": _transposed,
 }  # fmt: skip

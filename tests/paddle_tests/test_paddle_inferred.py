@@ -104,3 +104,18 @@ def test_a_width_of_heads_that_is_left_over_when_a_tensor_is_reshaped() -> None:
 
     calls = [(grid(batch, rows, 8),) for batch, rows in ((2, 5), (3, 6), (4, 7))]
     right_when_captured(method, *calls, captures=2)
+
+
+@pytest.mark.parametrize("form", ["NCHW", "NHWC"])
+def test_images_that_a_transposed_convolution_makes_larger_by_a_padding(form: str) -> None:
+    """Each size cost a capture, as of the layers by which UNets and generators double an image."""
+    layer = paddle.nn.Conv2DTranspose(3, 4, 3, stride=2, padding=1, output_padding=1, data_format=form).eval()
+    line = paddle.nn.Conv1DTranspose(3, 4, 3, stride=2, padding=1, output_padding=1).eval()
+
+    def method(x: Any) -> tuple[Any, ...]:
+        large = layer(x if form == "NCHW" else x.transpose([0, 2, 3, 1]))
+        rows, columns = large.shape[2 if form == "NCHW" else 1 :][:2]
+        fitted = paddle.nn.functional.interpolate(x, size=[rows, columns], mode="nearest")
+        return large, fitted, line(x[:, :, 0])
+
+    right_when_captured(method, *[(grid(2, 3, *size),) for size in ((4, 5), (6, 7), (5, 9), (3, 3))], captures=2)
