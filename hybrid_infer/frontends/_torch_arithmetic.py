@@ -65,7 +65,8 @@ def _rsub(x: Any, y: Any, alpha: float = 1) -> Any:
     from onnxscript import opset20 as op
 
     number = isinstance(y, (int, float))
-    if not x.dtype.is_floating_point() and not all(isinstance(n, int) for n in ((y, alpha) if number else (alpha,))):
+    whole = isinstance(y, int) or (not number and not y.dtype.is_floating_point())
+    if not x.dtype.is_floating_point() and not (whole and isinstance(alpha, int)):
         dtype = ir.DataType[{"float32": "FLOAT", "float64": "DOUBLE", "float16": "FLOAT16"}.get(_default(), "BFLOAT16")]
         cast = op.Cast(x, to=dtype)
         cast.type, cast.shape = ir.TensorType(dtype), x.shape

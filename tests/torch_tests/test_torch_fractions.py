@@ -218,6 +218,19 @@ def test_fractions_of_sizes_keep_all_digits_in_float64() -> None:
     served(captures=2)
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+def test_fractions_of_sizes_less_whole_numbers_have_fractions(dtype: torch.dtype) -> None:
+    def method(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        third = x.shape[0] / 3
+        return third - x, x.shape[0] - x
+
+    hot = inference(method, backend="onnxruntime", verify="off", fallback="error")
+    for size in (7, 10, 13):
+        x = torch.arange(size).to(dtype)
+        same(hot(x), method(x))
+    served(captures=2)
+
+
 def halves_up(x: torch.Tensor) -> torch.Tensor:
     return x[: math.ceil(x.shape[0] * 0.5)]
 
