@@ -1,4 +1,4 @@
-"""Norms with weights of float32 beside numbers in half precision, as autocast makes them on a CPU; results in it."""
+"""Norms with weights of float32, and numbers that half precision does not hold, beside numbers in it; results in it."""
 
 from __future__ import annotations
 
@@ -70,4 +70,22 @@ def test_results_of_what_is_computed_in_float32(dtype: torch.dtype) -> None:
             for found, expected in zip(hot(x), method(x), strict=True):
                 assert found.dtype is dtype
                 torch.testing.assert_close(found, expected, rtol=4e-2, atol=4e-2)
+    served(captures=2)
+
+
+_LARGE: dict[str, Any] = {
+    "a mask": lambda x: (1 - x) * -1e9, "a quotient": lambda x: x / 100000, "a sum": lambda x: (x / 0 - 1e9) * 2,
+    "less": lambda x: 1e6 - x, "an integer": lambda x: 70000 * x,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _LARGE)
+def test_a_number_that_half_precision_does_not_hold(name: str) -> None:
+    """It was infinite, of which nothing times it makes a NaN."""
+    hot = inference(_LARGE[name], backend="onnxruntime", fallback="error", verify="off")
+    for rows in (3, 4, 6):
+        x = torch.tensor([0.0, 1.0, 0.5, 30000.0, 1.0, 0.25], dtype=torch.float16)[:rows]
+        found, expected = hot(x), _LARGE[name](x)
+        assert found.dtype == expected.dtype == torch.float16
+        torch.testing.assert_close(found, expected, equal_nan=True, rtol=1e-3, atol=0)
     served(captures=2)
