@@ -169,7 +169,7 @@ class Program:
         if weights is None or (self._live and not weights.same(arrays)):
             weights = self._bind(arrays[: self._fed])
         if not capturing:  # what is captured stays for good
-            self._use(((self._constants,), self._streams), (weights.copies, weights.streams))
+            self._use(stream, ((self._constants,), self._streams), (weights.copies, weights.streams))
         fresh = weights.refresh(stream)
         tensors, shapes, numbers = [], [], []
         for name, i in zip(self._names, self._argument_places, strict=True):
@@ -202,10 +202,9 @@ class Program:
                 self._launch(lane, key, schedule, [*weights.addresses, *given, *results], stream)
         return outputs
 
-    def _use(self, *those: tuple[Sequence[Any], set[Hashable]]) -> None:
-        """Tell the pool that things are read on this stream too, once; where it does not heed that, they stay for good.
-        """
-        here = place(self._memory.stream())
+    def _use(self, stream: int, *those: tuple[Sequence[Any], set[Hashable]]) -> None:
+        """Tell the pool, once, that this stream reads things too; where it does not heed that, they stay for good."""
+        here = place(stream)
         for things, streams in those:
             if here not in streams:
                 streams.add(here)
