@@ -5,10 +5,8 @@ Beside the array an element comes from its edge, from behind a mirror there, fro
 
 from __future__ import annotations
 
-from hybrid_infer.backends.native._cuda_access import Access, Kernel, declaration, indices
-from hybrid_infer.backends.native._cuda_body import head
-from hybrid_infer.backends.native._cuda_elementwise import THREADS
-from hybrid_infer.backends.native._cuda_entries import entry_points
+from hybrid_infer.backends.native._cuda_access import Access, Kernel
+from hybrid_infer.backends.native._cuda_each import each_element
 from hybrid_infer.backends.native._plan import Plan, Step
 from hybrid_infer.backends.native._size import Dim, product, strides
 
@@ -38,21 +36,8 @@ def pad(plan: Plan, step: Step, name: str) -> Kernel | None:
         lines += [f"  {_BESIDE[mode]}"] if before != 0 or old != new else []
         lines.append(f"  from += c * {term(stride)}; rest /= {term(new)}; }}")
     lines.append("p2[v] = inside ? p0[from] : p1[0];")
-    types, count = [value.dtype] * 3, term(total)
-    parameters = declaration(types, 1, reach.numbers)
-    passed = ", ".join(["p0", "p1", "p2", *(f"n{i}" for i in range(len(reach.numbers)))])
-    text = "\n".join(
-        [
-            f"template <class I> __device__ inline void {name}_body({parameters}) {{",
-            f"  for (I v = (I)blockIdx.x * blockDim.x + threadIdx.x; v < {count}; v += (I)gridDim.x * blockDim.x) {{",
-            *(f"    {line}" for line in lines),
-            "  }",
-            "}",
-        ]
-    )
     largest = product(value.shape) + total
-    entries, points = entry_points(name, parameters, passed, indices(largest), THREADS)
-    return Kernel(head(text) + "\n" + text + points + "\n", entries, types, reach.numbers, largest, 1, rows=total)
+    return each_element(name, [value.dtype] * 3, reach, lines, term(total), rows=total, largest=largest)
 
 
 def _merged(old: tuple[Dim, ...], new: tuple[Dim, ...], before: list[Dim]) -> list[tuple[Dim, Dim, Dim]]:

@@ -5,10 +5,8 @@ An index that is out of range reads the nearest element: a fault of the caller m
 
 from __future__ import annotations
 
-from hybrid_infer.backends.native._cuda_access import Access, Kernel, declaration, indices
-from hybrid_infer.backends.native._cuda_body import head
-from hybrid_infer.backends.native._cuda_elementwise import THREADS
-from hybrid_infer.backends.native._cuda_entries import entry_points
+from hybrid_infer.backends.native._cuda_access import Access, Kernel
+from hybrid_infer.backends.native._cuda_each import each_element
 from hybrid_infer.backends.native._plan import Plan, Step
 from hybrid_infer.backends.native._size import Size, product
 
@@ -56,19 +54,6 @@ def pick(plan: Plan, step: Step, name: str) -> Kernel | None:
         ]
     types = [data.dtype, picks.dtype, data.dtype]
     total = term(count)
-    parameters = declaration(types, 1, reach.numbers)
-    passed = ", ".join(["p0", "p1", "p2", *(f"n{i}" for i in range(len(reach.numbers)))])
-    text = "\n".join(
-        [
-            _NEAREST,
-            f"template <class I> __device__ inline void {name}_body({parameters}) {{",
-            f"  for (I v = (I)blockIdx.x * blockDim.x + threadIdx.x; v < {total}; v += (I)gridDim.x * blockDim.x) {{",
-            *(f"    {line}" for line in lines),
-            "    p2[v] = p0[from];",
-            "  }",
-            "}",
-        ]
-    )
+    lines.append("p2[v] = p0[from];")
     largest = product(shape) + product(places) + count
-    entries, points = entry_points(name, parameters, passed, indices(largest), THREADS)
-    return Kernel(head(text) + "\n" + text + points + "\n", entries, types, reach.numbers, largest, 1, rows=count)
+    return each_element(name, types, reach, lines, total, rows=count, largest=largest, above=_NEAREST)

@@ -8,10 +8,8 @@ are soon found; all of many take as many steps as there are pairs (see `_spell_p
 from __future__ import annotations
 
 from hybrid_infer.backends.native._code import inside
-from hybrid_infer.backends.native._cuda_access import Access, Kernel, declaration, indices
-from hybrid_infer.backends.native._cuda_body import head
-from hybrid_infer.backends.native._cuda_elementwise import THREADS
-from hybrid_infer.backends.native._cuda_entries import entry_points
+from hybrid_infer.backends.native._cuda_access import Access, Kernel
+from hybrid_infer.backends.native._cuda_each import each_element
 from hybrid_infer.backends.native._cuda_expressions import COMPUTE
 from hybrid_infer.backends.native._plan import FLOATS, Plan, Step
 from hybrid_infer.backends.native._size import Dim, product
@@ -61,32 +59,23 @@ def rank(plan: Plan, step: Step, name: str) -> Kernel | None:
         of for of, each in zip(("values", "indices"), step.outputs, strict=False) if each
     )]  # fmt: skip
     types = [value.dtype, *(each.dtype for each in results if each is not None)]
-    parameters = declaration(types, len(results), reach.numbers)
-    passed = ", ".join([*(f"p{i}" for i in range(len(types))), *(f"n{i}" for i in range(len(reach.numbers)))])
-    text = "\n".join(
-        [
-            _ABOVE,
-            f"template <class I> __device__ inline void {name}_body({parameters}) {{",
-            f"  for (I v = (I)blockIdx.x * blockDim.x + threadIdx.x; v < {total}; v += (I)gridDim.x * blockDim.x) {{",
-            f"    const I own = v / {apart} % {span}, base = v - own * {apart};",
-            f"    const {c} x = hi_load(p0[v]);",
-            "    I before = 0, r = 0;",
-            f"    for (; r + {_TOGETHER} <= {span} && before < {most}; r += {_TOGETHER}) {{",
-            "#pragma unroll",
-            f"      for (I i = 0; i < {_TOGETHER}; ++i) {{",
-            *(f"        {line}" for line in look),
-            "      }",
-            "    }",
-            f"    for (; r < {span} && before < {most}; ++r) {{",
-            "      const I i = 0;",
-            *(f"      {line}" for line in look),
-            "    }",
-            f"    if (before >= {most}) continue;",
-            f"    const I to = (v / ({span} * {apart}) * {most} + before) * {apart} + v % {apart};",
-            *(f"    {line}" for line in stores),
-            "  }",
-            "}",
-        ]
-    )
-    entries, points = entry_points(name, parameters, passed, indices(count), THREADS)
-    return Kernel(head(text) + "\n" + text + points + "\n", entries, types, reach.numbers, count, 1, rows=count)
+    body = [
+        f"const I own = v / {apart} % {span}, base = v - own * {apart};",
+        f"const {c} x = hi_load(p0[v]);",
+        "I before = 0, r = 0;",
+        f"for (; r + {_TOGETHER} <= {span} && before < {most}; r += {_TOGETHER}) {{",
+        "  #pragma unroll",
+        f"  for (I i = 0; i < {_TOGETHER}; ++i) {{",
+        *(f"    {line}" for line in look),
+        "  }",
+        "}",
+        f"for (; r < {span} && before < {most}; ++r) {{",
+        "  const I i = 0;",
+        *(f"  {line}" for line in look),
+        "}",
+        f"if (before >= {most}) continue;",
+        f"const I to = (v / ({span} * {apart}) * {most} + before) * {apart} + v % {apart};",
+        *stores,
+    ]
+    outputs = len(results)
+    return each_element(name, types, reach, body, total, rows=count, largest=count, outputs=outputs, above=_ABOVE)

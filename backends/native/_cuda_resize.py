@@ -6,10 +6,8 @@ Where an element lies among those that are read is a quotient of whole numbers: 
 from __future__ import annotations
 
 from hybrid_infer.backends.native._code import inside
-from hybrid_infer.backends.native._cuda_access import Access, Kernel, declaration, indices
-from hybrid_infer.backends.native._cuda_body import head
-from hybrid_infer.backends.native._cuda_elementwise import THREADS
-from hybrid_infer.backends.native._cuda_entries import entry_points
+from hybrid_infer.backends.native._cuda_access import Access, Kernel
+from hybrid_infer.backends.native._cuda_each import each_element
 from hybrid_infer.backends.native._cuda_expressions import COMPUTE, STORED, literal
 from hybrid_infer.backends.native._plan import Plan, Step
 from hybrid_infer.backends.native._size import Dim, product, strides
@@ -79,22 +77,7 @@ def resize(plan: Plan, step: Step, name: str) -> Kernel | None:
         loops.append(f"s{axis} += {share} * {inner}; }}")
         inner = f"s{axis}"
     lines += [*loops, f"p1[v] = HiStore<{STORED[dtype]}, {c}>::of({inner});"]
-    types, count = [dtype, dtype], term(total)
-    parameters = declaration(types, 1, reach.numbers)
-    passed = ", ".join(["p0", "p1", *(f"n{i}" for i in range(len(reach.numbers)))])
-    text = "\n".join(
-        [
-            _WEIGHT,
-            f"template <class I> __device__ inline void {name}_body({parameters}) {{",
-            f"  for (I v = (I)blockIdx.x * blockDim.x + threadIdx.x; v < {count}; v += (I)gridDim.x * blockDim.x) {{",
-            *(f"    {line}" for line in lines),
-            "  }",
-            "}",
-        ]
-    )
-    largest = far + total
-    entries, points = entry_points(name, parameters, passed, indices(largest), THREADS)
-    return Kernel(head(text) + "\n" + text + points + "\n", entries, types, reach.numbers, largest, 1, rows=total)
+    return each_element(name, [dtype] * 2, reach, lines, term(total), rows=total, largest=far + total, above=_WEIGHT)
 
 
 def _place(reach: Access, form: str, axis: int, ratio: tuple[Dim, Dim], old: Dim, new: Dim) -> tuple[str, str]:

@@ -6,10 +6,8 @@ Sums of narrow floats are taken in float32.
 from __future__ import annotations
 
 from hybrid_infer.backends.native._code import inside
-from hybrid_infer.backends.native._cuda_access import Access, Kernel, declaration, indices
-from hybrid_infer.backends.native._cuda_body import head
-from hybrid_infer.backends.native._cuda_elementwise import THREADS
-from hybrid_infer.backends.native._cuda_entries import entry_points
+from hybrid_infer.backends.native._cuda_access import Access, Kernel
+from hybrid_infer.backends.native._cuda_each import each_element
 from hybrid_infer.backends.native._cuda_expressions import COMPUTE, STORED
 from hybrid_infer.backends.native._plan import FLOATS, Plan, Step
 from hybrid_infer.backends.native._size import product
@@ -32,23 +30,12 @@ def scan(plan: Plan, step: Step, name: str) -> Kernel | None:
     lines = ["total += hi_load(p0[from]);", f"p1[from] = HiStore<{STORED[dtype]}, {c}>::of(total);"]
     if step.attributes.get("exclusive"):
         lines = [f"const {c} x = hi_load(p0[from]);", lines[1], "total += x;"]
-    parameters = declaration([dtype, dtype], 1, reach.numbers)
-    passed = ", ".join(["p0", "p1", *(f"n{i}" for i in range(len(reach.numbers)))])
-    text = "\n".join(
-        [
-            f"template <class I> __device__ inline void {name}_body({parameters}) {{",
-            f"  for (I v = (I)blockIdx.x * blockDim.x + threadIdx.x; v < {total}; v += (I)gridDim.x * blockDim.x) {{",
-            f"    const I base = v / {apart} * {span} * {apart} + v % {apart};",
-            f"    {c} total = 0;",
-            f"    for (I r = 0; r < {span}; ++r) {{",
-            f"      const I from = base + {place} * {apart};",
-            *(f"      {line}" for line in lines),
-            "    }",
-            "  }",
-            "}",
-        ]
-    )
-    elements = product(value.shape)
-    entries, points = entry_points(name, parameters, passed, indices(elements), THREADS)
-    source = head(text) + "\n" + text + points + "\n"
-    return Kernel(source, entries, [dtype, dtype], reach.numbers, elements, 1, rows=count)
+    body = [
+        f"const I base = v / {apart} * {span} * {apart} + v % {apart};",
+        f"{c} total = 0;",
+        f"for (I r = 0; r < {span}; ++r) {{",
+        f"  const I from = base + {place} * {apart};",
+        *(f"  {line}" for line in lines),
+        "}",
+    ]
+    return each_element(name, [dtype, dtype], reach, body, total, rows=count, largest=product(value.shape))

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hybrid_infer.backends.native._cuda_access import Access, Kernel, declaration, indices
-from hybrid_infer.backends.native._cuda_body import head
-from hybrid_infer.backends.native._cuda_elementwise import THREADS
-from hybrid_infer.backends.native._cuda_entries import entry_points
+from hybrid_infer.backends.native._cuda_access import Access, Kernel
+from hybrid_infer.backends.native._cuda_each import each_element
 from hybrid_infer.backends.native._plan import Plan, Step
 from hybrid_infer.backends.native._size import Dim, product, strides
 
@@ -67,22 +65,8 @@ def scatter(plan: Plan, step: Step, name: str) -> Kernel | None:
             "}",
             f"p4[v] = goal == slot ? p3[(I)seen * {term(inner)} + v % {term(inner)}] : p2[v];",
         ]
-    total = term(count)
-    parameters = declaration(types, 1, reach.numbers)
-    passed = ", ".join([*(f"p{i}" for i in range(len(types))), *(f"n{i}" for i in range(len(reach.numbers)))])
-    text = "\n".join(
-        [
-            _PLACE,
-            f"template <class I> __device__ inline void {name}_body({parameters}) {{",
-            f"  for (I v = (I)blockIdx.x * blockDim.x + threadIdx.x; v < {total}; v += (I)gridDim.x * blockDim.x) {{",
-            *(f"    {line}" for line in lines),
-            "  }",
-            "}",
-        ]
-    )
     largest = (slots + rows) * inner + product(places)
-    entries, points = entry_points(name, parameters, passed, indices(largest), THREADS)
-    return Kernel(head(text) + "\n" + text + points + "\n", entries, types, reach.numbers, largest, 1, rows=count)
+    return each_element(name, types, reach, lines, term(count), rows=count, largest=largest, above=_PLACE)
 
 
 def _found(
