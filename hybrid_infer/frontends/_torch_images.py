@@ -137,7 +137,7 @@ def _scaled_along(
     if scales is not None and not align_corners and _kept(x.shape[2], scales[0]):
         return x.clone()
     scale = scales[0] if scales else None
-    whole = size if scale is None else [torch.sym_int(x.shape[2] * scale)]
+    whole = size if scales is None else _scaled(x, scales)
     form = torch._decomp.decomposition_table[torch.ops.aten.upsample_linear1d.default]
     return form(x, whole, align_corners, scale)
 
