@@ -432,9 +432,12 @@ def _described(
         specs.append(TensorSpec(_dtype(value), tuple(shape), str(value.device)))
     ints = set()
     for number, value in zip(sorted(dynamic_ints), values[len(tracee.tensors) :], strict=True):
-        if isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
+        if isinstance(value, torch.SymInt) and not value.node.expr.is_Integer:
             environment = value.node.shape_env
-            symbols.setdefault(value.node.expr, ["int", number])
+            if value.node.expr.is_Symbol and value.node.expr not in symbols:
+                symbols[value.node.expr] = ["int", number]
+            else:
+                derived.append((["int", number], value.node.expr))
             ints.add(number)
         specs.append(TensorSpec("int64", ()))
     sizes = _torch_guards.Sizes(environment, symbols, derived, _torch_checks.kept(program), program)

@@ -242,6 +242,31 @@ def test_an_integer_behind_others_that_stay_becomes_an_input() -> None:
     assert counts()["hits"] == 3  # at 8, which is four times 2, it is compared once more
 
 
+@pytest.mark.parametrize(
+    "equal",
+    [lambda x, n, m: n == len(x), lambda x, n, m: n == x.shape[0], lambda x, n, m: n == m,
+     lambda x, n, m: n == m + 1, lambda x, n, m: x.shape[0] == 2 * n],
+)  # fmt: skip
+def test_integers_that_are_equal_to_something_where_they_vary_are_so_in_each_call(equal: Any) -> None:
+    def sided(x: torch.Tensor, n: int, m: int) -> torch.Tensor:
+        return x * 2 if equal(x, n, m) else x * 3
+
+    hot = inference(fallback="error")(sided)
+    calls = [(6, 6, 6), (8, 8, 8), (10, 10, 10), (10, 9, 8), (8, 4, 6), (12, 6, 5), (14, 7, 6), (14, 9, 11)]
+    with torch.no_grad():
+        for rows, n, m in calls:
+            x = torch.ones(rows, 2)
+            same(hot(x, n, m), sided(x, n, m))
+    served(captures=counts()["captures"])
+    before = counts()["captures"]
+    with torch.no_grad():
+        for rows, n, m in calls:  # in another order than they were captured in
+            x = torch.ones(rows, 2)
+            same(hot(x, n, m), sided(x, n, m))
+    served(captures=before)
+    assert before <= 4
+
+
 def test_a_default_integer_that_was_left_out_becomes_an_input_too() -> None:
     def shift(x: torch.Tensor, n: int = 3) -> torch.Tensor:
         return x * n
