@@ -22,10 +22,11 @@ from hybrid_infer.frontends._torch_lengths import by_tracer
 _NUMBERS: dict[Any, Callable[[Any], Any]] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 _IDLE = frozenset({"CACHE", "NOP", "EXTENDED_ARG"})
 _JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
-#: Functions that are given messages, as torch, Python and loggers name them.
+#: Functions that are given messages, as torch, Python, transformers and loggers name them.
 _TELLS = frozenset({
     "_assert", "_check", "_check_index", "_check_type", "_check_value", "critical", "debug", "error", "exception",
-    "fatal", "info", "info_once", "log", "print", "warn", "warn_once", "warning", "warning_once",
+    "fatal", "info", "info_once", "log", "print", "torch_compilable_check", "warn", "warn_once", "warning",
+    "warning_once",
 })  # fmt: skip
 _OPENS = {"record_function": ("BEFORE_WITH", "SETUP_WITH")}  # it is told where a ``with`` begins
 #: What makes of a text a longer one, or puts it into a container: instructions and functions.

@@ -67,7 +67,14 @@ def _prints(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
-@pytest.mark.parametrize("function", [_asserts, _prints])
+def _checks_as_transformers_do(x: torch.Tensor) -> torch.Tensor:
+    utils = pytest.importorskip("transformers.utils")
+    rows = (x.sum(1) > 0).sum()
+    utils.torch_compilable_check(rows * x.shape[1] == x.numel(), f"tokens: {rows}, features: {x.shape[0]}")
+    return x * 2
+
+
+@pytest.mark.parametrize("function", [_asserts, _prints, _checks_as_transformers_do])
 def test_a_message_fixes_no_size(function: Any) -> None:
     hot = inference(backend="onnxruntime")(function)
     for n in (4, 5, 7, 9):
