@@ -145,7 +145,7 @@ def twin_of(
 def _trace(
     request: Request, wishes: Sequence[Wish], twins: list[Twin], tried: Collection[str], noting: bool
 ) -> Outcome:
-    call, dynamic = request.call, wishes[0][0]
+    call, dynamic, wishes = request.call, wishes[0][0], list(wishes)
     fault: TraceError | None = None
     for n, (dims, numbers) in enumerate(wishes):
         if n and (dims, numbers) in wishes[:n]:
@@ -172,6 +172,7 @@ def _trace(
             if twin is not None and twin.trail is not None and twin.trail.missing:
                 raise _Missing(*twin.trail.missing)
         if captured.dynamic_ints != numbers:
+            wishes.insert(n + 1, (dims, captured.dynamic_ints))  # those that the tracer leaves open
             continue
         lost = dynamic - dims
         why = {**captured.fixed_by, **({} if fault is None else dict.fromkeys(lost, fault.reason))}

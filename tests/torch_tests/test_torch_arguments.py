@@ -267,6 +267,18 @@ def test_integers_that_are_equal_to_something_where_they_vary_are_so_in_each_cal
     assert before <= 4
 
 
+def test_an_integer_that_the_tracer_fixes_leaves_the_others_open() -> None:
+    def turned(x: torch.Tensor, n: int, times: int) -> torch.Tensor:
+        for _ in range(times):
+            x = torch.tanh(x * n)
+        return x
+
+    hot = inference(fallback="error")(turned)
+    for n, times in ((3, 2), (4, 2), (5, 2), (5, 3), (6, 3), (7, 3), (8, 2), (9, 3)):
+        twice(hot, turned, X, n, times)
+    served(captures=3)
+
+
 def test_a_default_integer_that_was_left_out_becomes_an_input_too() -> None:
     def shift(x: torch.Tensor, n: int = 3) -> torch.Tensor:
         return x * n
