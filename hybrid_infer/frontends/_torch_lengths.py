@@ -45,9 +45,9 @@ def as_sizes() -> Iterator[None]:
         yield
 
 
-def by_tracer() -> bool:
-    """Is it the tracer, the exporter or a log that asks? Two of the frames before this one are those of an exchange."""
-    return str(sys._getframe(3).f_globals.get("__name__")).partition(".")[0] in _TRACERS
+def by_tracer(before: int = 3) -> bool:
+    """Is it the tracer, the exporter or a log that asks, so many frames `before`? Between are those of an exchange."""
+    return str(sys._getframe(before).f_globals.get("__name__")).partition(".")[0] in _TRACERS
 
 
 _TRACERS = frozenset({"torch", "sympy", "onnxscript", "onnx_ir", "hybrid_infer", "logging"})

@@ -1,0 +1,39 @@
+"""``isinstance(n, int)`` of a size or an integer that varies: it is one in the eager method.
+
+torch's symbol is no ``int``, so that a method that tells numbers from tensors or lists would go the other way, with no
+guard. Python asks what a value calls its class where its type is not the one in question.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from hybrid_infer._own_thread import exchanged
+from hybrid_infer.frontends._torch_lengths import by_tracer
+
+_KINDS: dict[Any, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+_BETWEEN = frozenset({"abc", "copyreg", "functools"})  # who ask for somebody else: ``isinstance(n, numbers.Integral)``
+
+
+@contextlib.contextmanager
+def as_eagerly() -> Iterator[None]:
+    """On this thread, symbols are for the program's code of the classes of the numbers that they stand for."""
+    thread = threading.get_ident()
+
+    def attribute(number: Any, name: str) -> Any:
+        if name == "__class__" and threading.get_ident() == thread:
+            before = 1
+            while sys._getframe(before).f_globals.get("__name__") in _BETWEEN:
+                before += 1
+            if not by_tracer(before + 1):
+                return _KINDS[type(number)]
+        return object.__getattribute__(number, name)
+
+    with exchanged(*((symbol, "__getattribute__", attribute) for symbol in _KINDS)):
+        yield
